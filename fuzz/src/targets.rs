@@ -452,7 +452,7 @@ pub fn text_end_to_end(data: &[u8]) {
 /// A trace.dat file: every array as text, and as what goes through the visitor.
 pub fn trace_dat(data: &[u8]) {
     let scratch = file_of(data);
-    let Ok(tracing) = dat::open(scratch.path()) else { return };
+    let Ok(tracing) = dat::open(scratch.path(), &Arc::default()) else { return };
     for array in 0..tracing.arrays.len().min(8) {
         for style in [ftrace_text::Style::AsSet, ftrace_text::Style::Raw, ftrace_text::Style::Fields] {
             let options = ftrace_text::Options { style, ..ftrace_text::Options::default() };
@@ -507,6 +507,7 @@ fn tracing() -> Tracing {
         header_page: HeaderPage::of_word_size(8),
         formats: BTreeMap::new(),
         comms: BTreeMap::new(),
+        learns_comms: false,
         tgids: BTreeMap::new(),
         printk_formats: BTreeMap::new(),
         symbols: Arc::new(NoSymbols),

@@ -83,6 +83,12 @@ impl Budget {
         Self { factor: self.factor.saturating_mul(factor), ..Self::new(Limits { bytes, events, steps, depth }) }
     }
 
+    /// Creates a budget of `limits` for one part of the work on an input. The factor of [`Budget::times`] counts for `limits` too.
+    #[must_use]
+    pub fn part(&self, limits: Limits) -> Self {
+        Self::new(limits).times(self.factor.max(1))
+    }
+
     /// Adds the limits for an input of `len` bytes. For a compressed or sparse input, `len` is the size of the
     /// container, or the most that the format can store in a container of that size.
     pub fn admit(&self, len: u64) {
@@ -162,6 +168,9 @@ mod tests {
         let fixed = Budget::new(Limits { bytes: 10, ..floor });
         fixed.admit(1 << 20);
         assert_eq!(fixed.left().bytes, 10);
+        // The limits of a part are multiplied as its budget is.
+        assert_eq!(tenfold.part(Limits { bytes: 7, ..floor }).left().bytes, 70);
+        assert_eq!(fixed.part(Limits { bytes: 7, ..floor }).left().bytes, 7);
     }
 
     #[test]

@@ -5,9 +5,7 @@
 //! [`program::Program`], which splits packets into events and shows an event's fields to a
 //! [`lastwords_trace::visit::Visitor`].
 #![forbid(unsafe_code)]
-
-mod error;
-#[cfg_attr(
+#![cfg_attr(
     not(test),
     deny(
         clippy::indexing_slicing,
@@ -17,19 +15,11 @@ mod error;
         clippy::arithmetic_side_effects
     )
 )]
+
+mod error;
 pub mod metadata;
 pub mod names;
 mod output;
-#[cfg_attr(
-    not(test),
-    deny(
-        clippy::indexing_slicing,
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::arithmetic_side_effects
-    )
-)]
 pub mod program;
 pub mod read;
 pub mod session;

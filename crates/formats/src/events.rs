@@ -35,7 +35,7 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new(facts: &[Facts]) -> Self {
         let streams: Vec<usize> = facts.iter().map(|facts| facts.trace).collect();
-        let traces = streams.iter().max().map_or(0, |last| last + 1);
+        let traces = streams.iter().max().map_or(0, |last| last.saturating_add(1));
         Self { streams, totals: vec![Totals::default(); traces] }
     }
 
@@ -48,7 +48,7 @@ impl Tally {
     }
 
     pub(crate) fn fault(&mut self, stream: usize) {
-        self.of(stream).into_iter().for_each(|totals| totals.faults += 1);
+        self.of(stream).into_iter().for_each(|totals| totals.faults = totals.faults.saturating_add(1));
     }
 
     pub(crate) fn tell(&self, notes: &mut dyn FnMut(Note)) {
@@ -85,7 +85,7 @@ pub(crate) fn facts(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<Fa
     let facts = readers.iter().map(|(position, reader)| {
         let count = counts.get_mut(*position);
         let number = count.as_deref().copied().unwrap_or(0);
-        count.into_iter().for_each(|count| *count += 1);
+        count.into_iter().for_each(|count| *count = u64::saturating_add(*count, 1));
         let cpu = traces.get(*position).and_then(|trace| cpu(trace, reader.stream()));
         Facts { trace: *position, class: reader.stream().class, number, cpu }
     });
@@ -176,7 +176,7 @@ impl<'t> Filter<'t> {
 
     #[cold]
     fn pass_over(&mut self, stream: usize) -> bool {
-        self.passed_over -= self.count(stream);
+        self.passed_over = self.passed_over.saturating_sub(self.count(stream));
         false
     }
 
@@ -203,7 +203,7 @@ struct Counter<'t> {
 impl Sink for Counter<'_> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
-            self.events += self.filter.count(stream);
+            self.events = self.events.saturating_add(self.filter.count(stream));
         }
         true
     }
@@ -288,18 +288,18 @@ pub(crate) fn write(
     out: &mut dyn Write,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let mut bytes = 0;
+    let mut bytes = 0u64;
     let mut put = |buffer: &mut Vec<u8>, _: i64| {
         if buffer.len() < CHUNK {
             return Ok(());
         }
-        bytes += buffer.len() as u64;
+        bytes = bytes.saturating_add(buffer.len() as u64);
         let written = out.write_all(buffer);
         buffer.clear();
         written
     };
     let (totals, rest) = put_lines(chosen, line, &mut put, notes)?;
-    bytes += rest.len() as u64;
+    bytes = bytes.saturating_add(rest.len() as u64);
     out.write_all(&rest).and_then(|()| out.flush()).map_err(crate::Error::Output)?;
     Ok(Totals { bytes, ..totals })
 }
@@ -314,9 +314,9 @@ pub(crate) fn each_line(
     put: &mut dyn FnMut(i64, &[u8]) -> bool,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let mut bytes = 0;
+    let mut bytes = 0u64;
     let mut put = |buffer: &mut Vec<u8>, time: i64| {
-        bytes += buffer.len() as u64;
+        bytes = bytes.saturating_add(buffer.len() as u64);
         let is_taken = put(time, buffer);
         buffer.clear();
         if is_taken { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
@@ -365,14 +365,14 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
             self.line.line(stream, reader, event, &mut self.buffer);
-            self.totals.events += self.filter.count(stream);
+            self.totals.events = self.totals.events.saturating_add(self.filter.count(stream));
             self.failed = (self.put)(&mut self.buffer, event.nanoseconds.unwrap_or(0)).err();
         }
         self.failed.is_none()
     }
 
     fn packet(&mut self, stream: usize, _: &mut Reader<'_>) {
-        self.totals.packets += 1;
+        self.totals.packets = self.totals.packets.saturating_add(1);
         self.used.mark(stream);
     }
 
@@ -382,7 +382,7 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
     }
 
     fn fault(&mut self, stream: usize, fault: Error) {
-        self.totals.faults += 1;
+        self.totals.faults = self.totals.faults.saturating_add(1);
         self.tally.fault(stream);
         (self.notes)(Note::Fault(fault));
     }

@@ -226,7 +226,8 @@ impl<'a> Account<'a> {
         let mut streams: Vec<StreamReport> = self.streams.iter().enumerate().map(stream).collect();
         let mut verdicts = BTreeMap::new();
         for sub_buffer in &self.evidence.sub_buffers {
-            *verdicts.entry(sub_buffer.verdict.word()).or_insert(0) += 1;
+            let count = verdicts.entry(sub_buffer.verdict.word()).or_insert(0);
+            *count = u64::saturating_add(*count, 1);
             if let Some(stream) = streams.get_mut(sub_buffer.stream) {
                 stream.sub_buffers.push(sub_buffer_report(sub_buffer));
             }
@@ -265,7 +266,8 @@ impl<'a> Account<'a> {
         };
         let mut counts: BTreeMap<Verdict, u64> = BTreeMap::new();
         for sub_buffer in &self.evidence.sub_buffers {
-            *counts.entry(sub_buffer.verdict).or_default() += 1;
+            let count = counts.entry(sub_buffer.verdict).or_default();
+            *count = count.saturating_add(1);
         }
         let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
         let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };

@@ -17,7 +17,7 @@ pub(crate) enum Role {
 /// The role of each node of a scope, by position.
 pub(crate) fn roles(code: &Code) -> Vec<Role> {
     let nodes = code.nodes();
-    let next = |at: usize| nodes.get(at + 1);
+    let next = |at: usize| nodes.get(at.saturating_add(1));
     let role = |(at, node): (usize, &Node)| match &node.shape {
         _ if !node.shown => Role::Hidden,
         Shape::Integer { signed: false, .. } if next(at).is_some_and(|next| is_length(node, next)) => Role::Hidden,

@@ -5,8 +5,8 @@ mod fields;
 use crate::events::{self, Chosen, Facts, Line, Note, channel, facts};
 use crate::select::Selection;
 use crate::text::format_of;
-use crate::text::number::unsigned;
-use crate::text::time::rfc3339;
+use crate::text::number::{octet, unsigned};
+use crate::text::time::Rfc3339;
 use crate::{Error, Result, Totals};
 use fields::{Fields, Plan};
 use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch, readers};
@@ -16,7 +16,10 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, json};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Write;
+use std::rc::Rc;
 
 /// Names the layout of the lines; changes when a reader of the old one would misread.
 pub const SCHEMA: &str = "lastwords.events.v1";
@@ -39,7 +42,7 @@ pub fn write(
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
     let mut lines = Lines::new(&chosen);
     let mut totals = events::write(chosen, &mut lines, out, notes)?;
-    totals.bytes += head.len() as u64;
+    totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
 
@@ -118,11 +121,20 @@ fn level(level: LogLevel) -> &'static str {
 struct Lines<'t> {
     traces: &'t [Trace],
     streams: Vec<Stream<'t>>,
+    moment: Rfc3339,
 }
 
 /// A stream that is written.
 struct Stream<'t> {
-    facts: Facts,
+    /// Position of its trace.
+    trace: usize,
+    /// The numbers of trace, stream and CPU, which are those of all its events.
+    place: Vec<u8>,
+    class: Rc<Prepared<'t>>,
+}
+
+/// What the streams of a class share.
+struct Prepared<'t> {
     /// Its events have times.
     is_timed: bool,
     context: Option<Plan<'t>>,
@@ -138,12 +150,33 @@ struct Class<'t> {
 
 impl<'t> Lines<'t> {
     fn new(chosen: &Chosen<'t>) -> Self {
-        let streams = chosen.facts.iter().filter_map(|facts| stream(chosen.traces, facts)).collect();
-        Self { traces: chosen.traces, streams }
+        let mut classes = BTreeMap::new();
+        let streams = chosen.facts.iter().filter_map(|facts| {
+            let class = match classes.entry((facts.trace, facts.class)) {
+                Entry::Occupied(known) => Rc::clone(known.get()),
+                Entry::Vacant(place) => Rc::clone(place.insert(Rc::new(prepared(chosen.traces, facts)?))),
+            };
+            Some(Stream { trace: facts.trace, place: place(facts), class })
+        });
+        let streams = streams.collect();
+        Self { traces: chosen.traces, streams, moment: Rfc3339::default() }
     }
 }
 
-fn stream<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Stream<'t>> {
+/// `,"trace":0,"stream":1,"cpu":1`.
+fn place(facts: &Facts) -> Vec<u8> {
+    let mut out = b",\"trace\":".to_vec();
+    unsigned(&mut out, facts.trace as u64);
+    out.extend_from_slice(b",\"stream\":");
+    unsigned(&mut out, facts.number);
+    if let Some(cpu) = facts.cpu {
+        out.extend_from_slice(b",\"cpu\":");
+        unsigned(&mut out, u64::from(cpu));
+    }
+    out
+}
+
+fn prepared<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Prepared<'t>> {
     let trace = traces.get(facts.trace)?;
     let class = trace.class().streams.get(facts.class)?;
     let plan = |scope, event| {
@@ -162,8 +195,7 @@ fn stream<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Stream<'t>> {
         }
         Class { head: safe(&head), specific: plan(Scope::SpecificContext, at), payload: plan(Scope::Payload, at) }
     };
-    Some(Stream {
-        facts: facts.clone(),
+    Some(Prepared {
         is_timed: class.clock.is_some(),
         context: plan(Scope::CommonContext, 0),
         events: class.events.iter().enumerate().map(event).collect(),
@@ -173,24 +205,18 @@ fn stream<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Stream<'t>> {
 impl Line for Lines<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.get(stream) else { return };
-        let Some(class) = stream.events.get(event.class) else { return };
-        let Some(trace) = self.traces.get(stream.facts.trace) else { return };
+        let prepared = &*stream.class;
+        let Some(class) = prepared.events.get(event.class) else { return };
+        let Some(trace) = self.traces.get(stream.trace) else { return };
         out.push(b'{');
-        if let Some(nanoseconds) = event.nanoseconds.filter(|_| stream.is_timed) {
+        if let Some(nanoseconds) = event.nanoseconds.filter(|_| prepared.is_timed) {
             out.extend_from_slice(b"\"time\":\"");
-            rfc3339(nanoseconds, out);
+            self.moment.put(nanoseconds, out);
             out.extend_from_slice(b"\",");
         }
         out.extend_from_slice(b"\"ticks\":");
         unsigned(out, event.clock);
-        out.extend_from_slice(b",\"trace\":");
-        unsigned(out, stream.facts.trace as u64);
-        out.extend_from_slice(b",\"stream\":");
-        unsigned(out, stream.facts.number);
-        if let Some(cpu) = stream.facts.cpu {
-            out.extend_from_slice(b",\"cpu\":");
-            unsigned(out, u64::from(cpu));
-        }
+        out.extend_from_slice(&stream.place);
         out.extend_from_slice(class.head.as_bytes());
         let (_, decoder, part) = reader.parts();
         let mut at = Some(event.body);
@@ -198,7 +224,7 @@ impl Line for Lines<'_> {
             let mut fields = Fields::new(out, plan);
             at = at.and_then(|at| trace.program.visit(decoder, plan.code, &part, at, &mut fields).ok());
         };
-        let contexts = [&stream.context, &class.specific];
+        let contexts = [&prepared.context, &class.specific];
         for (number, plan) in contexts.into_iter().flatten().enumerate() {
             if number == 0 {
                 out.extend_from_slice(b",\"context\":{");
@@ -223,7 +249,7 @@ fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
 pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for byte in bytes {
-        out.extend_from_slice(&hexadecimal(*byte));
+        out.extend_from_slice(&octet(*byte));
     }
     out.push(b'"');
 }
@@ -233,8 +259,7 @@ pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
 pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     // Most text needs nothing.
-    let plain = text.iter().position(|byte| !matches!(byte, b' '..=b'~') || matches!(byte, b'"' | b'\\'));
-    let (plain, rest) = text.split_at(plain.unwrap_or(text.len()));
+    let (plain, rest) = text.split_at_checked(plain(text)).unwrap_or((&[], text));
     out.extend_from_slice(plain);
     for chunk in rest.utf8_chunks() {
         for c in chunk.valid().chars() {
@@ -245,6 +270,17 @@ pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
         }
     }
     out.push(b'"');
+}
+
+/// How many bytes at the beginning of a text need nothing.
+fn plain(text: &[u8]) -> usize {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\');
+    // The compiler looks at the bytes of a block at once.
+    let (blocks, _) = text.as_chunks::<16>();
+    let blocks = blocks.iter().take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(byte)));
+    let whole = blocks.count().saturating_mul(16);
+    let rest = text.get(whole..).unwrap_or_default();
+    whole.saturating_add(rest.iter().take_while(|byte| is_plain(byte)).count())
 }
 
 /// Serialized JSON in which what could steer a terminal, and JSON lets pass, is escaped. Line feeds stay.
@@ -273,14 +309,48 @@ fn character(out: &mut Vec<u8>, c: char) {
     } else if lastwords_ctf::names::is_unsafe(c) {
         let [high, low] = (c as u16).to_be_bytes();
         out.extend_from_slice(b"\\u");
-        out.extend_from_slice(&hexadecimal(high));
-        out.extend_from_slice(&hexadecimal(low));
+        out.extend_from_slice(&octet(high));
+        out.extend_from_slice(&octet(low));
     } else {
         out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
     }
 }
 
-fn hexadecimal(byte: u8) -> [u8; 2] {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
-    [digit(byte >> 4), digit(byte)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most of a text is looked at in blocks: what needs an escape is found wherever it stands.
+    #[test]
+    fn every_place_of_a_text_is_looked_at() {
+        for length in 0..70 {
+            for at in 0..length {
+                for (odd, escaped) in
+                    [("\"", "\\\""), ("\\", "\\\\"), ("\n", "\\n"), ("\u{7f}", "\\u007f"), ("\u{e9}", "\u{e9}")]
+                {
+                    let (before, behind) = ("x".repeat(at), "~ ".repeat(length - at));
+                    let mut out = Vec::new();
+                    text(&mut out, format!("{before}{odd}{behind}").as_bytes());
+                    assert_eq!(String::from_utf8(out).unwrap(), format!("\"{before}{escaped}{behind}\""));
+                }
+            }
+        }
+    }
+
+    /// What is kept of the time before serves no other second.
+    #[test]
+    fn times_that_are_kept_are_those_made_anew() {
+        let mut kept = Rfc3339::default();
+        for nanoseconds in
+            [0, 999_999_999, 1_000_000_000, -1, -1_000_000_000, 86_399_999_999_999, 86_400_000_000_000, 5, i64::MAX]
+        {
+            let (mut again, mut anew) = (Vec::new(), Vec::new());
+            kept.put(nanoseconds, &mut again);
+            Rfc3339::default().put(nanoseconds, &mut anew);
+            assert_eq!(again, anew);
+        }
+        let mut out = Vec::new();
+        kept.put(1_795_505_501_419_089_001, &mut out);
+        assert_eq!(out, b"2026-11-24T07:31:41.419089001Z");
+    }
 }

@@ -4,6 +4,16 @@
 //! Writers take [`lastwords_ctf::read::Trace`]s, select events of them, merge these by time, and return [`Totals`]. A kernel's trace array
 //! becomes such a trace in [`ftrace::ctf`].
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 pub mod events;
 pub mod evidence;

@@ -120,7 +120,11 @@ fn twins(channels: &[StreamClass]) -> Vec<Vec<Option<Twin>>> {
         let (Some(first), Some((last_channel, _))) = (places.first(), places.last()) else { continue };
         if first.0 != *last_channel {
             let twin = Some(Twin { first: *first, last_channel: *last_channel });
-            places.iter().for_each(|(channel, class)| twins[*channel][*class] = twin);
+            for (channel, class) in places {
+                if let Some(place) = twins.get_mut(*channel).and_then(|of| of.get_mut(*class)) {
+                    *place = twin;
+                }
+            }
         }
     }
     twins

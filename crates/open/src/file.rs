@@ -30,7 +30,7 @@ pub(super) fn open(
     match location.kind {
         _ if options.carve => carve::open(location, options, given, budget, opened),
         LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
-            machine::open_dat(location.path(), options, opened)
+            machine::open_dat(location.path(), options, budget, opened)
         }
         LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
             Source::Machine(memory) => {

@@ -91,8 +91,13 @@ fn add(
 ///
 /// # Errors
 /// It cannot be read.
-pub(super) fn open_dat(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
-    let tracing = dat::open(path).with_context(|| path.display().to_string())?;
+pub(super) fn open_dat(
+    path: &Path,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let tracing = dat::open(path, budget).with_context(|| path.display().to_string())?;
     add(path, "trace.dat", Machine::new(None, tracing, Vec::new()), Vec::new(), options, opened);
     Ok(())
 }

@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Watchdog, parallel};
@@ -38,7 +39,7 @@ fn scratch() -> PathBuf {
 fn lines(bytes: &[u8]) -> Option<Vec<String>> {
     let path = scratch();
     std::fs::write(&path, bytes).expect("a scratch file");
-    let opened = dat::open(&path);
+    let opened = dat::open(&path, &Arc::default());
     let mut all = Vec::new();
     if let Ok(tracing) = &opened {
         for array in 0..tracing.arrays.len() {

@@ -31,10 +31,12 @@ impl Clock {
     /// Converts to nanoseconds, rounded down, and the remainder in units of 1 / frequency nanoseconds.
     fn split(&self, ticks: u64) -> (i128, u64) {
         let frequency = u128::from(self.frequency.max(1));
-        let since = (u128::from(ticks) + u128::from(self.offset_ticks)) * u128::from(GIGA);
-        let whole = i128::try_from(since / frequency).unwrap_or(i128::MAX);
-        let rest = u64::try_from(since % frequency).unwrap_or(0);
-        (i128::from(self.offset_seconds) * i128::from(GIGA) + whole, rest)
+        // A product of 65 and 30 bits: no step of this leaves 128 bits.
+        let ticks = u128::from(ticks).wrapping_add(u128::from(self.offset_ticks));
+        let since = ticks.wrapping_mul(u128::from(GIGA));
+        let whole = since.checked_div(frequency).and_then(|whole| i128::try_from(whole).ok()).unwrap_or(i128::MAX);
+        let rest = since.checked_rem(frequency).and_then(|rest| u64::try_from(rest).ok()).unwrap_or(0);
+        (i128::from(self.offset_seconds).wrapping_mul(i128::from(GIGA)).saturating_add(whole), rest)
     }
 }
 
@@ -97,7 +99,7 @@ impl Converter {
                 rest: 0,
                 reach: 0,
                 frequency,
-                reciprocal: u64::MAX / frequency,
+                reciprocal: u64::MAX.checked_div(frequency).unwrap_or(0),
             }),
         };
         Self { clock: clock.clone(), rule }
@@ -128,10 +130,11 @@ impl Anchor {
         if distance >= self.reach {
             return None;
         }
-        let total = distance * GIGA + self.rest;
-        let mut quotient = ((u128::from(total) * u128::from(self.reciprocal)) >> 64) as u64;
-        if total - quotient * self.frequency >= self.frequency {
-            quotient += 1;
+        // Within reach these fit 64 bits.
+        let total = distance.wrapping_mul(GIGA).wrapping_add(self.rest);
+        let mut quotient = (u128::from(total).wrapping_mul(u128::from(self.reciprocal)) >> 64) as u64;
+        if total.wrapping_sub(quotient.wrapping_mul(self.frequency)) >= self.frequency {
+            quotient = quotient.wrapping_add(1);
         }
         Some(self.nanoseconds.saturating_add_unsigned(quotient))
     }
@@ -167,6 +170,6 @@ fn double_nanoseconds(frequency: f64, ticks: u64) -> u64 {
 const SIGNED: f64 = 9_223_372_036_854_775_808.0;
 
 fn double_base(clock: &Clock) -> i64 {
-    let seconds = i128::from(clock.offset_seconds) * i128::from(GIGA);
+    let seconds = i128::from(clock.offset_seconds).saturating_mul(i128::from(GIGA));
     saturate(seconds).saturating_add_unsigned(double_nanoseconds(clock.frequency.max(1) as f64, clock.offset_ticks))
 }

@@ -6,6 +6,16 @@
 //! description that this project's recorder keeps of its events, and [`ftrace`] is the model of the kernel's own
 //! tracer.
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
 
 pub mod class;
 pub mod clock;

@@ -17,11 +17,11 @@ pub fn find(bytes: &[u8]) -> Option<usize> {
         // The lowest top bit that is set belongs to the first zero byte; higher ones may be wrong.
         let zeroes = first.wrapping_sub(ONES) & !first & TOPS;
         if zeroes != 0 {
-            return Some(8 * word + zeroes.trailing_zeros() as usize / 8);
+            return Some(word.wrapping_mul(8).wrapping_add(zeroes.trailing_zeros() as usize / 8));
         }
         rest = behind;
     }
-    far(bytes, bytes.len() - rest.len())
+    far(bytes, bytes.len().wrapping_sub(rest.len()))
 }
 
 /// The bytes before the first NUL, or all of them if there is none.
@@ -33,7 +33,7 @@ pub fn until(bytes: &[u8]) -> &[u8] {
 
 #[cold]
 fn far(bytes: &[u8], from: usize) -> Option<usize> {
-    memchr::memchr(0, bytes.get(from..)?).map(|at| from + at)
+    memchr::memchr(0, bytes.get(from..)?).map(|at| from.wrapping_add(at))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Compiles a trace class to its program: the scopes of each stream class and event record class.
 
-use super::compile::{Compiler, Known, Orders, Slots};
+use super::compile::{Compiler, Known, Orders};
 use super::fault::SchemaError;
 use super::header;
 use super::op::Code;
+use super::slots::Slots;
 use super::stride::{Simple, Stride};
 use super::weight;
 use super::{DENSE, EventProgram, NONE, Program, StreamProgram};

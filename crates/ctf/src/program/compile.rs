@@ -3,14 +3,13 @@
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
 use super::op::{Choice, Code, Count, Kind, Op};
+use super::slots::{Slots, Target};
 use super::weight;
-use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{Array, Bits, FieldClass, Integer, Labels, Length, Range, RangeIndex, Role, Struct, Text};
 use lastwords_trace::class::{Path, Scope};
 use lastwords_trace::visit::{Node, NodeId, Shape};
-use std::collections::HashMap;
 
 /// Largest number of selector ranges that are searched one after the other.
 const FEW: usize = 8;
@@ -47,70 +46,6 @@ impl Known {
             modulus >>= 1;
         }
         self.modulo(modulus)
-    }
-}
-
-/// Slots of the numbers that other fields depend on, by path.
-#[derive(Debug)]
-pub(super) struct Slots<'b> {
-    by_path: HashMap<Path, Target>,
-    /// Pays for each field that is compiled.
-    budget: &'b Budget,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Target {
-    pub(super) slot: u16,
-    pub(super) signed: bool,
-}
-
-impl<'b> Slots<'b> {
-    pub(super) fn new(budget: &'b Budget) -> Self {
-        Self { by_path: HashMap::new(), budget }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.by_path.len()
-    }
-
-    /// Adds every path that `root` depends on. `find` returns the structure of a scope.
-    pub(super) fn collect<'a>(
-        &mut self,
-        root: &Struct,
-        find: &dyn Fn(Scope) -> Option<&'a Struct>,
-    ) -> Result<(), SchemaError> {
-        for path in root.paths() {
-            if self.by_path.contains_key(path) {
-                continue;
-            }
-            let root = find(path.scope).ok_or_else(|| SchemaError::NoScope(path.clone()))?;
-            let signed = target(root, &path.names).ok_or_else(|| SchemaError::NoTarget(path.clone()))?;
-            let slot = u16::try_from(self.by_path.len()).map_err(|_| SchemaError::TooMany("lengths and selectors"))?;
-            self.by_path.insert(path.clone(), Target { slot, signed });
-        }
-        Ok(())
-    }
-
-    pub(super) fn of(&self, path: &Path) -> Result<Target, SchemaError> {
-        self.by_path.get(path).copied().ok_or_else(|| SchemaError::NoTarget(path.clone()))
-    }
-}
-
-/// Returns whether the number at a path is signed; none if there is no number.
-fn target(root: &Struct, names: &[String]) -> Option<bool> {
-    let (first, rest) = names.split_first()?;
-    root.fields.iter().filter(|field| field.name == *first).find_map(|field| target_in(&field.class, rest))
-}
-
-fn target_in(class: &FieldClass, names: &[String]) -> Option<bool> {
-    match class {
-        FieldClass::Integer(integer) | FieldClass::Variable(integer) if names.is_empty() => Some(integer.signed),
-        FieldClass::Bool(_) if names.is_empty() => Some(false),
-        FieldClass::Struct(of) => target(of, names),
-        FieldClass::Array(array) => target_in(&array.element, names),
-        FieldClass::Optional(optional) => target_in(&optional.class, names),
-        FieldClass::Variant(variant) => variant.options.iter().find_map(|option| target_in(&option.class, names)),
-        _ => None,
     }
 }
 
@@ -342,8 +277,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn target(&self) -> Option<Target> {
-        let path = Path { scope: self.scope, names: self.names.clone() };
-        self.slots.by_path.get(&path).copied()
+        self.slots.find(&Path { scope: self.scope, names: self.names.clone() })
     }
 
     fn uses(&mut self, length: u8, roles: &[Role]) -> Result<(), SchemaError> {

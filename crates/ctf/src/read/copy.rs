@@ -65,7 +65,7 @@ impl Names {
         }
         let number = self.numbers.entry(first).or_insert(1);
         loop {
-            *number += 1;
+            *number = number.saturating_add(1);
             let path = out.join(format!("{}-{number}", name.display()));
             if self.taken.insert(path.clone()) {
                 return path;
@@ -101,7 +101,7 @@ fn copy_trace(
     let streams: Vec<(&Stream, PathBuf)> = streams.collect();
     let mut totals = Totals::default();
     let hear = |fault| {
-        totals.faults += 1;
+        totals.faults = totals.faults.saturating_add(1);
         faults(fault);
     };
     let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
@@ -113,7 +113,7 @@ fn copy_trace(
     }
     let path = folder.join("metadata");
     create_file(&path)?.write_all(metadata).map_err(crate::Error::io(&path, "write"))?;
-    totals.bytes += metadata.len() as u64;
+    totals.bytes = totals.bytes.saturating_add(metadata.len() as u64);
     Ok(totals)
 }
 
@@ -129,7 +129,7 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
     let mut events = 0;
     loop {
         match reader.advance() {
-            Next::Event(_) => events += 1 + reader.pass(),
+            Next::Event(_) => events = u64::saturating_add(events, 1).saturating_add(reader.pass()),
             Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
                 // Events of a packet that cannot be decoded to its end are not in the copy of a file, so they are not
@@ -142,16 +142,16 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
             }
             next @ (Next::Packet | Next::End) => {
                 if let Some(place) = pending.take() {
-                    totals.bytes += copier.packet(place)?;
-                    totals.packets += 1;
+                    totals.bytes = totals.bytes.saturating_add(copier.packet(place)?);
+                    totals.packets = totals.packets.saturating_add(1);
                 }
-                totals.events += std::mem::take(&mut events);
+                totals.events = totals.events.saturating_add(std::mem::take(&mut events));
                 if matches!(next, Next::End) {
                     break;
                 }
                 if in_memory {
-                    totals.bytes += copier.bytes(&reader.window().0)?;
-                    totals.packets += 1;
+                    totals.bytes = totals.bytes.saturating_add(copier.bytes(&reader.window().0)?);
+                    totals.packets = totals.packets.saturating_add(1);
                 } else {
                     pending = reader.place();
                 }

@@ -48,8 +48,9 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
         let mut unnamed = 0;
         for stream in &trace.streams {
             let id = stream.id.unwrap_or_else(|| {
-                unnamed += 1;
-                unnamed - 1
+                let id = unnamed;
+                unnamed = u64::saturating_add(unnamed, 1);
+                id
             });
             let class = trace.class().streams.get(stream.class).map_or(0, |class| class.id);
             let identity = &trace.class().identity;
@@ -122,7 +123,7 @@ impl Head {
     /// Advances to the stream's next event.
     #[inline]
     fn advance<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         if self.next >= self.events.len() {
             self.read(stream, reader, sink);
         }

@@ -298,13 +298,13 @@ impl<'t> Reader<'t> {
         if !cut {
             return Err(self.fault(number, entry.offset, fault));
         }
-        let unit = MAX_ALIGNMENT / 8;
-        let base = self.at / 8 / unit * unit;
+        const UNIT: u64 = MAX_ALIGNMENT / 8;
+        let base = (self.at / 8 / UNIT).saturating_mul(UNIT);
         if base == self.base {
             if self.window >= MAX_EVENT {
                 return Err(self.fault(number, entry.offset, fault));
             }
-            self.window *= 2;
+            self.window = self.window.saturating_mul(2);
         }
         self.base = base;
         // All bytes before `base` have been decoded.
@@ -336,7 +336,7 @@ impl<'t> Reader<'t> {
         };
         let left = (self.content_end.div_ceil(8)).saturating_sub(self.base);
         let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.window);
-        self.windows += 1;
+        self.windows = self.windows.wrapping_add(1);
         let Some(bytes) = free(&mut self.bytes, &mut self.old) else { return Ok(()) };
         read_at(file, path, offset.saturating_add(self.base), length, bytes)?;
         if length >= HOLE && bytes.iter().all(|byte| *byte == 0) {
@@ -349,7 +349,7 @@ impl<'t> Reader<'t> {
 
     /// Loads the next packet of a stream in memory. The window contains all of it. Returns false at the end.
     fn load(&mut self) -> bool {
-        self.windows += 1;
+        self.windows = self.windows.wrapping_add(1);
         self.entry = None;
         let Some(bytes) = free(&mut self.bytes, &mut self.old) else { return false };
         let Some(info) = self.memory.as_mut().and_then(|memory| memory.next_packet(bytes)) else { return false };
@@ -360,9 +360,9 @@ impl<'t> Reader<'t> {
 
     /// Reports that the packet was read up to this byte.
     fn report(&mut self, upto: u64) {
-        if upto > self.reported {
-            (self.watch)(upto - self.reported);
-            self.all_reported = self.all_reported.saturating_add(upto - self.reported);
+        if let Some(more) = upto.checked_sub(self.reported).filter(|more| *more > 0) {
+            (self.watch)(more);
+            self.all_reported = self.all_reported.saturating_add(more);
             self.reported = upto;
         }
     }
@@ -442,7 +442,7 @@ impl<'t> Reader<'t> {
             return Some(Ok((0, entry)));
         }
         let (number, entry) = self.stream.packets.get(self.next_packet).copied()?;
-        self.next_packet += 1;
+        self.next_packet = self.next_packet.wrapping_add(1);
         self.content_end = entry.size.saturating_mul(8);
         Some(self.fill(number, entry.offset).map(|()| (number, entry)))
     }
@@ -461,13 +461,13 @@ impl<'t> Reader<'t> {
             && last.saturating_add(1) < next
         {
             let between = before.end.zip(packet.begin);
-            self.losses.push(Loss { packets: true, count: next - last - 1, between });
+            self.losses.push(Loss { packets: true, count: next.saturating_sub(last).saturating_sub(1), between });
         }
         if let (Some(last), Some(next)) = (before.discarded, packet.discarded)
             && next > last
         {
             let between = before.end.zip(packet.end);
-            self.losses.push(Loss { packets: false, count: next - last, between });
+            self.losses.push(Loss { packets: false, count: next.saturating_sub(last), between });
         }
     }
 }

@@ -22,10 +22,15 @@ impl Tournament {
         let mut winners = vec![ENDED; leaves];
         winners.extend((0..leaves).map(|stream| entry(times.get(stream).copied().flatten(), stream)));
         for node in (1..leaves).rev() {
-            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
-            (winners[node], losers[node]) = if a <= b { (a, b) } else { (b, a) };
+            let [a, b] =
+                [0, 1].map(|child| winners.get(node.saturating_mul(2).saturating_add(child)).copied().unwrap_or(ENDED));
+            if let (Some(winner), Some(loser)) = (winners.get_mut(node), losers.get_mut(node)) {
+                (*winner, *loser) = if a <= b { (a, b) } else { (b, a) };
+            }
         }
-        losers[0] = winners.get(1).copied().unwrap_or(ENDED);
+        if let Some(first) = losers.first_mut() {
+            *first = winners.get(1).copied().unwrap_or(ENDED);
+        }
         Self { losers }
     }
 
@@ -41,7 +46,7 @@ impl Tournament {
     pub(super) fn replace(&mut self, time: Option<i64>) {
         let Some(stream) = self.first() else { return };
         let mut winner = entry(time, stream);
-        let mut node = (stream + self.losers.len()) / 2;
+        let mut node = stream.wrapping_add(self.losers.len()) / 2;
         while let Some(loser) = self.losers.get_mut(node).filter(|_| node > 0) {
             if *loser < winner {
                 std::mem::swap(loser, &mut winner);

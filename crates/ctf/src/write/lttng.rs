@@ -50,9 +50,10 @@ pub struct Entry {
 pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
     let mut path = base.to_path_buf();
     let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
+    let last = parts.len().saturating_sub(1);
     for (n, part) in parts.iter().enumerate() {
         path.push(part);
-        if n + 1 == parts.len() || !path.is_dir() {
+        if n == last || !path.is_dir() {
             create_folder(&path)?;
         }
     }
@@ -83,12 +84,12 @@ fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
         ByteOrder::Big => value.to_be_bytes(),
     };
     for part in text.chunks(METADATA_PACKET - METADATA_HEADER) {
-        let end = out.len() + METADATA_PACKET;
+        let end = out.len().saturating_add(METADATA_PACKET);
         out.extend(number(METADATA_MAGIC));
         out.extend(uuid);
         // The checksum is 0: there is none.
         out.extend(number(0));
-        out.extend(number(((METADATA_HEADER + part.len()) * 8) as u32));
+        out.extend(number(METADATA_HEADER.saturating_add(part.len()).saturating_mul(8) as u32));
         out.extend(number((METADATA_PACKET * 8) as u32));
         // The text is neither compressed nor encrypted nor checksummed; the version is 1.8.
         out.extend([0, 0, 0, 1, 8]);
@@ -136,7 +137,7 @@ impl StreamWriter {
         for word in [self.offset, packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence] {
             self.index.write_all(&word.to_be_bytes()).map_err(Error::io(&self.paths.1, "write"))?;
         }
-        self.offset += bytes.len() as u64;
+        self.offset = self.offset.saturating_add(bytes.len() as u64);
         Ok(())
     }
 

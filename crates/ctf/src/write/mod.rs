@@ -49,7 +49,7 @@ pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<
     let path = folder.join("metadata");
     let mut file = create_file(&path)?;
     file.write_all(metadata.as_bytes()).map_err(Error::io(&path, "write"))?;
-    totals.bytes += metadata.len() as u64;
+    totals.bytes = totals.bytes.saturating_add(metadata.len() as u64);
     Ok(totals)
 }
 

@@ -57,9 +57,9 @@ pub(super) fn stream(
     while let Some(info) = reader.next_packet(&mut bytes) {
         let before = totals.bytes;
         copier.packet(&info, &bytes, &mut totals)?;
-        watch(totals.bytes - before);
+        watch(totals.bytes.saturating_sub(before));
     }
-    totals.streams += u64::from(copier.file.is_some());
+    totals.streams = totals.streams.saturating_add(u64::from(copier.file.is_some()));
     Ok(totals)
 }
 
@@ -102,7 +102,7 @@ struct Survey {
 impl Copier {
     fn packet(&mut self, info: &PacketInfo, bytes: &[u8], totals: &mut Totals) -> Result<()> {
         if info.begin > self.limit {
-            totals.faults += 1;
+            totals.faults = totals.faults.saturating_add(1);
             return Ok(());
         }
         let content = bytes.get(info.events_at..).unwrap_or_default();
@@ -123,13 +123,15 @@ impl Copier {
             (false, _) => None,
         };
         let written = if let Some(events) = copied {
-            totals.events += events;
+            totals.events = totals.events.saturating_add(events);
             self.write(next, info.begin, content)?
         } else {
             let survey = self.survey(content, info.begin);
             let behind = info.begin < last.end || !survey.ordered;
-            totals.events += survey.events;
-            totals.faults += u64::from(survey.end < content.len()) + u64::from(behind);
+            totals.events = totals.events.saturating_add(survey.events);
+            for is_fault in [survey.end < content.len(), behind] {
+                totals.faults = totals.faults.saturating_add(u64::from(is_fault));
+            }
             let whole = content.get(..survey.end).unwrap_or_default();
             let begin = info.begin.max(last.end);
             let end = if info.end > self.limit { 0 } else { info.end };
@@ -140,8 +142,8 @@ impl Copier {
                 (false, true) => self.rewrite(next, begin, None, whole)?,
             }
         };
-        totals.packets += 1;
-        totals.bytes += written;
+        totals.packets = totals.packets.saturating_add(1);
+        totals.bytes = totals.bytes.saturating_add(written);
         self.last = Some(next);
         Ok(())
     }
@@ -153,7 +155,7 @@ impl Copier {
             if event.clock > self.limit {
                 break;
             }
-            survey.events += 1;
+            survey.events = survey.events.saturating_add(1);
             survey.ordered &= event.clock >= survey.latest;
             survey.latest = survey.latest.max(event.clock);
             survey.end = event.end;
@@ -168,7 +170,10 @@ impl Copier {
         match self.decoder.step(&mut position, content) {
             Ok(Some(event)) => match header_len(&event) {
                 SIZED_LEN => true,
-                FULL_LEN => content.get(event.start + 6..event.start + 10) != Some(&NO_SIZE.to_le_bytes()),
+                FULL_LEN => {
+                    let size = content.get(event.start..).and_then(|header| header.get(6..10));
+                    size != Some(&NO_SIZE.to_le_bytes())
+                }
                 _ => false,
             },
             _ => false,
@@ -207,7 +212,7 @@ impl Copier {
             None => self.file.insert(create_file(&self.path)?),
         };
         write_both(file, &header, content).map_err(Error::io(&self.path, "write"))?;
-        Ok((header.len() + content.len()) as u64)
+        Ok(header.len().saturating_add(content.len()) as u64)
     }
 }
 
@@ -219,14 +224,14 @@ fn write_both(file: &mut File, header: &[u8], content: &[u8]) -> std::io::Result
 
 /// Returns the largest clock that readers can show, less a second. They count nanoseconds since the epoch in an i64.
 fn limit(clock: &Clock) -> u64 {
-    let most = i128::from(i64::MAX) / 1_000_000_000 - 1;
-    let seconds = most - i128::from(clock.offset_seconds).max(0) - 1;
+    const MOST: i64 = i64::MAX / 1_000_000_000 - 2;
+    let seconds = i128::from(MOST).saturating_sub(i128::from(clock.offset_seconds).max(0));
     let ticks = seconds.max(0).saturating_mul(i128::from(clock.frequency.max(1)));
     u64::try_from(ticks).unwrap_or(u64::MAX).min(1 << 63)
 }
 
 fn header_len(event: &RawEvent) -> usize {
-    event.context_at - event.start
+    event.context_at.saturating_sub(event.start)
 }
 
 /// Values that are the same in all packets of a stream.
@@ -246,7 +251,7 @@ pub struct Header {
 impl Header {
     /// Returns the bytes of the packet header and context.
     pub fn bytes(&self, facts: Last, begin: u64, content: usize) -> [u8; HEADER_LEN] {
-        let bits = (HEADER_LEN as u64 + content as u64) * 8;
+        let bits = (HEADER_LEN as u64).saturating_add(content as u64).saturating_mul(8);
         let mut out = [0; HEADER_LEN];
         let mut rest = out.as_mut_slice();
         self.put32(&mut rest, MAGIC);

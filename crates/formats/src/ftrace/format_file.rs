@@ -54,7 +54,8 @@ pub fn declared_name(declaration: &str) -> &str {
     while let Some(open) = rest.strip_suffix(']').and_then(|_| rest.rfind('[')) {
         rest = rest[..open].trim_end();
     }
-    let begin = rest.rfind(|c| !word(c)).map_or(0, |at| at + rest[at..].chars().next().map_or(1, char::len_utf8));
+    let begin =
+        rest.rfind(|c| !word(c)).map_or(0, |at| at.saturating_add(rest[at..].chars().next().map_or(1, char::len_utf8)));
     &rest[begin..]
 }
 
@@ -78,7 +79,7 @@ pub fn parse_header_page(text: &str) -> Option<HeaderPage> {
     let find = |name: &str| text.lines().filter_map(|l| field(l, true)).find(|f| f.name == name);
     let (commit, data) = (find("commit")?, find("data")?);
     let commit_size = u8::try_from(commit.size).ok().filter(|s| matches!(s, 4 | 8))?;
-    let fits = commit.offset == 8 && (12..=64).contains(&data.offset) && data.offset >= 8 + commit.size;
+    let fits = commit.offset == 8 && (12..=64).contains(&data.offset) && data.offset >= commit.size.saturating_add(8);
     fits.then_some(HeaderPage { commit_size, data_offset: data.offset })
 }
 

@@ -225,6 +225,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         header_page: HeaderPage::of_word_size(8),
         formats: formats.into_iter().collect(),
         comms: BTreeMap::from([(7, "worker".to_owned()), (9, "a long name here".to_owned())]),
+        learns_comms: false,
         tgids: BTreeMap::from([(7, 5)]),
         printk_formats: BTreeMap::from([(0xffff_ffff_8200_0000, "step \"%d\"\n".to_owned())]),
         symbols: Arc::new(Functions),

@@ -98,7 +98,9 @@ fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
         return Kind::Text;
     }
     let size = match (place, count) {
-        (Place::Fixed, count) if count > 0 => u8::try_from(field.size / count).unwrap_or(0),
+        (Place::Fixed, count) if count > 0 => {
+            field.size.checked_div(count).and_then(|size| u8::try_from(size).ok()).unwrap_or(0)
+        }
         _ => size_of(&declared.element, word_size),
     };
     match size {

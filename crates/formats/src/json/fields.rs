@@ -1,22 +1,32 @@
 //! Values of fields as JSON, as a visitor meets them.
 
-use super::{float, hexadecimal, octets, text};
+use super::{float, octets, text};
 use crate::fields::{Role, roles};
 use crate::text::decoded;
-use crate::text::number::{signed, unsigned};
+use crate::text::number::{Constant, octet, signed, unsigned};
 use lastwords_ctf::program::Code;
 use lastwords_trace::class::Encoding;
-use lastwords_trace::visit::{NodeId, Shape, Visitor};
+use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 /// The fields of a scope.
 pub(super) struct Plan<'t> {
     pub(super) code: &'t Code,
     roles: Vec<Role>,
+    /// `"name":` of each node, escaped; empty where it has no name.
+    keys: Vec<Constant>,
 }
 
 impl<'t> Plan<'t> {
     pub(super) fn new(code: &'t Code) -> Self {
-        Self { code, roles: roles(code) }
+        let key = |node: &Node| {
+            let mut key = Vec::new();
+            if !node.name.is_empty() {
+                text(&mut key, node.name.as_bytes());
+                key.push(b':');
+            }
+            Constant::new(&key)
+        };
+        Self { code, roles: roles(code), keys: code.nodes().iter().map(key).collect() }
     }
 }
 
@@ -39,6 +49,7 @@ impl<'a, 't> Fields<'a, 't> {
     /// Puts the field's name; what it is, if it is shown.
     fn name(&mut self, node: NodeId) -> Option<&'t Shape> {
         let role = *self.plan.roles.get(node as usize)?;
+        let key = self.plan.keys.get(node as usize)?;
         let node = self.plan.code.nodes().get(node as usize)?;
         if self.hidden > 0 || role == Role::Hidden {
             return None;
@@ -47,8 +58,7 @@ impl<'a, 't> Fields<'a, 't> {
             if !self.out.ends_with(b"{") {
                 self.out.push(b',');
             }
-            text(self.out, node.name.as_bytes());
-            self.out.push(b':');
+            key.put(self.out);
         }
         Some(&node.shape)
     }
@@ -57,7 +67,7 @@ impl<'a, 't> Fields<'a, 't> {
 impl Visitor for Fields<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if self.octets {
-            return self.out.extend_from_slice(&hexadecimal(value as u8));
+            return self.out.extend_from_slice(&octet(value as u8));
         }
         match self.name(node) {
             Some(Shape::Integer { signed: is_signed, mappings, .. }) => {
@@ -114,10 +124,10 @@ impl Visitor for Fields<'_, '_> {
         if self.depth > 0 {
             match self.name(node) {
                 Some(_) => self.out.push(b'{'),
-                None => self.hidden += 1,
+                None => self.hidden = self.hidden.saturating_add(1),
             }
         }
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
     }
 
     fn end(&mut self, _: NodeId) {
@@ -125,7 +135,7 @@ impl Visitor for Fields<'_, '_> {
         match (self.depth, self.hidden) {
             (0, _) => {}
             (_, 0) => self.out.push(b'}'),
-            _ => self.hidden -= 1,
+            _ => self.hidden = self.hidden.saturating_sub(1),
         }
     }
 
@@ -137,9 +147,9 @@ impl Visitor for Fields<'_, '_> {
                 self.out.push(b'"');
             }
             Some(_) => self.out.push(b'['),
-            None => self.hidden += 1,
+            None => self.hidden = self.hidden.saturating_add(1),
         }
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
     }
 
     fn element(&mut self, index: u64) {
@@ -152,17 +162,17 @@ impl Visitor for Fields<'_, '_> {
         self.depth = self.depth.saturating_sub(1);
         match self.hidden {
             0 => self.out.push(if std::mem::take(&mut self.octets) { b'"' } else { b']' }),
-            _ => self.hidden -= 1,
+            _ => self.hidden = self.hidden.saturating_sub(1),
         }
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
         match (self.name(node), case) {
-            (Some(_), Some(_)) => self.depth += 1,
+            (Some(_), Some(_)) => self.depth = self.depth.saturating_add(1),
             (Some(_), None) => self.out.extend_from_slice(b"null"),
             (None, Some(_)) => {
-                self.hidden += 1;
-                self.depth += 1;
+                self.hidden = self.hidden.saturating_add(1);
+                self.depth = self.depth.saturating_add(1);
             }
             (None, None) => {}
         }

@@ -69,7 +69,7 @@ impl Symbols {
         if self.known.len() >= MOST_SYMBOLS {
             return None;
         }
-        let number = self.names.has(address).then_some(self.known.len() as u64 + 1);
+        let number = self.names.has(address).then_some((self.known.len() as u64).saturating_add(1));
         self.known.insert(address, number);
         let number = number?;
         let name = self.functions(&[address]);
@@ -206,7 +206,7 @@ impl<'t> Events<'t> {
     pub(super) fn event(&mut self, stream: usize, cpu: u32, reader: &mut Reader<'_>, due: &Due, out: &mut Vec<u8>) {
         let discarded = reader.packet().and_then(|packet| packet.discarded).unwrap_or(0);
         if self.bundles.len() <= stream {
-            self.bundles.resize_with(stream + 1, Bundle::default);
+            self.bundles.resize_with(stream.saturating_add(1), Bundle::default);
         }
         if self.bundles.get(stream).is_some_and(|bundle| discarded > bundle.discarded) {
             self.close(stream, out);
@@ -235,7 +235,7 @@ impl<'t> Events<'t> {
             return false;
         };
         if self.classes.len() <= due.class {
-            self.classes.resize_with(due.class + 1, || None);
+            self.classes.resize_with(due.class.saturating_add(1), || None);
         }
         let Some(place) = self.classes.get_mut(due.class) else { return false };
         let made = || Class::new(described, code, self.kernel.tracing, &self.table);

@@ -85,7 +85,9 @@ impl Timeline {
 
     /// A time on it; what is before its beginning is its beginning.
     fn time(&self, nanoseconds: Option<i64>) -> u64 {
-        nanoseconds.and_then(|time| u64::try_from(i128::from(time) - i128::from(self.base)).ok()).unwrap_or(0)
+        nanoseconds
+            .and_then(|time| u64::try_from(i128::from(time).saturating_sub(i128::from(self.base))).ok())
+            .unwrap_or(0)
     }
 
     fn put(&self, out: &mut Vec<u8>) {
@@ -141,7 +143,7 @@ pub fn write(
     timeline.put(&mut head);
     out.write_all(&head).map_err(Error::Output)?;
     let mut totals = events::write(chosen, &mut file, out, notes)?;
-    totals.bytes += head.len() as u64;
+    totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
 

@@ -57,7 +57,7 @@ fn known(word: &'static str) -> Option<Known> {
         'b' => Kind::Bytes,
         _ => return None,
     };
-    Some(Known { name, number: rest.get(..rest.len() - 1)?.parse().ok()?, kind })
+    Some(Known { name, number: rest.get(..rest.len().saturating_sub(1))?.parse().ok()?, kind })
 }
 
 #[cfg(test)]

@@ -185,7 +185,7 @@ impl<'t> Tracks<'t> {
         {
             return id;
         }
-        let id = known.map_or_else(|| self.known.len() as u64 + 1, |(id, _)| id);
+        let id = known.map_or_else(|| (self.known.len() as u64).saturating_add(1), |(id, _)| id);
         self.known.insert(owner, (id, named));
         self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
             track.number(1, id);
@@ -259,7 +259,7 @@ impl<'t> Notes<'_, 't> {
                     self.put(&note);
                 }
             }
-            _ => self.hidden -= 1,
+            _ => self.hidden = self.hidden.saturating_sub(1),
         }
     }
 }
@@ -326,10 +326,10 @@ impl Visitor for Notes<'_, '_> {
         if self.depth > 0 {
             match self.begin_note(node) {
                 Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
-                None => self.hidden += 1,
+                None => self.hidden = self.hidden.saturating_add(1),
             }
         }
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
     }
 
     fn end(&mut self, _: NodeId) {
@@ -346,9 +346,9 @@ impl Visitor for Notes<'_, '_> {
                 self.octets = is_bytes.then(String::new);
                 self.stack.push((note, annotation::ELEMENT));
             }
-            None => self.hidden += 1,
+            None => self.hidden = self.hidden.saturating_add(1),
         }
-        self.depth += 1;
+        self.depth = self.depth.saturating_add(1);
     }
 
     fn end_array(&mut self, _: NodeId) {
@@ -364,9 +364,9 @@ impl Visitor for Notes<'_, '_> {
         if case.is_some() {
             match self.begin_note(node) {
                 Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
-                None => self.hidden += 1,
+                None => self.hidden = self.hidden.saturating_add(1),
             }
-            self.depth += 1;
+            self.depth = self.depth.saturating_add(1);
         }
     }
 

@@ -39,7 +39,7 @@ impl<'p, 't> Lines<'p, 't> {
             if window.is_timed {
                 self.stamp.go(record.nanoseconds);
             }
-            let within = record.body.wrapping_sub(8 * window.base);
+            let within = record.body.wrapping_sub(window.base.wrapping_mul(8));
             if let Some(flat) = class.line.as_ref().filter(|_| within.is_multiple_of(8)) {
                 let bytes = window.bytes.get((within / 8) as usize..).unwrap_or_default();
                 let context = &window.context;

@@ -1,17 +1,23 @@
 //! Text that cannot steer a terminal.
 
+use super::number::octet;
 use super::page::Put;
 use lastwords_ctf::names::is_unsafe;
 
 /// Bytes that are not copied as they are: control characters, quotes, backslash, `?`, and all that is not ASCII.
 static SPECIAL: [bool; 256] = special();
 
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "the compiler evaluates it, and refuses what is outside"
+)]
 const fn special() -> [bool; 256] {
     let mut table = [false; 256];
     let mut i = 0;
     while i < 256 {
         table[i] = i < 32 || i >= 127 || matches!(i as u8, b'\\' | b'\'' | b'"' | b'?');
-        i += 1;
+        i = i.wrapping_add(1);
     }
     table
 }
@@ -28,7 +34,7 @@ pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
 /// What [`quoted`] puts between the quotes.
 #[inline]
 pub(crate) fn within_quotes(out: &mut impl Put, text: &[u8]) {
-    if text.iter().fold(false, |special, b| special | SPECIAL[usize::from(*b)]) {
+    if text.iter().fold(false, |special, b| special | SPECIAL.get(usize::from(*b)).copied().unwrap_or(true)) {
         let mut safe = Vec::new();
         escaped(&mut safe, text);
         out.text(&safe);
@@ -112,8 +118,8 @@ fn bare_escaped(out: &mut Vec<u8>, text: &[u8]) {
 }
 
 fn hexadecimal(out: &mut Vec<u8>, byte: u8) {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
-    out.extend_from_slice(&[b'\\', b'x', digit(byte >> 4), digit(byte)]);
+    out.extend_from_slice(b"\\x");
+    out.extend_from_slice(&octet(byte));
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ impl Value<'_> {
             Self::Word => {
                 let end = nul::find(bytes)?;
                 word(out, bytes.get(..end)?);
-                bytes.get(end + 1..)
+                bytes.get(end.wrapping_add(1)..)
             }
             Self::WordChars(length) => {
                 let (all, rest) = bytes.split_at_checked(*length)?;
@@ -203,11 +203,16 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
 /// Text as it is where it is one plain word, else in quotes.
 #[inline]
 pub(super) fn word(out: &mut impl Put, text: &[u8]) {
-    let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN[usize::from(*b)]);
+    let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN.get(usize::from(*b)).copied().unwrap_or(false));
     if is_plain && !text.is_empty() { out.text(text) } else { quoted(out, text) }
 }
 
 /// By byte: it stands in a word without quotes.
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "the compiler evaluates it, and refuses what is outside"
+)]
 static PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = b'!';
@@ -255,12 +260,12 @@ fn text<'b>(bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
         let length = plain(short);
         if short.get(length) == Some(&0) {
             out.block(short, length);
-            return bytes.get(length + 1..);
+            return bytes.get(length.wrapping_add(1)..);
         }
     }
     let end = nul::find(bytes)?;
     within_quotes(out, bytes.get(..end)?);
-    bytes.get(end + 1..)
+    bytes.get(end.wrapping_add(1)..)
 }
 
 /// Text of so many bytes, as far as its first NUL.

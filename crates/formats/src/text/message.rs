@@ -49,22 +49,23 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
         bare(&mut text, before.as_bytes());
         let end = from.find('}').filter(|_| from.starts_with('{'));
         if from.starts_with("{{") || from.starts_with("}}") {
-            text.push(from.as_bytes()[0]);
-            rest = &from[2..];
+            text.extend(from.bytes().next());
+            rest = from.get(2..).unwrap_or_default();
         } else if let Some(end) = end {
-            let (name, spec) = from[1..end].split_once(':').unwrap_or((&from[1..end], ""));
+            let inner = from.get(1..end).unwrap_or_default();
+            let (name, spec) = inner.split_once(':').unwrap_or((inner, ""));
             let named = fields.iter().position(|field| keys(field).any(|key| key == name));
             match named.or_else(|| unnamed.next()).filter(|_| pieces.len() < MAX_PIECES) {
                 Some(field) => {
                     pieces.push(Piece::Text(Constant::new(&std::mem::take(&mut text))));
                     pieces.push(Piece::Value { field, base16: spec.ends_with(['x', 'X']) });
                 }
-                None => bare(&mut text, &from.as_bytes()[..=end]),
+                None => bare(&mut text, from.as_bytes().get(..=end).unwrap_or_default()),
             }
-            rest = &from[end + 1..];
+            rest = &from[end.saturating_add(1)..];
         } else {
-            text.push(from.as_bytes()[0]);
-            rest = &from[1..];
+            text.extend(from.bytes().next());
+            rest = from.get(1..).unwrap_or_default();
         }
     }
     bare(&mut text, rest.as_bytes());
@@ -83,7 +84,7 @@ fn keys(name: &str) -> impl Iterator<Item = &str> {
 fn names(format: &str, name: &str) -> bool {
     let mut rest = format;
     while let Some(at) = rest.find('{') {
-        rest = &rest[at + 1..];
+        rest = &rest[at.saturating_add(1)..];
         if rest.strip_prefix(name).is_some_and(|behind| behind.starts_with(['}', ':'])) {
             return true;
         }

@@ -9,7 +9,19 @@ const ZEROES: u64 = 0x3030_3030_3030_3030;
 /// Two decimal digits of a number under 100.
 #[inline]
 pub(crate) fn two(number: u32) -> [u8; 2] {
-    [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8]
+    [b'0'.wrapping_add((number / 10 % 10) as u8), b'0'.wrapping_add((number % 10) as u8)]
+}
+
+/// The hexadecimal digit of the low half of a byte.
+#[inline]
+pub(crate) fn digit(half: u8) -> u8 {
+    b"0123456789abcdef".get(usize::from(half & 15)).copied().unwrap_or(b'0')
+}
+
+/// The two hexadecimal digits of a byte.
+#[inline]
+pub(crate) fn octet(byte: u8) -> [u8; 2] {
+    [digit(byte >> 4), digit(byte)]
 }
 
 /// Nine decimal digits of a number under 10^9.
@@ -42,13 +54,23 @@ fn three(number: u32) -> u64 {
 /// The numbers under 1000 as three digits, the first in the lowest byte.
 static THREE: [u32; 1000] = three_digits();
 
+#[allow(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    reason = "the compiler evaluates it, and refuses what is outside"
+)]
 const fn three_digits() -> [u32; 1000] {
     let mut table = [0; 1000];
     let mut number = 0;
     while number < table.len() {
         let [hundreds, tens, ones] = [number / 100, number / 10 % 10, number % 10];
-        table[number] = u32::from_le_bytes([b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8, 0]);
-        number += 1;
+        table[number] = u32::from_le_bytes([
+            b'0'.wrapping_add(hundreds as u8),
+            b'0'.wrapping_add(tens as u8),
+            b'0'.wrapping_add(ones as u8),
+            0,
+        ]);
+        number = number.wrapping_add(1);
     }
     table
 }
@@ -76,7 +98,10 @@ pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
         out.block(&(digits as u32).to_le_bytes(), used);
     } else if value < 1_000_000 {
         let (digits, used) = up_to_three(value as u32 / THOUSAND);
-        out.block(&(digits | three(value as u32 % THOUSAND) << (8 * used)).to_le_bytes(), used + 3);
+        out.block(
+            &(digits | three(value as u32 % THOUSAND) << used.wrapping_mul(8)).to_le_bytes(),
+            used.wrapping_add(3),
+        );
     } else {
         large(out, value);
     }
@@ -86,7 +111,7 @@ pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
 #[inline]
 fn up_to_three(number: u32) -> (u64, usize) {
     let leading = if number < 10 { 2 } else { usize::from(number < 100) };
-    (three(number) >> (8 * leading), 3 - leading)
+    (three(number) >> leading.wrapping_mul(8), 3usize.wrapping_sub(leading))
 }
 
 /// From a million on: all of nine digits of the first part are appended, then those behind it are cut again.
@@ -98,7 +123,7 @@ fn large(out: &mut impl Put, value: u64) {
     }
     let digits = u128::from_le_bytes(nine_before(value as u32, b""));
     let leading = if value < 10_000_000 { 2 } else { usize::from(value < 100_000_000) };
-    out.block(&(digits >> (8 * leading)).to_le_bytes(), 9 - leading);
+    out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 9usize.wrapping_sub(leading));
 }
 
 /// Decimal.
@@ -127,12 +152,15 @@ pub(crate) fn hex(out: &mut impl Put, value: u64) {
 fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     if let Ok(low) = u32::try_from(value) {
         let leading = (low | 1).leading_zeros() / 4;
-        return out.block(&(eight_hexadecimal(low, ten) >> (8 * leading)).to_le_bytes(), 8 - leading as usize);
+        return out.block(
+            &(eight_hexadecimal(low, ten) >> leading.wrapping_mul(8)).to_le_bytes(),
+            8usize.wrapping_sub(leading as usize),
+        );
     }
     let leading = (value | 1).leading_zeros() / 4;
     let (high, low) = (eight_hexadecimal((value >> 32) as u32, ten), eight_hexadecimal(value as u32, ten));
     let digits = u128::from(high) | u128::from(low) << 64;
-    out.block(&(digits >> (8 * leading)).to_le_bytes(), 16 - leading as usize);
+    out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
 
 /// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte: half bytes are spread, those over nine
@@ -144,8 +172,8 @@ fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
     digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
     // With six more, those that are letters have the fifth bit.
-    let letters = (digits + 0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
-    (digits + ZEROES + letters * u64::from(ten - b'0' - 10)).swap_bytes()
+    let letters = digits.wrapping_add(0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
+    digits.wrapping_add(ZEROES).wrapping_add(letters.wrapping_mul(u64::from(ten.wrapping_sub(b'0' + 10)))).swap_bytes()
 }
 
 /// A constant text that is appended often: one [`Put::block`] where it is short.
@@ -170,7 +198,7 @@ impl<const BLOCK: usize> Constant<BLOCK> {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.long.is_empty() { &self.block[..self.len] } else { &self.long }
+        if self.long.is_empty() { self.block.get(..self.len).unwrap_or_default() } else { &self.long }
     }
 
     #[inline]
@@ -202,20 +230,20 @@ fn general_finite(out: &mut Vec<u8>, value: f64) {
     let mut rest = text.as_mut_slice();
     let _ = write!(rest, "{value:.5e}");
     let end = text.iter().position(|b| *b == b'e').unwrap_or(0);
-    let exponent: i32 = text[end + 1..]
-        .split(|b| *b == 0)
-        .next()
+    let exponent: i32 = text
+        .get(end.wrapping_add(1)..)
+        .and_then(|digits| digits.split(|b| *b == 0).next())
         .and_then(|digits| std::str::from_utf8(digits).ok())
         .and_then(|digits| digits.parse().ok())
         .unwrap_or(0);
     let mut digits = [0u8; 6];
-    for (place, digit) in digits.iter_mut().zip(text[..end].iter().filter(|b| **b != b'.')) {
+    for (place, digit) in digits.iter_mut().zip(text.iter().take(end).filter(|b| **b != b'.')) {
         *place = *digit;
     }
-    let used = digits.iter().rposition(|d| *d != b'0').map_or(1, |last| last + 1);
+    let used = digits.iter().rposition(|d| *d != b'0').map_or(1, |last| last.wrapping_add(1));
     if !(-4..6).contains(&exponent) {
-        out.push(digits[0]);
-        fraction(out, &digits[1..used.max(1)]);
+        out.extend(digits.first());
+        fraction(out, digits.get(1..used).unwrap_or_default());
         out.extend_from_slice(if exponent < 0 { b"e-" } else { b"e+" });
         let magnitude = exponent.unsigned_abs();
         if magnitude < 10 {
@@ -224,11 +252,11 @@ fn general_finite(out: &mut Vec<u8>, value: f64) {
         unsigned(out, u64::from(magnitude));
     } else if exponent < 0 {
         out.extend_from_slice(b"0.");
-        out.extend(std::iter::repeat_n(b'0', (-1 - exponent) as usize));
-        out.extend_from_slice(&digits[..used]);
+        out.extend(std::iter::repeat_n(b'0', (-1i32).wrapping_sub(exponent) as usize));
+        out.extend(digits.iter().take(used));
     } else {
-        let whole = exponent as usize + 1;
-        out.extend_from_slice(&digits[..whole]);
+        let whole = (exponent as usize).wrapping_add(1);
+        out.extend(digits.iter().take(whole));
         fraction(out, digits.get(whole..used).unwrap_or_default());
     }
 }

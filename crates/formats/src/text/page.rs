@@ -16,7 +16,7 @@ pub(crate) trait Put {
 impl Put for Vec<u8> {
     #[inline]
     fn block<const N: usize>(&mut self, block: &[u8; N], used: usize) {
-        let end = self.len() + used;
+        let end = self.len().wrapping_add(used);
         self.extend_from_slice(block);
         self.truncate(end);
     }
@@ -76,7 +76,7 @@ impl Page {
 
     #[cold]
     fn grow(&mut self) {
-        self.bytes.resize((2 * self.bytes.len()).max(FIRST), 0);
+        self.bytes.resize(self.bytes.len().wrapping_mul(2).max(FIRST), 0);
     }
 }
 
@@ -94,7 +94,7 @@ impl Put for Line<'_> {
         match self.page.get_mut(self.at..self.at.wrapping_add(N)) {
             Some(place) => {
                 place.copy_from_slice(block);
-                self.at += used;
+                self.at = self.at.wrapping_add(used);
             }
             None => self.is_cut = true,
         }
@@ -105,7 +105,7 @@ impl Put for Line<'_> {
         match self.page.get_mut(self.at..self.at.wrapping_add(text.len())) {
             Some(place) => {
                 place.copy_from_slice(text);
-                self.at += text.len();
+                self.at = self.at.wrapping_add(text.len());
             }
             None => self.is_cut = true,
         }

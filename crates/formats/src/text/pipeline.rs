@@ -90,7 +90,7 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
 
     /// With so many threads, each of which is to [`Queue::work`].
     pub(super) fn threads(threads: usize, out: Out<'o>) -> (Self, Queue) {
-        let most = 2 * threads;
+        let most = threads.saturating_mul(2);
         let (jobs, queue) = sync_channel(most);
         let way = Way::Threads { jobs, waiting: VecDeque::new(), most };
         (Self { out, way, spares: Vec::new(), bytes: 0 }, Queue(Mutex::new(queue)))
@@ -169,7 +169,7 @@ impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
                 }
             }
         }
-        self.bytes += sheet.text.text().len() as u64;
+        self.bytes = self.bytes.saturating_add(sheet.text.text().len() as u64);
         sheet.text.clear();
         sheet.batch.restart(None);
         self.spares.push(sheet);

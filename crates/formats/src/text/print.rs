@@ -49,7 +49,7 @@ impl Classes {
     }
 
     fn position(&self, of: &Facts) -> usize {
-        self.firsts.get(of.trace).map_or(usize::MAX, |first| first + of.class)
+        self.firsts.get(of.trace).map_or(usize::MAX, |first| first.wrapping_add(of.class))
     }
 
     fn depends(&self, class: usize, event: usize) -> bool {
@@ -180,12 +180,12 @@ impl Printer<'_, '_, '_> {
 
     /// Sends the batch on its way; false where writing has failed.
     fn send(&mut self) -> bool {
-        self.totals.events += self.batch.records.len() as u64;
+        self.totals.events = self.totals.events.wrapping_add(self.batch.records.len() as u64);
         if self.failed.is_none() {
             self.failed = self.pipeline.put(&mut self.batch).err();
         }
         self.batch.restart(self.previous);
-        self.number += 1;
+        self.number = self.number.wrapping_add(1);
         self.bytes = 0;
         self.failed.is_none()
     }
@@ -254,7 +254,7 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
-        self.totals.packets += 1;
+        self.totals.packets = self.totals.packets.wrapping_add(1);
         self.used.mark(stream);
         let Some(state) = self.streams.get_mut(stream) else { return };
         let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
@@ -297,7 +297,7 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn fault(&mut self, stream: usize, fault: Error) {
-        self.totals.faults += 1;
+        self.totals.faults = self.totals.faults.saturating_add(1);
         self.tally.fault(stream);
         self.flush();
         (self.notes)(Note::Fault(fault));

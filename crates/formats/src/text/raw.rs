@@ -1,7 +1,7 @@
 //! Lines for debuggers: where an event stands and its bytes.
 
 use super::escape::bare;
-use super::number::unsigned;
+use super::number::{octet, unsigned};
 use crate::Totals;
 use crate::events::{self, Chosen, Facts, Line, Note};
 use lastwords_ctf::read::{Due, Reader, Trace};
@@ -73,8 +73,8 @@ impl Line for Lines<'_> {
 }
 
 fn hexadecimal(out: &mut Vec<u8>, bytes: &[u8]) {
-    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     for byte in bytes {
-        out.extend_from_slice(&[b' ', digit(byte >> 4), digit(*byte)]);
+        out.push(b' ');
+        out.extend_from_slice(&octet(*byte));
     }
 }

@@ -56,10 +56,9 @@ impl TimeOfDay {
     /// Times between two texts of at most eight bytes each.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
         let mut second = [0; AROUND + TO_SECOND];
-        second[..before.len()].copy_from_slice(before);
-        second[before.len()..before.len() + TO_SECOND].copy_from_slice(b"00:00:00.");
+        second.iter_mut().zip(before.iter().chain(b"00:00:00.")).for_each(|(place, byte)| *place = *byte);
         let mut after = [0; AROUND];
-        after[..behind.len()].copy_from_slice(behind);
+        after.iter_mut().zip(behind).for_each(|(place, byte)| *place = *byte);
         let behind = (after, behind.len());
         Self { zone: zone.clone(), begin: 0, known: false, second, before: before.len(), behind }
     }
@@ -78,7 +77,7 @@ impl TimeOfDay {
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        out.block(&self.second, self.before + TO_SECOND);
+        out.block(&self.second, self.before.wrapping_add(TO_SECOND));
         out.block(&nine_before(within as u32, b""), FRACTION);
         out.block(&behind, length);
     }
@@ -86,12 +85,15 @@ impl TimeOfDay {
     #[cold]
     fn move_to(&mut self, nanoseconds: i64) {
         let second = nanoseconds / GIGA;
-        let of_day = (second + self.zone.offset(second)).rem_euclid(86_400) as u32;
+        let of_day = second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400) as u32;
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
-        for (place, pair) in self.second[self.before..self.before + TO_SECOND].chunks_exact_mut(3).zip(parts) {
-            place[..2].copy_from_slice(&pair);
+        let time = self.second.iter_mut().skip(self.before).take(TO_SECOND);
+        // Two digits, and a mark that stays.
+        let digits = parts.into_iter().flat_map(|[tens, ones]| [Some(tens), Some(ones), None]);
+        for (place, digit) in time.zip(digits) {
+            *place = digit.unwrap_or(*place);
         }
-        self.begin = second * GIGA;
+        self.begin = second.wrapping_mul(GIGA);
         self.known = true;
     }
 }
@@ -154,7 +156,8 @@ impl Stamp {
         let out = &mut self.far;
         out.clear();
         self.time.put(nanoseconds, out);
-        self.second[..TO_FRACTION].copy_from_slice(&self.time.second[..TO_FRACTION]);
+        let time = self.time.second.iter().take(TO_FRACTION);
+        self.second.iter_mut().zip(time).for_each(|(place, byte)| *place = *byte);
         match since {
             Some(since) => {
                 unsigned(out, since / NANOSECONDS);
@@ -187,10 +190,30 @@ fn seconds(magnitude: u64, out: &mut impl Put) {
     out.block(&nine((magnitude % NANOSECONDS) as u32), FRACTION);
 }
 
-/// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`; seconds where the year is out of reach.
-pub(crate) fn rfc3339(nanoseconds: i64, out: &mut Vec<u8>) {
-    let second = nanoseconds.div_euclid(GIGA);
-    let within = nanoseconds.rem_euclid(GIGA) as u32;
+/// Writes times as RFC 3339 has them; all up to the point is kept for the next time in the same second.
+#[derive(Debug, Default)]
+pub(crate) struct Rfc3339 {
+    second: Option<i64>,
+    text: Vec<u8>,
+}
+
+impl Rfc3339 {
+    /// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`.
+    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+        let second = nanoseconds.div_euclid(GIGA);
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.text.clear();
+            up_to_point(second, &mut self.text);
+        }
+        out.extend_from_slice(&self.text);
+        out.extend_from_slice(&nine(nanoseconds.rem_euclid(GIGA) as u32));
+        out.push(b'Z');
+    }
+}
+
+/// Appends `YYYY-MM-DDTHH:MM:SS.`.
+fn up_to_point(second: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil(second.div_euclid(86_400));
     let of_day = second.rem_euclid(86_400) as u32;
     unsigned(out, year.unsigned_abs());
@@ -201,19 +224,19 @@ pub(crate) fn rfc3339(nanoseconds: i64, out: &mut Vec<u8>) {
         out.extend_from_slice(&two(number));
     }
     out.push(b'.');
-    out.extend_from_slice(&nine(within));
-    out.push(b'Z');
 }
 
 /// Year, month, day of a day since 1970-01-01: 400-year cycles that begin in March.
 fn civil(day: i64) -> (i64, u32, u32) {
-    let shifted = day + 719_468;
+    let shifted = day.wrapping_add(719_468);
     let era = shifted.div_euclid(146_097);
     let of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    (year, month as u32, (of_year - (153 * from_march + 2) / 5 + 1) as u32)
+    let year_of_era =
+        of_era.wrapping_sub(of_era / 1460).wrapping_add(of_era / 36_524).wrapping_sub(of_era / 146_096) / 365;
+    let of_year = of_era
+        .wrapping_sub(year_of_era.wrapping_mul(365).wrapping_add(year_of_era / 4).wrapping_sub(year_of_era / 100));
+    let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
+    let month = if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
+    let year = year_of_era.wrapping_add(era.wrapping_mul(400)).wrapping_add(i64::from(month <= 2));
+    (year, month as u32, of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1) as u32)
 }

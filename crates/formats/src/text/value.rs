@@ -84,7 +84,7 @@ impl Visitor for Writer<'_, '_> {
     fn begin_array(&mut self, node: NodeId, _: u64) {
         match self.begin_field(node) {
             Some(_) => self.out.push(b'['),
-            None => self.hidden += 1,
+            None => self.hidden = self.hidden.wrapping_add(1),
         }
     }
 
@@ -100,7 +100,7 @@ impl Visitor for Writer<'_, '_> {
         if self.hidden == 0 {
             self.out.extend_from_slice(b" ]");
         } else {
-            self.hidden -= 1;
+            self.hidden = self.hidden.wrapping_sub(1);
         }
     }
 
@@ -108,7 +108,7 @@ impl Visitor for Writer<'_, '_> {
         match (self.begin_field(node), case) {
             (Some(_), Some(_)) => self.out.extend_from_slice(b"{ "),
             (Some(_), None) => self.out.extend_from_slice(b"<none>"),
-            (None, Some(_)) => self.hidden += 1,
+            (None, Some(_)) => self.hidden = self.hidden.wrapping_add(1),
             (None, None) => {}
         }
     }
@@ -117,7 +117,7 @@ impl Visitor for Writer<'_, '_> {
         if self.hidden == 0 {
             self.out.extend_from_slice(b" }");
         } else {
-            self.hidden -= 1;
+            self.hidden = self.hidden.wrapping_sub(1);
         }
     }
 }
@@ -170,7 +170,7 @@ fn bit_map(out: &mut impl Put, value: u64, flags: &Labels) {
 pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
     let rounded = |unit: u32| {
         let bits = u32::from(length).next_multiple_of(unit);
-        if bits >= 64 || length == 64 { u64::MAX } else { (1 << bits) - 1 }
+        if bits >= 64 || length == 64 { u64::MAX } else { (1u64 << bits).wrapping_sub(1) }
     };
     match base {
         2 => {
@@ -180,8 +180,10 @@ pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool,
         8 => {
             let value = if is_signed { value & rounded(3) } else { value };
             out.text(b"0");
-            let digits = (64 - (value | 1).leading_zeros()).div_ceil(3);
-            (0..digits).rev().for_each(|digit| out.text(&[b'0' + (value >> (3 * digit) & 7) as u8]));
+            let digits = 64u32.wrapping_sub((value | 1).leading_zeros()).div_ceil(3);
+            (0..digits)
+                .rev()
+                .for_each(|digit: u32| out.text(&[b'0'.wrapping_add((value >> digit.wrapping_mul(3) & 7) as u8)]));
         }
         16 => hexadecimal(out, value & rounded(4)),
         _ if is_signed => signed(out, value.cast_signed()),

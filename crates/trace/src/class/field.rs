@@ -339,20 +339,22 @@ fn wanted<'a>(class: &'a FieldClass, paths: &mut Vec<&'a Path>, depth: usize) {
         return;
     }
     match class {
-        FieldClass::Struct(of) => of.fields.iter().for_each(|field| wanted(&field.class, paths, depth + 1)),
+        FieldClass::Struct(of) => {
+            of.fields.iter().for_each(|field| wanted(&field.class, paths, depth.saturating_add(1)))
+        }
         FieldClass::Array(array) => {
             if let Length::Of(path) = &array.length {
                 paths.push(path);
             }
-            wanted(&array.element, paths, depth + 1);
+            wanted(&array.element, paths, depth.saturating_add(1));
         }
         FieldClass::Variant(variant) => {
             paths.push(&variant.selector);
-            variant.options.iter().for_each(|option| wanted(&option.class, paths, depth + 1));
+            variant.options.iter().for_each(|option| wanted(&option.class, paths, depth.saturating_add(1)));
         }
         FieldClass::Optional(optional) => {
             paths.push(&optional.selector);
-            wanted(&optional.class, paths, depth + 1);
+            wanted(&optional.class, paths, depth.saturating_add(1));
         }
         FieldClass::Text(Text { length: Some(Length::Of(path)), .. }) => paths.push(path),
         FieldClass::Blob(blob) => {

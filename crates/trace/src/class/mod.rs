@@ -178,13 +178,17 @@ impl Clock {
     #[must_use]
     pub fn to_clock(&self) -> crate::clock::Clock {
         let frequency = self.frequency.max(1);
-        let seconds = i64::try_from(self.offset_cycles / frequency).unwrap_or(i64::MAX);
+        let seconds = self
+            .offset_cycles
+            .checked_div(frequency)
+            .and_then(|seconds| i64::try_from(seconds).ok())
+            .unwrap_or(i64::MAX);
         crate::clock::Clock {
             name: self.identity.name.clone().unwrap_or_else(|| self.id.clone()),
             description: self.description.clone(),
             frequency,
             offset_seconds: self.offset_seconds.saturating_add(seconds),
-            offset_ticks: self.offset_cycles % frequency,
+            offset_ticks: self.offset_cycles.checked_rem(frequency).unwrap_or(0),
             absolute: self.origin == Origin::UnixEpoch,
         }
     }

@@ -6,8 +6,10 @@
 
 mod format;
 pub mod page;
+mod retime;
 
 pub use format::{Field, Format, HeaderPage};
+pub use retime::retime;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -136,6 +138,9 @@ pub struct Tracing {
     pub formats: BTreeMap<u16, Format>,
     /// Names of tasks by pid, as `saved_cmdlines` has them.
     pub comms: BTreeMap<u32, String>,
+    /// Text takes the names of tasks that `comms` lacks from events of the scheduler. This is for files: they contain the names that
+    /// the kernel still had when recording ended, and not all tasks of the trace are among them.
+    pub learns_comms: bool,
     /// Thread groups by pid, as `saved_tgids` has them.
     pub tgids: BTreeMap<u32, u32>,
     /// Format strings of `trace_printk` and `bputs` by address.

@@ -16,12 +16,12 @@ pub const MISSED_EVENTS: u64 = 1 << 31;
 pub const MISSED_STORED: u64 = 1 << 30;
 
 /// Length of the longest payload that a kind can express, in words.
-const LONGEST_SHORT: u32 = 28;
-const PADDING: u32 = 29;
-const TIME_EXTEND: u32 = 30;
-const TIME_STAMP: u32 = 31;
+pub(super) const LONGEST_SHORT: u32 = 28;
+pub(super) const PADDING: u32 = 29;
+pub(super) const TIME_EXTEND: u32 = 30;
+pub(super) const TIME_STAMP: u32 = 31;
 /// Bits of an absolute time stamp. The bits above are those of the previous time.
-const STAMP_BITS: u32 = 59;
+pub(super) const STAMP_BITS: u32 = 59;
 
 /// An error in the contents of a sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,16 @@ pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
     if size == 8 { long(bytes, at, order) } else { u64::from(word(bytes, at, order)) }
 }
 
+/// Writes an integer of up to 8 bytes; nothing where it would reach behind the end.
+pub fn put_native(bytes: &mut [u8], at: usize, value: u64, size: usize, order: ByteOrder) {
+    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
+    let raw = if order == ByteOrder::Little { raw.get(..size) } else { raw.get(8usize.saturating_sub(size)..) };
+    let place = at.checked_add(size).and_then(|end| bytes.get_mut(at..end));
+    if let (Some(place), Some(raw)) = (place, raw) {
+        place.copy_from_slice(raw);
+    }
+}
+
 /// Reads the header of a sub-buffer.
 ///
 /// # Errors
@@ -96,12 +106,15 @@ pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Head
     let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
     let top = commit >> 32;
     let is_sign = top == u64::from(u32::MAX) && commit & MISSED_EVENTS != 0;
-    if (top != 0 && !is_sign) || committed > bytes.len() - begin {
-        let expected = format!("at most {} bytes committed", bytes.len() - begin);
+    let room = bytes.len().saturating_sub(begin);
+    if (top != 0 && !is_sign) || committed > room {
+        let expected = format!("at most {room} bytes committed");
         return Err(Misfit { offset: 8, value: commit, expected });
     }
-    let stored = commit & MISSED_STORED != 0 && begin + committed + usize::from(layout.commit_size) <= bytes.len();
-    let count = stored.then(|| native(bytes, begin + committed, layout.commit_size, order));
+    let behind = begin.saturating_add(committed);
+    let is_whole = behind.saturating_add(usize::from(layout.commit_size)) <= bytes.len();
+    let stored = commit & MISSED_STORED != 0 && is_whole;
+    let count = stored.then(|| native(bytes, behind, layout.commit_size, order));
     let missed = (commit & MISSED_EVENTS != 0).then_some(count);
     Ok(Header { time: long(bytes, 0, order), committed, missed })
 }
@@ -150,7 +163,9 @@ impl Cursor {
             ByteOrder::Little => (u32::from_le_bytes(*head) & 31, u32::from_le_bytes(*head) >> 5),
             ByteOrder::Big => (u32::from_be_bytes(*head) >> 27, u32::from_be_bytes(*head) & 0x07ff_ffff),
         };
-        let (begin, end) = (self.at + 4, self.at + 4 + kind as usize * 4);
+        // `at` lies in the bytes, and a kind is below 32.
+        let begin = self.at.wrapping_add(4);
+        let end = begin.wrapping_add((kind as usize).wrapping_mul(4));
         if !(1..=LONGEST_SHORT).contains(&kind) || end > self.end {
             return None;
         }
@@ -161,20 +176,22 @@ impl Cursor {
 
     /// Decodes the next event, of any kind.
     fn any(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
-        while self.at + 4 <= self.end {
+        while self.at.wrapping_add(4) <= self.end {
+            let behind = self.at.wrapping_add(4);
             let head = word(bytes, self.at, self.order);
             let (kind, delta) = match self.order {
                 ByteOrder::Little => (head & 31, head >> 5),
                 ByteOrder::Big => (head >> 27, head & 0x07ff_ffff),
             };
             let (begin, length) = match kind {
-                1..=LONGEST_SHORT => (self.at + 4, kind as usize * 4),
+                1..=LONGEST_SHORT => (behind, (kind as usize).wrapping_mul(4)),
                 0 => {
-                    let length = word(bytes, self.at + 4, self.order) as usize;
-                    if length < 4 || self.at + 8 > self.end {
+                    let length = word(bytes, behind, self.order) as usize;
+                    let begin = behind.wrapping_add(4);
+                    let Some(length) = length.checked_sub(4).filter(|_| begin <= self.end) else {
                         return Some(Err(self.misfit(length, "a length of 4 or more in the word after the head")));
-                    }
-                    (self.at + 8, length - 4)
+                    };
+                    (begin, length)
                 }
                 PADDING if delta == 0 => {
                     self.at = self.end;
@@ -183,30 +200,31 @@ impl Cursor {
                 PADDING => {
                     // This is a discarded event: its word has the number of bytes after the head, and its delta does
                     // not count.
-                    let length = word(bytes, self.at + 4, self.order) as usize;
-                    self.at = self.at.saturating_add(4).saturating_add(length.max(4)).min(self.end);
+                    let length = word(bytes, behind, self.order) as usize;
+                    self.at = behind.saturating_add(length.max(4)).min(self.end);
                     continue;
                 }
                 TIME_EXTEND => {
-                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    let more = u64::from(word(bytes, behind, self.order)) << 27;
                     self.time = self.time.wrapping_add(more | u64::from(delta));
-                    self.at += 8;
+                    self.at = behind.wrapping_add(4);
                     continue;
                 }
                 _ => {
                     debug_assert_eq!(kind, TIME_STAMP);
-                    let more = u64::from(word(bytes, self.at + 4, self.order)) << 27;
+                    let more = u64::from(word(bytes, behind, self.order)) << 27;
                     self.time = whole_stamp(more | u64::from(delta), self.time);
-                    self.at += 8;
+                    self.at = behind.wrapping_add(4);
                     continue;
                 }
             };
-            if length > self.end - begin.min(self.end) {
+            if length > self.end.saturating_sub(begin) {
                 return Some(Err(self.misfit(length, "an event that ends within what is committed")));
             }
             self.time = self.time.wrapping_add(u64::from(delta));
-            self.at = (begin + length).next_multiple_of(4);
-            return Some(Ok(Event { time: self.time, payload: begin..begin + length }));
+            let end = begin.wrapping_add(length);
+            self.at = end.next_multiple_of(4);
+            return Some(Ok(Event { time: self.time, payload: begin..end }));
         }
         None
     }
@@ -227,7 +245,7 @@ impl Cursor {
 
 /// Completes an absolute time stamp, which has 59 bits, with the upper bits of the previous time. `rb_fix_abs_ts` of
 /// the kernel does the same.
-fn whole_stamp(stamp: u64, before: u64) -> u64 {
+pub(super) fn whole_stamp(stamp: u64, before: u64) -> u64 {
     let top = before >> STAMP_BITS << STAMP_BITS;
     if top == 0 {
         return stamp;

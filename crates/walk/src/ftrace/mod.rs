@@ -64,6 +64,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         formats: BTreeMap::new(),
         comms,
         // The kernel keeps these only if the option record-tgid was ever on.
+        learns_comms: false,
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
         symbols: Arc::new(names::Names(kernel.clone())),

@@ -109,7 +109,7 @@ pub(super) fn fixed_count(column: &Column<'_>) -> Option<u64> {
         Kind::Numbers(element) => u32::from(element.size.max(1)),
         _ => 1,
     };
-    (column.place == Place::Fixed).then_some(u64::from(column.field.size / size))
+    column.field.size.checked_div(size).filter(|_| column.place == Place::Fixed).map(u64::from)
 }
 
 /// Shown in base 16: pointers, and what function tracers call addresses.

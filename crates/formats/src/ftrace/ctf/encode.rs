@@ -124,11 +124,11 @@ fn put_column(column: &Column<'_>, out: &mut Vec<u8>, payload: &[u8], order: Byt
                 Kind::Numbers(Element { size, .. }) => usize::from(size.max(1)),
                 _ => 1,
             };
-            let count = bytes.len() / size;
+            let count = bytes.len().checked_div(size)?;
             if fixed_count(column).is_none() {
                 put(out, order, u32::try_from(count).ok()?.to_le_bytes());
             }
-            out.extend_from_slice(bytes.get(..count * size)?);
+            out.extend_from_slice(bytes.get(..count.saturating_mul(size))?);
         }
     }
     Some(())

@@ -254,7 +254,7 @@ impl Lane<'_> {
     /// The packet of the next sub-buffer; none where no event of it is wanted.
     fn packet(&mut self, page: &mut Vec<u8>, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let (index, ring) = (self.next, &*self.made.ring);
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         let info = ring.sub_buffer(self.lane, index, page);
         // What was overwritten before the first sub-buffer is no gap in the recording.
         if let Some(missed) = info.missed.filter(|_| index > 0) {
@@ -277,7 +277,7 @@ impl Lane<'_> {
         self.defect = self.wrong.take().map(|what| Defect { sequence: index as u64, what });
         let begin = begin?;
         let made = packet(bytes, &self.header, begin, self.last, info.verdict);
-        self.last.sequence += 1;
+        self.last.sequence = self.last.sequence.saturating_add(1);
         made
     }
 
@@ -292,11 +292,11 @@ impl Lane<'_> {
         let mut time = event.time;
         if matches!(made.form, Form::Folder(_)) {
             if time > LIMIT {
-                self.wrong.late += 1;
+                self.wrong.late = self.wrong.late.saturating_add(1);
                 return None;
             }
             // Clocks of one CPU do not go back, unless its memory is damaged.
-            self.wrong.back += u64::from(time < self.last.end);
+            self.wrong.back = self.wrong.back.saturating_add(u64::from(time < self.last.end));
             time = time.max(self.last.end);
         }
         self.last.end = self.last.end.max(time);
@@ -312,10 +312,12 @@ impl Lane<'_> {
         let fields = out.len();
         let mut put = |cell: &Cell<'_>| cell.put(out, payload, order, at, printer, scratch);
         if class.as_ref().and_then(|cells| cells.iter().try_for_each(&mut put)).is_none() {
-            self.wrong.outside += u64::from(class.is_some());
+            self.wrong.outside = self.wrong.outside.saturating_add(u64::from(class.is_some()));
             let context = out.split_off(begin);
             put_header(out, order, made.unknown, time);
-            out.extend_from_slice(context.get(out.len() - begin..fields - begin).unwrap_or_default());
+            out.extend_from_slice(
+                context.get(out.len().saturating_sub(begin)..fields.saturating_sub(begin)).unwrap_or_default(),
+            );
             put_raw(out, payload, order, common.id);
         }
         if let Some(place) = self.classes.get_mut(kind) {

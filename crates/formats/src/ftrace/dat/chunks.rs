@@ -4,7 +4,7 @@ use std::io::Read;
 
 use lastwords_bytes::Error;
 
-use super::reader::{Source, WHAT};
+use super::reader::Source;
 
 /// Pieces that a CPU's data may have.
 const MOST: u32 = 1 << 24;
@@ -130,7 +130,7 @@ impl Chunks {
                 let expected = format!("at most what {compressed} compressed bytes can be");
                 return Err(at.unexpected(u64::from(size), &expected));
             }
-            source.unpacked.bytes(WHAT, u64::from(size))?;
+            source.unpacked(u64::from(size))?;
             self.all.push(Chunk { offset: at.offset, compressed, start, size });
             at.offset = at.offset.saturating_add(u64::from(compressed));
             start = start.saturating_add(u64::from(size));

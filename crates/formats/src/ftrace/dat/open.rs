@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lastwords_bytes::ByteOrder;
-use lastwords_bytes::Error as Located;
+use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
 
@@ -13,7 +12,7 @@ use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
 use super::listing::{Machine, reader};
 use super::options::{Buffer, MOST_CPUS, Place, Told};
-use super::reader::{At, Source, WHAT};
+use super::reader::{At, Source};
 use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
@@ -25,6 +24,8 @@ const LARGEST_PAGE: u32 = 1 << 20;
 const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+/// What trace-cmd shows of the entries of the function graph tracer. A file does not name the tracer that wrote them.
+const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
 /// Reads one description.
 type Part = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
@@ -40,17 +41,17 @@ struct Begin {
 ///
 /// # Errors
 /// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
-/// its buffers are described; places are offsets in the file.
-pub fn open(path: &Path) -> Result<Tracing> {
-    let mut tracing = read(path).map_err(Error::Input)?;
+/// its buffers are described; places are offsets in the file. `budget` is spent.
+pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Tracing> {
+    let mut tracing = read(path, budget).map_err(Error::Input)?;
     for gap in &mut tracing.evidence.gaps {
         gap.place = format!("{}: {}", path.display(), gap.place);
     }
     Ok(tracing)
 }
 
-fn read(path: &Path) -> std::result::Result<Tracing, Located> {
-    let mut source = Source::open(path)?;
+fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Located> {
+    let mut source = Source::open(path, budget)?;
     let mut at = source.at(0);
     if at.bytes(MAGIC.len() as u64)? != MAGIC {
         return Err(source.at(0).unexpected(0, "the magic bytes of a trace.dat file"));
@@ -83,12 +84,15 @@ fn read(path: &Path) -> std::result::Result<Tracing, Located> {
 
 fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
     let mut told = Told::default();
-    sections::options(source, begin.algorithm, first, &mut told)?;
+    let cut = sections::options(source, begin.algorithm, first, &mut told)?;
     let mut machine = sections::machine(source, begin.algorithm, &told);
+    if let Some(cut) = cut {
+        sections::tell(source, &cut, &told, &mut machine);
+    }
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
         // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
-        source.budget.steps(WHAT, (buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
+        source.entries((buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
@@ -132,7 +136,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
             }
             let size = at.u32()?;
             let data = at.bytes(u64::from(size))?;
-            told.option(id, &data, source.order, false)?;
+            told.option_or_loss(id, &data, source.order, false);
         }
         kind = at.bytes(10)?;
     }
@@ -152,8 +156,17 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
     for mut buffer in std::mem::take(&mut told.buffers) {
         let mut at = source.at(buffer.offset);
-        source.budget.steps(WHAT, u64::from(told.cpus.min(MOST_CPUS)))?;
-        let places = instance_table(&mut at, cpus)?;
+        source.entries(u64::from(told.cpus.min(MOST_CPUS)))?;
+        buffer.stats = told.stats_before(&buffer.name);
+        // The table of an instance stands behind the data of the buffers before it.
+        let places = match instance_table(&mut at, cpus) {
+            Ok(places) => places,
+            Err(error) if error.kind == Kind::Budget => return Err(error),
+            Err(error) => {
+                machine.lose(Cause::Missing, None, format!("all of instance {}: {error}", buffer.name));
+                continue;
+            }
+        };
         buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
         arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
     }
@@ -162,7 +175,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
 
 /// Offsets and sizes of the CPUs' data.
 fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
-    at.source.budget.steps(WHAT, u64::from(cpus))?;
+    at.source.entries(u64::from(cpus))?;
     (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
 }
 
@@ -224,8 +237,9 @@ fn array(
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
         let mut stats = buffer.stats.get(cpu).copied().unwrap_or_default();
-        if stats.entries == 0 && bytes > 0 {
-            // The recorder drained the ring: what the kernel counts as read is what stands here.
+        if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
+            // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
+            // was written after that, which is not in the file.
             stats.entries = std::mem::take(&mut stats.read);
         }
         let whole = bytes.checked_div(u64::from(page_size)).unwrap_or(0);
@@ -250,6 +264,8 @@ fn array(
         unpacked: Mutex::default(),
         wrong: Mutex::new(wrong),
         missed: Mutex::default(),
+        correction: Some(told.correction.clone()).filter(|correction| !correction.is_none()),
+        inexact: Mutex::default(),
     };
     let clock = told.clock(buffer);
     Array {
@@ -258,7 +274,7 @@ fn array(
         clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
         clock,
         options: Vec::new(),
-        tracer_options: Vec::new(),
+        tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
         shows_longest: false,
         is_on: false,
         live: Arc::new(ring) as Arc<dyn Ring>,
@@ -267,6 +283,9 @@ fn array(
 }
 
 fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
+    for wrong in &told.wrong {
+        machine.lose(Cause::Damaged, None, wrong.clone());
+    }
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
     // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
@@ -291,6 +310,7 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         header_page,
         formats: machine.formats,
         comms: machine.comms,
+        learns_comms: true,
         tgids: std::collections::BTreeMap::new(),
         printk_formats: machine.printk_formats,
         symbols: Arc::new(machine.symbols),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lastwords_bytes::Error;
 use lastwords_trace::ftrace::Stats;
 
+use super::clock::Correction;
 use super::id;
 use super::listing::{reader, string};
 use lastwords_bytes::ByteOrder;
@@ -49,11 +50,36 @@ pub(super) struct Told {
     stats: BTreeMap<String, BTreeMap<u32, Stats>>,
     /// The buffer whose counters follow, where one was named.
     stats_of: String,
+    /// What is to be done to the times of all buffers.
+    pub(super) correction: Correction,
+    /// Options that cannot be read.
+    pub(super) wrong: Vec<String>,
     /// Sections: id and offset; version 7.
     pub(super) sections: Vec<(u16, u64)>,
 }
 
 impl Told {
+    /// Takes in the options of a section of version 7, and gives the offset of the next section; 0 where there is none.
+    pub(super) fn options(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
+        let mut from = reader(section, order);
+        while from.left() >= 6 {
+            let (option, size) = (from.u16()?, from.u32()?);
+            let value = from.take(usize::try_from(size).unwrap_or(usize::MAX))?;
+            if option == id::DONE {
+                return Ok(reader(value, order).u64().unwrap_or(0));
+            }
+            self.option_or_loss(option, value, order, true);
+        }
+        Ok(0)
+    }
+
+    /// Takes in an option; one that cannot be read is a loss.
+    pub(super) fn option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+        if let Err(error) = self.option(id, data, order, has_sections) {
+            self.wrong.push(format!("the option of id {id}: {error}"));
+        }
+    }
+
     /// Takes in an option. Those that are not known are passed over.
     pub(super) fn option(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
         let mut from = reader(data, order);
@@ -63,6 +89,9 @@ impl Told {
             id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
             id::VERSION => self.version = text(),
             id::UNAME => self.uname = text(),
+            id::OFFSET => self.correction.add_offset(&text()),
+            id::TIME_SHIFT => self.correction.read_shift(&mut from)?,
+            id::TSC2NSEC => self.correction.read_nanoseconds(&mut from)?,
             id::CPU_COUNT => self.cpus = from.u32()?,
             id::CPU_STAT => {
                 let text = text();
@@ -97,10 +126,20 @@ impl Told {
         Ok(())
     }
 
+    /// This program wrote the file, and not trace-cmd.
+    pub(super) fn is_ours(&self) -> bool {
+        self.version.starts_with("lastwords")
+    }
+
     /// The clock of a buffer: its own; or the one that is chosen for the machine, where it has none. trace-cmd writes `local` for a
     /// buffer whose clock it did not set itself, and goes by the machine's then.
+    ///
+    /// A time stamp counter whose readings the file makes nanoseconds has the name that trace-cmd gives it.
     pub(super) fn clock(&self, buffer: &Buffer) -> String {
-        let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.version.starts_with("lastwords");
+        if self.correction.is_in_ns() {
+            return "tsc2nsec".to_owned();
+        }
+        let by_default = |clock: &str| clock.is_empty() || clock == "local" && !self.is_ours();
         let of = |text: &str| chosen(text).unwrap_or(text.trim()).to_owned();
         if by_default(&of(&buffer.clock)) {
             chosen(&self.clocks).unwrap_or("local").to_owned()

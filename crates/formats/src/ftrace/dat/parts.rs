@@ -167,8 +167,12 @@ pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     format!("{}\n", marked.join(" "))
 }
 
-/// Options that both versions have: id and data.
-pub(super) fn common_options(tracing: &Tracing, ring: Option<&dyn Ring>, chosen_clock: &str) -> Vec<(u16, Vec<u8>)> {
+/// Options that both versions have: id and data. `rings`: each array's name and ring, the top level's first.
+pub(super) fn common_options(
+    tracing: &Tracing,
+    rings: &[(&str, Option<&dyn Ring>)],
+    chosen_clock: &str,
+) -> Vec<(u16, Vec<u8>)> {
     use super::id;
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
@@ -183,8 +187,13 @@ pub(super) fn common_options(tracing: &Tracing, ring: Option<&dyn Ring>, chosen_
         out.push((id::UNAME, text(&uname)));
     }
     out.push((id::VERSION, text(concat!("lastwords ", env!("CARGO_PKG_VERSION")))));
-    for cpu in ring.map(Ring::cpus).unwrap_or_default() {
-        out.push((id::CPU_STAT, text(&statistics(cpu.cpu, &cpu.stats))));
+    for (name, ring) in rings {
+        // trace-cmd puts the name of an instance before its counters.
+        if !name.is_empty() {
+            out.push((id::CPU_STAT, text(&format!("\nBuffer: {name}\n\n"))));
+        }
+        let cpus = ring.map(Ring::cpus).unwrap_or_default().iter();
+        out.extend(cpus.map(|cpu| (id::CPU_STAT, text(&statistics(cpu.cpu, &cpu.stats)))));
     }
     out
 }

@@ -31,10 +31,12 @@ pub(super) struct Source {
     file: Arc<File>,
     pub(super) length: u64,
     pub(super) order: ByteOrder,
+    /// The caller's limit on everything.
+    budget: Arc<Budget>,
     /// The limit on the bytes and entries of descriptions.
-    pub(super) budget: Arc<Budget>,
+    described: Arc<Budget>,
     /// The limit on the bytes of compressed sub-buffers.
-    pub(super) unpacked: Arc<Budget>,
+    unpacked: Arc<Budget>,
 }
 
 /// A place in a [`Source`] that moves on.
@@ -51,19 +53,39 @@ fn io(offset: u64, error: &std::io::Error) -> Error {
 }
 
 impl Source {
-    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+    pub(super) fn open(path: &Path, budget: &Arc<Budget>) -> Result<Self, Error> {
         let file = File::open(path).map_err(|e| io(0, &e))?;
         let length = file.metadata().map_err(|e| io(0, &e))?.len();
-        let budget = Arc::new(Budget::new(Limits {
+        budget.admit(length);
+        let described = budget.part(Limits {
             bytes: length.saturating_mul(READS).saturating_add(READS_OF_ANY),
             steps: (length / ENTRY).saturating_add(ENTRIES_OF_ANY),
             ..Limits::default()
-        }));
-        let unpacked = Arc::new(Budget::new(Limits {
+        });
+        let unpacked = budget.part(Limits {
             bytes: length.saturating_mul(UNPACKED).saturating_add(UNPACKED_OF_ANY),
             ..Limits::default()
-        }));
-        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little, budget, unpacked })
+        });
+        let (budget, described, unpacked) = (Arc::clone(budget), Arc::new(described), Arc::new(unpacked));
+        Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little, budget, described, unpacked })
+    }
+
+    /// Spends `n` bytes of descriptions, which are read or made by decompression.
+    pub(super) fn described(&self, n: u64) -> Result<(), Error> {
+        self.described.bytes(WHAT, n)?;
+        self.budget.bytes(WHAT, n)
+    }
+
+    /// Spends `n` entries of tables of CPUs.
+    pub(super) fn entries(&self, n: u64) -> Result<(), Error> {
+        self.described.steps(WHAT, n)?;
+        self.budget.steps(WHAT, n)
+    }
+
+    /// Spends `n` bytes of sub-buffers that are made by decompression.
+    pub(super) fn unpacked(&self, n: u64) -> Result<(), Error> {
+        self.unpacked.bytes(WHAT, n)?;
+        self.budget.bytes(WHAT, n)
     }
 
     /// A place in the file.
@@ -95,7 +117,7 @@ impl At<'_> {
         if size > MOST {
             return Err(Error::budget(WHAT, "bytes at once", size));
         }
-        self.source.budget.bytes(WHAT, size)?;
+        self.source.described(size)?;
         let mut out = Vec::new();
         self.source.read(self.offset, size as usize, &mut out)?;
         self.offset = self.offset.saturating_add(size);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
-use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, SubBufferInfo};
+use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, SubBufferInfo, retime};
 
 use super::chunks::{Algorithm, Chunk, Chunks, Unpacker};
+use super::clock::Correction;
 use super::reader::Source;
 use crate::ftrace::page::{Cursor, header, long};
 
@@ -30,6 +31,10 @@ pub(super) struct FileRing {
     pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
     /// Events that the ring overwrote before the recording program had read them, by CPU and number of the sub-buffer behind them.
     pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
+    /// What is done to the times of its events.
+    pub(super) correction: Option<Correction>,
+    /// How many times of a sub-buffer could not be corrected exactly, by CPU and number.
+    pub(super) inexact: Mutex<BTreeMap<(usize, usize), u64>>,
 }
 
 /// What was uncompressed last.
@@ -64,6 +69,14 @@ impl Ring for FileRing {
             Ok(()) => self.judge(bytes, index.saturating_add(1) == ring.sub_buffers),
             Err(why) => Err((Verdict::Missing, 0, why)),
         };
+        if let Some(correction) = &self.correction {
+            let committed = judged.as_ref().map_or_else(|(_, kept, _)| *kept, |info| info.committed);
+            let mut convert = |time| correction.apply(ring.cpu, time);
+            let wrong = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
+            if let (1.., Ok(mut inexact)) = (wrong, self.inexact.lock()) {
+                inexact.insert((cpu, index), wrong);
+            }
+        }
         // What was overwritten before the first sub-buffer is no gap in the recording.
         if let (Ok(SubBufferInfo { missed: Some(events), .. }), 1..) = (&judged, index)
             && let Ok(mut missed) = self.missed.lock()
@@ -85,8 +98,16 @@ impl Ring for FileRing {
             let place = format!("before sub-buffer {index}");
             Gap { stream: Some(cpu), place, cause: Cause::Unread, events, bytes: None }
         };
+        let inexact = |(&(cpu, index), wrong): (&(usize, usize), &u64)| {
+            let cpu = self.cpus.get(cpu).map_or(0, |ring| ring.cpu);
+            format!(
+                "CPU {cpu}: sub-buffer {index}: {wrong} corrected times lie before the event before or far behind it; \
+                 these events have the nearest time that the sub-buffer can hold"
+            )
+        };
+        let notes = self.inexact.lock().map(|all| all.iter().map(inexact).collect()).unwrap_or_default();
         let gaps = self.missed.lock().map(|missed| missed.iter().map(gap).collect());
-        Evidence { sub_buffers: wrong.unwrap_or_default(), gaps: gaps.unwrap_or_default(), ..Evidence::default() }
+        Evidence { notes, sub_buffers: wrong.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
     }
 
     fn checked(&self) -> Evidence {

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use lastwords_bytes::Error;
+use lastwords_bytes::{Error, Kind};
 use lastwords_trace::evidence::Cause;
 
 use super::chunks::Algorithm;
 use super::id;
 use super::listing::{Machine, reader};
 use super::options::Told;
-use super::reader::{MOST, Source, WHAT};
+use super::reader::{MOST, Source};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
+/// What a look at a section costs, in entries of tables: files have some dozens of sections.
+const WALK: u64 = 16;
 /// A section's flag: it is compressed.
 const COMPRESSED: u16 = 1;
 
@@ -47,34 +49,64 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     if size > MOST {
         return Err(at.unexpected(size, "the size of a section"));
     }
-    source.budget.bytes(WHAT, size)?;
+    source.described(size)?;
     let raw = at.bytes(compressed)?;
     let whole = algorithm.uncompress(&raw, size as usize);
     whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
 }
 
-/// Reads all options, from the section at `first` on.
-pub(super) fn options(source: &Source, algorithm: Algorithm, first: u64, told: &mut Told) -> Result<(), Error> {
+/// Where the options of a file end before all of them were read.
+pub(super) struct Cut {
+    /// Where the last section of options that was read begins.
+    read: u64,
+    /// Where the section of options stands that cannot be read.
+    missing: u64,
+    why: Error,
+}
+
+/// Reads all options, from the section at `first` on. Each section names the next, and a recorder writes one for each buffer behind the
+/// buffer's data: of a file that is cut off the first sections are there.
+///
+/// # Errors
+/// The first section cannot be read, or the budget is spent.
+pub(super) fn options(
+    source: &Source,
+    algorithm: Algorithm,
+    first: u64,
+    told: &mut Told,
+) -> Result<Option<Cut>, Error> {
     let mut seen = BTreeSet::new();
-    let mut next = first;
+    let (mut next, mut read) = (first, first);
     while next != 0 {
-        if !seen.insert(next) {
-            return Err(source.at(next).unexpected(next, "a section of options that was not read before"));
-        }
-        let data = content(source, algorithm, next, id::DONE)?;
-        let mut from = reader(&data, source.order);
-        next = 0;
-        while from.left() >= 6 {
-            let (option, size) = (from.u16()?, from.u32()? as usize);
-            let value = from.take(size)?;
-            if option == id::DONE {
-                next = reader(value, source.order).u64().unwrap_or(0);
-                break;
-            }
-            told.option(option, value, source.order, true)?;
+        let outcome = match seen.insert(next) {
+            true => content(source, algorithm, next, id::DONE).and_then(|data| told.options(&data, source.order)),
+            false => Err(source.at(next).unexpected(next, "a section of options that was not read before")),
+        };
+        match outcome {
+            Ok(behind) => (read, next) = (next, behind),
+            Err(why) if next == first || why.kind == Kind::Budget => return Err(why),
+            Err(why) => return Ok(Some(Cut { read, missing: next, why })),
         }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Tells of the options that a file lacks, and of the data of buffers that they would describe.
+pub(super) fn tell(source: &Source, cut: &Cut, told: &Told, machine: &mut Machine) {
+    let Cut { read, missing, why } = cut;
+    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and those behind them: {why}"));
+    let mut offset = *read;
+    while let (Ok(()), Ok(section)) = (source.entries(WALK), header(source, offset)) {
+        let Header { id, size, content, .. } = section;
+        let there = size.min(source.length.saturating_sub(content));
+        let is_described = told.buffers.iter().any(|buffer| buffer.offset == offset);
+        if id == id::BUFFER && there > 0 && !is_described {
+            let place = format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option tells its CPUs");
+            machine.lose(Cause::Missing, Some(there), place);
+        }
+        // Sections stand one behind the other.
+        offset = content.saturating_add(size);
+    }
 }
 
 /// What a description of the machine tells, in words.

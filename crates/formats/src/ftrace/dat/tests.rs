@@ -1,5 +1,6 @@
 use std::process::Command;
 
+use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, Stats, Tracing};
 use proptest::prelude::*;
@@ -7,6 +8,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
+
+/// Opens a file with the budget that a program has by default.
+pub(super) fn open(path: &std::path::Path) -> lastwords_ctf::Result<Tracing> {
+    super::open(path, &std::sync::Arc::default())
+}
 
 fn machine() -> Tracing {
     let print = payload(PRINT, 0, 0, 7, &[&words(&[0xffff_ffff_8100_0104])[..], b"hello\n\0"].concat());
@@ -228,7 +234,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             file[12..24].fill(0);
         }
         std::fs::write(&path, &file).unwrap();
-        let source = reader::Source::open(&path).unwrap();
+        let source = reader::Source::open(&path, &std::sync::Arc::default()).unwrap();
         let chunks = chunks::Chunks::read(&source, chunks::Algorithm::Zstd, 4096, (0, file.len() as u64)).0;
         let size = page.len() as u32;
         let ring = ring::FileRing {
@@ -240,6 +246,8 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             unpacked: std::sync::Mutex::default(),
             wrong: std::sync::Mutex::default(),
             missed: std::sync::Mutex::default(),
+            correction: None,
+            inexact: std::sync::Mutex::default(),
         };
         let rows = ring.checked().sub_buffers;
         let why = format!("the {} bytes at 0xc cannot be uncompressed to {size} bytes", packed.len());
@@ -298,6 +306,42 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
         }
         assert_eq!(events(&whole).unwrap(), 6);
     }
+}
+
+/// The recorder writes the table of each buffer behind the data of the buffer before it. What the tables before the cut tell is read.
+#[test]
+fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
+    let (_folder, path) = written(7);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // A section of options that names the next, and between them a buffer that only the next would describe.
+    let first = bytes.windows(8).position(|window| window == b"7\0\0\x08\0\x10\0\0").unwrap() + 8 + 6;
+    let options = u64::from_le_bytes(bytes[first..first + 8].try_into().unwrap()) as usize;
+    let size = u64::from_le_bytes(bytes[options + 8..options + 16].try_into().unwrap()) as usize;
+    let (buffer, next) = (bytes.len() as u64, bytes.len() as u64 + 16 + 5000);
+    bytes[options + 16 + size - 8..options + 16 + size].copy_from_slice(&next.to_le_bytes());
+    bytes.extend([&id::BUFFER.to_le_bytes()[..], &[0; 6], &5000u64.to_le_bytes(), &[7; 3000]].concat());
+    std::fs::write(&path, &bytes).unwrap();
+    let read = open(&path).unwrap();
+    assert_eq!((0..2).map(|array| text(&read, array).lines().count()).sum::<usize>(), 6);
+    let gaps: Vec<_> = read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
+    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option tells its CPUs");
+    assert!(gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")), "{gaps:?}");
+    assert!(gaps[1].0 == Some(3000) && gaps[1].1.ends_with(&lost), "{gaps:?}");
+
+    // Version 6: the table of an instance lies behind the end.
+    let (_folder, path) = written(6);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let option = bytes.windows(6).position(|window| window == b"extra\0").unwrap() - 8;
+    bytes[option..option + 8].copy_from_slice(&buffer.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let read = open(&path).unwrap();
+    assert_eq!((read.arrays.len(), text(&read, 0).lines().count()), (1, 5));
+    assert!(read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"), "{:?}", read.evidence);
+
+    // An option that cannot be read costs what it tells.
+    let mut told = options::Told::default();
+    told.option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
+    assert!(told.wrong[0].starts_with("the option of id 8: "), "{:?}", told.wrong);
 }
 
 /// A file of version 7 that says of itself what it likes: sub-buffers' size, and CPUs' places.
@@ -397,19 +441,27 @@ fn buffers_without_cpus_are_not_counted_without_end() {
 #[test]
 fn tables_that_are_one_are_not_counted_without_end() {
     const CPUS: u32 = 1 << 16;
-    let mut file =
-        [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
-    file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
-    let table = file.len() as u64 + 1000 * 16 + 2;
-    for _ in 0..1000 {
-        file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
-    }
-    file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
-    std::fs::write(&path, file).unwrap();
-    let error = open(&path).err().expect("too many").to_string();
-    assert!(error.contains("65536 more steps would exceed the limit"), "{error}");
+    let refused = |buffers: usize, budget: Budget| {
+        let mut file =
+            [&MAGIC[..], b"6\0\0\x08\0\x10\0\0header_page\0", &[0; 8], b"header_event\0", &[0; 8 + 4 * 4 + 8]].concat();
+        file.extend([&CPUS.to_le_bytes()[..], b"options  \0"].concat());
+        let table = file.len() as u64 + buffers as u64 * 16 + 2;
+        for _ in 0..buffers {
+            file.extend([&id::BUFFER.to_le_bytes()[..], &10u32.to_le_bytes(), &table.to_le_bytes(), b"x\0"].concat());
+        }
+        file.extend([&id::DONE.to_le_bytes()[..], b"flyrecord\0", &vec![0; 16 * CPUS as usize]].concat());
+        std::fs::write(&path, file).unwrap();
+        super::open(&path, &budget.into()).err().map(|error| error.to_string())
+    };
+    let many = |error: Option<String>| error.unwrap().contains("65536 more steps would exceed the limit");
+    assert!(many(refused(1000, Budget::default())));
+    // The caller's factor counts (`--budget`), and so do the caller's own limits.
+    assert!(many(refused(2, Budget::default())));
+    assert_eq!(refused(2, Budget::default().times(3)), None);
+    let small = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
+    assert!(refused(2, small).unwrap().contains("more bytes would exceed the limit"));
 }
 
 proptest! {

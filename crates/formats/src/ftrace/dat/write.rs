@@ -11,7 +11,7 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use super::parts::{self, Put};
 use super::{MAGIC, id};
 use crate::Totals;
-use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED};
+use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_native};
 use lastwords_ctf::create_file;
 use lastwords_ctf::{Error, Result};
 
@@ -59,7 +59,7 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
     let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
     let sources: Vec<Source<'_>> = arrays.map(|(position, array)| source(array, wanted(position), options)).collect();
-    let sizes_differ = sources.windows(2).any(|pair| pair[0].sub_buffer_size != pair[1].sub_buffer_size);
+    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
     let (meta, laid) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
         7 => version_7(tracing, &sources),
@@ -81,6 +81,11 @@ fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<
     Source { array, ring, sub_buffer_size: size }
 }
 
+/// Each array's name and ring.
+fn rings<'a>(sources: &[Source<'a>]) -> Vec<(&'a str, Option<&'a dyn Ring>)> {
+    sources.iter().map(|source| (source.array.name.as_str(), source.ring)).collect()
+}
+
 struct Counted<W: Write> {
     inner: W,
     written: u64,
@@ -88,15 +93,15 @@ struct Counted<W: Write> {
 
 impl<W: Write> Counted<W> {
     fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.written += bytes.len() as u64;
+        self.written = self.written.saturating_add(bytes.len() as u64);
         self.inner.write_all(bytes)
     }
 
     fn pad_to(&mut self, offset: u64) -> std::io::Result<()> {
         const ZEROES: [u8; 4096] = [0; 4096];
         while self.written < offset {
-            let step = (offset - self.written).min(ZEROES.len() as u64) as usize;
-            self.put(&ZEROES[..step])?;
+            let step = offset.saturating_sub(self.written).min(ZEROES.len() as u64) as usize;
+            self.put(ZEROES.get(..step).unwrap_or(&ZEROES))?;
         }
         Ok(())
     }
@@ -110,10 +115,10 @@ fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec
     for cpu in cpus {
         let lane = lanes.get(cpu).copied();
         offset = offset.next_multiple_of(page);
-        let count = lane.map_or(0, |at| rings[at].sub_buffers as u64);
-        let size = count * u64::from(source.sub_buffer_size);
+        let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
+        let size = count.saturating_mul(u64::from(source.sub_buffer_size));
         places.push(Place { cpu: *cpu, lane, offset, size });
-        offset += size;
+        offset = offset.saturating_add(size);
     }
     places
 }
@@ -124,7 +129,7 @@ fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
 }
 
 fn end_of(places: &[Place], start: u64) -> u64 {
-    places.iter().map(|p| p.offset + p.size).max().unwrap_or(start)
+    places.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
 }
 
 fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
@@ -156,12 +161,13 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     put.bytes.append(&mut parts::kallsyms(tracing));
     put.bytes.append(&mut parts::printk(tracing));
     put.bytes.append(&mut parts::command_lines(tracing));
-    let highest = sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu + 1)).max();
+    let highest =
+        sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
     put.u32(cpus.len() as u32);
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
-    for (id, data) in parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)) {
+    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
@@ -169,15 +175,18 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     option(&mut put, id::CPU_COUNT, &count.bytes);
     // Behind the options: the table of the top level, then one for each instance, and behind each its clock.
     let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
-    let table = |source: &Source<'_>| 10 + 16 * cpus.len() as u64 + 8 + clock(source).len() as u64;
+    // The word before it, an offset and a size of each CPU, and the clock behind its length.
+    let table = |source: &Source<'_>| {
+        (cpus.len() as u64).saturating_mul(16).saturating_add(clock(source).len() as u64).saturating_add(10 + 8)
+    };
     let instances = sources.get(1..).unwrap_or_default();
-    let options: u64 = instances.iter().map(|s| 2 + 4 + 8 + s.array.name.len() as u64 + 1).sum();
-    let tables = put.bytes.len() as u64 + options + 2;
-    let mut at = tables + top.map_or(0, table);
+    let options: u64 = instances.iter().map(|s| (s.array.name.len() as u64).saturating_add(2 + 4 + 8 + 1)).sum();
+    let tables = (put.bytes.len() as u64).saturating_add(options).saturating_add(2);
+    let mut at = tables.saturating_add(top.map_or(0, table));
     for source in instances {
         let mut data = Put::new(tracing.byte_order);
         data.u64(at);
-        at += table(source);
+        at = at.saturating_add(table(source));
         data.string(&source.array.name);
         option(&mut put, id::BUFFER, &data.bytes);
     }
@@ -239,26 +248,31 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         options.push((id, value.bytes));
     }
     let top = sources.first();
-    options.extend(parts::common_options(tracing, top.and_then(|s| s.ring), top.map_or("", |s| &s.array.clock)));
+    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)));
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
     // The options stand behind everything else but the data; the length of those for buffers is known before their content.
-    let buffer_size = |s: &Source<'_>| 8 + s.array.name.len() + 1 + s.array.clock.len() + 1 + 8 + 20 * lanes(s).len();
-    let fixed: usize = options.iter().map(|(_, data)| 6 + data.len()).sum();
-    let options_size = fixed + sources.iter().map(|s| 6 + buffer_size(s)).sum::<usize>() + 14;
+    let buffer_size = |s: &Source<'_>| {
+        let names = s.array.name.len().saturating_add(s.array.clock.len());
+        lanes(s).len().saturating_mul(20).saturating_add(names).saturating_add(8 + 1 + 1 + 8)
+    };
+    let fixed: usize = options.iter().map(|(_, data)| data.len().saturating_add(6)).sum();
+    let options_size = fixed
+        .saturating_add(sources.iter().map(|s| buffer_size(s).saturating_add(6)).sum::<usize>())
+        .saturating_add(14);
     let options_at = put.bytes.len() as u64;
-    let mut offset = options_at + 16 + options_size as u64;
+    let mut offset = options_at.saturating_add(16).saturating_add(options_size as u64);
     let mut laid_out = Vec::new();
     for source in sources {
         let at = offset;
-        let places = lay_out(source, &lanes(source), page_of(tracing, source), at + 16);
-        offset = end_of(&places, at + 16);
+        let places = lay_out(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
+        offset = end_of(&places, at.saturating_add(16));
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
         header.u16(0);
         header.u32(buffer_name);
-        header.u64(offset - at - 16);
+        header.u64(offset.saturating_sub(at).saturating_sub(16));
         options.push((id::BUFFER, buffer(tracing, source, at, &places)));
         laid_out.push(Laid { header: Some((at, header.bytes)), places });
     }
@@ -266,9 +280,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     options.iter().for_each(|(id, data)| option(&mut all, *id, data));
     option(&mut all, id::DONE, &[0; 8]);
     section(&mut put, id::DONE, options_name, &all.bytes);
-    let mut at = Put::new(tracing.byte_order);
-    at.u64(options_at);
-    put.bytes[first_options..first_options + 8].copy_from_slice(&at.bytes);
+    put_native(&mut put.bytes, first_options, options_at, 8, tracing.byte_order);
     (put.bytes, laid_out)
 }
 
@@ -309,13 +321,13 @@ fn copy<W: Write>(
         for place in &laid.places {
             let (Some(ring), Some(lane)) = (source.ring, place.lane) else { continue };
             out.pad_to(place.offset)?;
-            totals.streams += u64::from(place.size > 0);
+            totals.streams = totals.streams.saturating_add(u64::from(place.size > 0));
             for index in 0..ring.cpus().get(lane).map_or(0, |c| c.sub_buffers) {
                 sub_buffer(&mut bytes, tracing, ring, lane, index, totals);
                 bytes.resize(source.sub_buffer_size as usize, 0);
                 out.put(&bytes)?;
             }
-            out.pad_to(place.offset + place.size)?;
+            out.pad_to(place.offset.saturating_add(place.size))?;
         }
     }
     Ok(())
@@ -327,31 +339,24 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
     let info = ring.sub_buffer(lane, index, bytes);
     let begin = tracing.header_page.data_offset as usize;
     bytes.resize(bytes.len().max(begin), 0);
-    let committed = info.committed.min(bytes.len() - begin);
-    totals.packets += u64::from(committed > 0);
-    totals.faults += u64::from(!matches!(info.verdict, Verdict::Committed | Verdict::Open));
+    let committed = info.committed.min(bytes.len().saturating_sub(begin));
+    totals.packets = totals.packets.saturating_add(u64::from(committed > 0));
+    totals.faults =
+        totals.faults.saturating_add(u64::from(!matches!(info.verdict, Verdict::Committed | Verdict::Open)));
     let committed = drop_consumed(bytes, tracing, committed, info.consumed);
     let events = Events::new(bytes, tracing.header_page, tracing.byte_order, committed);
-    totals.events += events.flatten().count() as u64;
+    totals.events = totals.events.saturating_add(events.flatten().count() as u64);
     let word = usize::from(tracing.header_page.commit_size);
     let mut commit = committed as u64;
-    bytes[begin + committed..].fill(0);
+    bytes.get_mut(begin.saturating_add(committed)..).unwrap_or_default().fill(0);
     if let Some(count) = info.missed {
         commit |= MISSED_EVENTS;
-        if let Some(count) = count.filter(|_| begin + committed + word <= bytes.len()) {
+        if let Some(count) = count.filter(|_| begin.saturating_add(committed).saturating_add(word) <= bytes.len()) {
             commit |= MISSED_STORED;
-            put_native(&mut bytes[begin + committed..], count, word, tracing.byte_order);
+            put_native(bytes, begin.saturating_add(committed), count, word, tracing.byte_order);
         }
     }
-    put_native(&mut bytes[8..], commit, word, tracing.byte_order);
-}
-
-fn put_native(to: &mut [u8], value: u64, size: usize, order: ByteOrder) {
-    let raw = if order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-    let from = if order == ByteOrder::Little { 0 } else { 8 - size };
-    if let Some(to) = to.get_mut(..size) {
-        to.copy_from_slice(&raw[from..from + size]);
-    }
+    put_native(bytes, 8, commit, word, tracing.byte_order);
 }
 
 /// Takes out what a consumer has read and makes the sub-buffer begin at its time. Gives what is left of `committed`.
@@ -363,7 +368,7 @@ fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed
     let mut cursor = Cursor::new(bytes, tracing.header_page, tracing.byte_order, hidden);
     while cursor.next(bytes).is_some() {}
     let begin = tracing.header_page.data_offset as usize;
-    bytes.copy_within(begin + hidden..begin + committed, begin);
-    put_native(bytes, cursor.time(), 8, tracing.byte_order);
-    committed - hidden
+    bytes.copy_within(begin.saturating_add(hidden)..begin.saturating_add(committed), begin);
+    put_native(bytes, 0, cursor.time(), 8, tracing.byte_order);
+    committed.saturating_sub(hidden)
 }

@@ -91,10 +91,11 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
         Op::Add => x.wrapping_add(y),
         Op::Sub => x.wrapping_sub(y),
         Op::Div | Op::Rem if y == 0 => return Err(Fault::Division),
-        Op::Div if kind.signed => i.wrapping_div(j) as u64,
-        Op::Div => x / y,
-        Op::Rem if kind.signed => i.wrapping_rem(j) as u64,
-        Op::Rem => x % y,
+        // The one overflow, of the smallest number by -1, gives what two's complement makes of it.
+        Op::Div if kind.signed => i.checked_div(j).unwrap_or(i) as u64,
+        Op::Div => x.checked_div(y).ok_or(Fault::Division)?,
+        Op::Rem if kind.signed => i.checked_rem(j).unwrap_or(0) as u64,
+        Op::Rem => x.checked_rem(y).ok_or(Fault::Division)?,
         Op::And => x & y,
         Op::Xor => x ^ y,
         Op::Or => x | y,
@@ -113,7 +114,7 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
 fn shift(op: Op, a: Typed, count: u64) -> Typed {
     let kind = a.1.promoted();
     let value = kind.wrap(a.0);
-    let count = (count & (u64::from(kind.size) * 8 - 1)) as u32;
+    let count = (count & (u64::from(kind.size) * 8).saturating_sub(1)) as u32;
     let shifted = match op {
         Op::Shl => value << count,
         _ if kind.signed => ((value as i64) >> count) as u64,
@@ -135,13 +136,13 @@ pub(crate) fn unary(sign: u8, a: Typed) -> Typed {
 
 /// The integer type that some words of C name; none where they name no integer type.
 pub(crate) fn named(words: &[&str], word_size: u8) -> Option<Int> {
-    let (mut signed, mut size, mut longs, mut seen) = (None, None, 0, false);
+    let (mut signed, mut size, mut longs, mut seen) = (None, None, 0u32, false);
     for word in words {
         match *word {
             "const" | "volatile" | "__user" | "__kernel" | "register" => continue,
             "unsigned" => signed = Some(false),
             "signed" | "__signed__" => signed = Some(true),
-            "long" => longs += 1,
+            "long" => longs = longs.saturating_add(1),
             "char" => size = Some((1, true)),
             "short" => size = Some((2, true)),
             "int" if size.is_none() => size = Some((4, true)),

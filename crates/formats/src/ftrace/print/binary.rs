@@ -20,13 +20,13 @@ impl<'a> Packed<'a> {
         // Long ones are aligned as words of 32 bits.
         self.at = self.at.next_multiple_of(usize::from(size.min(4)));
         let value = read(self.bytes, self.at, Int { size, signed: false }, env.machine.order)?;
-        self.at += usize::from(size);
+        self.at = self.at.saturating_add(usize::from(size));
         Ok(value)
     }
 
     fn text(&mut self) -> Result<&'a [u8], Fault> {
         let text = nul::until(self.bytes.get(self.at..).ok_or(Fault::Outside)?);
-        self.at += text.len() + 1;
+        self.at = self.at.saturating_add(text.len().saturating_add(1));
         Ok(text)
     }
 }

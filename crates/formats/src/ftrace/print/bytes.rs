@@ -51,11 +51,12 @@ pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Re
     let mut eight = [0u8; 8];
     let value = match order {
         ByteOrder::Little => {
-            eight[..raw.len()].copy_from_slice(raw);
+            eight.get_mut(..raw.len()).ok_or(Fault::Kind)?.copy_from_slice(raw);
             u64::from_le_bytes(eight)
         }
         ByteOrder::Big => {
-            eight[8 - raw.len()..].copy_from_slice(raw);
+            let from = eight.len().checked_sub(raw.len()).ok_or(Fault::Kind)?;
+            eight.get_mut(from..).ok_or(Fault::Kind)?.copy_from_slice(raw);
             u64::from_be_bytes(eight)
         }
     };
@@ -65,9 +66,9 @@ pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Re
 /// What a locator tells: a place, bounded by the payload.
 pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<Place, Fault> {
     let told = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
-    let base = if locator.relative { locator.offset as usize + 4 } else { 0 };
-    let at = base + (told & 0xffff) as usize;
-    let end = at + (told >> 16) as usize;
+    let base = if locator.relative { (locator.offset as usize).saturating_add(4) } else { 0 };
+    let at = base.saturating_add((told & 0xffff) as usize);
+    let end = at.saturating_add((told >> 16) as usize);
     if end > payload.len() {
         return Err(Fault::Outside);
     }

@@ -156,7 +156,9 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
 /// A probe's text stands in quotes, or it is `(fault)` where the probe could not read it.
 fn quote_probed(pieces: &mut [Piece]) {
     for at in 1..pieces.len().saturating_sub(1) {
-        let Some([before, piece, after]) = pieces.get_mut(at - 1..=at + 1) else { continue };
+        let Some([before, piece, after]) = pieces.get_mut(at.saturating_sub(1)..=at.saturating_add(1)) else {
+            continue;
+        };
         let (Piece::Text(open), Piece::Text(close)) = (&mut *before, &mut *after) else { continue };
         let Piece::Show { value: Expr::Located(locator), .. } = &*piece else { continue };
         let locator = *locator;
@@ -270,7 +272,7 @@ fn probed(locator: Locator, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), 
 fn address(offset: u32, kind: Int, show: Show, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let address = read(env.payload, offset as usize, kind, env.machine.order)?;
     // Probes of programs have addresses of the lower half.
-    if address >> (u32::from(kind.size) * 8 - 1) == 0 && env.machine.word_size == 8 {
+    if address >> (u32::from(kind.size) * 8).saturating_sub(1) == 0 && env.machine.word_size == 8 {
         out.extend_from_slice(b"0x");
         number::hex(out, address);
     } else {
@@ -345,7 +347,7 @@ fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &m
     match value.value(env)? {
         Value::Text(text) => number::text(out, spec, nul::until(text)),
         Value::Place(place) => number::text(out, spec, nul::until(place.rest(env))),
-        Value::Made(range) => number::text(out, spec, nul::until(&env.scratch[range])),
+        Value::Made(range) => number::text(out, spec, nul::until(env.scratch.get(range).unwrap_or_default())),
         Value::Int((address, _)) => kernel_text(out, spec, address, env),
     }
     Ok(())

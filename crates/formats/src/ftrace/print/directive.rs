@@ -50,31 +50,33 @@ pub(crate) enum Part<'a> {
 /// A directive that takes an argument and cannot be shown without the kernel.
 pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
     let until = format.iter().position(|b| *b == b'%').unwrap_or(format.len());
+    let (before, directive_on) = format.split_at_checked(until).unwrap_or((format, &[]));
     if until > 0 {
-        return Ok((Part::Text(&format[..until]), &format[until..]));
+        return Ok((Part::Text(before), directive_on));
     }
-    let mut at = 1;
+    let from = |at: usize| format.get(at..).unwrap_or_default();
+    let mut at = 1usize;
     let mut directive = Directive {
         spec: Spec::default(),
         width_given: false,
         precision_given: false,
         kind: Kind::Signed(Size::Bytes(4)),
     };
-    at += flags(&mut directive.spec, &format[1..]);
-    let (width, given, used) = amount(&format[at..]);
+    at = at.saturating_add(flags(&mut directive.spec, from(1)));
+    let (width, given, used) = amount(from(at));
     directive.spec.width = width.unwrap_or(0);
     directive.width_given = given;
-    at += used;
+    at = at.saturating_add(used);
     if format.get(at) == Some(&b'.') {
-        let (precision, given, used) = amount(&format[at + 1..]);
+        let (precision, given, used) = amount(from(at.saturating_add(1)));
         directive.spec.precision = Some(precision.unwrap_or(0));
         directive.precision_given = given;
-        at += 1 + used;
+        at = at.saturating_add(used.saturating_add(1));
     }
-    let (size, used) = size(&format[at..]);
-    at += used;
+    let (size, used) = size(from(at));
+    at = at.saturating_add(used);
     let Some(conversion) = format.get(at) else { return Ok((Part::Text(format), &[])) };
-    at += 1;
+    at = at.saturating_add(1);
     let unsigned = |base, upper| Kind::Unsigned { size, base, upper };
     directive.kind = match conversion {
         b'd' | b'i' => Kind::Signed(size),
@@ -85,19 +87,19 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
         b'c' => Kind::Char,
         b's' => Kind::Text,
         b'p' => {
-            let length = format[at..].iter().take_while(|b| b.is_ascii_alphanumeric()).count();
-            let letters = &format[at..at + length];
-            at += length;
+            let length = from(at).iter().take_while(|b| b.is_ascii_alphanumeric()).count();
+            let letters = from(at).get(..length).unwrap_or_default();
+            at = at.saturating_add(length);
             let shown = String::from_utf8_lossy(letters);
             Kind::Pointer(
                 Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
             )
         }
-        b'%' => return Ok((Part::Text(&format[at - 1..at]), &format[at..])),
+        b'%' => return Ok((Part::Text(b"%"), from(at))),
         // What is no directive is text.
-        _ => return Ok((Part::Text(&format[..at]), &format[at..])),
+        _ => return Ok((Part::Text(format.get(..at).unwrap_or(format)), from(at))),
     };
-    Ok((Part::Show(directive), &format[at..]))
+    Ok((Part::Show(directive), from(at)))
 }
 
 fn flags(spec: &mut Spec, format: &[u8]) -> usize {
@@ -119,8 +121,9 @@ fn amount(format: &[u8]) -> (Option<u32>, bool, usize) {
     if format.first() == Some(&b'*') {
         return (None, true, 1);
     }
-    let digits = format.iter().take_while(|b| b.is_ascii_digit()).count();
-    let value = format[..digits].iter().fold(0u32, |sum, b| sum.saturating_mul(10).saturating_add(u32::from(b - b'0')));
+    let all = format.iter().map_while(|b| char::from(*b).to_digit(10));
+    let digits = all.clone().count();
+    let value = all.fold(0u32, |sum, digit| sum.saturating_mul(10).saturating_add(digit));
     ((digits > 0).then_some(value), false, digits)
 }
 

@@ -38,17 +38,27 @@ impl Expr {
             },
             Self::Unary(sign, inner) => Value::Int(arith::unary(*sign, inner.value(env)?.int()?)),
             Self::Not(inner) => truth(!inner.value(env)?.truth()),
-            Self::Both(parts) => truth(parts[0].value(env)?.truth() && parts[1].value(env)?.truth()),
-            Self::Either(parts) => truth(parts[0].value(env)?.truth() || parts[1].value(env)?.truth()),
+            Self::Both(parts) => {
+                let [left, right] = &**parts;
+                truth(left.value(env)?.truth() && right.value(env)?.truth())
+            }
+            Self::Either(parts) => {
+                let [left, right] = &**parts;
+                truth(left.value(env)?.truth() || right.value(env)?.truth())
+            }
             Self::Choice(parts) => {
-                let chosen = if parts[0].value(env)?.truth() { &parts[1] } else { &parts[2] };
-                return chosen.value(env);
+                let [condition, yes, no] = &**parts;
+                return if condition.value(env)?.truth() { yes } else { no }.value(env);
             }
             Self::Binary(op, parts) => {
-                let (left, right) = (parts[0].value(env)?, parts[1].value(env)?);
+                let [left, right] = &**parts;
+                let (left, right) = (left.value(env)?, right.value(env)?);
                 binary(*op, &left, &right)?
             }
-            Self::Index(parts) => index(env, &parts[0], &parts[1])?,
+            Self::Index(parts) => {
+                let [base, at] = &**parts;
+                index(env, base, at)?
+            }
             Self::Helper(helper) => {
                 let mut out = std::mem::take(env.scratch);
                 let begin = out.len();
@@ -76,7 +86,7 @@ fn truth<'p>(value: bool) -> Value<'p> {
 
 fn place(env: &Env<'_, '_>, offset: u32, length: u32, element: Int) -> Result<Place, Fault> {
     let at = offset as usize;
-    let end = if length == 0 { env.payload.len() } else { at + length as usize };
+    let end = if length == 0 { env.payload.len() } else { at.saturating_add(length as usize) };
     if at > end || end > env.payload.len() { Err(Fault::Outside) } else { Ok(Place { at, end, element }) }
 }
 
@@ -87,8 +97,9 @@ fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, 
         }
         (Op::Sub, Value::Place(place), Value::Int((by, _))) => Value::Place(place.moved(by.wrapping_neg())?),
         (Op::Sub, Value::Place(a), Value::Place(b)) => {
-            let bytes = (a.at as i64) - (b.at as i64);
-            Value::Int(((bytes / i64::from(a.element.size)) as u64, Int::S64))
+            let bytes = (a.at as i64).saturating_sub(b.at as i64);
+            let elements = bytes.checked_div(i64::from(a.element.size)).ok_or(Fault::Division)?;
+            Value::Int((elements as u64, Int::S64))
         }
         (Op::Eq, Value::Place(_), Value::Int((0, _))) => truth(false),
         (Op::Ne, Value::Place(_), Value::Int((0, _))) => truth(true),
@@ -115,7 +126,7 @@ fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'
 
 /// The value of an expression that reads nothing of an event.
 pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
-    let both = |parts: &[Expr; 2]| Some((constant(&parts[0])?, constant(&parts[1])?));
+    let both = |[left, right]: &[Expr; 2]| Some((constant(left)?, constant(right)?));
     match expr {
         Expr::Int(value, kind) => Some((*value, *kind)),
         Expr::Cast(kind, inner) => constant(inner).map(|(value, _)| (kind.wrap(value), *kind)),
@@ -126,8 +137,8 @@ pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
         Expr::Both(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 && b.0 != 0), Int::INT)),
         Expr::Either(parts) => both(parts).map(|(a, b)| (u64::from(a.0 != 0 || b.0 != 0), Int::INT)),
         Expr::Choice(parts) => {
-            let (condition, _) = constant(&parts[0])?;
-            constant(if condition != 0 { &parts[1] } else { &parts[2] })
+            let [condition, yes, no] = &**parts;
+            constant(if constant(condition)?.0 != 0 { yes } else { no })
         }
         _ => None,
     }

@@ -4,6 +4,7 @@ use super::bytes::{Value, locate};
 use super::number::{Spec, hex, number};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
+use crate::text::number::octet;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::nul;
 
@@ -25,7 +26,7 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
                 if index > 0 && !joined {
                     out.push(b' ');
                 }
-                two(out, *byte);
+                out.extend_from_slice(&octet(*byte));
             }
         }
         Helper::Array { buffer, count, size } => {
@@ -51,11 +52,6 @@ fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8
         Value::Int(_) => Err(Fault::KernelPointer),
         Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
     }
-}
-
-fn two(out: &mut Vec<u8>, byte: u8) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    out.extend([DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
 /// The value as the kernel's `unsigned long` parameter takes it. Tables of `u64` are the same on 64-bit machines.
@@ -129,10 +125,10 @@ fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
 
 /// `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
 pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
-    let bits = bytes.len() * 8;
+    let bits = bytes.len().saturating_mul(8);
     let groups = bits.div_ceil(32);
     for group in (0..groups).rev() {
-        let first = group + 1 == groups;
+        let first = group.saturating_add(1) == groups;
         let width = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4) as u32;
         let spec = Spec { zero: true, width, ..Spec::default() };
         if !first {
@@ -146,8 +142,8 @@ pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
 pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
     let order = machine.order;
     let swapped = order == ByteOrder::Big && machine.word_size == 8;
-    let at = if swapped { group ^ 1 } else { group } * 4;
-    let raw = bytes.get(at..(at + 4).min(bytes.len())).unwrap_or_default();
+    let at = if swapped { group ^ 1 } else { group }.saturating_mul(4);
+    let raw = bytes.get(at..at.saturating_add(4).min(bytes.len())).unwrap_or_default();
     integer(raw, order) as u32
 }
 
@@ -177,8 +173,8 @@ fn dump(
         let spec = Spec { zero: true, ..Spec::default() };
         match kind {
             // DUMP_PREFIX_ADDRESS would show where the ring's memory was.
-            1 => number(out, Spec { width: 16, ..spec }, (index * row) as u64, false, 16, false),
-            2 => number(out, Spec { width: 8, ..spec }, (index * row) as u64, false, 16, false),
+            1 => number(out, Spec { width: 16, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
+            2 => number(out, Spec { width: 8, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
             _ => {}
         }
         if matches!(kind, 1 | 2) {
@@ -197,12 +193,12 @@ fn dump_line(out: &mut Vec<u8>, line: &[u8], row: usize, group: usize, ascii: bo
         if index > 0 {
             out.push(b' ');
         }
-        let spec = Spec { zero: true, width: 2 * group as u32, ..Spec::default() };
+        let spec = Spec { zero: true, width: (group as u32).saturating_mul(2), ..Spec::default() };
         number(out, spec, integer(part, order), false, 16, false);
     }
     if ascii {
-        let column = row * 2 + row / group + 1;
-        out.resize(out.len().max(begin + column), b' ');
+        let column = row.saturating_mul(2).saturating_add(row.checked_div(group).unwrap_or(0)).saturating_add(1);
+        out.resize(out.len().max(begin.saturating_add(column)), b' ');
         out.extend(line.iter().map(|b| if matches!(b, 0x20..=0x7e) { *b } else { b'.' }));
     }
 }

@@ -51,12 +51,13 @@ pub(crate) fn tokens(text: &str, word_size: u8) -> Result<Vec<Token<'_>>, String
 
 fn wrong(text: &str, rest: &str) -> String {
     let shown: String = rest.chars().take(24).collect();
-    format!("no token at byte {}: {shown:?}", text.len() - rest.len())
+    format!("no token at byte {}: {shown:?}", text.len().saturating_sub(rest.len()))
 }
 
 fn word(text: &str) -> (Token<'_>, &str) {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '$')).unwrap_or(text.len());
-    (Token::Word(&text[..end]), &text[end..])
+    let (word, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+    (Token::Word(word), rest)
 }
 
 fn number(text: &str, word_size: u8) -> Option<(Token<'_>, &str)> {
@@ -73,7 +74,7 @@ fn number(text: &str, word_size: u8) -> Option<(Token<'_>, &str)> {
     let value = u64::from_str_radix(digits, radix).ok()?;
     let long = suffix.contains("ll").then_some(8).or(suffix.contains('l').then_some(word_size)).unwrap_or(4);
     let unsigned = suffix.contains('u');
-    let fits_signed = |size: u8| value < 1 << (u32::from(size) * 8 - 1);
+    let fits_signed = |size: u8| value < 1 << (u32::from(size) * 8).saturating_sub(1);
     let fits_unsigned = |size: u8| size == 8 || value < 1 << (u32::from(size) * 8);
     let candidates = [4u8, 8].into_iter().filter(|size| *size >= long);
     let kind = candidates.clone().find_map(|size| {
@@ -91,15 +92,15 @@ fn string(text: &str) -> Option<(Token<'_>, &str)> {
     let mut at = 1;
     loop {
         match bytes.get(at)? {
-            b'"' => return Some((Token::Text(out), text.get(at + 1..)?)),
+            b'"' => return Some((Token::Text(out), text.get(at.saturating_add(1)..)?)),
             b'\\' => {
-                let (byte, length) = escape(bytes.get(at + 1..)?)?;
+                let (byte, length) = escape(bytes.get(at.saturating_add(1)..)?)?;
                 out.push(byte);
-                at += 1 + length;
+                at = at.saturating_add(length.saturating_add(1));
             }
             byte => {
                 out.push(*byte);
-                at += 1;
+                at = at.saturating_add(1);
             }
         }
     }
@@ -108,11 +109,11 @@ fn string(text: &str) -> Option<(Token<'_>, &str)> {
 fn character(text: &str) -> Option<(Token<'_>, &str)> {
     let bytes = text.as_bytes();
     let (byte, end) = match bytes.get(1)? {
-        b'\\' => escape(bytes.get(2..)?).map(|(byte, length)| (byte, 2 + length))?,
+        b'\\' => escape(bytes.get(2..)?).map(|(byte, length)| (byte, length.saturating_add(2)))?,
         byte => (*byte, 2),
     };
     (bytes.get(end) == Some(&b'\'')).then_some(())?;
-    Some((Token::Number(Int::CHAR.wrap(u64::from(byte)), Int::INT), text.get(end + 1..)?))
+    Some((Token::Number(Int::CHAR.wrap(u64::from(byte)), Int::INT), text.get(end.saturating_add(1)..)?))
 }
 
 /// What the text behind a backslash stands for, and its length.
@@ -128,13 +129,16 @@ pub(crate) fn escape(text: &[u8]) -> Option<(u8, usize)> {
         b'f' => one(12),
         b'e' => one(27),
         b'x' => {
-            let digits = text[1..].iter().take(2).take_while(|b| b.is_ascii_hexdigit()).count();
-            let value = std::str::from_utf8(&text[1..=digits]).ok()?;
-            Some((u8::from_str_radix(value, 16).ok()?, 1 + digits))
+            let behind = text.get(1..)?;
+            let digits = behind.iter().take(2).take_while(|b| b.is_ascii_hexdigit()).count();
+            let value = std::str::from_utf8(behind.get(..digits)?).ok()?;
+            Some((u8::from_str_radix(value, 16).ok()?, digits.saturating_add(1)))
         }
         b'0'..=b'7' => {
             let digits = text.iter().take(3).take_while(|b| matches!(b, b'0'..=b'7')).count();
-            let value = text[..digits].iter().fold(0u32, |sum, b| sum * 8 + u32::from(b - b'0'));
+            let all = text.iter().take(digits).filter_map(|b| char::from(*b).to_digit(8));
+            // Three digits have nine bits: a byte of C has the low eight of them.
+            let value = all.fold(0u32, |sum, digit| sum << 3 | digit);
             Some((value as u8, digits))
         }
         other => one(*other),

@@ -63,7 +63,7 @@ impl Names {
     /// Appends the name of an address.
     pub fn show(&mut self, out: &mut Vec<u8>, address: u64, show: Show) {
         if let Some((begin, end)) = self.known.get(&(address, show)) {
-            out.extend_from_slice(&self.room[*begin as usize..*end as usize]);
+            out.extend_from_slice(self.room.get(*begin as usize..*end as usize).unwrap_or_default());
             return;
         }
         if self.room.len() > ROOM {
@@ -73,7 +73,7 @@ impl Names {
         let begin = self.room.len();
         look_up(&mut self.room, &*self.symbols, address, show);
         self.known.insert((address, show), (begin as u32, self.room.len() as u32));
-        out.extend_from_slice(&self.room[begin..]);
+        out.extend_from_slice(self.room.get(begin..).unwrap_or_default());
     }
 
     /// There is a symbol for the address.
@@ -118,7 +118,7 @@ impl Names {
     #[must_use]
     pub fn hidden(&self, pointer: u64) -> u64 {
         let top = if self.word_size == 8 { u64::MAX } else { u64::from(u32::MAX) };
-        let is_error = pointer >= top - 4094;
+        let is_error = pointer >= top.saturating_sub(4094);
         match self.key {
             Some(key) if pointer != 0 && !is_error => siphash(key, pointer) & 0xffff_ffff,
             _ => pointer,

@@ -28,7 +28,7 @@ pub(crate) const WIDEST: u32 = 8192;
 
 fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
     if count > 0 {
-        out.resize(out.len() + count as usize, byte);
+        out.resize(out.len().saturating_add(count as usize), byte);
     }
 }
 
@@ -51,8 +51,8 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
         _ => b"",
     };
     let precision = spec.precision.unwrap_or(0).min(WIDEST).max(length as u32);
-    let taken = i64::from(precision) + prefix.len() as i64 + i64::from(sign.is_some());
-    let padding = i64::from(spec.width.min(WIDEST)) - taken;
+    let taken = i64::from(precision).saturating_add(prefix.len() as i64).saturating_add(i64::from(sign.is_some()));
+    let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(taken);
     if !spec.left && !spec.zero {
         fill(out, b' ', padding);
     }
@@ -61,8 +61,8 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
     if spec.zero && !spec.left {
         fill(out, b'0', padding);
     }
-    fill(out, b'0', i64::from(precision) - length as i64);
-    out.extend(digits[..length].iter().rev());
+    fill(out, b'0', i64::from(precision).saturating_sub(length as i64));
+    out.extend(digits.iter().take(length).rev());
     if spec.left {
         fill(out, b' ', padding);
     }
@@ -75,15 +75,18 @@ fn sign_of(spec: Spec) -> Option<u8> {
 /// The digits, last first; at least one.
 fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usize {
     let letters = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
-    let mut length = 0;
+    let mut length = 0usize;
     loop {
         let (rest, digit) = match base {
             16 => (value >> 4, value & 15),
             8 => (value >> 3, value & 7),
             _ => (value / 10, value % 10),
         };
-        digits[length] = letters[digit as usize];
-        length += 1;
+        // 22 octal digits are the most.
+        if let (Some(place), Some(letter)) = (digits.get_mut(length), letters.get(digit as usize)) {
+            *place = *letter;
+        }
+        length = length.saturating_add(1);
         value = rest;
         if value == 0 {
             return length;
@@ -93,8 +96,8 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
 
 /// Appends text: cut at the precision, padded to the width.
 pub(crate) fn text(out: &mut Vec<u8>, spec: Spec, text: &[u8]) {
-    let text = spec.precision.map_or(text, |p| &text[..text.len().min(p as usize)]);
-    let padding = i64::from(spec.width.min(WIDEST)) - text.len() as i64;
+    let text = spec.precision.map_or(text, |p| text.get(..p as usize).unwrap_or(text));
+    let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(text.len() as i64);
     if !spec.left {
         fill(out, b' ', padding);
     }

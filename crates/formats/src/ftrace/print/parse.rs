@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
     /// Passes over this sign, if it is next.
     pub(crate) fn takes(&mut self, sign: &str) -> bool {
         let seen = self.sees(sign);
-        self.at += usize::from(seen);
+        self.at = self.at.saturating_add(usize::from(seen));
         seen
     }
 
@@ -81,7 +81,7 @@ impl<'a> Parser<'a> {
 
     /// Counts an operator or a bracket.
     pub(crate) fn spend(&mut self) -> Parsed<()> {
-        self.spent += 1;
+        self.spent = self.spent.saturating_add(1);
         if self.spent > MOST { Err(format!("an expression of more than {MOST} operators")) } else { Ok(()) }
     }
 
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
         let mut left = self.unary()?;
         while let Some((precedence, kind)) = infix(self.peek()).filter(|(p, _)| *p > least) {
             self.spend()?;
-            self.at += 1;
+            self.at = self.at.saturating_add(1);
             let right = self.infixes(precedence)?;
             left = match kind {
                 Infix::Plain(op) => folded(op, left, right)?,
@@ -120,11 +120,11 @@ impl<'a> Parser<'a> {
     pub(crate) fn unary(&mut self) -> Parsed<Expr> {
         self.spend()?;
         let Some(Token::Sign(sign)) = self.peek() else { return self.postfix() };
-        let byte = sign.as_bytes()[0];
-        if sign.len() != 1 || !matches!(byte, b'-' | b'~' | b'+' | b'!' | b'*' | b'&') {
+        let [byte] = *sign.as_bytes() else { return self.postfix() };
+        if !matches!(byte, b'-' | b'~' | b'+' | b'!' | b'*' | b'&') {
             return self.postfix();
         }
-        self.at += 1;
+        self.at = self.at.saturating_add(1);
         let operand = self.unary()?;
         Ok(match (byte, operand) {
             (b'!', operand) => Expr::Not(Box::new(operand)),

@@ -49,8 +49,8 @@ impl Plain {
         let kept = converted(field, shown)?;
         // What has no sign and is wider when it is shown is not negative.
         let look = if look == Look::Signed && !kept.signed { Look::Unsigned } else { look };
-        let begin = (offset + u32::from(kept.size)).checked_sub(8)?;
-        Some(Self { begin, shift: 64 - 8 * kept.size, look })
+        let begin = offset.wrapping_add(u32::from(kept.size)).checked_sub(8)?;
+        Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), look })
     }
 
     /// Appends the field of an event.

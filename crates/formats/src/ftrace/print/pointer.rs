@@ -131,18 +131,18 @@ impl Pointer {
             Self::Uuid { little, upper } => uuid(out, &fixed(place.bytes(env, 16)?)?, little, upper),
             Self::Bytes(separator) => {
                 let bytes = place.rest(env);
-                joined(out, &bytes[..given.min(bytes.len())], separator);
+                joined(out, bytes.get(..given).unwrap_or(bytes), separator);
             }
             Self::Escaped => {
                 let length = if spec.width == 0 { 1 } else { spec.width as usize };
                 let bytes = place.rest(env);
-                escaped(out, &bytes[..length.min(bytes.len())]);
+                escaped(out, bytes.get(..length).unwrap_or(bytes));
             }
             Self::FourCc => four_cc(out, u32::try_from(integer(place.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
             Self::Bitmap { list } => {
                 let bits = spec.width as usize;
                 let bytes = place.rest(env);
-                bitmap(out, bytes, bits.min(bytes.len() * 8), list, env);
+                bitmap(out, bytes, bits.min(bytes.len().saturating_mul(8)), list, env);
             }
             Self::Eight => {
                 let value = integer(place.bytes(env, 8)?, env.machine.order);
@@ -196,7 +196,7 @@ fn uuid(out: &mut Vec<u8>, bytes: &[u8; 16], little: bool, upper: bool) {
         if matches!(index, 4 | 6 | 8 | 10) {
             out.push(b'-');
         }
-        number(out, spec, u64::from(bytes[from]), false, 16, upper);
+        number(out, spec, u64::from(bytes.get(from).copied().unwrap_or(0)), false, 16, upper);
     }
 }
 
@@ -214,7 +214,7 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
             0x20..=0x7e => out.push(*byte),
             _ => {
                 out.push(b'\\');
-                out.extend([byte >> 6, byte >> 3 & 7, byte & 7].map(|d| b'0' + d));
+                out.extend([byte >> 6, byte >> 3 & 7, byte & 7].map(|d| b'0'.saturating_add(d)));
             }
         }
     }
@@ -234,26 +234,27 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
     if !list {
         let groups = bits.div_ceil(32);
         for group in (0..groups).rev() {
-            let width = if group + 1 == groups { bits - group * 32 } else { 32 };
-            let mask = if width == 32 { u32::MAX } else { (1 << width) - 1 };
+            let width =
+                if group.saturating_add(1) == groups { bits.saturating_sub(group.saturating_mul(32)) } else { 32 };
+            let mask = if width == 32 { u32::MAX } else { u32::wrapping_shl(1, width as u32).wrapping_sub(1) };
             let spec = Spec { zero: true, width: width.div_ceil(4) as u32, ..Spec::default() };
-            if group + 1 < groups {
+            if group.saturating_add(1) < groups {
                 out.push(b',');
             }
             number(out, spec, u64::from(helpers::group_of(bytes, group, env.machine) & mask), false, 16, false);
         }
         return;
     }
-    let mut bit = 0;
+    let mut bit = 0usize;
     let mut first = true;
     while bit < bits {
         if !is_set(bit) {
-            bit += 1;
+            bit = bit.saturating_add(1);
             continue;
         }
         let begin = bit;
-        while is_set(bit + 1) {
-            bit += 1;
+        while is_set(bit.saturating_add(1)) {
+            bit = bit.saturating_add(1);
         }
         if !std::mem::take(&mut first) {
             out.push(b',');
@@ -263,12 +264,17 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
             out.push(b'-');
             crate::text::number::unsigned(out, bit as u64);
         }
-        bit += 1;
+        bit = bit.saturating_add(1);
     }
 }
 
+/// A part of bytes that were bounded before.
+fn part(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
+    bytes.get(range).ok_or(Fault::Outside)
+}
+
 fn internet(letters: &[u8]) -> Option<Internet> {
-    let plain = letters[0] == b'i';
+    let plain = letters.first() == Some(&b'i');
     let rest = letters.get(2..).unwrap_or_default();
     let has = |letter| rest.contains(&letter);
     let family = match letters.get(1)? {
@@ -305,29 +311,29 @@ impl Internet {
         match family {
             2 => {
                 let bytes = place.bytes(env, 8)?;
-                self.four(out, &fixed(&bytes[4..8])?, env.machine.order);
+                self.four(out, &fixed(part(bytes, 4..8)?)?, env.machine.order);
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(&bytes[2..4]));
+                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
                 }
             }
             10 => {
                 let bytes = place.bytes(env, 28)?;
                 let bracketed = self.port || self.flow || self.scope;
                 out.extend(bracketed.then_some(b'['));
-                self.six(out, &fixed(&bytes[8..24])?);
+                self.six(out, &fixed(part(bytes, 8..24)?)?);
                 out.extend(bracketed.then_some(b']'));
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(&bytes[2..4]));
+                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
                 }
                 if self.flow {
                     out.push(b'/');
-                    crate::text::number::unsigned(out, big(&bytes[4..8]) & 0x0fff_ffff);
+                    crate::text::number::unsigned(out, big(part(bytes, 4..8)?) & 0x0fff_ffff);
                 }
                 if self.scope {
                     out.push(b'%');
-                    crate::text::number::unsigned(out, integer(&bytes[24..28], env.machine.order));
+                    crate::text::number::unsigned(out, integer(part(bytes, 24..28)?, env.machine.order));
                 }
             }
             _ => out.extend_from_slice(b"(einval)"),
@@ -348,7 +354,9 @@ impl Internet {
     }
 
     fn six(self, out: &mut Vec<u8>, bytes: &[u8; 16]) {
-        let words: Vec<u16> = bytes.chunks_exact(2).map(|w| u16::from(w[0]) << 8 | u16::from(w[1])).collect();
+        let (pairs, _) = bytes.as_chunks::<2>();
+        let mut words = [0; 8];
+        words.iter_mut().zip(pairs).for_each(|(word, pair)| *word = u16::from_be_bytes(*pair));
         if self.compressed && !self.plain {
             return compressed(out, bytes, &words);
         }
@@ -361,30 +369,31 @@ impl Internet {
 }
 
 /// RFC 5952, with the two kinds of addresses that end in an IPv4 address.
-fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16]) {
-    let mapped = words[..5].iter().all(|w| *w == 0) && words[5] == 0xffff;
-    let isatap = (words[4] | 0x0200, words[5]) == (0x0200, 0x5efe);
+fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
+    let mapped = matches!(words, [0, 0, 0, 0, 0, 0xffff, _, _]);
+    let isatap = matches!(words, [_, _, _, _, 0 | 0x0200, 0x5efe, _, _]);
     let range = if mapped || isatap { 6 } else { 8 };
-    let zeroes = |from: usize| words[from..range].iter().take_while(|w| **w == 0).count();
+    let shown = words.get(..range).unwrap_or(words);
+    let zeroes = |from: usize| shown.iter().skip(from).take_while(|w| **w == 0).count();
     let longest = (0..range).map(zeroes).max().unwrap_or(0);
     let gap = (0..range).find(|at| longest > 1 && zeroes(*at) == longest);
     let mut colon = false;
-    let mut at = 0;
+    let mut at = 0usize;
     while at < range {
         if gap == Some(at) {
             out.extend_from_slice(if colon || at == 0 { b"::" } else { b":" });
             colon = false;
-            at += longest;
+            at = at.saturating_add(longest);
             continue;
         }
         out.extend(colon.then_some(b':'));
-        number::hex(out, u64::from(words[at]));
+        number::hex(out, u64::from(shown.get(at).copied().unwrap_or(0)));
         colon = true;
-        at += 1;
+        at = at.saturating_add(1);
     }
     if range == 6 {
         out.extend(colon.then_some(b':'));
-        for (index, byte) in bytes[12..].iter().enumerate() {
+        for (index, byte) in bytes.iter().skip(12).enumerate() {
             out.extend((index > 0).then_some(b'.'));
             crate::text::number::unsigned(out, u64::from(*byte));
         }

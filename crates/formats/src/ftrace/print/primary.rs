@@ -56,21 +56,21 @@ impl Parser<'_> {
         let token = self.peek().ok_or("the end where an operand should stand")?;
         match token {
             Token::Number(value, kind) => {
-                self.at += 1;
+                self.at = self.at.saturating_add(1);
                 Ok(Expr::Int(*value, *kind))
             }
             Token::Text(_) => Ok(Expr::Text(self.strings().into())),
             Token::Sign("(") => self.parenthesis(),
             Token::Word("REC") => {
-                self.at += 1;
+                self.at = self.at.saturating_add(1);
                 self.record_field()
             }
             Token::Word("sizeof") => {
-                self.at += 1;
+                self.at = self.at.saturating_add(1);
                 self.size_of()
             }
             Token::Word(name) => {
-                self.at += 1;
+                self.at = self.at.saturating_add(1);
                 if self.takes("(") { self.call(name) } else { self.constant(name) }
             }
             Token::Sign(sign) => Err(format!("{sign:?} where an operand should stand")),
@@ -82,7 +82,7 @@ impl Parser<'_> {
         let mut out = Vec::new();
         while let Some(Token::Text(text)) = self.peek() {
             out.extend_from_slice(text);
-            self.at += 1;
+            self.at = self.at.saturating_add(1);
         }
         out
     }
@@ -124,9 +124,11 @@ impl Parser<'_> {
                 (Named::Unknown, operand) => operand,
             });
         }
-        self.at = begin + 1;
-        if matches!(self.peek(), Some(Token::Word("REC"))) && self.tokens.get(self.at + 1) == Some(&Token::Sign(")")) {
-            self.at += 2;
+        self.at = begin.saturating_add(1);
+        if matches!(self.peek(), Some(Token::Word("REC")))
+            && self.tokens.get(self.at.saturating_add(1)) == Some(&Token::Sign(")"))
+        {
+            self.at = self.at.saturating_add(2);
             return if self.sees("->") { self.record_field() } else { Err("the whole event as a value".into()) };
         }
         let inner = self.expression()?;
@@ -137,7 +139,7 @@ impl Parser<'_> {
     /// A type in parentheses, if it is one and something follows that it can be a cast of. Leaves its place otherwise
     /// undefined.
     fn cast(&mut self) -> Option<Named> {
-        self.at += 1;
+        self.at = self.at.saturating_add(1);
         let kind = self.type_name()?;
         if !self.takes(")") {
             return None;
@@ -158,10 +160,10 @@ impl Parser<'_> {
                 Token::Word("REC" | "sizeof") => return None,
                 Token::Word("const") if stars > 0 => {}
                 Token::Word(word) if stars == 0 && words.len() < 6 => words.push(*word),
-                Token::Sign("*") if !words.is_empty() => stars += 1,
+                Token::Sign("*") if !words.is_empty() => stars = u32::saturating_add(stars, 1),
                 _ => break,
             }
-            self.at += 1;
+            self.at = self.at.saturating_add(1);
         }
         let first = words.iter().find(|w| !matches!(**w, "const" | "volatile"))?;
         let is_structure = matches!(*first, "struct" | "union" | "void");
@@ -194,11 +196,14 @@ impl Parser<'_> {
 
     /// `struct name` up to a closing parenthesis: its size.
     fn sized_structure(&mut self) -> Option<u64> {
-        let (Some(Token::Word(kind)), Some(Token::Word(name))) = (self.peek(), self.tokens.get(self.at + 1)) else {
+        let (Some(Token::Word(kind)), Some(Token::Word(name))) =
+            (self.peek(), self.tokens.get(self.at.saturating_add(1)))
+        else {
             return None;
         };
         let size = self.structure_size(&[kind, name])?;
-        (self.tokens.get(self.at + 2) == Some(&Token::Sign(")"))).then(|| self.at += 2)?;
+        (self.tokens.get(self.at.saturating_add(2)) == Some(&Token::Sign(")")))
+            .then(|| self.at = self.at.saturating_add(2))?;
         Some(size)
     }
 
@@ -224,7 +229,7 @@ impl Parser<'_> {
     fn record_field(&mut self) -> Parsed<Expr> {
         self.expect("->")?;
         let Some(Token::Word(name)) = self.peek() else { return Err("REC-> without a field".into()) };
-        self.at += 1;
+        self.at = self.at.saturating_add(1);
         let field = self.field(name)?;
         Ok(field_expression(field, self.machine.word_size))
     }
@@ -334,7 +339,7 @@ impl Parser<'_> {
     /// The name of a `__data_loc` or `__rel_loc` field.
     fn locator(&mut self) -> Parsed<Locator> {
         let Some(Token::Word(name)) = self.peek() else { return Err("no field's name where one should stand".into()) };
-        self.at += 1;
+        self.at = self.at.saturating_add(1);
         let field = self.field(name)?;
         let relative = field.declaration.starts_with("__rel_loc");
         if !relative && !field.declaration.starts_with("__data_loc") {
@@ -391,7 +396,7 @@ impl Parser<'_> {
             if self.peek().is_none() || self.sees("{") {
                 return Err("a row of a table that does not end".into());
             }
-            self.at += 1;
+            self.at = self.at.saturating_add(1);
         }
         Ok(())
     }
@@ -419,9 +424,9 @@ fn static_size(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => Some(u64::from(kind.size)),
         Expr::Place { length, .. } => Some(u64::from(*length)),
-        Expr::Index(parts) => match &parts[0] {
-            Expr::Place { element, .. } | Expr::PointerCast(element, _) => Some(u64::from(element.size)),
-            Expr::Located(locator) => Some(u64::from(locator.element.size)),
+        Expr::Index(parts) => match &**parts {
+            [Expr::Place { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
+            [Expr::Located(locator), _] => Some(u64::from(locator.element.size)),
             _ => None,
         },
         _ => None,
@@ -440,7 +445,7 @@ pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
         return kind;
     }
     let count = declaration.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.trim().parse::<u32>().ok());
-    let size = count.filter(|c| *c > 0).map_or(1, |c| field.size / c);
+    let size = count.and_then(|count| field.size.checked_div(count)).unwrap_or(1);
     Int::of(size, field.is_signed).unwrap_or(Int::U8)
 }
 

@@ -36,7 +36,7 @@ impl Form {
     /// The registers of an entry whose member `args` is at `slot`; none where it has not as many. Where one more is kept, the
     /// first is the address that the function returns to, and is passed over.
     pub(crate) fn registers<'a>(&self, slot: Slot, payload: &'a [u8]) -> Option<&'a [u8]> {
-        let size = self.most * self.word_size as usize;
+        let size = self.most.saturating_mul(self.word_size as usize);
         let rest = if slot.offset == 0 { &[] } else { slot.rest(payload) };
         let skip = if rest.len() > size { self.word_size as usize } else { 0 };
         rest.get(skip..)?.get(..size)
@@ -48,7 +48,7 @@ impl Form {
         let parameters = names.parameters(function);
         let register = |index: usize| {
             let word = self.word_size;
-            Slot { offset: index as u32 * word, size: word }.unsigned(registers, self.order)
+            Slot { offset: (index as u32).saturating_mul(word), size: word }.unsigned(registers, self.order)
         };
         let mut at = 0;
         for (index, parameter) in parameters.iter().flat_map(|all| all.iter()).enumerate() {
@@ -81,7 +81,7 @@ impl Form {
                     out.extend_from_slice(format!("({kind})[0x{value:x}").as_bytes());
                     for _ in 1..size.div_ceil(self.word_size) {
                         out.push(b':');
-                        at += 1;
+                        at = at.saturating_add(1);
                         if at >= self.most {
                             out.extend_from_slice(b"...])");
                             return;
@@ -91,7 +91,7 @@ impl Form {
                     out.push(b']');
                 }
             }
-            at += 1;
+            at = at.saturating_add(1);
         }
         out.push(b')');
     }

@@ -182,9 +182,9 @@ fn command(data: &[u8]) -> String {
     if data.is_empty() {
         return String::new();
     }
-    let end = data.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
-    let is_cut = end + 1 < data.len();
-    let shown = if is_cut { &data[..=end] } else { data };
+    let end = data.iter().rposition(|b| *b != 0).map_or(0, |at| at.saturating_add(1));
+    let is_cut = end.saturating_add(1) < data.len();
+    let shown = data.get(..=end).filter(|_| is_cut).unwrap_or(data);
     let bytes: Vec<String> = shown.iter().map(|b| format!("{b:02x}")).collect();
     format!("({}{}) ", bytes.join(" "), if is_cut { " .." } else { "" })
 }

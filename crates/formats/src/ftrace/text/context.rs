@@ -4,17 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::Tracing;
+use lastwords_trace::ftrace::{Format, Tracing};
 
+use super::slot::Slot;
 use crate::ftrace::print::{Mix, Spec, number, padded};
-use crate::text::number::{six, unsigned};
+use crate::text::number::{digit, six, unsigned};
 
 /// Beginnings of lines that are remembered.
 const MOST: usize = 1 << 16;
+/// Names of tasks that are learned at most: the number of pids that a kernel can have (`PID_MAX_LIMIT`).
+const MOST_LEARNED: usize = 1 << 22;
 
 /// Names of tasks.
 pub(crate) struct Tasks<'a> {
     comms: &'a BTreeMap<u32, String>,
+    /// Names that events of the scheduler tell, where [`Tracing::learns_comms`]; none otherwise.
+    learned: Option<HashMap<u32, String, BuildHasherDefault<Mix>>>,
     tgids: Option<&'a BTreeMap<u32, u32>>,
     /// By pid: `%16s-%-7d ` and the thread group.
     known: HashMap<u32, (u32, u32), BuildHasherDefault<Mix>>,
@@ -70,10 +75,38 @@ impl Common {
     }
 }
 
+/// Where an event of the scheduler has the name of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Named {
+    pid: Slot,
+    name: Slot,
+}
+
+impl Named {
+    /// The names that trace-cmd learns from an event after it has printed the event (libtraceevent's `plugin_sched_switch.c`).
+    fn of(format: &Format) -> Vec<Self> {
+        let pairs: &[(&str, &str)] = match (format.system.as_str(), format.name.as_str()) {
+            ("sched", "sched_switch") => &[("prev_pid", "prev_comm"), ("next_pid", "next_comm")],
+            ("sched", "sched_wakeup" | "sched_wakeup_new") => &[("pid", "comm")],
+            _ => &[],
+        };
+        let is_array =
+            |name: &&str| format.fields.iter().any(|f| f.name == *name && f.declaration.starts_with("char "));
+        let there = pairs.iter().filter(|(_, name)| is_array(name));
+        there.map(|(pid, name)| Self { pid: Slot::of(format, pid), name: Slot::of(format, name) }).collect()
+    }
+
+    #[inline]
+    fn pid(self, payload: &[u8], order: ByteOrder) -> u32 {
+        self.pid.unsigned(payload, order) as u32
+    }
+}
+
 impl<'a> Tasks<'a> {
     pub(crate) fn new(tracing: &'a Tracing, with_tgid: bool) -> Self {
         let tgids = with_tgid.then_some(&tracing.tgids);
-        Self { comms: &tracing.comms, tgids, known: HashMap::default(), room: Vec::new() }
+        let learned = tracing.learns_comms.then(HashMap::default);
+        Self { comms: &tracing.comms, learned, tgids, known: HashMap::default(), room: Vec::new() }
     }
 
     /// Name of a task.
@@ -81,7 +114,37 @@ impl<'a> Tasks<'a> {
         match pid {
             0 => "<idle>",
             0x8000_0000.. => "<XXX>",
-            _ => self.comms.get(&pid).map_or("<...>", String::as_str),
+            _ => self.comms.get(&pid).or_else(|| self.learned.as_ref()?.get(&pid)).map_or("<...>", String::as_str),
+        }
+    }
+
+    /// Where events of this format have names of tasks that are to be learned; empty where there are none.
+    pub(crate) fn named_by(&self, format: &Format) -> Vec<Named> {
+        if self.learned.is_some() { Named::of(format) } else { Vec::new() }
+    }
+
+    /// A task that `payload` names has no name yet.
+    #[inline]
+    pub(crate) fn lacks(&self, named: &[Named], payload: &[u8], order: ByteOrder) -> bool {
+        let lacks = |pid: u32| {
+            let learned = self.learned.as_ref().filter(|learned| learned.len() < MOST_LEARNED);
+            pid != 0 && learned.is_some_and(|learned| !learned.contains_key(&pid)) && !self.comms.contains_key(&pid)
+        };
+        named.iter().any(|named| lacks(named.pid(payload, order)))
+    }
+
+    /// Learns the names of the tasks that `payload` names. The first name of a task stays.
+    #[cold]
+    pub(crate) fn learn(&mut self, named: &[Named], payload: &[u8], order: ByteOrder) {
+        for named in named {
+            let pid = named.pid(payload, order);
+            if let Some(learned) = &mut self.learned
+                && !self.comms.contains_key(&pid)
+            {
+                let name = || String::from_utf8_lossy(named.name.text(payload)).into_owned();
+                learned.entry(pid).or_insert_with(name);
+                self.known.remove(&pid);
+            }
         }
     }
 
@@ -92,7 +155,7 @@ impl<'a> Tasks<'a> {
             Some(place) => *place,
             None => self.make(pid),
         };
-        out.extend_from_slice(&self.room[begin as usize..end as usize]);
+        out.extend_from_slice(self.room.get(begin as usize..end as usize).unwrap_or_default());
     }
 
     #[cold]
@@ -130,7 +193,7 @@ impl<'a> Tasks<'a> {
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 {
-        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0' + digit as u8);
+        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0'.wrapping_add(digit as u8));
         return out.extend_from_slice(&[b'[', hundreds, tens, ones, b']', b' ']);
     }
     out.push(b'[');
@@ -168,8 +231,8 @@ pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
         (false, false, true) => b's',
         (false, false, false) => b'.',
     };
-    let digit = |value: u8| if value == 0 { b'.' } else { b"0123456789abcdef"[usize::from(value & 15)] };
-    out.extend_from_slice(&[irqs, resched, context, digit(common.preempt & 15), digit(common.preempt >> 4)]);
+    let depth = |value: u8| if value == 0 { b'.' } else { digit(value) };
+    out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
 }
 
 /// ` %5lu.%06lu` in seconds, rounded to microseconds; or the plain number of a clock that counts no nanoseconds.
@@ -182,8 +245,8 @@ pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     }
     let micros = time.wrapping_add(500) / 1000;
     let (seconds, rest) = (micros / 1_000_000, (micros % 1_000_000) as u32);
-    let digits = if seconds < 10 { 1 } else { seconds.ilog10() as usize + 1 };
-    out.extend_from_slice(&b"    "[..5usize.saturating_sub(digits).min(4)]);
+    let digits = if seconds < 10 { 1 } else { (seconds.ilog10() as usize).wrapping_add(1) };
+    out.extend(std::iter::repeat_n(b' ', 5usize.saturating_sub(digits)));
     unsigned(out, seconds);
     out.push(b'.');
     out.extend_from_slice(&six(rest));

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, At, Common, Tasks};
+use super::context::{self, At, Common, Named, Tasks};
 use super::fields::Fields;
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
@@ -36,6 +36,8 @@ struct Kind<'a> {
     is_line: bool,
     how: How,
     fields: Fields,
+    /// Where its events have names of tasks that are to be learned.
+    named: Vec<Named>,
 }
 
 /// Prints events.
@@ -113,9 +115,9 @@ impl<'a> Printer<'a> {
     pub(crate) fn is_selected(&mut self, payload: &[u8]) -> bool {
         let id = Common::read(payload, self.order()).id;
         self.learn(id);
-        match &self.kinds[usize::from(id)] {
-            Some(kind) => kind.is_selected,
-            None => is_selected(self.globs, "unknown", &id.to_string()),
+        match self.kinds.get(usize::from(id)) {
+            Some(Some(kind)) => kind.is_selected,
+            _ => is_selected(self.globs, "unknown", &id.to_string()),
         }
     }
 
@@ -154,7 +156,11 @@ impl<'a> Printer<'a> {
         let is_selected = is_selected(self.globs, &format.system, &format.name);
         let is_line = matches!(&how, How::Program(program) if program.is_plain());
         let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
-        self.kinds[at] = Some(Box::new(Kind { format, is_selected, is_noted, is_line, how, fields }));
+        let named = self.state.tasks.named_by(format);
+        let kind = Kind { format, is_selected, is_noted, is_line, how, fields, named };
+        if let Some(place) = self.kinds.get_mut(at) {
+            *place = Some(Box::new(kind));
+        }
     }
 
     /// Appends the line of an event that needs no more than a look at its fields, which is most of them; says whether it is
@@ -175,21 +181,57 @@ impl<'a> Printer<'a> {
             line.block(b"\n", 1);
             is_put
         });
-        self.printed += u64::from(is_put);
+        self.printed = self.printed.saturating_add(u64::from(is_put));
+        if is_put && self.state.tasks.lacks(&kind.named, front.payload, order) {
+            self.state.tasks.learn(&kind.named, front.payload, order);
+            self.heads.forget();
+        }
         is_put
+    }
+
+    /// Learns the names of tasks in an event that is not printed.
+    pub(crate) fn pass(&mut self, payload: &[u8]) {
+        if self.tracing.learns_comms {
+            let id = Common::read(payload, self.order()).id;
+            self.learn(id);
+            self.learn_names(id, payload);
+        }
+    }
+
+    /// Learns the names of tasks in an event of kind `id`.
+    fn learn_names(&mut self, id: u16, payload: &[u8]) {
+        let order = self.order();
+        let Some(Some(kind)) = self.kinds.get(usize::from(id)) else { return };
+        if self.state.tasks.lacks(&kind.named, payload, order) {
+            self.state.tasks.learn(&kind.named, payload, order);
+            self.heads.forget();
+        }
     }
 
     /// Appends the lines of the next event of `merge` and passes over it.
     pub(crate) fn event(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
+        let order = self.order();
+        let id = Common::read(merge.payload(), order).id;
+        self.learn(id);
+        let named = self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.named);
+        let lacks = named.is_some_and(|named| self.state.tasks.lacks(named, merge.payload(), order));
+        // The event is passed over before its names count: its own line has what was known before it.
+        let payload = lacks.then(|| merge.payload().to_vec());
+        self.lines(out, merge);
+        if let Some(payload) = payload {
+            self.learn_names(id, &payload);
+        }
+    }
+
+    fn lines(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
         let Some(time) = merge.head() else { return };
         let common = Common::read(merge.payload(), self.order());
         let at = At { time, cpu: merge.cpu(), lane: merge.lane(), common };
-        self.learn(common.id);
         if let Some(lost) = merge.take_lost() {
             lost_line(out, at.cpu, lost);
         }
         let starts = self.annotate && merge.take_start() && self.printed > 0;
-        self.printed += 1;
+        self.printed = self.printed.saturating_add(1);
         if self.is_graph && self.graph_line(out, merge, at) {
             return;
         }
@@ -258,7 +300,11 @@ impl<'a> Printer<'a> {
         let pid = at.common.pid as i32;
         if self.flags.verbose {
             let (flags, preempt) = (at.common.flags, at.common.preempt & 15);
-            let line = format!("{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ", at.cpu, self.printed - 1);
+            let line = format!(
+                "{comm:>16} {pid:7} {:3} {flags} {preempt:08x} {:08x} ",
+                at.cpu,
+                self.printed.saturating_sub(1)
+            );
             out.extend_from_slice(line.as_bytes());
         } else {
             let comm: String = comm.chars().take(8).collect();

@@ -107,7 +107,7 @@ fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: 
         Form::PointerText => {
             let address = if bytes.len() == 8 { long(bytes, 0, order) } else { u64::from(word(bytes, 0, order)) };
             out.extend_from_slice(b"(0x");
-            let width = bytes.len() as u32 * 2;
+            let width = (bytes.len() as u32).saturating_mul(2);
             number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
             if let Some(text) = names.text_at(address) {
                 out.push(b':');
@@ -151,9 +151,9 @@ fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
 
 fn located<'a>(field: &Shown, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
     let told = word(bytes, 0, order);
-    let base = if relative { field.offset + 4 } else { 0 };
-    let begin = base + (told & 0xffff) as usize;
-    payload.get(begin..begin + (told >> 16) as usize)
+    let base = if relative { field.offset.saturating_add(4) } else { 0 };
+    let begin = base.saturating_add((told & 0xffff) as usize);
+    payload.get(begin..begin.saturating_add((told >> 16) as usize))
 }
 
 /// The value in hexadecimal, or by the name of the function at it, and in decimal.
@@ -173,17 +173,19 @@ fn both(out: &mut Vec<u8>, value: u64, signed: i64, names: Option<&mut Names>) {
 fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
     match bytes.len() {
         1 => {
-            if matches!(bytes[0], 0x20..=0x7e | 0xa0..) {
-                out.extend_from_slice(&[b'\'', bytes[0], b'\'']);
+            let byte = bytes.first().copied().unwrap_or(0);
+            if matches!(byte, 0x20..=0x7e | 0xa0..) {
+                out.extend_from_slice(&[b'\'', byte, b'\'']);
             }
             out.push(b'(');
-            unsigned(out, u64::from(bytes[0]));
+            unsigned(out, u64::from(byte));
             out.push(b')');
         }
         2 => {
+            let raw = bytes.first_chunk().copied().unwrap_or_default();
             let value = match order {
-                ByteOrder::Little => u16::from_le_bytes([bytes[0], bytes[1]]),
-                ByteOrder::Big => u16::from_be_bytes([bytes[0], bytes[1]]),
+                ByteOrder::Little => u16::from_le_bytes(raw),
+                ByteOrder::Big => u16::from_be_bytes(raw),
             };
             both(out, u64::from(value), i64::from(value), None);
         }

@@ -10,7 +10,7 @@ use super::has;
 use super::merge::Merge;
 use super::own::{GraphEntry, GraphExit};
 use crate::ftrace::print::{Names, Show, Spec, hex, number};
-use crate::text::number::unsigned;
+use crate::text::number::{digit, unsigned};
 
 /// Depth up to which the function entered is remembered (`FTRACE_RETFUNC_DEPTH`).
 const DEPTH: usize = 50;
@@ -125,7 +125,7 @@ impl Graph {
         }
         let lane = Lane { last_pid: None, depth: 0, irq_depth: None, entered: [0; DEPTH] };
         let lanes = vec![lane; if is_graph { ring.cpus().len() } else { 0 }];
-        Self { columns: Columns::new(array), lanes, cpu_digits: highest.max(1).ilog10() + 1, irq_text }
+        Self { columns: Columns::new(array), lanes, cpu_digits: highest.max(1).ilog10().saturating_add(1), irq_text }
     }
 
     fn is_irq(&self, function: u64) -> bool {
@@ -178,7 +178,7 @@ impl Graph {
             return;
         };
         if let Some(lane) = self.lane(lane) {
-            lane.depth = depth - 1;
+            lane.depth = depth.saturating_sub(1);
             if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
                 *place = 0;
             }
@@ -222,14 +222,13 @@ impl Graph {
         }
         let mut matches = true;
         if let Some(lane) = self.lane(lane) {
-            lane.depth = depth - 1;
+            lane.depth = depth.saturating_sub(1);
             if let Some(place) = usize::try_from(depth).ok().and_then(|d| lane.entered.get_mut(d)) {
                 matches = std::mem::take(place) == function;
             }
         }
         self.prologue(out, state, lane, at, None);
-        let duration = exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order));
-        self.duration(out, state, duration);
+        self.duration(out, state, exit.duration(payload, order));
         indent(out, depth);
         if self.columns.value {
             out.extend_from_slice(b"} /* ");
@@ -257,7 +256,7 @@ impl Graph {
         self.prologue(out, state, Some(at.lane), at, None);
         self.fill(out, state, Fill::Full);
         if depth > 0 {
-            indent(out, depth + 1);
+            indent(out, depth.saturating_add(1));
         }
         out.extend_from_slice(b"/* ");
     }
@@ -368,14 +367,14 @@ impl Graph {
         out.push(b' ');
         let begin = out.len();
         unsigned(out, duration / 1000);
-        let length = out.len() - begin;
+        let length = out.len().saturating_sub(begin);
         if length < 7 {
             out.push(b'.');
             // At most seven digits in all.
-            let digits = [100, 10, 1].map(|unit| b'0' + (duration % 1000 / unit % 10) as u8);
-            out.extend_from_slice(&digits[..(7 - length).min(3)]);
+            let digits = [duration / 100, duration / 10, duration].map(|number| digit((number % 10) as u8));
+            out.extend(digits.iter().take(7usize.saturating_sub(length)));
         }
-        let length = out.len() - begin;
+        let length = out.len().saturating_sub(begin);
         out.extend_from_slice(b" us ");
         out.extend((length..8).map(|_| b' '));
         out.extend_from_slice(b"|  ");
@@ -408,10 +407,7 @@ fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_
         let common = Common::read(payload, order);
         let is_it =
             common.id == exit.id && common.pid == entry.pid && exit.function.unsigned(payload, order) == function;
-        is_it.then(|| Leaf {
-            duration: exit.return_time.unsigned(payload, order).wrapping_sub(exit.call_time.unsigned(payload, order)),
-            value: exit.value.unsigned(payload, order),
-        })
+        is_it.then(|| Leaf { duration: exit.duration(payload, order), value: exit.value.unsigned(payload, order) })
     })
 }
 
@@ -425,8 +421,8 @@ fn call(out: &mut Vec<u8>, state: &mut State<'_>, function: u64, entry: GraphEnt
 }
 
 fn indent(out: &mut Vec<u8>, depth: i64) {
-    let spaces = 2 * depth.clamp(0, DEEPEST) as usize;
-    out.resize(out.len() + spaces, b' ');
+    let spaces = (depth.clamp(0, DEEPEST) as usize).saturating_mul(2);
+    out.resize(out.len().saturating_add(spaces), b' ');
 }
 
 fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
@@ -438,11 +434,11 @@ fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
 /// `  task-pid   `, in the middle of its column.
 fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
     let comm = tasks.comm(pid).as_bytes();
-    let name = [&comm[..comm.len().min(7)], format!("-{}", pid as i32).as_bytes()].concat();
+    let name = [comm.get(..7).unwrap_or(comm), format!("-{}", pid as i32).as_bytes()].concat();
     let spaces = TASK_WIDTH.saturating_sub(name.len());
-    out.resize(out.len() + spaces / 2, b' ');
+    out.resize(out.len().saturating_add(spaces / 2), b' ');
     out.extend_from_slice(&name);
-    out.resize(out.len() + spaces - spaces / 2, b' ');
+    out.resize(out.len().saturating_add(spaces).saturating_sub(spaces / 2), b' ');
 }
 
 /// The header lines.
@@ -452,10 +448,8 @@ pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
     }
     let columns = Columns::new(array);
     if flags.latency {
-        let width = 16 * (usize::from(columns.absolute) + usize::from(columns.relative))
-            + 4 * usize::from(columns.cpu)
-            + 17 * usize::from(columns.task);
-        let width = width.min(37);
+        let widths = [(16, columns.absolute), (16, columns.relative), (4, columns.cpu), (17, columns.task)];
+        let width = widths.iter().filter(|(_, is_shown)| *is_shown).map(|(width, _)| width).sum::<usize>().min(37);
         for line in [
             "  _-----=> irqs-off        ",
             " / _----=> need-resched    ",

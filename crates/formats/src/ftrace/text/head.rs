@@ -57,6 +57,11 @@ impl Heads {
         is_known
     }
 
+    /// Forgets the line heads of all CPUs, because a task's name is another now.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+
     /// Appends it and remembers it, where it is one that can be.
     #[cold]
     fn change(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
@@ -71,14 +76,14 @@ impl Heads {
         if !self.in_ns {
             return;
         }
-        let line = out.get(from..out.len() - FRACTION).unwrap_or_default();
+        let line = out.get(from..out.len().wrapping_sub(FRACTION)).unwrap_or_default();
         let mut block = [0; ROOM];
         let Some(place) = block.get_mut(..line.len()) else { return };
         place.copy_from_slice(line);
-        let begin = at.time.wrapping_add(500) / 1_000_000_000 * 1_000_000;
+        let begin = (at.time.wrapping_add(500) / 1_000_000_000).wrapping_mul(1_000_000);
         let known = Known { key: key(at.common), begin, block, len: line.len() };
         if self.known.len() <= at.lane {
-            self.known.resize(at.lane + 1, Known { key: u64::MAX, begin: 0, block, len: 0 });
+            self.known.resize(at.lane.wrapping_add(1), Known { key: u64::MAX, begin: 0, block, len: 0 });
         }
         if let Some(place) = self.known.get_mut(at.lane) {
             *place = known;

@@ -96,7 +96,7 @@ impl<'a> Merge<'a> {
     /// Time of the next event; none at the end.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
-        let lane = &self.lanes[self.current?];
+        let lane = self.lanes.get(self.current?)?;
         lane.head.as_ref().map(|event| event.time)
     }
 
@@ -118,12 +118,12 @@ impl<'a> Merge<'a> {
     /// Payload of the next event.
     #[inline]
     pub(crate) fn payload(&self) -> &[u8] {
-        self.current.and_then(|at| self.lanes[at].payload()).unwrap_or_default()
+        self.current.and_then(|at| self.lanes.get(at)?.payload()).unwrap_or_default()
     }
 
     /// CPU of the next event.
     pub(crate) fn cpu(&self) -> u32 {
-        self.current.map_or(0, |at| self.lanes[at].cpu)
+        self.current.and_then(|at| self.lanes.get(at)).map_or(0, |lane| lane.cpu)
     }
 
     /// Position of the CPU among those merged.
@@ -135,14 +135,14 @@ impl<'a> Merge<'a> {
     #[inline]
     pub(crate) fn take_lost(&mut self) -> Option<Option<u64>> {
         let at = self.current?;
-        self.lanes[at].lost.take()
+        self.lanes.get_mut(at)?.lost.take()
     }
 
     /// The CPU of the next event had none before; the second call says no.
     #[inline]
     pub(crate) fn take_start(&mut self) -> bool {
-        let Some(at) = self.current else { return false };
-        !std::mem::replace(&mut self.lanes[at].started, true)
+        let lane = self.current.and_then(|at| self.lanes.get_mut(at));
+        lane.is_some_and(|lane| !std::mem::replace(&mut lane.started, true))
     }
 
     /// Passes over the next event.
@@ -150,7 +150,8 @@ impl<'a> Merge<'a> {
     pub(crate) fn advance(&mut self) {
         let Some(at) = self.current else { return };
         self.fill(at);
-        let place = self.lanes[at].head.as_ref().map(|event| (event.time, at));
+        let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
+        let place = head.map(|event| (event.time, at));
         if place.is_none_or(|place| place > self.rival) {
             self.choose();
         }
@@ -161,7 +162,7 @@ impl<'a> Merge<'a> {
     pub(crate) fn peek_same_cpu<R>(&mut self, decides: impl FnOnce(&[u8], u64) -> Option<R>) -> Option<R> {
         let at = self.current?;
         self.fill(at);
-        let lane = &self.lanes[at];
+        let lane = self.lanes.get(at)?;
         let time = lane.head.as_ref()?.time;
         let outcome = decides(lane.payload()?, time);
         if outcome.is_some() {
@@ -203,11 +204,11 @@ impl<'a> Merge<'a> {
     /// Reads the next event of a lane into its head.
     #[inline]
     fn fill(&mut self, at: usize) {
-        let lane = &mut self.lanes[at];
+        let Some(lane) = self.lanes.get_mut(at) else { return };
         while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
             match next {
                 Ok(event) if event.payload.start < lane.from => {}
-                Ok(event) if event.time < self.start => lane.skipped += 1,
+                Ok(event) if event.time < self.start => lane.skipped = lane.skipped.wrapping_add(1),
                 Ok(event) => {
                     lane.head = Some(event);
                     return;
@@ -226,9 +227,8 @@ impl<'a> Merge<'a> {
 
     #[cold]
     fn note(&mut self, at: usize, error: &Misfit) {
-        self.faults += 1;
-        if self.notes.len() < MOST {
-            let lane = &self.lanes[at];
+        self.faults = self.faults.wrapping_add(1);
+        if let Some(lane) = self.lanes.get(at).filter(|_| self.notes.len() < MOST) {
             self.notes.push(format!("CPU {}: sub-buffer {}: {error}", lane.cpu, lane.next.saturating_sub(1)));
         }
     }
@@ -237,7 +237,7 @@ impl<'a> Merge<'a> {
     #[cold]
     fn refill(&mut self, at: usize) {
         loop {
-            let lane = &mut self.lanes[at];
+            let Some(lane) = self.lanes.get_mut(at) else { return };
             if lane.next >= lane.count {
                 lane.head = None;
                 lane.cursor = None;
@@ -248,7 +248,7 @@ impl<'a> Merge<'a> {
             if lane.next > 0 && info.missed.is_some() {
                 lane.lost = info.missed;
             }
-            lane.next += 1;
+            lane.next = lane.next.wrapping_add(1);
             lane.cursor = Some(Cursor::of(&lane.bytes, self.layout, self.order, &info));
             lane.from = (self.layout.data_offset as usize).saturating_add(info.consumed);
             if self.first_of(at) {
@@ -259,11 +259,11 @@ impl<'a> Merge<'a> {
 
     /// The first event of a lane's new sub-buffer becomes its head, if there is one to show.
     fn first_of(&mut self, at: usize) -> bool {
-        let lane = &mut self.lanes[at];
+        let Some(lane) = self.lanes.get_mut(at) else { return false };
         while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
             match next {
                 Ok(event) if event.payload.start < lane.from => {}
-                Ok(event) if event.time < self.start => lane.skipped += 1,
+                Ok(event) if event.time < self.start => lane.skipped = lane.skipped.wrapping_add(1),
                 Ok(event) => {
                     lane.head = Some(event);
                     return true;

@@ -150,7 +150,7 @@ impl Out<'_> {
             Self::Each(each) => each(time, text),
         }
         .map_err(Error::Output)?;
-        summary.bytes += text.len() as u64;
+        summary.bytes = summary.bytes.saturating_add(text.len() as u64);
         Ok(())
     }
 
@@ -226,11 +226,13 @@ fn run(
             break;
         }
         if !wanted(&merge, time, printer, options) {
+            printer.pass(merge.payload());
             merge.advance();
             continue;
         }
         if skip > 0 {
-            skip -= 1;
+            skip = skip.saturating_sub(1);
+            printer.pass(merge.payload());
             log.skip_to(time);
             merge.advance();
             continue;
@@ -247,7 +249,7 @@ fn run(
             printer.event(buffer, &mut merge);
             page.append(buffer);
         }
-        summary.events += 1;
+        summary.events = summary.events.saturating_add(1);
         if out.is_full(page.len()) {
             out.write(time, page.text(), summary)?;
             page.clear();
@@ -280,7 +282,7 @@ fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Pr
         if options.until.is_some_and(|until| time > until) {
             break;
         }
-        count += u64::from(wanted(&merge, time, printer, options));
+        count = count.saturating_add(u64::from(wanted(&merge, time, printer, options)));
         merge.advance();
     }
     count.saturating_sub(last)
@@ -312,7 +314,7 @@ pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     if entries == 0 {
         let mut merge = Merge::new(tracing, ring, &all);
         while merge.head().is_some() {
-            entries += 1;
+            entries = entries.saturating_add(1);
             merge.advance();
         }
         written = written.saturating_add(entries);

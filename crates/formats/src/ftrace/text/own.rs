@@ -1,5 +1,6 @@
 //! ftrace's own entries (`trace_entries.h`, `trace_output.c`).
 
+use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
 use super::block::Block;
@@ -88,6 +89,13 @@ pub(crate) struct GraphExit {
     pub(crate) call_time: Slot,
     pub(crate) return_time: Slot,
     pub(crate) value: Slot,
+}
+
+impl GraphExit {
+    /// Nanoseconds from the function's call to its return.
+    pub(crate) fn duration(&self, payload: &[u8], order: ByteOrder) -> u64 {
+        self.return_time.unsigned(payload, order).wrapping_sub(self.call_time.unsigned(payload, order))
+    }
 }
 
 impl Own {

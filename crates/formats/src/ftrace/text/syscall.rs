@@ -79,7 +79,7 @@ impl Syscall {
                         out.extend_from_slice(argument.kind.as_bytes());
                         out.push(b' ');
                     }
-                    argument.write(out, payload, order, *prefixed, arguments.get(index + 1));
+                    argument.write(out, payload, order, *prefixed, arguments.get(index.saturating_add(1)));
                 }
                 out.push(b')');
             }
@@ -181,7 +181,7 @@ impl Argument {
     fn copied<'a>(&self, payload: &'a [u8], order: ByteOrder) -> Option<&'a [u8]> {
         let told = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
         let (begin, length) = ((told & 0xffff) as usize, (told >> 16) as usize);
-        payload.get(begin..begin + length).filter(|text| !text.is_empty())
+        payload.get(begin..begin.saturating_add(length)).filter(|text| !text.is_empty())
     }
 
     fn write_text(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder) {

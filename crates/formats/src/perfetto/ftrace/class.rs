@@ -9,6 +9,7 @@ use super::Symbols;
 use crate::fields::{Role, roles};
 use crate::perfetto::proto::Message;
 use crate::perfetto::table::{Kind, Known, Table};
+use crate::text::number::{octet, signed, unsigned};
 
 /// `FtraceEvent.generic`.
 const GENERIC: u32 = 327;
@@ -91,7 +92,7 @@ impl<'t> Class<'t> {
         for (node, role) in self.code.nodes().iter().zip(&self.roles) {
             let is_field = *role != Role::Hidden && !node.name.is_empty();
             self.whats.push(if is_field { what(at, node) } else { What::Nothing });
-            at += usize::from(is_field);
+            at = at.saturating_add(usize::from(is_field));
         }
     }
 
@@ -130,6 +131,21 @@ fn slot(known: &Known, format: Option<&Format>) -> What {
 fn device(kernel: u64) -> u64 {
     let (major, minor) = (kernel >> 20, kernel & 0xf_ffff);
     minor & 0xff | major << 8 | (minor & !0xff) << 12
+}
+
+/// Numbers with commas between them.
+fn numbers(values: &[u64], is_signed: bool) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (index, value) in values.iter().enumerate() {
+        if index > 0 {
+            text.push(b',');
+        }
+        match is_signed {
+            true => signed(&mut text, value.cast_signed()),
+            false => unsigned(&mut text, *value),
+        }
+    }
+    text
 }
 
 /// Makes an event's message of its fields.
@@ -214,12 +230,10 @@ impl Visitor for Fields<'_, '_> {
                 values.iter().for_each(|value| self.put(number, *value, signed));
             }
             What::Named { is_function } => {
-                let join = |words: Vec<String>, between| words.join(between).into_bytes();
                 let text = match is_function && !signed {
-                    _ if is_bytes => join(values.iter().map(|value| format!("{value:02x}")).collect(), ""),
+                    _ if is_bytes => values.iter().flat_map(|value| octet(*value as u8)).collect(),
                     true => self.symbols.functions(&values),
-                    false if signed => join(values.iter().map(|value| value.cast_signed().to_string()).collect(), ","),
-                    false => join(values.iter().map(u64::to_string).collect(), ","),
+                    false => numbers(&values, signed),
                 };
                 self.named(node, |field| field.text(3, &text));
             }

@@ -114,7 +114,7 @@ impl<'p, 't> Lines<'p, 't> {
         let mut at = record.body;
         let origin = match (places, &columns.context) {
             (Some((places, bytes)), _) => {
-                at = at.wrapping_add(8 * places.len as u64);
+                at = at.wrapping_add((places.len as u64).wrapping_mul(8));
                 let known = self.origins.known(places, bytes, window);
                 Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known }
             }
@@ -256,7 +256,7 @@ fn head<P: Put>(
 /// Where the contexts of an event are at known places: these, and the bytes that they begin at.
 #[inline]
 fn contexts<'c, 'w>(columns: &'c Columns<'_>, window: &'w Window, record: &Record) -> Option<(&'c Places, &'w [u8])> {
-    let within = record.body.wrapping_sub(8 * window.base);
+    let within = record.body.wrapping_sub(window.base.wrapping_mul(8));
     let places = columns.places.as_ref().filter(|_| within.is_multiple_of(8))?;
     Some((places, window.bytes.get((within / 8) as usize..).unwrap_or_default()))
 }
@@ -296,8 +296,8 @@ fn kernel_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     let width = match origin.thread {
         Some(id) => {
             signed(out, id);
-            let digits = id.unsigned_abs().checked_ilog10().unwrap_or(0) as usize + 1;
-            digits + usize::from(id < 0)
+            let more = id.unsigned_abs().checked_ilog10().unwrap_or(0) as usize;
+            more.saturating_add(1).saturating_add(usize::from(id < 0))
         }
         None => {
             out.block(b"?", 1);
@@ -387,5 +387,5 @@ fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) 
 
 /// Where a field ends.
 fn end(values: &[u8], marks: &[Mark], field: usize) -> usize {
-    marks.get(field + 1).map_or(values.len(), |next| next.prefix)
+    marks.get(field.wrapping_add(1)).map_or(values.len(), |next| next.prefix)
 }

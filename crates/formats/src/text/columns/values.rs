@@ -4,7 +4,7 @@ use super::super::escape::bare;
 use super::super::line::word;
 use super::super::look::Look;
 use super::super::message::Piece;
-use super::super::number::{general, signed, unsigned};
+use super::super::number::{general, octet, signed, unsigned};
 use super::super::value::{decoded, number};
 use super::{Fields, number_of};
 use crate::fields::Role;
@@ -145,8 +145,7 @@ impl<'a, 't> Values<'a, 't> {
 impl Visitor for Values<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if self.octets {
-            let digit = |value: u64| b"0123456789abcdef"[(value & 15) as usize];
-            self.out().extend_from_slice(&[digit(value >> 4), digit(value)]);
+            self.out().extend_from_slice(&octet(value as u8));
             return;
         }
         if self.keep(node, value) {
@@ -202,8 +201,7 @@ impl Visitor for Values<'_, '_> {
 
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {
         if self.begin_field(node).is_some() {
-            let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
-            bytes.iter().for_each(|byte| self.out().extend_from_slice(&[digit(byte >> 4), digit(*byte)]));
+            bytes.iter().for_each(|byte| self.out().extend_from_slice(&octet(*byte)));
         }
     }
 
@@ -211,10 +209,10 @@ impl Visitor for Values<'_, '_> {
         if self.depth > 0 {
             match self.begin_field(node) {
                 Some(_) => self.out().push(b'{'),
-                None => self.hidden += 1,
+                None => self.hidden = self.hidden.wrapping_add(1),
             }
         }
-        self.depth += 1;
+        self.depth = self.depth.wrapping_add(1);
     }
 
     fn end(&mut self, _: NodeId) {
@@ -222,7 +220,7 @@ impl Visitor for Values<'_, '_> {
         match (self.depth, self.hidden) {
             (0, _) => {}
             (_, 0) => self.out().push(b'}'),
-            _ => self.hidden -= 1,
+            _ => self.hidden = self.hidden.wrapping_sub(1),
         }
     }
 
@@ -231,9 +229,9 @@ impl Visitor for Values<'_, '_> {
         match self.begin_field(node) {
             Some(_) if role == Some(Role::Bytes) => self.octets = true,
             Some(_) => self.out().push(b'{'),
-            None => self.hidden += 1,
+            None => self.hidden = self.hidden.wrapping_add(1),
         }
-        self.depth += 1;
+        self.depth = self.depth.wrapping_add(1);
     }
 
     fn element(&mut self, index: u64) {
@@ -247,17 +245,17 @@ impl Visitor for Values<'_, '_> {
         match self.hidden {
             0 if std::mem::take(&mut self.octets) => {}
             0 => self.out().push(b'}'),
-            _ => self.hidden -= 1,
+            _ => self.hidden = self.hidden.wrapping_sub(1),
         }
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
         match (self.begin_field(node), case) {
-            (Some(_), Some(_)) => self.depth += 1,
+            (Some(_), Some(_)) => self.depth = self.depth.wrapping_add(1),
             (Some(_), None) => self.out().extend_from_slice(b"none"),
             (None, Some(_)) => {
-                self.hidden += 1;
-                self.depth += 1;
+                self.hidden = self.hidden.wrapping_add(1);
+                self.depth = self.depth.wrapping_add(1);
             }
             (None, None) => {}
         }

@@ -40,6 +40,7 @@ fn tracing() -> Tracing {
         header_page: HeaderPage::of_word_size(8),
         formats: BTreeMap::new(),
         comms: BTreeMap::new(),
+        learns_comms: false,
         tgids: BTreeMap::new(),
         printk_formats: BTreeMap::from([(0x1234, "known".to_owned())]),
         symbols: Arc::new(Some2),
