@@ -42,6 +42,11 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
+    /// The bundle that describes a persistent ring buffer of ftrace: formats and symbols of the boot that wrote it, as
+    /// `lastwords bundle save` keeps them
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
+
     /// How often the size of an input counts for the work and memory that it may cost: for an input that is refused for its budget
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
     budget: u64,
@@ -84,6 +89,7 @@ impl Input {
             pid: self.pid,
             memory: self.memory.options(),
             metadata: self.metadata.clone(),
+            bundle: self.bundle.clone(),
             budget: self.budget.max(1),
             carve,
             watch,

@@ -2,7 +2,7 @@
 
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
-use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
+use crate::{Body, Opened, Options, Origin, carve, machine, persistent, session, sniff};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -31,6 +31,9 @@ pub(super) fn open(
         _ if options.carve => carve::open(location, options, given, budget, opened),
         LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
             machine::open_dat(location.path(), options, opened)
+        }
+        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::Persistent) => {
+            persistent::open(location.path(), options, budget, opened)
         }
         LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
             Source::Machine(memory) => {

@@ -26,7 +26,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
+    pub(super) fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
         let meter = Meter::of(&mut tracing);
         Self { kernel, tracing, meter, notes }
     }
@@ -73,7 +73,7 @@ fn name(array: &Array) -> String {
 }
 
 /// Adds a machine and its traces.
-fn add(
+pub(super) fn add(
     path: &Path,
     kind: &'static str,
     machine: Machine,

@@ -112,6 +112,8 @@ pub struct Cursor {
     end: usize,
     time: u64,
     order: ByteOrder,
+    /// Offset of the first committed bytes that are passed over though no writer leaves them so.
+    irregular: Option<usize>,
 }
 
 impl Cursor {
@@ -120,7 +122,7 @@ impl Cursor {
     pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         let at = layout.data_offset as usize;
         let end = at.saturating_add(committed).min(bytes.len());
-        Self { at, end, time: long(bytes, 0, order), order }
+        Self { at, end, time: long(bytes, 0, order), order, irregular: None }
     }
 
     /// At the first event of a sub-buffer that [`super::Ring::sub_buffer`] gave.
@@ -176,13 +178,18 @@ impl Cursor {
                     (self.at + 8, length - 4)
                 }
                 PADDING if delta == 0 => {
+                    self.irregular = self.irregular.or(Some(self.at));
                     self.at = self.end;
                     return None;
                 }
                 PADDING => {
                     // A discarded event: its word has the bytes behind the head, and its delta does not count.
                     let length = word(bytes, self.at + 4, self.order) as usize;
-                    self.at = self.at.saturating_add(4).saturating_add(length.max(4)).min(self.end);
+                    let behind = self.at.saturating_add(4).saturating_add(length.max(4));
+                    if length < 4 || behind > self.end {
+                        self.irregular = self.irregular.or(Some(self.at));
+                    }
+                    self.at = behind.min(self.end);
                     continue;
                 }
                 TIME_EXTEND => {
@@ -206,7 +213,17 @@ impl Cursor {
             self.at = (begin + length).next_multiple_of(4);
             return Some(Ok(Event { time: self.time, payload: begin..begin + length }));
         }
+        if self.at != self.end {
+            self.irregular = self.irregular.or(Some(self.at.min(self.end)));
+        }
         None
+    }
+
+    /// Offset of the first committed bytes that were passed over though no writer leaves them so: padding without a length, or a last
+    /// entry that does not end where the committed bytes end.
+    #[must_use]
+    pub fn irregular(&self) -> Option<usize> {
+        self.irregular
     }
 
     /// The time of the last event, or of what changed the time behind it.
@@ -245,6 +262,12 @@ impl<'a> Events<'a> {
     #[must_use]
     pub fn time(&self) -> u64 {
         self.cursor.time()
+    }
+
+    /// Offset of the first committed bytes that were passed over though no writer leaves them so ([`Cursor::irregular`]).
+    #[must_use]
+    pub fn irregular(&self) -> Option<usize> {
+        self.cursor.irregular()
     }
 
     /// The events of a whole sub-buffer, header first, of which `committed` bytes behind the header count.
@@ -333,6 +356,23 @@ mod tests {
         let error = events.next().unwrap().unwrap_err();
         assert_eq!((error.offset, error.value), (24, 36));
         assert!(events.next().is_none());
+    }
+
+    #[test]
+    fn bytes_that_no_writer_leaves_are_told() {
+        let order = ByteOrder::Little;
+        let h = |kind, delta| head(order, kind, delta);
+        let irregular = |words: &[u32], committed| {
+            let bytes = page(order, words);
+            let mut events = Events::new(&bytes, LAYOUT, order, committed);
+            assert!(events.by_ref().all(|event| event.is_ok()));
+            events.irregular()
+        };
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 1), 4], 16), None);
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 1), 8], 16), Some(24));
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 0), 4], 16), Some(24));
+        assert_eq!(irregular(&[h(1, 0), 1, h(30, 0)], 12), Some(28));
+        assert_eq!(irregular(&[h(1, 0), 1, 0], 10), Some(24));
     }
 
     #[test]

@@ -260,6 +260,7 @@ fn array(
         options: Vec::new(),
         tracer_options: Vec::new(),
         shows_longest: false,
+        is_of_last_boot: false,
         is_on: false,
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,

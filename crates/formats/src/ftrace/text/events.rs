@@ -277,8 +277,9 @@ impl<'a> Printer<'a> {
             out.extend_from_slice(format!("Unknown type {id}\n").as_bytes());
             return;
         };
-        if self.flags.fields {
-            if kind.format.system == "ftrace" {
+        let is_own = kind.format.system == "ftrace";
+        if self.flags.fields && !(is_own && self.flags.own_as_ever) {
+            if is_own {
                 out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
             } else {
                 out.extend_from_slice(kind.format.name.as_bytes());

@@ -15,6 +15,8 @@ pub(crate) struct Flags {
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
+    /// `fields` is not for ftrace's own entries.
+    pub(crate) own_as_ever: bool,
     pub(crate) annotate: bool,
     pub(crate) context: bool,
     pub(crate) latency: bool,
@@ -45,6 +47,7 @@ impl Flags {
             verbose: on("verbose"),
             raw,
             fields,
+            own_as_ever: array.is_of_last_boot,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
             latency: on("latency-format") || options.style == Style::Latency,
