@@ -2,7 +2,7 @@
 
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
-use crate::{Body, Opened, Options, Origin, carve, machine, persistent, session, sniff};
+use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -38,12 +38,35 @@ pub(super) fn open(
         LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
             Source::Machine(memory) => {
                 let (physical, found) = *memory;
-                machine::open_memory(&location.shown, &physical, found?, options, Arc::clone(budget), opened)
+                let path = &location.shown;
+                let done = found.and_then(|found| {
+                    machine::open_memory(path, &physical, found, options, Arc::clone(budget), opened)
+                });
+                done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened))
             }
             Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
         },
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, opened),
+    }
+}
+
+/// Memory in which no kernel can be read: its persistent ring buffers need none.
+fn without_kernel(
+    path: &Path,
+    physical: &Physical,
+    error: anyhow::Error,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    match persistent::of_memory(path, &physical.image, None, options, budget, opened) {
+        Ok(1..) => {
+            opened.notes.push(format!("only persistent ring buffers are read: {}", chain(&error)));
+            Ok(())
+        }
+        Ok(0) => Err(error),
+        Err(other) => Err(error.context(other)),
     }
 }
 

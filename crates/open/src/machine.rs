@@ -1,7 +1,7 @@
 //! Inputs that are a kernel's tracer: dumps of a machine's memory, and trace.dat files.
 
-use crate::lttng;
 use crate::{Body, Memory, Meter, Opened, Options, Origin};
+use crate::{lttng, persistent};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
@@ -110,7 +110,8 @@ pub(super) fn open_memory(
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
-    let (kernel, memory, mut notes) = kernel(physical, found, &options.memory, budget).with_context(named)?;
+    let (kernel, memory, mut notes) =
+        kernel(physical, found, &options.memory, Arc::clone(&budget)).with_context(named)?;
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
@@ -122,7 +123,13 @@ pub(super) fn open_memory(
         }
         tracing => tracing.with_context(named)?,
     };
+    let (image, of_kernel) = (&physical.image, Arc::clone(&kernel));
+    let shown = tracing.clone();
     add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
+    if persistent::is_configured(&of_kernel) {
+        let found = persistent::of_memory(path, image, Some((&of_kernel, &shown)), options, &budget, opened);
+        opened.errors.extend(found.err());
+    }
     Ok(())
 }
 

@@ -3,14 +3,12 @@
 
 use lastwords_bytes::Budget;
 use lastwords_image::{open, unwatched};
+use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::Ring;
 use lastwords_trace::ftrace::page::Events;
-use lastwords_walk::persistent::{self, Form, Region};
+use lastwords_walk::persistent::{self, Region};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Bytes of a sub-buffer.
-const SIZE: usize = 4096;
 
 /// A CPU, a time and a payload.
 type Event = (usize, u64, Vec<u8>);
@@ -36,10 +34,6 @@ impl Random {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
-}
-
-fn put(bytes: &mut [u8], at: usize, value: u64, len: usize) {
-    bytes[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
 }
 
 /// A sub-buffer that begins at `time`, with some events; the time of the last.
@@ -69,25 +63,8 @@ fn sub_buffer(random: &mut Random, cpu: usize, time: &mut u64, events: &mut BTre
 fn make(form: Form, seed: u64) -> Made {
     let mut random = Random(seed);
     let (cpus, count) = (1 + random.below(3) as usize, 3 + random.below(9) as usize);
-    let base = 0xffff_8880_0100_0000u64;
-    let mut bytes = Vec::new();
-    if form == Form::Common {
-        bytes.resize(0x2030, 0);
-        put(&mut bytes, 0, 0x0bad_feed, 4);
-        put(&mut bytes, 4, 0x0018_0020, 4);
-        put(&mut bytes, 16, 0x2030, 8);
-        put(&mut bytes, 0x18, 7, 4);
-        put(&mut bytes, 0x20, 0xffff_ffff_8100_0000, 8);
-        put(&mut bytes, 0x28, 1, 8);
-        put(&mut bytes, 0x30, 0xffff_ffff_c000_1000, 8);
-        bytes[0x38..0x3c].copy_from_slice(b"loop");
-    }
-    let (mut pages, mut places, mut chains) = (BTreeMap::new(), Vec::new(), Vec::new());
+    let (mut pages, mut chains, mut rings) = (BTreeMap::new(), Vec::new(), Vec::new());
     for cpu in 0..cpus {
-        let meta = bytes.len();
-        let fixed = if form == Form::PerCpu { 0x38 } else { 0x20 };
-        let data = (meta + fixed + 4 * count).next_multiple_of(SIZE);
-        bytes.resize(data + count * SIZE, 0);
         // The numbers of sub-buffers in a random order: the reader's first.
         let mut order: Vec<usize> = (0..count).collect();
         (1..count).rev().for_each(|at| order.swap(at, random.below(at as u64 + 1) as usize));
@@ -95,38 +72,19 @@ fn make(form: Form, seed: u64) -> Made {
         let begin = random.below(count as u64 - 1) as usize;
         let ring: Vec<usize> = (0..used).map(|n| order[1 + (begin + n) % (count - 1)]).collect();
         let mut time = 1_000_000_000 + random.below(1000);
+        let mut cpu_pages = BTreeMap::new();
         for number in [order[0]].iter().chain(&ring) {
             let mut events = BTreeSet::new();
-            let page = sub_buffer(&mut random, cpu, &mut time, &mut events);
-            bytes[data + number * SIZE..][..SIZE].copy_from_slice(&page);
+            cpu_pages.insert(*number, sub_buffer(&mut random, cpu, &mut time, &mut events));
             pages.insert((cpu, *number), events);
         }
         chains.push([order[0]].into_iter().chain(ring.iter().copied()).collect());
-        let address = |number: usize| base + (data + number * SIZE) as u64;
-        let mut at = meta;
-        if form == Form::PerCpu {
-            put(&mut bytes, at, 0x0bad_feed, 4);
-            put(&mut bytes, at + 4, 0x38, 4);
-            put(&mut bytes, at + 8, 0xffff_ffff_8120_0000, 8);
-            put(&mut bytes, at + 16, 0xffff_ffff_8240_0000, 8);
-            at += 24;
-        }
-        put(&mut bytes, at, address(0), 8);
-        put(&mut bytes, at + 8, address(ring[0]), 8);
-        put(&mut bytes, at + 16, address(*ring.last().unwrap()), 8);
-        put(&mut bytes, at + 24, SIZE as u64, 4);
-        put(&mut bytes, at + 28, count as u64, 4);
-        for (n, number) in order.iter().enumerate() {
-            put(&mut bytes, at + 32 + 4 * n, *number as u64, 4);
-        }
-        places.push((meta, data));
+        rings.push(Cpu { order, head: ring[0], commit: *ring.last().unwrap(), pages: cpu_pages });
     }
-    if form == Form::Common {
-        let len = bytes.len() as u64;
-        put(&mut bytes, 8, len, 8);
-    }
+    let modules = vec![(0xffff_ffff_c000_1000, "loop".to_owned())];
+    let made = region(form, &Boot { text: 0xffff_ffff_8120_0000, clock: 7, modules }, &rings);
     let events = pages.values().flatten().cloned().collect();
-    Made { bytes, events, pages, order: chains, places, count }
+    Made { bytes: made.bytes, events, pages, order: chains, places: made.places, count }
 }
 
 fn read(bytes: &[u8]) -> Result<Region, String> {
@@ -158,7 +116,8 @@ fn all_events_come_back_in_order() {
     {
         let made = make(form, seed);
         let region = read(&made.bytes).unwrap();
-        assert_eq!((region.form, region.word_size), (form, 8));
+        let expected = if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
+        assert_eq!((region.form, region.word_size), (expected, 8));
         let found = events(&region);
         assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{form:?} {seed}");
         assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
@@ -183,7 +142,7 @@ fn damaged_words_of_metadata_cost_nothing() {
             let made = make(form, seed);
             let mut random = Random(seed ^ 0x5555);
             let cpu = random.below(made.places.len() as u64) as usize;
-            let meta = made.places[cpu].0 + if form == Form::PerCpu { 24 } else { 0 };
+            let meta = made.places[cpu].0 + form.addresses();
             for word in [8, 16, 32 + 4 * random.below(made.count as u64) as usize] {
                 let mut bytes = made.bytes.clone();
                 put(&mut bytes, meta + word, 0x7fff_fff0 + random.below(9), 4);
@@ -367,8 +326,7 @@ fn mutated_metadata_invents_nothing() {
             let mut random = Random(seed.wrapping_mul(0x9e37_79b9));
             let cpu = random.below(made.places.len() as u64) as usize;
             let (meta, _) = made.places[cpu];
-            let fixed = if form == Form::PerCpu { 0x38 } else { 0x20 };
-            let words = (fixed + 4 * made.count) / 4;
+            let words = (form.fixed() + 4 * made.count) / 4;
             // The header that all CPUs have in common is metadata too.
             let at = match random.below(4) {
                 0 if form == Form::Common => random.below(24) as usize * 4,
@@ -399,6 +357,33 @@ fn mutated_metadata_invents_nothing() {
             complete += u64::from(lost == 0);
         }
         assert!(complete * 100 >= count * 95, "{form:?}: {complete} of {count} mutants gave all events");
+    }
+}
+
+/// Regions in memory, at addresses that nothing tells, with other bytes between them; a copy of a magic word alone is no region.
+#[test]
+fn regions_are_found_in_memory() {
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let (mut memory, mut expected) = (vec![0x5au8; SIZE * (1 + random.below(5) as usize)], Vec::new());
+        put(&mut memory, 0, 0x38_0bad_feed, 8);
+        for (index, form) in [Form::Common, Form::PerCpu, Form::Common].into_iter().enumerate() {
+            let made = make(form, seed * 3 + index as u64);
+            expected.push((memory.len() as u64..(memory.len() + made.bytes.len()) as u64, made.events));
+            memory.extend_from_slice(&made.bytes);
+            memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &memory).unwrap();
+        let budget = Budget::default();
+        let image = open(file.path(), &budget, &unwatched).unwrap().image;
+        let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
+        assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
+        for (place, truth) in expected {
+            let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
+            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
+            assert!(!region.evidence().has_losses(), "{seed}");
+        }
     }
 }
 

@@ -209,32 +209,46 @@ impl Source<'_> {
     }
 }
 
+/// Whether the first two words of memory are those of a region.
+pub(super) fn is_marked(head: &[u8; 8]) -> bool {
+    [ByteOrder::Little, ByteOrder::Big].into_iter().any(|order| {
+        let reader = Reader::new("", head, order);
+        let sizes = reader.u32_at(4).unwrap_or(0);
+        reader.u32_at(0).is_ok_and(|magic| magic == MAGIC) && SIZES.iter().any(|(known, ..)| *known == sizes)
+    })
+}
+
+/// Bytes of the region at the beginning of memory, of which the source may have more; none where there is no region.
+///
+/// # Errors
+/// The metadata cannot be read; the budget is spent.
+pub(super) fn extent(source: &Source<'_>) -> Result<Option<u64>, Error> {
+    let mut layout = Layout::begin(source)?;
+    if layout.form == Form::Common {
+        let begin = layout.common(source)?;
+        let bytes = source.bytes(8, layout.word())?;
+        let total = layout.native(&Reader::new(source.name, &bytes, layout.order), 0)?;
+        return Ok(Some(total).filter(|total| *total > begin && *total <= source.len));
+    }
+    let mut end = 0;
+    while let Some(geometry) =
+        layout.whole(source, end)?.filter(|geometry| layout.hint.is_none_or(|own| own == *geometry))
+    {
+        layout.hint = Some(geometry);
+        let (size, count) = geometry;
+        end = layout.data(end, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+    }
+    Ok(Some(end).filter(|end| *end > 0 && *end <= source.len))
+}
+
 /// Reads the metadata of a region.
 ///
 /// # Errors
 /// The region does not begin with metadata of a known layout, or cannot be read; the budget is spent.
 pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
-    let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
-    let Some((order, word_size, form)) = recognise(&head, source.len) else {
-        let found = Reader::new(source.name, &head, ByteOrder::Little).u64_at(0)?;
-        let expected = "the magic word 0x0badfeed of a persistent ring buffer, and the sizes of a known layout";
-        return Err(Error::value(source.name, 0, found, expected));
-    };
-    let boot = Boot::default();
-    let mut layout =
-        Layout { form, order, word_size, boot, cpus: Vec::new(), notes: Vec::new(), unread: None, hint: None };
-    let reader = Reader::new(source.name, &head, order);
-    let sizes = SIZES.iter().find(|(_, size, of)| (*size, *of) == (word_size, form)).map_or(0, |(sizes, ..)| *sizes);
-    for (at, expected) in [(0, MAGIC), (4, sizes)] {
-        let found = reader.u32_at(at)?;
-        if found != expected {
-            layout
-                .notes
-                .push(format!("offset {at}: {found:#x} in place of {expected:#x}; the words behind it are metadata"));
-        }
-    }
+    let mut layout = Layout::begin(source)?;
     let mut at = 0;
-    if form == Form::Common {
+    if layout.form == Form::Common {
         at = layout.common(source)?;
     }
     layout.hint = layout.first_whole(source, at)?.map(|(_, geometry)| geometry);
@@ -250,6 +264,31 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
 }
 
 impl Layout {
+    /// Of the first words of a region.
+    fn begin(source: &Source<'_>) -> Result<Self, Error> {
+        let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
+        let Some((order, word_size, form)) = recognise(&head, source.len) else {
+            let found = Reader::new(source.name, &head, ByteOrder::Little).u64_at(0)?;
+            let expected = "the magic word 0x0badfeed of a persistent ring buffer, and the sizes of a known layout";
+            return Err(Error::value(source.name, 0, found, expected));
+        };
+        let boot = Boot::default();
+        let mut layout =
+            Self { form, order, word_size, boot, cpus: Vec::new(), notes: Vec::new(), unread: None, hint: None };
+        let reader = Reader::new(source.name, &head, order);
+        let sizes =
+            SIZES.iter().find(|(_, size, of)| (*size, *of) == (word_size, form)).map_or(0, |(sizes, ..)| *sizes);
+        for (at, expected) in [(0, MAGIC), (4, sizes)] {
+            let found = reader.u32_at(at)?;
+            if found != expected {
+                layout.notes.push(format!(
+                    "offset {at}: {found:#x} in place of {expected:#x}; the words behind it are metadata"
+                ));
+            }
+        }
+        Ok(layout)
+    }
+
     fn word(&self) -> usize {
         usize::from(self.word_size)
     }

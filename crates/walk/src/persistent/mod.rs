@@ -5,11 +5,14 @@
 //! where the kernel discards all events because one word is wrong, a damaged sub-buffer costs its own events here.
 //!
 //! 1. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
-//! 2. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
+//! 2. `find` looks for regions in an image of memory;
+//! 3. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
+mod find;
 mod layout;
 
+pub use find::find;
 pub use layout::{Boot, Form, Module};
 
 use chain::{Chain, Fit, SubBuffer as Judged, chain, fits};
@@ -50,10 +53,7 @@ pub fn is_region(head: &[u8], len: u64) -> bool {
 /// # Errors
 /// The region does not begin with metadata of a known layout, or the budget is spent.
 pub fn read(image: &Arc<dyn Image>, base: u64, len: u64, budget: &Budget) -> Result<Region, Error> {
-    let fill = |at: u64, bytes: &mut [u8]| {
-        let address = base.saturating_add(at);
-        image.read(address, bytes).map_err(|hole| Error::value(image.name(), hole.address, 0, "bytes of the region"))
-    };
+    let fill = |at: u64, bytes: &mut [u8]| fill(image.as_ref(), base, at, bytes);
     let source = Source { name: image.name(), len, read: &fill, budget };
     let layout = layout::read(&source)?;
     let mut region = Region {
@@ -77,6 +77,12 @@ pub fn read(image: &Arc<dyn Image>, base: u64, len: u64, budget: &Budget) -> Res
         region.evidence.gaps.push(Gap { stream: None, place, cause: Cause::Damaged, events: None, bytes });
     }
     Ok(region)
+}
+
+/// Fills a buffer from an offset of the region at `base`.
+fn fill(image: &dyn Image, base: u64, at: u64, bytes: &mut [u8]) -> Result<(), Error> {
+    let read = image.read(base.saturating_add(at), bytes);
+    read.map_err(|hole| Error::value(image.name(), hole.address, 0, "bytes of the region"))
 }
 
 impl Region {
@@ -188,6 +194,11 @@ impl Region {
         let content = (sub.committed as u64).saturating_add(header);
         let row = SubBuffer { stream, sequence: sequence as u64, verdict: sub.verdict, content, why: sub.why.clone() };
         self.evidence.sub_buffers.push(row);
+        if let Some(events) = sub.missed.filter(|_| sub.committed > 0) {
+            let place = format!("before sub-buffer {} in memory, as its header says", sub.number);
+            let gap = Gap { stream: Some(stream), place, cause: Cause::Unread, events, bytes: None };
+            self.evidence.gaps.push(gap);
+        }
         let lost = sub.claimed.saturating_sub(sub.committed) as u64;
         if lost == 0 {
             return;
@@ -199,8 +210,7 @@ impl Region {
         let begin = meta.offset_of(sub.number).saturating_add(content);
         let end = begin.saturating_add(lost);
         let number = sub.number;
-        let place =
-            format!("CPU {stream}, sub-buffer {number}, offsets {begin:#x} to {end:#x} of the region: {}", sub.why);
+        let place = format!("sub-buffer {number} in memory, offsets {begin:#x} to {end:#x} of the region: {}", sub.why);
         self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: Some(lost) });
     }
 
