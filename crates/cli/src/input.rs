@@ -147,7 +147,7 @@ impl Input {
     /// Says what there is to say of what was opened, and sorts it.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
-        let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.kernel.is_some());
+        let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
         // Where nothing is left, the worst of them is the error.
         let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
         let worst = failures.iter().enumerate().max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));

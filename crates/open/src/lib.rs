@@ -79,8 +79,8 @@ use std::sync::Arc;
 use locate::{Candidate, Location, Nothing};
 
 /// Kinds of inputs, in words for messages.
-pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), a trace.dat file, a folder \
-                         of CTF, LTTng's shared memory, or a folder with any of these";
+pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
+                         buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these";
 
 /// How inputs are opened.
 #[derive(Clone)]

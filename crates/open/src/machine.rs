@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub struct Machine {
     /// The kernel, where the input is an image of its memory.
     pub kernel: Option<Arc<Kernel>>,
+    /// The input is the memory of a machine.
+    pub is_memory: bool,
     /// What its tracer has.
     pub tracing: Tracing,
     /// Told of what is read of it.
@@ -28,7 +30,7 @@ pub struct Machine {
 impl Machine {
     pub(super) fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
         let meter = Meter::of(&mut tracing);
-        Self { kernel, tracing, meter, notes }
+        Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
     }
 
     /// The trace array at a position.

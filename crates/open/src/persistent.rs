@@ -71,7 +71,8 @@ pub(super) fn of_memory(
         }
         let name = format!("persistent@{:#x}", place.start);
         let (tracing, notes) = tracing(name, region, &source)?;
-        machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+        let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
+        machine::add(path, KIND, machine, Vec::new(), options, opened);
         count = count.saturating_add(1);
     }
     Ok(count)
@@ -334,13 +335,16 @@ impl Moved {
     fn delta(&self, module: Option<&str>) -> Option<u64> {
         match module {
             None => Some(self.kernel),
-            // Where the region lists no modules, they are where the symbols have them only in the same boot.
-            Some(module) => self.modules.get(module).copied().or_else(|| (self.kernel == 0).then_some(0)),
+            // Without an address of its own, a module is where the symbols have it in the same boot alone, if it was loaded then.
+            Some(module) => self.modules.get(module).copied().or_else(|| {
+                let was_loaded = self.saved.is_empty() || self.saved.values().any(|saved| saved == module);
+                (self.kernel == 0 && was_loaded).then_some(0)
+            }),
         }
     }
 
     /// An address in a module whose symbols are not known: its distance from the module's saved base.
-    fn from_base(&self, address: u64) -> Option<Symbol> {
+    fn near_base(&self, address: u64) -> Option<Symbol> {
         let (base, module) = self.saved.range(..=address).next_back()?;
         let offset = address.saturating_sub(*base);
         let is_near = offset < LONGEST_MODULE && !self.modules.contains_key(module);
@@ -358,7 +362,7 @@ impl Symbols for Moved {
                 symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
             };
             let of_module = candidates.filter_map(at).find(is_right).map(|(_, symbol)| symbol);
-            of_module.or_else(|| self.from_base(address))
+            of_module.or_else(|| self.near_base(address))
         })
     }
 

@@ -50,8 +50,9 @@ pub struct Boot {
 pub struct Cpu {
     /// Numbers of all sub-buffers in memory: the reader's first, then the ring in its order.
     pub order: Vec<usize>,
-    /// Numbers of the sub-buffers with the ring's oldest event, and with the newest.
+    /// Number of the sub-buffer with the ring's oldest event.
     pub head: usize,
+    /// Number of the sub-buffer with the newest.
     pub commit: usize,
     /// Sub-buffers that hold something, by number.
     pub pages: BTreeMap<usize, Vec<u8>>,

@@ -15,6 +15,7 @@ mod lttng;
 mod matrix;
 mod mutants;
 mod outputs;
+mod persistent;
 mod pipes;
 mod recovery;
 mod support;

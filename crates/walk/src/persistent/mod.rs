@@ -194,7 +194,8 @@ impl Region {
         let content = (sub.committed as u64).saturating_add(header);
         let row = SubBuffer { stream, sequence: sequence as u64, verdict: sub.verdict, content, why: sub.why.clone() };
         self.evidence.sub_buffers.push(row);
-        if let Some(events) = sub.missed.filter(|_| sub.committed > 0) {
+        // What was overwritten before the first sub-buffer is no gap in the recording.
+        if let Some(events) = sub.missed.filter(|_| sequence > 0 && sub.committed > 0) {
             let place = format!("before sub-buffer {} in memory, as its header says", sub.number);
             let gap = Gap { stream: Some(stream), place, cause: Cause::Unread, events, bytes: None };
             self.evidence.gaps.push(gap);
