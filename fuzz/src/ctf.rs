@@ -2,7 +2,7 @@
 
 use lastwords_bytes::{Budget, Limits};
 use lastwords_ctf::metadata;
-use lastwords_ctf::program::{Part, Program};
+use lastwords_ctf::program::{PacketPart, Program};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::Ignore;
 use std::path::Path;
@@ -55,7 +55,7 @@ pub fn stream(data: &[u8]) {
     let mut decoder = program.decoder();
     let Ok(packet) = program.packet(&mut decoder, bytes) else { return };
     let whole = 8 * bytes.len() as u64;
-    let part = Part { bytes, base: 0, content_end: packet.content.unwrap_or(whole).min(whole) };
+    let part = PacketPart { bytes, base: 0, content_end: packet.content.unwrap_or(whole).min(whole) };
     let mut at = packet.events_at;
     while at < part.content_end {
         let Ok(event) = program.event(&mut decoder, packet.class, &part, at) else { return };

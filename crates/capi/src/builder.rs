@@ -25,16 +25,16 @@ struct lw_channel {
     user_contexts: *const lw_context,
 }
 
-// SAFETY: pointers and numbers, which may all be zero, without padding.
+// SAFETY: the fields are pointers and numbers without padding, which may all be zero.
 unsafe impl Growing for lw_channel {}
 
-/// Functions of C that change a builder in place: `int NAME(struct lw_builder *builder, ARGUMENTS)`. The builder stays as it was where
-/// that fails.
+/// Defines functions of C that change a builder in place: `int NAME(struct lw_builder *builder, ARGUMENTS)`. If a call
+/// fails, the builder does not change.
 macro_rules! options {
     ($(fn $name:ident($builder:ident $(, $arg:ident: $type:ty)*) = $change:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(builder: *mut lw_builder $(, $arg: $type)*) -> c_int {
-            // SAFETY: C passes a builder that was not started, or null; texts and structures are null or whole.
+            // SAFETY: C passes a builder that was not started, or null; texts and structures are null or complete.
             status(|| unsafe {
                 let $builder = given(builder, "the builder")?.clone();
                 *builder = $change;
@@ -92,11 +92,11 @@ options! {
 }
 
 /// # Safety
-/// The name is null or ends with a NUL; the contexts are as many as are counted.
+/// The name is null or ends with a NUL. `channel.user_contexts` has as many contexts as its count.
 unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     let size = if channel.sub_buffer_size == 0 { 128 << 10 } else { channel.sub_buffer_size };
     let count = if channel.sub_buffers == 0 { 8 } else { channel.sub_buffers };
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees the name.
     let name = unsafe { text(channel.name, "the channel's name") }?;
     let mut config = ChannelConfig::new(name).sub_buffers(count, size).payload_size(channel.payload_size != 0);
     if channel.contexts != 0 {
@@ -106,7 +106,7 @@ unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     if channel.discard != 0 {
         config = config.discard();
     }
-    // SAFETY: as above.
+    // SAFETY: the caller guarantees the contexts.
     let contexts = unsafe { context::all(channel.user_contexts, channel.user_context_count) }?;
     Ok(contexts.into_iter().fold(config, ChannelConfig::context))
 }
@@ -119,16 +119,16 @@ unsafe extern "C" fn lw_builder_new(name: *const c_char) -> *mut lw_builder {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_free(builder: *mut lw_builder) {
-    // SAFETY: C gives the builder up.
+    // SAFETY: C does not use the builder afterwards.
     drop(unsafe { unboxed(builder) });
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_session {
-    // SAFETY: C gives the builder up.
+    // SAFETY: C does not use the builder afterwards.
     let builder = unsafe { unboxed(builder) };
     if builder.is_none() && lw_error_code() != LW_OK {
-        // The text of the call that gave no builder says more than this one could.
+        // The failure of the call that returned no builder stays noted, because it says more than a new one could.
         return std::ptr::null_mut();
     }
     boxed(|| {
@@ -139,15 +139,15 @@ unsafe extern "C" fn lw_builder_start(builder: *mut lw_builder) -> *mut lw_sessi
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_builder_start_or_disabled(builder: *mut lw_builder) -> *mut lw_session {
-    // SAFETY: C gives the builder up.
+    // SAFETY: C does not use the builder afterwards.
     let builder = unsafe { unboxed(builder) };
-    // No session begins under the empty name: the one without a builder is disabled.
+    // A session with an empty name cannot start, so without a builder the session is disabled.
     let builder = builder.map_or_else(|| Session::builder(""), |builder| *builder);
     boxed(|| Ok(lw_session::of(builder.start_or_disabled())))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_begin(name: *const c_char) -> *mut lw_session {
-    // SAFETY: as C vouches for the name; the builder is fresh, or null.
+    // SAFETY: C guarantees the name; the builder is new, or null.
     unsafe { lw_builder_start(lw_builder_new(name)) }
 }

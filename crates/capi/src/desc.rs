@@ -1,4 +1,4 @@
-//! Descriptions of events and of their fields, as the macros of `lastwords_event.h` make them.
+//! Converts descriptions of events and of their fields, as the macros of `lastwords_event.h` make them.
 
 use std::ffi::{CStr, c_char};
 
@@ -36,17 +36,18 @@ pub struct lw_event_desc {
     pub fields: *const lw_field_desc,
 }
 
-/// The description in the library's own form; it is kept for ever, once a callsite. None where a type is unknown, which the
-/// macros do not make.
+/// Converts the description to the library's own form. It is kept for ever, once for each callsite. Returns none if a
+/// type is unknown; the macros do not make such types.
 ///
 /// # Safety
-/// `event` is static and whole.
+/// `event` is static and complete.
 pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static EventDesc> {
-    // SAFETY: the caller gives a whole static description; its texts end with NULs.
+    // SAFETY: the caller passes a complete static description; its texts end with NULs.
     unsafe {
         let event = &*event;
         let fields = slice(event.fields, event.field_count).unwrap_or_default();
-        // Nothing is kept of an event that cannot be described: it is asked for each time that it is reached.
+        // The check comes before anything is kept, because an event that cannot be described is converted each time it
+        // is reached.
         if !fields.iter().all(is_sound) {
             return None;
         }
@@ -58,7 +59,7 @@ pub(crate) unsafe fn describe(event: *const lw_event_desc) -> Option<&'static Ev
     }
 }
 
-/// The field in the library's own form, its type kept for ever. None where the type is unknown.
+/// Converts the field to the library's own form. Its type is kept for ever. Returns none if the type is unknown.
 ///
 /// # Safety
 /// Name and labels are static.
@@ -72,9 +73,9 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
         6 => FieldType::Sequence(keep(element()?)?),
         7 => FieldType::Array { count: field.count, element: keep(element()?)? },
         8 => {
-            // SAFETY: the caller vouches for the labels and for their texts.
+            // SAFETY: the caller guarantees the labels and their texts.
             let labels = unsafe { slice(field.labels, field.count as usize) }.unwrap_or_default();
-            // SAFETY: as above.
+            // SAFETY: the caller guarantees the texts of the labels.
             let labels = keep_all(labels.iter().map(|label| Some((label.value, unsafe { text(label.label)? }))))?;
             FieldType::Enum { bytes: field.bytes, signed: field.element == 2, labels }
         }
@@ -82,11 +83,11 @@ pub(crate) unsafe fn field_of(field: &lw_field_desc) -> Option<FieldDesc> {
         10 => FieldType::Bytes,
         other => scalar(field, other)?,
     };
-    // SAFETY: the caller vouches for the name.
+    // SAFETY: the caller guarantees the name.
     Some(FieldDesc { name: unsafe { text(field.name)? }, ty })
 }
 
-/// Whether its type is known.
+/// Returns true if the type of the field is known.
 fn is_sound(field: &lw_field_desc) -> bool {
     let has_scalar = |ty| scalar(field, ty).is_some();
     match field.ty {
@@ -97,7 +98,7 @@ fn is_sound(field: &lw_field_desc) -> bool {
     }
 }
 
-/// The scalar of that number and of the field's size.
+/// Returns the scalar type with this number and the field's size.
 fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
     let (bytes, base) = (field.bytes, field.base);
     match (ty, bytes) {
@@ -109,8 +110,8 @@ fn scalar(field: &lw_field_desc, ty: u8) -> Option<FieldType> {
     }
 }
 
-/// The text; where it is not UTF-8, a copy that is kept for ever, with `?` for each byte that is not ASCII. `None` where there
-/// is no memory for the copy.
+/// Returns the text. If it is not UTF-8, returns a copy that is kept for ever, with `?` for each byte that is not
+/// ASCII. Returns `None` if there is no memory for the copy.
 ///
 /// # Safety
 /// `text` is null or static and ends with a NUL.
@@ -118,7 +119,7 @@ unsafe fn text(text: *const c_char) -> Option<&'static str> {
     if text.is_null() {
         return Some("");
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees the text.
     let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
     let plain = || keep_all(bytes.iter().map(|byte| Some(if byte.is_ascii() { *byte } else { b'?' })));
     str::from_utf8(bytes).ok().or_else(|| str::from_utf8(plain()?).ok())

@@ -1,4 +1,4 @@
-//! Why a call failed: a code and a text, kept for the thread until its next failure.
+//! Failures of calls: a code and a text, kept for the thread until its next failure.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_char, c_int};
@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use lastwords::Error;
 use lastwords::crash::InstallError;
 
-/// `enum lw_code`: constants, and what `lw_strerror` says of each.
+/// Defines `enum lw_code`: the constants, and the text of `lw_strerror` for each.
 macro_rules! codes {
     ($($name:ident = $code:literal, $text:literal;)*) => {
         $(pub(crate) const $name: c_int = $code;)*
@@ -74,16 +74,17 @@ impl From<InstallError> for Failure {
     }
 }
 
-// The thread's last failure. Nothing of it needs to be dropped, so it is there as long as the thread.
+// This is the thread's last failure. It needs no drop, so it is valid as long as the thread.
 thread_local! {
     static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
     static TEXT: UnsafeCell<[u8; 1024]> = const { UnsafeCell::new([0; 1024]) };
 }
 
-/// Notes the failure, and gives its code back.
+/// Stores the failure, and returns its code.
 fn note(failure: &Failure) -> c_int {
     TEXT.with(|text| {
-        // SAFETY: the text is this thread's, and the reference ends here: C reads it by the pointer between calls.
+        // SAFETY: the text belongs to this thread, and the reference ends here. C reads the text through the pointer
+        // between calls.
         let room = unsafe { &mut *text.get() };
         let fits = |end: &usize| *end < room.len() && failure.text.is_char_boundary(*end);
         let end = (0..=failure.text.len()).rev().find(fits).unwrap_or(0);
@@ -95,38 +96,39 @@ fn note(failure: &Failure) -> c_int {
     failure.code
 }
 
-/// Runs a call of C. A panic is an error of the library, and does not end the application.
+/// Runs a call of C. A panic becomes an error of the library, and does not end the application.
 fn run<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, c_int> {
     let fault = |_| Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"));
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(|failure| note(&failure))
 }
 
-/// `LW_OK`, or the code of the failure, which is noted.
+/// Runs a call and returns `LW_OK`, or the code of the failure, which is stored.
 pub(crate) fn status(call: impl FnOnce() -> Outcome) -> c_int {
     run(call).err().unwrap_or(LW_OK)
 }
 
-/// Gives a value to C, which must give it back later; null, and the failure is noted, if there is no value.
+/// Runs a call and gives its value to C, which must give the value back later. If the call fails, stores the failure
+/// and returns null.
 pub(crate) fn boxed<T>(call: impl FnOnce() -> Outcome<T>) -> *mut T {
     run(call).map_or(std::ptr::null_mut(), |made| Box::into_raw(Box::new(made)))
 }
 
-/// Takes a value back from C, to drop it; `None` for a null pointer.
+/// Takes a value back from C, to drop it. Returns `None` for a null pointer.
 ///
 /// # Safety
 /// `made` is null or came from `boxed`, and nobody uses it any more.
 pub(crate) unsafe fn unboxed<T>(made: *mut T) -> Option<Box<T>> {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the pointer.
     (!made.is_null()).then(|| unsafe { Box::from_raw(made) })
 }
 
-/// Takes a value back from C and ends it so; does nothing with a null pointer.
+/// Takes a value back from C and passes it to `how`. Does nothing with a null pointer.
 ///
 /// # Safety
-/// As for [`unboxed`].
+/// The conditions of [`unboxed`] apply.
 pub(crate) unsafe fn end<T>(made: *mut T, how: impl FnOnce(T)) {
     status(|| {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees the pointer.
         if let Some(made) = unsafe { unboxed(made) } {
             how(*made);
         }

@@ -1,4 +1,4 @@
-//! Callsites and payloads as the macros of `lastwords_event.h` make them.
+//! Records events with the callsites and payloads that the macros of `lastwords_event.h` make.
 
 use std::ffi::{c_char, c_void};
 
@@ -31,11 +31,11 @@ pub struct lw_part {
 
 const _: () = assert!(size_of::<lw_part>() == size_of::<Part>());
 
-/// Records a payload of `len` bytes, at most 24, that lies in three words, which stay in registers. Called by `LW_EVENT`
-/// where `site->enabled` was not 0.
+/// Records a payload of `len` bytes, at most 24, in three words, which stay in registers. `LW_EVENT` calls this if
+/// `site->enabled` is not 0.
 ///
 /// # Safety
-/// `site` and `event` are static, and of one callsite.
+/// `site` and `event` are static, and belong to one callsite.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_short(
     site: *mut lw_callsite,
@@ -45,17 +45,18 @@ pub unsafe extern "C" fn lw_record_short(
     second: u64,
     third: u64,
 ) {
-    // SAFETY: the caller gives a static callsite, of the library's own layout (asserted above), that changes by atomics only.
+    // SAFETY: the caller passes a static callsite. It has the library's own layout (asserted above) and changes only
+    // through atomics.
     let site = unsafe { &*site.cast::<Callsite>() };
-    // SAFETY: the caller gives a static description.
+    // SAFETY: the caller passes a static description.
     record_short(site, (first, second, third), len, move || unsafe { describe(event) });
 }
 
-/// Records a payload of `len` bytes, at most 16, that lies in two words, and `text` with its NUL behind it. Called by
-/// `LW_EVENT` as `lw_record_short`.
+/// Records a payload of `len` bytes, at most 16, in two words, followed by `text` with its NUL. `LW_EVENT` calls this
+/// like `lw_record_short`.
 ///
 /// # Safety
-/// As for `lw_record_short`; `text` ends with a NUL.
+/// The conditions of `lw_record_short` apply, and `text` ends with a NUL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_text(
     site: *mut lw_callsite,
@@ -65,7 +66,8 @@ pub unsafe extern "C" fn lw_record_text(
     second: u64,
     text: *const c_char,
 ) {
-    // SAFETY: as in `lw_record_short`; the text ends with a NUL, and its first block is readable where it has zeros.
+    // SAFETY: the reasons of `lw_record_short` apply. The text ends with a NUL, and its first block is readable if it
+    // contains zeros.
     let is_recorded = unsafe {
         text::zeros_of_block(text).is_some_and(|zeros| {
             let short = ShortText { at: text.cast(), zeros };
@@ -73,16 +75,16 @@ pub unsafe extern "C" fn lw_record_text(
         })
     };
     if !is_recorded {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees the conditions.
         unsafe { record_other_text(site, event, len, first, second, text) };
     }
 }
 
-/// Records what the fast path for a short text did not. It takes the arguments of `lw_record_text` in their order, so that the
-/// fast path leaves them where they are.
+/// Records an event that the fast path for a short text did not record. It takes the arguments of `lw_record_text` in
+/// their order, so that the fast path need not move them.
 ///
 /// # Safety
-/// As for `lw_record_text`.
+/// The conditions of `lw_record_text` apply.
 #[inline(never)]
 unsafe extern "C" fn record_other_text(
     site: *mut lw_callsite,
@@ -92,17 +94,17 @@ unsafe extern "C" fn record_other_text(
     second: u64,
     text: *const c_char,
 ) {
-    // SAFETY: as in `lw_record_short`; the text ends with a NUL, which is counted.
+    // SAFETY: the reasons of `lw_record_short` apply. The text ends with a NUL, which is counted.
     let (site, text) =
         unsafe { (&*site.cast::<Callsite>(), std::slice::from_raw_parts(text.cast::<u8>(), text::len(text) + 1)) };
-    // SAFETY: the caller gives a static description.
+    // SAFETY: the caller passes a static description.
     record_text(site, (first, second), len, text, move || unsafe { describe(event) });
 }
 
-/// Records a payload given in parts. Called by `LW_EVENT` for long payloads.
+/// Records a payload given in parts. `LW_EVENT` calls this for long payloads.
 ///
 /// # Safety
-/// As for `lw_record_short`; `parts` are `count` parts whose bytes are readable.
+/// The conditions of `lw_record_short` apply. `parts` leads to `count` parts whose bytes are readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_record_parts(
     site: *mut lw_callsite,
@@ -110,19 +112,19 @@ pub unsafe extern "C" fn lw_record_parts(
     parts: *const lw_part,
     count: usize,
 ) {
-    // SAFETY: as in `lw_record_short`; `lw_part` has the layout of `Part`: a pointer and a length.
+    // SAFETY: the reasons of `lw_record_short` apply. `lw_part` has the layout of `Part`: a pointer and a length.
     unsafe {
         let (site, parts) = (&*site.cast::<Callsite>(), std::slice::from_raw_parts(parts.cast::<Part>(), count));
         record_parts(site, parts, || describe(event));
     }
 }
 
-/// Whether an event of the callsite is recorded now. Called by `LW_EVENT_ENABLED` where `site->enabled` is not 0.
+/// Returns whether an event of the callsite is recorded now. `LW_EVENT_ENABLED` calls this if `site->enabled` is not 0.
 ///
 /// # Safety
-/// `site` and `event` are static, and of one callsite.
+/// `site` and `event` are static, and belong to one callsite.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_event_enabled(site: *mut lw_callsite, event: *const lw_event_desc) -> bool {
-    // SAFETY: as in `lw_record_short`.
+    // SAFETY: the reasons of `lw_record_short` apply.
     unsafe { would_record(&*site.cast::<Callsite>(), || describe(event)) }
 }

@@ -1,8 +1,8 @@
-//! lastwords for C and C++. `include/lastwords.h` documents every function; a test compares the header with the functions and
-//! structures here. The header includes `lastwords_event.h`, the macros.
+//! lastwords for C and C++. `include/lastwords.h` documents every function. A test compares the header with the
+//! functions and structures here. The header includes `lastwords_event.h`, which has the macros.
 //!
-//! The library is `liblastwords.so.0`, or `liblastwords.a`; `install.sh` puts both with headers and pkg-config file where a
-//! compiler finds them.
+//! The library is `liblastwords.so.0`, or `liblastwords.a`. `install.sh` installs both, with headers and a pkg-config
+//! file, where a compiler finds them.
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(unreachable_pub, reason = "C reaches what is not public in Rust")]
 #![allow(clippy::missing_safety_doc, reason = "the header says what C must pass")]
@@ -26,7 +26,7 @@ use crate::error::status;
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_install_signal_handlers(signals: *const c_int, count: usize) -> c_int {
     status(|| {
-        // SAFETY: C passes as many numbers as it counts.
+        // SAFETY: C passes as many numbers as its count.
         let chosen = unsafe { args::list(signals, count, "the signals") }?;
         let signals = if signals.is_null() { &crash::FATAL } else { chosen };
         Ok(crash::install_signal_handlers(signals)?)

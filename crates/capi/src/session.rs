@@ -35,24 +35,24 @@ struct lw_rule {
     disable: u32,
 }
 
-// SAFETY: pointers and numbers, which may all be zero, without padding.
+// SAFETY: the fields are pointers and numbers without padding, which may all be zero.
 unsafe impl Growing for lw_rule {}
 
-/// The session, with a life that the caller vouches for.
+/// Returns the session, with a lifetime that the caller guarantees.
 ///
 /// # Safety
 /// `session` is null or came from `lw_builder_start` and was not ended.
 pub(crate) unsafe fn of<'a>(session: *const lw_session) -> Outcome<&'a Session> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees the session.
     Ok(&unsafe { given(session, "the session") }?.session)
 }
 
-/// Functions of C that do something with a session: `int NAME(const struct lw_session *session, ARGUMENTS)`.
+/// Defines functions of C that act on a session: `int NAME(const struct lw_session *session, ARGUMENTS)`.
 macro_rules! actions {
     ($(fn $name:ident($session:ident $(, $arg:ident: $type:ty)*) = $act:expr;)*) => {$(
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(session: *const crate::session::lw_session $(, $arg: $type)*) -> std::ffi::c_int {
-            // SAFETY: C passes a session that was not ended, or null; texts and structures are null or whole.
+            // SAFETY: C passes a session that was not ended, or null; texts and structures are null or complete.
             crate::error::status(|| unsafe {
                 let $session = crate::session::of(session)?;
                 $act;
@@ -80,11 +80,11 @@ actions! {
 /// # Safety
 /// The rule's texts are null or end with a NUL.
 unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: the caller guarantees the texts of the rule.
     let glob = unsafe { text(rule.glob, "the glob") }?;
     let mut spec = if rule.disable == 0 { RuleSpec::enable(glob) } else { RuleSpec::disable(glob) };
     if !rule.channel.is_null() {
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the texts of the rule.
         let name = unsafe { text(rule.channel, "the channel's name") }?;
         let none = || Failure::argument(format!("session {} has no channel {name:?}", session.name()));
         spec = spec.in_channel(session.channel(name).ok_or_else(none)?);
@@ -92,7 +92,7 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
     Ok(Level::of(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
 }
 
-/// Functions of C that give a text which is kept with the session; empty where there is no session.
+/// Defines functions of C that return a text which is kept with the session. The text is empty if there is no session.
 macro_rules! texts {
     ($(fn $name:ident(session) = $field:ident;)*) => {$(
         #[unsafe(no_mangle)]
@@ -118,20 +118,20 @@ unsafe extern "C" fn lw_session_reservation(session: *const lw_session) -> u32 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_end(session: *mut lw_session) {
-    // SAFETY: C gives the session up.
+    // SAFETY: C does not use the session afterwards.
     unsafe { end(session, |held| drop(held.session)) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_finish(session: *mut lw_session, exit_status: c_int) -> c_int {
     let result = if exit_status == 0 { Ok(()) } else { Err(()) };
-    // SAFETY: C gives the session up. The result is the one that goes in.
+    // SAFETY: C does not use the session afterwards. `finish` returns the result that it received.
     unsafe { end(session, |held| _ = held.session.finish(result)) }
     exit_status
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_remove(session: *mut lw_session) {
-    // SAFETY: C gives the session up.
+    // SAFETY: C does not use the session afterwards.
     unsafe { end(session, |held| held.session.remove()) }
 }

@@ -1,4 +1,4 @@
-//! Snapshots of a session, and marks of processes that read them.
+//! Snapshots of a session, and the marks of processes that read them.
 
 use std::ffi::c_int;
 
@@ -17,7 +17,7 @@ struct lw_taken {
     dropped: u64,
 }
 
-// SAFETY: numbers, which may all be zero, without padding.
+// SAFETY: the fields are numbers without padding, which may all be zero.
 unsafe impl Growing for lw_taken {}
 
 /// C code holds a pointer to this type and never looks into it.
@@ -46,12 +46,12 @@ actions! {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_session_read_snapshot(session: *const lw_session) -> *mut lw_snapshot_reader {
-    // SAFETY: C vouches that the session outlives the mark.
+    // SAFETY: C guarantees that the session outlives the mark.
     boxed(|| Ok(unsafe { of(session) }?.read_snapshot()?))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn lw_snapshot_reader_end(reader: *mut lw_snapshot_reader, done: c_int) {
-    // SAFETY: C gives the mark up, before its session.
+    // SAFETY: C does not use the mark afterwards, and the session still exists.
     unsafe { end(reader, |held| if done != 0 { held.release() } else { drop(held) }) }
 }

@@ -1,5 +1,5 @@
-//! `include/lastwords.h` declares what the sources define: functions, structures, constants. And both headers define nothing
-//! that C or C++ reserves.
+//! Tests that `include/lastwords.h` declares what the sources define: functions, structures, constants. Both headers
+//! must not define any name that C or C++ reserves.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,12 +8,12 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
 }
 
-/// Words that one space separates.
+/// Returns the text with its words separated by one space.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The text without what stands between `open` and `close`, these among it.
+/// Returns the text without the parts from `open` to `close`, both included.
 fn without(text: &str, open: &str, close: &str) -> String {
     let mut left = String::new();
     let mut rest = text;
@@ -24,7 +24,7 @@ fn without(text: &str, open: &str, close: &str) -> String {
     left + rest
 }
 
-/// Declarations of the header, and its constants.
+/// Returns the declarations of the header, and its constants.
 fn declared() -> BTreeSet<String> {
     let header = without(&read("include/lastwords.h"), "/*", "*/");
     let constant = |line: &str| {
@@ -48,7 +48,7 @@ fn declared() -> BTreeSet<String> {
     found
 }
 
-/// A declaration in C of that name and of a type in Rust.
+/// Returns a declaration in C with this name and the C form of a type in Rust.
 fn in_c(ty: &str, name: &str) -> String {
     let base = |ty: &str| match ty {
         "u8" | "u16" | "u32" | "u64" => format!("uint{}_t", &ty[1..]),
@@ -73,13 +73,13 @@ fn in_c(ty: &str, name: &str) -> String {
     format!("{} {name}", base(ty))
 }
 
-/// `name: type` of each, in C.
+/// Returns each `name: type` in C.
 fn list(text: &str, separator: &str) -> String {
     let each = |one: &str| {
         let (name, ty) = one.split_once(": ").expect(one);
         in_c(ty, name)
     };
-    // The callback has commas of its own.
+    // The callback contains commas of its own, so it is split off first.
     let (before, callback) = text.split_once(", read: ").map_or((text, None), |(a, b)| (a, b.split_once(")>, ")));
     let mut made: Vec<String> = before.split(", ").filter(|one| !one.is_empty()).map(each).collect();
     if let Some((read, behind)) = callback {
@@ -94,7 +94,7 @@ fn function(name: &str, arguments: &str, result: &str) -> String {
     in_c(result, &format!("{name}({})", if arguments.is_empty() { "void" } else { &arguments }))
 }
 
-/// What a source defines for C.
+/// Returns the definitions of a source for C.
 fn defined(source: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -121,7 +121,7 @@ fn defined(source: &str) -> BTreeSet<String> {
         let arguments = rest.split_once(") -> ").map_or(arguments, |all| all.0).trim();
         found.insert(function(&format!("lw_{name}"), arguments, result));
     }
-    // Those that a macro makes: the first argument is of the macro's type.
+    // These are functions that a macro defines: the first argument has the macro's type.
     for (macro_name, first, result) in [
         ("options! {", "builder: *mut lw_builder", "c_int"),
         ("actions! {", "session: *const lw_session", "c_int"),
@@ -148,7 +148,7 @@ fn header_declares_what_is_defined() {
     let sources = std::fs::read_dir(folder).expect("the sources").map(|entry| entry.expect("a source").path());
     let defined: BTreeSet<String> =
         sources.flat_map(|path| defined(&std::fs::read_to_string(path).expect("text"))).collect();
-    // Levels and contexts are those of the library, and go to it as they are.
+    // Levels and contexts are constants of the library, and are passed to it unchanged.
     let passed_on = |text: &&String| text.starts_with("LW_LEVEL_") || text.starts_with("LW_CONTEXT_");
     let declared = declared();
     let missing: Vec<_> = defined.difference(&declared).filter(|text| !passed_on(text)).collect();
@@ -162,13 +162,13 @@ fn headers_are_ascii_and_take_no_reserved_name() {
     for path in ["include/lastwords.h", "include/lastwords_event.h"] {
         let text = read(path);
         assert!(text.is_ascii(), "{path}");
-        // What is pasted is part of one name.
+        // Pasted parts belong to one name.
         let code = without(&text, "/*", "*/").replace("##", "");
         let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
         let names = code
             .split(|letter| !is_word(letter))
             .filter(|word| !word.starts_with(|first: char| first.is_ascii_digit()));
-        // What compilers define, and the macros use.
+        // These are names that compilers define and the macros use.
         let compilers = |name: &str| {
             name.starts_with("__atomic_")
                 || name.starts_with("__ATOMIC_")

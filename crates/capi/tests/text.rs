@@ -1,4 +1,4 @@
-//! The length of a text, of the library's own source: what C calls cannot be linked into a test.
+//! Tests the length of a text with the library's own source, because functions for C cannot be linked into a test.
 
 #[path = "../src/text.rs"]
 mod text;
@@ -13,7 +13,7 @@ fn as_strlen_at_every_place() {
             // SAFETY: the text ends at `end`.
             let found = unsafe { text::len(page[start..].as_ptr().cast()) };
             assert_eq!(found, end - start, "{start} to {end}");
-            // SAFETY: as above.
+            // SAFETY: the text ends at `end`.
             let zeros = unsafe { text::zeros_of_block(page[start..].as_ptr().cast()) };
             assert!(zeros.is_none_or(|zeros| zeros.trailing_zeros() as usize == end - start), "{start} to {end}");
         }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 pub enum Error {
     /// A file or folder could not be made or written.
     Io {
-        /// Which.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// What was tried: `create`, `write`.
+        /// The operation that failed: `create`, `write`.
         doing: &'static str,
-        /// Why not.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The output stream could not be written.
@@ -26,13 +26,13 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// Makes an error of what the system said of a path.
+    /// Returns a function that turns an I/O error at `path` into an [`Error`].
     pub fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { path, doing, source }
     }
 
-    /// The reader of a pipe went away (`report | head`): no reason to complain.
+    /// Returns true if the reader of a pipe went away, as in `report | head`. Callers do not report this as an error.
     #[must_use]
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Self::Output(e) if e.kind() == io::ErrorKind::BrokenPipe)

@@ -1,8 +1,9 @@
 //! CTF 1.8 and CTF 2: metadata ([`metadata`]), the decoder that it compiles to ([`program`]), readers ([`read`]) and
-//! writers ([`mod@write`]); our own sessions in the same terms ([`session`]).
+//! writers ([`mod@write`]). [`session`] presents our own sessions in the same terms.
 //!
-//! What metadata say is a [`lastwords_trace::class::TraceClass`], whatever its version. A [`program::Program`] is made of it
-//! once; it splits packets into events and shows an event's fields to a [`lastwords_trace::visit::Visitor`].
+//! Metadata of either version become a [`lastwords_trace::class::TraceClass`]. It is compiled once to a
+//! [`program::Program`], which splits packets into events and shows an event's fields to a
+//! [`lastwords_trace::visit::Visitor`].
 #![forbid(unsafe_code)]
 
 mod error;
@@ -39,7 +40,7 @@ pub use metadata::{Version, emit};
 pub use names::uuid_text;
 pub use output::{create_file, create_folder};
 
-/// What was written.
+/// Counts of what a writer wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Streams with at least one packet.
@@ -50,16 +51,16 @@ pub struct Totals {
     pub events: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Packets that could not be decoded to their end, or were mended.
+    /// Packets that could not be decoded to their end, or were repaired.
     pub faults: u64,
-    /// Events that the packets of a CTF trace tell were discarded, of the streams that were read.
+    /// Discarded events, as the packets of a CTF trace count them. Only streams that were read are included.
     pub lost_events: u64,
     /// Packets that are missing between those packets.
     pub lost_packets: u64,
 }
 
 impl Totals {
-    /// Adds what another part has written.
+    /// Adds the counts of another part of the output.
     pub fn add(&mut self, other: &Self) {
         self.streams = self.streams.saturating_add(other.streams);
         self.packets = self.packets.saturating_add(other.packets);
@@ -70,13 +71,13 @@ impl Totals {
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
     }
 
-    /// The packets tell of a loss: of events, or of whole packets.
+    /// Returns true if the packets report a loss of events or of whole packets.
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.lost_events > 0 || self.lost_packets > 0
     }
 
-    /// Counts a loss that a stream's packets tell of. A count is what a file says: it may be of any size.
+    /// Counts a loss that a stream's packets report. The count comes from the file and may have any value.
     pub fn lose(&mut self, loss: read::Loss) {
         let count = if loss.packets { &mut self.lost_packets } else { &mut self.lost_events };
         *count = count.saturating_add(loss.count);

@@ -1,4 +1,4 @@
-//! Names as a reader of the trace sees them: what both the metadata and the babeltrace text style use.
+//! Names as a reader of the trace sees them. Both the metadata and the babeltrace text style use them.
 
 use crate::metadata::Version;
 use lastwords_trace::schema::{Field, FieldClass};
@@ -8,14 +8,14 @@ use std::collections::HashSet;
 pub struct Member<'a> {
     /// The field.
     pub field: &'a Field,
-    /// Its name as shown; unique in its scope.
+    /// The shown name, which is unique in its scope.
     pub name: String,
-    /// The name of the length that stands before it, where it has one.
+    /// The name of the length field that precedes this field, if it has one.
     pub length: Option<String>,
 }
 
-/// The fields of one scope with unique names. CTF 1.8 has identifiers only: other characters become `_`. Lengths give way to
-/// fields.
+/// Returns the fields of one scope with unique names. CTF 1.8 has identifiers only, so other characters become `_`. If
+/// a field and a length field have the same name, the field keeps it.
 pub fn members(fields: &[Field], version: Version) -> Vec<Member<'_>> {
     let mut taken = HashSet::new();
     let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None };
@@ -36,8 +36,9 @@ fn name_of(field: &Field, version: Version, taken: &mut HashSet<String>) -> Stri
     unique(&name, taken)
 }
 
-/// The name, or else the first of `name_2`, `name_3`, … that is not taken and not empty. Those that differ only in `_` before
-/// them count as one: Babeltrace 2.0 takes the `_` away that CTF 1.8 asks for, and then they are.
+/// Returns `name`, or the first of `name_2`, `name_3`, … that is neither taken nor empty. Names that differ only in
+/// leading underscores count as equal: Babeltrace 2.0 removes the underscore that CTF 1.8 requires, and the names are
+/// equal then.
 pub fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     let numbered = (2..).map(|number| format!("{name}_{number}"));
     let mut names = std::iter::once(name.to_owned()).chain(numbered);
@@ -45,24 +46,26 @@ pub fn unique(name: &str, taken: &mut HashSet<String>) -> String {
     names.find(is_free).unwrap_or_default()
 }
 
-/// Letters, digits and `_` of a name; anything else becomes `_`.
+/// Keeps the letters, digits and underscores of a name. Each other character becomes `_`.
 pub fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// A name without control characters: what is printed without escapes must not steer a terminal.
+/// Replaces control characters of a name by `_`, because a name that is printed without escapes must not control the
+/// terminal.
 pub fn plain(name: &str) -> String {
     name.chars().map(|c| if is_unsafe(c) { '_' } else { c }).collect()
 }
 
-/// Control characters (C0, DEL, C1) and those that begin or reorder a line: what steers a terminal.
+/// Returns true for characters that control a terminal: control characters (C0, DEL, C1), and those that begin or
+/// reorder a line.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {
     let reorders = ['\u{61c}'..='\u{61c}', '\u{200e}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
     c.is_control() || reorders.iter().any(|range| range.contains(&c))
 }
 
-/// The layout of `uuid` as text.
+/// Formats a UUID as text with hyphens.
 #[must_use]
 pub fn uuid_text(uuid: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);

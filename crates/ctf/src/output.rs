@@ -1,22 +1,22 @@
-//! Output files that nobody else can read, replace or redirect.
+//! Creates output files that no other user can read, replace or redirect.
 
 use crate::error::{Error, Result};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Makes a folder, mode 0700. Its parent must exist.
+/// Creates a folder with mode 0700. Its parent must exist.
 ///
 /// # Errors
-/// It exists already (whatever it is), or cannot be made.
+/// The path exists already, whatever it is, or the folder cannot be created.
 pub fn create_folder(path: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(path).map_err(Error::io(path, "create the folder"))
 }
 
-/// Makes a file for writing, mode 0600.
+/// Creates a file for writing, with mode 0600.
 ///
 /// # Errors
-/// Something of that name exists already, be it a dangling symbolic link; or it cannot be made.
+/// Something of that name exists already (also a dangling symbolic link), or the file cannot be created.
 pub fn create_file(path: &Path) -> Result<File> {
     OpenOptions::new()
         .write(true)

@@ -1,4 +1,4 @@
-//! The decoder: header forms, the 27-bit rule, and every kind of damage.
+//! Tests the decoder: header forms, the 27-bit rule, and every kind of damage.
 #![allow(missing_docs, reason = "a test")]
 
 use lastwords_bytes::ByteOrder;
@@ -61,7 +61,7 @@ impl Packet {
     }
 }
 
-/// One event of each form; returns the clocks that a reader must find.
+/// Writes one event of each form. Returns the clocks that a reader must find.
 fn forms(little: bool) -> (Vec<u8>, Vec<u64>) {
     let mut p = Packet { bytes: vec![0xEE; 8], little };
     p.header(0, 1000);
@@ -149,7 +149,7 @@ fn errors_say_where_what_and_why() {
     let at = |offset, value, expected| DecodeError { offset, value, expected };
     let class = |offset, value, expected| at(offset, value, Expected::Class(expected));
     use program::Expected::{Bits, EventClass, Length, Nul};
-    // Of a header of one word there are not even the id's five bits in bytes that are whole.
+    // If a header is one word, the whole bytes do not even contain the id's five bits.
     assert_eq!(error(&[1, 2, 3]), class(0, 19, Bits(27)));
     assert_eq!(error(&event(5, &[])), class(0, 5, EventClass));
     assert_eq!(error(&event(31, &[(2, 65_535)])), class(0, 65_535, EventClass));

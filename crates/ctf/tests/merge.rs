@@ -1,4 +1,4 @@
-//! The merge against a sort.
+//! Compares the merge with a sort.
 #![allow(missing_docs, reason = "a test")]
 
 use lastwords_bytes::ByteOrder;
@@ -69,7 +69,7 @@ fn clock(frequency: u64, offset_seconds: i64, offset_ticks: u64) -> Clock {
     }
 }
 
-/// Streams of events whose id is their place in the stream's truth, and that truth: clocks.
+/// Returns streams of events, and the expected clocks of each. An event's id is its position among the expected clocks.
 fn source(r: &mut Random, uuid: u8) -> (Memory, Vec<Vec<u64>>) {
     let events = (0..4)
         .map(|id| EventClass {
@@ -130,7 +130,7 @@ fn stream(r: &mut Random, frequency: u64, uuid: u8) -> (Vec<(PacketInfo, Vec<u8>
     (packets, truth)
 }
 
-/// What came out of a merge: time, ticks, trace, stream of the source.
+/// An event that the merge returned: time, ticks, trace, stream of the source.
 #[derive(Default)]
 struct Seen {
     traces: Vec<usize>,

@@ -17,6 +17,7 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Stream;
 use std::os::unix::fs::PermissionsExt;
+use support::random::Rng;
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
 use support::{HEADER, Memory, committed, read};
 
@@ -248,6 +249,69 @@ fn styles() {
     (memory.schema.clock.absolute, memory.schema.clock.offset_seconds) = (false, 0);
     let line = styled(&memory, Style::Fields, &all);
     assert!(line.starts_with("1.000000001 WARN  [001] worker-77 app:one:"), "{line}");
+}
+
+/// Events of many threads, some of which have a name in the trace's properties, on five CPUs, of classes with several levels.
+/// The expected lines are made here, field by field.
+#[test]
+fn each_line_shows_its_own_thread_cpu_and_level() {
+    let levels = [(0, "-    "), (1, "ERROR"), (2, "WARN "), (3, "INFO "), (4, "DEBUG"), (5, "TRACE")];
+    for seed in 1..=20u64 {
+        let mut rng = Rng(seed);
+        let mut memory = memory();
+        let channel = &mut memory.schema.channels[0];
+        channel.contexts.remove(0);
+        let class = channel.events[0].clone();
+        channel.events = (0..80)
+            .map(|id| EventClass { id, name: format!("app:e{id}"), level: levels[id as usize % 6].0, ..class.clone() })
+            .collect();
+        memory.streams = (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
+        memory.packets = vec![Vec::new(); 5];
+        let threads: Vec<i32> = (0..20).map(|_| rng.next() as i32 >> rng.below(32)).collect();
+        let mut names = std::collections::BTreeMap::new();
+        for thread in threads.iter().filter(|thread| **thread % 3 != 0) {
+            let name = "n".repeat(rng.below(80) as usize + 1);
+            memory.schema.env.insert(format!("thread_{thread}"), EnvValue::Text(name.clone()));
+            names.insert(*thread, name);
+        }
+        let mut expected: [Vec<(u64, String)>; 2] = Default::default();
+        let (mut all, mut clock) = (vec![vec![0; HEADER]; 5], 1_000_000_000);
+        for n in 0..3000u32 {
+            clock += 1 + rng.below(50_000_000);
+            let (stream, thread, id) = (rng.below(5) as usize, *rng.pick(&threads), rng.below(80) as usize);
+            let bytes = &mut all[stream];
+            bytes.extend(29u32.to_le_bytes());
+            bytes.extend((id as u16).to_le_bytes());
+            bytes.extend(u32::MAX.to_le_bytes());
+            bytes.extend(clock.to_le_bytes());
+            bytes.extend(thread.to_le_bytes());
+            bytes.extend(n.to_le_bytes());
+            bytes.extend(b"x\0");
+            let (seconds, nanoseconds) = (clock / 1_000_000_000, clock % 1_000_000_000);
+            let second = 11 * 3600 + 6 * 60 + 40 + seconds;
+            let time = format!("{:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60);
+            let (level, event) = (levels[id % 6].1, format!("app:e{id}: n={n} text=x"));
+            let named = names.get(&thread).map_or(String::new(), |name| format!("{name}-"));
+            let own = format!("{time}.{nanoseconds:09} {level} [00{stream}] {named}{thread} {event}");
+            let name = names.get(&thread).map_or("<...>", String::as_str);
+            let (whole, micros) = (1_795_000_000 + seconds, nanoseconds / 1000);
+            let kernel = format!("{name:>16}-{thread:<7} [00{stream}] {level} {whole}.{micros:06}: {event}");
+            expected[0].push((clock, own));
+            expected[1].push((clock, kernel));
+        }
+        for (stream, bytes) in all.into_iter().enumerate() {
+            memory.packets[stream].push((committed(0, 1_000_000_000, clock, bytes.len()), bytes));
+        }
+        for (style, expected) in [Style::Fields, Style::Ftrace].into_iter().zip(expected) {
+            let printed = styled(&memory, style, &Selection::default());
+            let expected: String = expected.into_iter().map(|(_, line)| line + "\n").collect();
+            assert!(
+                printed == expected,
+                "seed {seed}: {style:?}: {:?}",
+                printed.lines().zip(expected.lines()).find(|(got, wanted)| got != wanted)
+            );
+        }
+    }
 }
 
 #[test]

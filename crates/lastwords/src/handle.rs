@@ -14,20 +14,21 @@ use crate::session::{Builder, Ending, Error, ending, give_back, listener, proces
 
 /// A session that this process records in.
 ///
-/// Dropping it ends it; where this process has joined the same session of its user more than once, dropping the last. What was
-/// recorded stays, marked with how and when it ended, until [`Retention`](crate::Retention) removes it in favour of newer
-/// sessions, or [`Session::remove`] or `lastwords destroy` does at once. The memory of a heap or memfd session goes with its
-/// end. While others record in the session, forked children or other processes of a user, it goes on for them.
+/// Dropping it ends the session. If this process has joined the same session of its user more than once, dropping the
+/// last handle does. The recording stays, with how and when it ended, until [`Retention`](crate::Retention) removes it
+/// in favour of newer sessions, or [`Session::remove`] or `lastwords destroy` removes it at once. The memory of a heap
+/// or memfd session is freed when the session ends. While others record in the session, forked children or other
+/// processes of a user, the session continues for them.
 #[derive(Debug)]
 #[must_use = "a session that is dropped ends"]
 pub struct Session {
-    /// What it records in; or its name, and why it records nothing.
+    /// The session; or its name and the reason why it records nothing.
     session: Result<&'static SessionShared, Box<(String, Error)>>,
     pub(crate) note: String,
 }
 
 impl Session {
-    /// Configures a session of that name: 1 to 47 letters, digits, `.`, `_`, `-`.
+    /// Configures a session of this name: 1 to 47 letters, digits, `.`, `_`, `-`.
     pub fn builder(name: impl Into<String>) -> Builder {
         Builder::new(name.into())
     }
@@ -37,58 +38,58 @@ impl Session {
         Self { session: Ok(session), note: String::new() }
     }
 
-    /// One that records nothing, for this reason.
+    /// Makes a session that records nothing, for this reason.
     pub(crate) fn disabled(name: String, problem: Error) -> Self {
         let note = format!("disabled: {problem}");
         Self { session: Err(Box::new((name, problem))), note }
     }
 
-    /// Why it records nothing, where [`Builder::start_or_disabled`] could not start it.
+    /// Returns why the session records nothing, if [`Builder::start_or_disabled`] could not start it.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
         self.session.as_ref().err().map(|disabled| &disabled.1)
     }
 
-    /// The session; refused where it is disabled.
+    /// Returns the session, or an error if it is disabled.
     fn shared(&self) -> Result<&'static SessionShared, Error> {
         let remedy = "remove the reason why it did not start";
         let refused = |why: &Error| Error::unsupported("a session that is disabled", why.to_string(), remedy);
         self.session.as_ref().copied().map_err(|disabled| refused(&disabled.1))
     }
 
-    /// Name of the session.
+    /// Returns the name of the session.
     #[must_use]
     pub fn name(&self) -> String {
         self.session.as_ref().map_or_else(|disabled| disabled.0.clone(), |session| session.view().name())
     }
 
-    /// Its folder, which `lastwords recover` takes. `None` for a heap session where no folder could be made, and for a disabled
-    /// session.
+    /// Returns the folder of the session, which `lastwords recover` reads. Returns `None` for a heap session whose
+    /// folder could not be created, and for a disabled session.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.session.as_ref().ok()?.folder.as_ref().map(|folder| folder.path.as_path())
     }
 
-    /// UUID of the session, which is that of its traces; zeroes for a disabled session.
+    /// Returns the UUID of the session, which is also that of its traces; zeroes for a disabled session.
     #[must_use]
     pub fn uuid(&self) -> [u8; 16] {
         self.session.as_ref().map_or([0; 16], |session| session.view().uuid)
     }
 
-    /// How space is reserved, one of [`lastwords_abi::session`]'s `RESERVATION_`; 0 for a disabled session.
+    /// Returns the reservation, a `RESERVATION_` constant of [`lastwords_abi::session`]; 0 for a disabled session.
     #[must_use]
     pub fn reservation(&self) -> u32 {
         self.session.as_ref().map_or(0, |session| session.view().info.reservation)
     }
 
-    /// What people should know of the session: what its memory is, what retention removed, how a session that was joined differs
-    /// from what was asked for, why it is disabled.
+    /// Returns notes about the session for people: what its memory is, what retention removed, how a session that was
+    /// joined differs from the request, why it is disabled.
     #[must_use]
     pub fn note(&self) -> &str {
         &self.note
     }
 
-    /// Id of the channel of that name.
+    /// Returns the id of the channel of this name.
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
         self.session.as_ref().ok()?.regions.channel(name)
@@ -110,7 +111,7 @@ impl Session {
         self.rule(&RuleSpec::disable(glob))
     }
 
-    /// Adds a rule; the last that matches an event decides. Does nothing in a disabled session.
+    /// Adds a rule. The last rule that matches an event decides. Does nothing in a disabled session.
     ///
     /// # Errors
     /// The list of rules is full or held.
@@ -126,7 +127,7 @@ impl Session {
         self.set_recording(false);
     }
 
-    /// Goes on recording.
+    /// Continues recording.
     pub fn resume(&self) {
         self.set_recording(true);
     }
@@ -137,10 +138,10 @@ impl Session {
         callsite::refresh_all();
     }
 
-    /// Makes a reader pass over all that was recorded until now.
+    /// Makes readers skip everything that was recorded until now.
     ///
     /// # Errors
-    /// Someone else is changing snapshots; the session is disabled.
+    /// Another process or thread is changing snapshots, or the session is disabled.
     pub fn clear(&self) -> Result<(), Error> {
         self.shared()?.regions.clear()
     }
@@ -148,7 +149,7 @@ impl Session {
     /// Allocates the spare of every ring, so that snapshots can be taken.
     ///
     /// # Errors
-    /// No memory, or someone else is changing snapshots; the session is disabled.
+    /// There is no memory, another process or thread is changing snapshots, or the session is disabled.
     pub fn enable_snapshots(&self) -> Result<(), Error> {
         self.shared()?.regions.enable_snapshots()
     }
@@ -156,37 +157,37 @@ impl Session {
     /// Frees the spares, and the snapshot in them.
     ///
     /// # Errors
-    /// The snapshot is being read, or a thread is still recording in a spare; the session is disabled.
+    /// The snapshot is being read, a thread is still recording in a spare, or the session is disabled.
     pub fn disable_snapshots(&self) -> Result<(), Error> {
         self.shared()?.regions.disable_snapshots()
     }
 
-    /// Takes a snapshot of those rings: swaps live and spare while recording goes on.
+    /// Takes a snapshot of the rings: swaps live and spare halves while recording continues.
     ///
     /// # Errors
-    /// There are no such rings; snapshots are not enabled, or one is being read; the session is disabled.
+    /// There are no such rings, snapshots are not enabled, a snapshot is being read, or the session is disabled.
     pub fn snapshot(&self, rings: Rings) -> Result<snapshot::Taken, Error> {
         self.shared()?.regions.snapshot(rings)
     }
 
-    /// Marks the snapshot as being read, so that none replaces it meanwhile.
+    /// Marks the snapshot as being read, so that no other snapshot replaces it meanwhile.
     ///
     /// # Errors
-    /// There is no snapshot, or another process reads it; the session is disabled.
+    /// There is no snapshot, another process reads it, or the session is disabled.
     pub fn read_snapshot(&self) -> Result<SnapshotReader<'_>, Error> {
         self.shared()?.regions.read_snapshot()
     }
 
-    /// Ends the session now, as dropping it does.
+    /// Ends the session now, in the same way as dropping it.
     pub fn close(self) {
         drop(self);
     }
 
-    /// Ends the session with the result of what it recorded, and passes the result on: an error is marked as how the session
-    /// ended. For a `main` that returns the result.
+    /// Ends the session and returns `result`. If `result` is an error, the session is marked as ended by an error. This
+    /// is for a `main` that returns the result.
     ///
     /// # Errors
-    /// The error that it was given.
+    /// The error in `result`.
     pub fn finish<T, E>(self, result: Result<T, E>) -> Result<T, E> {
         if let (Err(_), Ok(session)) = (&result, &self.session) {
             ending::mark(session.view(), Ending::Error);
@@ -194,7 +195,7 @@ impl Session {
         result
     }
 
-    /// Ends the session and removes all that it recorded, unless another process records in it or died in it.
+    /// Ends the session and removes its recording, unless another process records in it or died in it.
     pub fn remove(self) {
         if let Ok(session) = &self.session {
             session.removal.store(GOES_AT_ONCE, Relaxed);
@@ -203,11 +204,12 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Ends the session for this process: with what is known of its end, and with all its files where they are not to stay.
+    /// Ends the session for this process. Writes what is known of the end, and removes the files if they are not to
+    /// stay.
     fn drop(&mut self) {
         let Ok(session) = self.session else { return };
         let control = session.view().control();
-        // The error of another process is not the end of this one.
+        // An error that another process noted is not the end of this process.
         let is_error = control.ending.load(Acquire) & 0xff == ENDING_ERROR;
         let failed = is_error && control.ended_by.load(Relaxed) == std::process::id();
         let how = match std::thread::panicking() {
@@ -221,10 +223,10 @@ impl Drop for Session {
     }
 }
 
-/// Takes the session away from this process; where no other has it, it has ended.
+/// Takes the session away from this process. If no other process has it, it has ended.
 fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     let view = session.view();
-    // Nobody joins between the look at the tables and the removal.
+    // The lock keeps other processes from joining between the look at the tables and the removal.
     let shared = session.folder.as_ref().filter(|_| view.info.scope == SCOPE_USER);
     let lock = shared.and_then(|folder| Base::open(folder.path.parent()?).ok()?.lock().ok());
     if session.handles.fetch_sub(1, AcqRel) > 1 {
@@ -238,7 +240,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     }
     if is_left {
         let control = view.control();
-        // One that a panic ended is joined again where it is a user's, and goes on recording.
+        // A user's session that a panic ended can be joined again, so recording is not switched off there.
         if how != Ending::Panic {
             control.recording.store(0, Release);
             control.finished.store(1, Release);
@@ -251,7 +253,8 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
         }
     }
     drop(lock);
-    // Listed until its files are no longer mapped: the handler of lost memory looks for the session there.
+    // The session stays listed until its files are no longer mapped, because the handler of lost memory looks for it in
+    // the list.
     give_back(session);
     shared::withdraw(session);
     listener::tell();

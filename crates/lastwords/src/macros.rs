@@ -8,13 +8,13 @@
 /// lastwords::event!(disk, "failed", level: ERROR, code = -5i32, status = lastwords::hex(0x40u8));
 /// ```
 ///
-/// The provider is a name or a string literal, the event's name a string literal; both together, joined by a colon, are what
-/// rules select by. `level:` is ERROR, WARN, INFO (the default), DEBUG or TRACE. A field is `name = value`, or `name` alone
-/// for a variable of that name; up to 16, of any type that is a [`Field`](crate::Field). Values are evaluated only when
-/// the event is recorded; [`event_enabled!`](crate::event_enabled) tells beforehand.
+/// The provider is a name or a string literal, and the event's name is a string literal. Rules select events by both, joined
+/// by a colon. `level:` is ERROR, WARN, INFO (the default), DEBUG or TRACE. A field is `name = value`, or `name` alone for a
+/// variable of that name. There can be up to 16 fields, of any type that is a [`Field`](crate::Field). Values are evaluated
+/// only when the event is recorded; [`event_enabled!`](crate::event_enabled) shows that beforehand.
 ///
-/// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name = %value` and `%name` by its
-/// `Display`. The text is formatted on the stack; text of more than 253 bytes is cut, and `…` marks the cut.
+/// A value of any other type is recorded as text: `name = ?value` and `?name` by its `Debug`, `name = %value` and `%name` by
+/// its `Display`. The text is formatted on the stack. Text of more than 253 bytes is cut, and `…` marks the cut.
 ///
 /// ```
 /// # let (peer, state, took) = (std::net::Ipv4Addr::LOCALHOST, Some(7u8), std::time::Duration::from_millis(3));
@@ -23,15 +23,15 @@
 ///
 /// | type | recorded as |
 /// | --- | --- |
-/// | integers, floats, `bool`, pointers, arrays and slices of these | as they are |
+/// | integers, floats, `bool`, pointers, arrays and slices of these | their own value |
 /// | `str`, `String`, `char`, `Path`, `OsStr`, `CStr` and their owned forms | text; the bytes of a path are kept, UTF-8 or not |
 /// | `IpAddr`, `SocketAddr` and their forms for IPv4 and IPv6 | text, as they are displayed |
 /// | `Duration`, `SystemTime` (since 1970) | two numbers: whole seconds, and nanoseconds to add |
 /// | `Option` of a number | a sequence of one element, or of none |
 /// | `Option` of `&str` or `String` | text: `None`, or `Some(TEXT)` |
 ///
-/// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the system; only the first
-/// time a callsite is reached it makes itself known, under a lock.
+/// A disabled event is one load and one branch. Recording neither allocates nor locks nor calls the system. Only when a
+/// callsite is reached for the first time, it registers itself under a lock.
 #[macro_export]
 macro_rules! event {
     ($provider:tt, $name:literal, level: $level:ident $(, $($fields:tt)*)?) => {
@@ -73,8 +73,8 @@ macro_rules! __event {
     };
 }
 
-/// Whether an event of this provider, name and level (INFO if none is given) is recorded now: one load and one branch, after
-/// the first time.
+/// Returns true if an event of this provider, name and level (INFO if none is given) is recorded now. After the first time,
+/// this is one load and one branch.
 ///
 /// ```
 /// # fn costly() -> String { String::new() }
@@ -103,10 +103,10 @@ macro_rules! event_enabled {
 /// lastwords::mark!("load {percent} of {}", prev, percent = 80u8);
 /// ```
 ///
-/// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ...; an argument `name = value` fills
-/// `{name}`. The provider of all markers is `marker`, their name the format string. Braces are doubled to stand for themselves.
-/// The compiler checks the format string as it checks that of `println!`, but that a name stands for an argument, and never for
-/// a variable; an argument with a name need not be shown:
+/// Arguments without a name fill the `{}` in order and are the fields `arg0`, `arg1`, ... An argument `name = value` fills
+/// `{name}`. The provider of all markers is `marker`, and their name is the format string. A doubled brace stands for itself.
+/// The compiler checks the format string like that of `println!`, with two differences: a name stands for an argument, never
+/// for a variable, and an argument with a name need not be shown:
 ///
 /// ```compile_fail
 /// lastwords::mark!("prev {} next {}", 1u32);
@@ -133,8 +133,9 @@ macro_rules! mark {
     };
 }
 
-/// Sorts the arguments of a marker. A number stands for each in the compiler's check of the format string: `$places` for those
-/// without a name, a variable for each of `$named`, where no other variable and no constant of the program is seen.
+/// Sorts the arguments of a marker. For the compiler's check of the format string, a number replaces each argument: `$places`
+/// replace those without a name, and variables those of `$named`, in a scope where no other variable and no constant of the
+/// program is visible.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __mark {

@@ -1,4 +1,4 @@
-//! The start of a session: it is made or joined, and callsites begin to record in it.
+//! Starts a session: creates or joins it, and makes callsites record in it.
 
 use lastwords_abi::session::MAX_CHANNELS;
 use lastwords_ring::os;
@@ -13,7 +13,7 @@ use crate::session::join::{check_contexts, find, join, note, ours};
 use crate::session::shared::{self, SessionShared};
 use crate::session::{Error, ending, environment, listener, lost_memory, processes};
 
-/// No thread looks for changes: events do it, also those of which nothing is wanted.
+/// Makes all events look for changes, also those that no session wants, because no thread does.
 fn watch() {
     callsite::watch_all();
     #[cfg(feature = "tracing")]
@@ -36,18 +36,20 @@ const CALLS: listener::Calls = listener::Calls {
 };
 
 impl Builder {
-    /// Begins the session as [`Builder::start`] does. Where it cannot be begun, the application goes on without: the session that
-    /// is returned records nothing, events cost what disabled ones do, and [`Session::problem`] and [`Session::note`] say why.
+    /// Starts the session as [`Builder::start`] does. If that fails, the application continues without a session: the
+    /// returned session records nothing, events cost what disabled ones do, and [`Session::problem`] and
+    /// [`Session::note`] give the reason.
     pub fn start_or_disabled(self) -> Session {
         let name = self.name.clone();
         self.start().unwrap_or_else(|error| Session::disabled(name, error))
     }
 
-    /// Begins the session, or joins it where one of a user is there already. One that is joined stays as it was made, but that it
-    /// has snapshots where they are asked for; [`Session::note`] says what else was asked for.
+    /// Starts the session, or joins the session of the user if it exists already. A joined session keeps its
+    /// configuration, except that snapshots are enabled if they are requested. [`Session::note`] lists the other
+    /// differences.
     ///
     /// # Errors
-    /// A name, geometry or size that cannot be; a folder that cannot be made or trusted; memory that is not there.
+    /// A name, geometry or size is not valid, a folder cannot be created or trusted, or there is not enough memory.
     pub fn start(mut self) -> Result<Session, Error> {
         let problems = environment::apply(&mut self);
         check_name(&self.name)?;
@@ -69,7 +71,7 @@ impl Builder {
         match self.enter(shared, is_new, made) {
             Ok(note) => session.note = [vec![note], problems].concat().join("; "),
             Err(error) => {
-                // What others recorded in a session that was joined stays.
+                // If the session was joined, the recordings of others stay.
                 if is_made {
                     session.remove();
                 }
@@ -79,7 +81,7 @@ impl Builder {
         Ok(session)
     }
 
-    /// Has callsites record in the session, if it is new to this process. Returns what people should know of it.
+    /// Makes callsites record in the session, if it is new to this process. Returns notes for people.
     fn enter(&self, session: &'static SessionShared, is_new: bool, made: Option<String>) -> Result<String, Error> {
         shared::check_listed(session)?;
         let regions = &session.regions;
@@ -101,18 +103,18 @@ impl Builder {
         Ok(note)
     }
 
-    /// The session that this process is to record in; whether it does not yet; and, if it made the session now, what people should
-    /// know of that.
+    /// Returns the session for this process, and whether it is new to the process. If the process created the session
+    /// now, it also returns notes for people.
     fn join_or_create(&mut self) -> Result<(&'static SessionShared, bool, Option<String>), Error> {
         let path = self.dir.clone().unwrap_or_else(dirs::base_path);
         let base = match Base::make(&path) {
             Ok(base) => Some(base),
-            // On the heap the folder is only there to be listed.
+            // A heap session needs the folder only to be listed.
             Err(_) if self.memory == Memory::Heap => None,
             Err(error) => return Err(error),
         };
         let shares = base.as_ref().filter(|_| self.scope == Scope::User);
-        // Held until the session is listed: another thread of this process may look for it, too.
+        // The lock is held until the session is listed, because another thread of this process may look for it, too.
         let _lock = shares.map(Base::lock).transpose()?;
         if let Some(folder) = shares.map(|base| find(base, &self.name)).transpose()?.flatten() {
             return match ours(&folder) {

@@ -1,4 +1,5 @@
-//! Every back-end and every reservation: what is recorded is found by a reader that shares no code with the recorder.
+//! Tests every back-end and every reservation. A reader that shares no code with the recorder must find the recorded
+//! events.
 
 mod common;
 

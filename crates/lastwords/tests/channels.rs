@@ -1,4 +1,4 @@
-//! Which events the channels of a session take that were not chosen.
+//! Tests which events the channels of a session take without explicit rules.
 #![allow(missing_docs, reason = "a test")]
 
 use std::path::Path;
@@ -16,7 +16,7 @@ fn record_all() {
     event!(other, "warned", level: WARN, number = 5u64);
 }
 
-/// Numbers of the events in all streams of a session, sorted.
+/// Returns the numbers of the events in all streams of a session, sorted.
 fn recorded(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("readable");
     let number = |body: &[u8]| u64::from_ne_bytes(body[body.len() - 8..].try_into().expect("a number"));
@@ -38,7 +38,8 @@ fn warnings_and_errors_of_what_is_enabled_are_recorded_twice() {
     assert_eq!(recorded(&folder), [1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 5, 5]);
     drop(session);
 
-    // What no glob enables goes nowhere, and what one enables goes by its level, whatever rules for all channels follow.
+    // Events that no glob enables go nowhere. Events that a glob enables go to channels by their level, whatever rules
+    // for all channels follow.
     let session = Session::builder("some").dir(dir.path()).events("mine:*").start().expect("it starts");
     let folder = session.folder().expect("a folder").to_owned();
     record_all();

@@ -1,4 +1,4 @@
-//! The session's clock: how fast it ticks, and the samples that relate it to CLOCK_MONOTONIC.
+//! Tests the session's clock: its frequency, and the samples that relate it to CLOCK_MONOTONIC.
 
 mod common;
 
@@ -16,7 +16,7 @@ static ONE: Mutex<()> = Mutex::new(());
 
 const SECOND: u64 = 1_000_000_000;
 
-/// No thread listens: a recorder that begins a sub-buffer looks after the samples.
+/// Starts a session without a listening thread. A recorder that begins a sub-buffer then refreshes the samples.
 fn start(dir: &Path, kind: ClockKind) -> (Session, Areas) {
     let channel = plain("main").sub_buffers(2, 4096);
     let session = Session::builder("clock").dir(dir).channel(channel).clock(kind).listen(false).start();
@@ -25,7 +25,7 @@ fn start(dir: &Path, kind: ClockKind) -> (Session, Areas) {
     (session, areas)
 }
 
-/// Offset of a field of a sample in the session region.
+/// Returns the offset of a field of a sample in the session region.
 fn sample(areas: &Areas, index: usize, field: usize) -> u64 {
     areas.clock + (offset_of!(ClockArea, samples) + index * size_of::<ClockSample>() + field) as u64
 }
@@ -62,7 +62,7 @@ fn samples_are_refreshed_and_a_dead_refresher_does_not_stop_it() {
     areas.put::<8>(clock_of(1), ClockKind::Monotonic.now());
     begin_sub_buffers();
     assert_eq!(newest(), 1, "too soon");
-    // As if the newest were old.
+    // The test makes the newest sample old.
     areas.put::<8>(clock_of(1), first - SECOND);
     begin_sub_buffers();
     assert_eq!(newest(), 2);

@@ -1,4 +1,5 @@
-//! Consumers of the live rings and of a snapshot beside each other: what each is to read and to tell, and what a swap changes.
+//! Consumers of the live rings and of a snapshot work at the same time. The tests check the bounds and the losses that
+//! each gets, and the effect of a swap.
 
 mod common;
 
@@ -12,7 +13,7 @@ use lastwords::{Memory, Session};
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Lost events that a consumer is to tell of.
+/// Returns the lost events that a consumer must report.
 fn losses(consumer: &Consumer<'_>) -> u64 {
     consumer
         .bounds()

@@ -1,4 +1,5 @@
-//! What is recorded when a process dies of a signal or a panic, and that it dies as it would have done without us.
+//! Tests what is recorded when a process dies of a signal or a panic, and that it dies as it would have done without
+//! us.
 
 mod support;
 
@@ -17,7 +18,7 @@ fn begin(dir: &Path) -> Session {
     session
 }
 
-/// The one line that begins so.
+/// Returns the only line with this beginning.
 fn one(folder: &Path, start: &str) -> String {
     let shown = lines(folder);
     assert_eq!(shown[0], "test:alive");
@@ -26,7 +27,7 @@ fn one(folder: &Path, start: &str) -> String {
     found[0].clone()
 }
 
-/// Addresses of the backtrace in a line.
+/// Returns the addresses of the backtrace in a line.
 fn frames(line: &str) -> Vec<u64> {
     let list = line.rsplit_once('[').expect("a backtrace").1.trim_end_matches(']');
     list.split(' ').map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).expect("an address")).collect()
@@ -35,7 +36,7 @@ fn frames(line: &str) -> Vec<u64> {
 #[inline(never)]
 fn fault(address: usize) {
     let address = std::hint::black_box(address);
-    // SAFETY: not sound, and meant so: the process is to die of it.
+    // SAFETY: this is not sound on purpose, because the process must die of it.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(1) };
 }
 
@@ -55,7 +56,7 @@ fn segv() {
     assert!(frames.len() >= 3, "{line}");
     let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
     assert_eq!(frames[0], u64::from_str_radix(pc, 16).expect("hex"));
-    // Every address lies in a module that the registry names.
+    // Every address is in a module that the registry names.
     let modules: Vec<(u64, u64, String)> = support::records(&folder)
         .iter()
         .filter(|(kind, _)| *kind == 3)
@@ -89,12 +90,12 @@ fn abort_in_a_thread() {
 
 #[test]
 fn signals_that_are_sent() {
-    // Not SIGSEGV and SIGBUS: the standard library's handlers take the first of these that is sent and do nothing.
+    // SIGSEGV and SIGBUS are left out: the standard library's handlers catch the first one that is sent and do nothing.
     const SIGNALS: [i32; 2] = [libc::SIGILL, libc::SIGFPE];
     if let Some(dir) = child_dir() {
         let _session = begin(&dir);
         let which: usize = std::fs::read_to_string(dir.join("which")).expect("a number").parse().expect("a number");
-        // SAFETY: no memory is involved.
+        // SAFETY: the call involves no memory.
         unsafe { libc::raise(SIGNALS[which]) };
         return;
     }
@@ -124,7 +125,7 @@ fn stack_overflow() {
     }
     let dir = tempfile::tempdir().expect("a folder");
     let (status, folder) = child("stack_overflow", dir.path());
-    // The standard library's handler, which was there before, says "stack overflow" and aborts.
+    // The standard library's handler was installed before. It prints "stack overflow" and aborts.
     assert!(status.signal().is_some(), "{status}");
     let shown = lines(&folder);
     let segv = shown.iter().find(|line| line.contains("signal=SIGSEGV")).expect("the fault");
@@ -133,17 +134,17 @@ fn stack_overflow() {
 
 extern "C" fn own_handler(_: libc::c_int) {
     event!(test, "own handler");
-    // SAFETY: ends the process.
+    // SAFETY: the call ends the process.
     unsafe { libc::_exit(42) };
 }
 
 #[test]
 fn the_previous_handler_is_called() {
     if let Some(dir) = child_dir() {
-        // SAFETY: the handler records and leaves.
+        // SAFETY: the handler records and leaves the process.
         unsafe { libc::signal(libc::SIGFPE, own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
         let _session = begin(&dir);
-        // SAFETY: no memory is involved.
+        // SAFETY: the call involves no memory.
         unsafe { libc::raise(libc::SIGFPE) };
         return;
     }
@@ -158,7 +159,7 @@ fn the_previous_handler_is_called() {
 fn a_call_to_nowhere() {
     if let Some(dir) = child_dir() {
         let _session = begin(&dir);
-        // SAFETY: not sound, and meant so: the process is to die of it.
+        // SAFETY: this is not sound on purpose, because the process must die of it.
         let nowhere: extern "C" fn() = unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
         return nowhere();
     }
@@ -187,7 +188,7 @@ fn a_panic_that_kills() {
     assert!(frames(&line).len() >= 3, "{line}");
 }
 
-/// The channels, from one that holds all of it to one that holds little more than the name.
+/// Uses channels from one that has room for the whole panic to one that has room for little more than the name.
 #[test]
 fn a_panic_with_a_very_long_message() {
     const SIZES: [u64; 4] = [1 << 20, 16 << 10, 1024, 512];

@@ -1,4 +1,4 @@
-//! What stays of a session that ended: all that was recorded, and how and when it ended, until retention removes it.
+//! Tests what remains of an ended session: all recorded events, and how and when it ended, until retention removes it.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn users(dir: &Path) -> Session {
     Session::builder("end").dir(dir).channel(plain("main")).scope(Scope::User).start().expect("it starts")
 }
 
-/// What a program of tokio does whose task fails: the session is dropped, and `main` returns the error.
+/// Imitates a program of tokio whose task fails: the session is dropped, and `main` returns the error.
 fn work(dir: &Path) -> Result<(), String> {
     let _session = start("end", dir);
     record(0..10);
@@ -101,7 +101,7 @@ fn child_that_is_odd(how: &str, dir: &Path) {
             let session = start("end", dir);
             record(0..10);
             let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-            // SAFETY: a limit of this process alone.
+            // SAFETY: the limit applies to this process only.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
             drop(session);
             exit(3);
@@ -158,13 +158,14 @@ fn details(folder: &Path) -> Details {
     remote_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
 }
 
-/// A child that ends so: its status, and its session, which has all its events.
+/// Starts a child that ends in this way. Returns its status and its session, and checks that the session has all its
+/// events.
 fn ended(how: &str) -> (ExitStatus, Details) {
     let dir = tempfile::tempdir().expect("a folder");
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_nanos();
     let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
     let folder = only_session(dir.path());
-    // Behind them there may be a record of the crash.
+    // A record of the crash may follow them.
     assert_eq!(numbers(&folder)[..10], (0..10).collect::<Vec<_>>(), "{how}");
     let details = details(&folder);
     let at = u128::from(details.ended.expect("it ended").at);
@@ -248,7 +249,7 @@ fn the_newest_five_of_a_name_stay() {
             folder(&session)
         })
         .collect();
-    // The seventh began when six had ended: the first is gone.
+    // The seventh session began when six had ended, so the first is gone.
     let left = || folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>();
     assert_eq!(left(), [false, true, true, true, true, true, true]);
     let session = start("five", dir.path());
@@ -378,7 +379,7 @@ fn many_that_begin_at_a_time_all_begin() {
             });
         }
     });
-    // One of those that begin at a time removes; what it leaves is left to later ones.
+    // One of the sessions that begin at the same time removes others. Later sessions remove the rest.
     for _ in 0..12 {
         drop(start("race", dir.path()));
     }
@@ -475,7 +476,7 @@ fn the_environment_enables_sizes_and_retains() {
     let (_, plain, note, size) = run("");
     assert!(!note.contains("LASTWORDS"), "{note}");
     let (_, asked, note, smaller) = run("shop=debug,size=256K,retain=1,loud=very");
-    assert!(note.contains("\"loud=very\" is passed over") && note.contains("trace"), "{note}");
+    assert!(note.contains("\"loud=very\" is ignored") && note.contains("trace"), "{note}");
     assert!(smaller < size, "{smaller} bytes, {size} without");
     assert!(asked.bytes < plain.bytes);
     let rules: Vec<_> = asked.rules.iter().map(|rule| (rule.enable, rule.pattern.as_str(), rule.level)).collect();
@@ -485,9 +486,9 @@ fn the_environment_enables_sizes_and_retains() {
     assert_eq!(sessions, 2, "one that had ended, and the last");
 }
 
-/// errno of this thread.
+/// Returns errno of this thread.
 fn errno() -> &'static mut i32 {
-    // SAFETY: the C library's place for this thread, which no other reference is kept to.
+    // SAFETY: the C library provides this address for the thread, and no other reference to it is kept.
     unsafe { &mut *libc::__errno_location() }
 }
 
@@ -502,7 +503,7 @@ fn recording_leaves_errno_as_it_was() {
     let action = handler as extern "C" fn(i32);
     // SAFETY: the handler records, which is async-signal-safe.
     unsafe { libc::signal(libc::SIGUSR1, action as libc::sighandler_t) };
-    // The first of a line on a thread describes it, later ones do not.
+    // The first event of a line on a thread describes the line, later ones do not.
     for _ in 0..2 {
         *errno() = 77;
         record(0..1);

@@ -1,7 +1,8 @@
-//! Every system call of a session's life fails in turn: an error or success, never a panic, a signal or left-overs.
+//! Every system call of a session's life fails in turn. The result must be an error or success, never a panic, a signal
+//! or left-over files.
 //!
-//! A forked child runs the life of a session; its parent steps it from one system call to the next and makes the n-th of
-//! those that can fail return an error instead.
+//! A forked child runs the life of a session. Its parent steps it from one system call to the next and makes the n-th
+//! of those that can fail return an error.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
 mod common;
@@ -16,12 +17,12 @@ const RAX: usize = 10 * 8;
 const R8: usize = 9 * 8;
 const ORIG_RAX: usize = 15 * 8;
 
-/// How the child ended.
+/// The exit status of a child that was successful.
 const DONE: i32 = 0;
 const REFUSED_AT_START: i32 = 3;
 const REFUSED_LATER: i32 = 4;
 
-/// The calls that are made to fail, and how.
+/// Returns the error of a call that must fail; none for other calls.
 fn error_of(call: i64, interrupt: bool) -> Option<i32> {
     let interruptible = matches!(call, libc::SYS_openat | libc::SYS_ftruncate | libc::SYS_fallocate);
     if interrupt {
@@ -40,7 +41,7 @@ fn error_of(call: i64, interrupt: bool) -> Option<i32> {
     }
 }
 
-/// The whole life of a session; the child's exit status.
+/// Runs the whole life of a session. Returns the child's exit status.
 fn life(dir: &Path, memory: Memory) -> i32 {
     let builder =
         Session::builder("fault").dir(dir).channel(plain("main").sub_buffers(2, 4096)).listen(false).backend(memory);
@@ -57,7 +58,7 @@ fn life(dir: &Path, memory: Memory) -> i32 {
 
 /// Forks a child that stops before it runs `life`.
 fn fork_stopped(dir: &Path, memory: &Memory) -> i32 {
-    // SAFETY: the child allocates and records, for which the C library's locks are whole in it; it leaves by `_exit`.
+    // SAFETY: the child allocates and records. The C library's locks are consistent in it. It leaves by `_exit`.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -72,7 +73,7 @@ fn fork_stopped(dir: &Path, memory: &Memory) -> i32 {
 
 fn wait(pid: i32) -> i32 {
     let mut status = 0;
-    // SAFETY: the status is ours.
+    // SAFETY: the status is a local variable.
     let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
     assert_eq!(waited, pid);
     status
@@ -84,12 +85,12 @@ fn peek(pid: i32, offset: usize) -> i64 {
 }
 
 fn poke(pid: i32, offset: usize, value: i64) {
-    // SAFETY: as for `peek`; the child is ours.
+    // SAFETY: the child is stopped and belongs to this test; the offset is that of a register.
     unsafe { libc::ptrace(libc::PTRACE_POKEUSER, pid, offset, value) };
 }
 
-/// Lets the child run with the `nth` call of those that can fail failing. Its exit status (or minus its signal), and the
-/// call that failed.
+/// Runs the child and makes the `nth` of the calls that can fail return an error. Returns the child's exit status (or
+/// minus its signal), and the call that failed.
 fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i64>) {
     let pid = fork_stopped(dir, memory);
     wait(pid);
@@ -108,8 +109,8 @@ fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i
             return (-libc::WTERMSIG(status), failed);
         }
         if libc::WSTOPSIG(status) != libc::SIGTRAP | 0x80 {
-            // A signal: it is seen as a stop of that number, and kills here so that it is not missed.
-            // SAFETY: the child is ours.
+            // A signal appears as a stop with its number. It must kill the child here, so that it is not missed.
+            // SAFETY: the child belongs to this test.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             wait(pid);
             return (-libc::WSTOPSIG(status), failed);
@@ -122,7 +123,7 @@ fn run(dir: &Path, memory: &Memory, nth: u32, interrupt: bool) -> (i32, Option<i
             continue;
         }
         let call = peek(pid, ORIG_RAX);
-        // Memory of the heap is not the session's to handle: its failure aborts a Rust program by design.
+        // Memory of the heap does not belong to the session: its failure aborts a Rust program by design.
         let heap = call == libc::SYS_mmap && peek(pid, R8) as i32 == -1;
         if let Some(error) = error_of(call, interrupt).filter(|_| !heap) {
             seen += 1;
@@ -163,8 +164,8 @@ fn each_call_fails_in_turn() {
             let (ended, failed) = run(&base, &memory, nth, false);
             let what = format!("{memory:?}, call {nth} ({failed:?})");
             assert!([DONE, REFUSED_AT_START, REFUSED_LATER].contains(&ended), "{what}: {ended}");
-            // The clean-up itself may have been what failed; a process that cannot learn its own pid namespace is not known to be
-            // the session's owner, and leaves its folder.
+            // The clean-up itself may be what failed. If a process cannot find its own pid namespace, it does not count
+            // as the session's owner, and leaves its folder.
             let cleaning =
                 ended == DONE && matches!(failed, Some(libc::SYS_getdents64 | libc::SYS_openat | libc::SYS_newfstatat));
             let left = left_overs(&base);

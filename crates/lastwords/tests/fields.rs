@@ -1,4 +1,5 @@
-//! Every type of field, every size of text, markers, levels, contexts, several sessions: recorded and read back.
+//! Records every type of field, every size of text, markers, levels, contexts and several sessions, and reads them
+//! back.
 
 mod support;
 
@@ -195,7 +196,7 @@ fn thread_ids_alone() {
         event!(t7, "text", n = len as u32, s = "q".repeat(len));
         event!(t7, "fixed", n = len as u64);
     }
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     let me = unsafe { libc::gettid() }.to_ne_bytes();
     let events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
     assert!(events.iter().all(|(_, event)| event.body[..4] == me));
@@ -244,7 +245,7 @@ fn disabled_values_are_not_evaluated() {
             }
         );
     }
-    // The first time a callsite is reached it is judged behind the values.
+    // When a callsite is reached for the first time, it is evaluated after the values.
     assert_eq!(evaluated, 2);
     assert_eq!(lines(&folder), ["t9:value n=2"]);
 }
@@ -254,7 +255,7 @@ fn show<T: lastwords::Field>(value: T, tail: u16) {
     mark!("t10 {}", value);
 }
 
-/// Text of eight bytes.
+/// A text of eight bytes.
 #[derive(Clone, Copy)]
 struct Name;
 
@@ -326,7 +327,7 @@ fn a_generic_function_has_an_event_for_each_type() {
     assert_eq!(lines(&folder), expected);
 }
 
-/// Says that it is large, and that it is nothing, and writes 4 bytes.
+/// A value that claims to be large, and to be nothing, and writes 4 bytes.
 #[derive(Clone, Copy)]
 struct Liar;
 
@@ -372,11 +373,11 @@ fn an_event_that_cannot_be_made_known_now_is_counted_and_known_later() {
         let (say, hear) = std::sync::mpsc::channel();
         let (end, wait) = std::sync::mpsc::channel::<()>();
         scope.spawn(move || {
-            // SAFETY: takes nothing.
+            // SAFETY: the call has no arguments.
             say.send(unsafe { libc::gettid() }).expect("the test waits");
             let _ = wait.recv();
         });
-        // Another thread, alive, has the registry's lock.
+        // Another living thread holds the registry's lock.
         let owner = (hear.recv().expect("a thread") as u64) << 32;
         registry.write_all_at(&owner.to_ne_bytes(), 128).expect("the lock");
         record(1);
@@ -446,7 +447,7 @@ fn values_that_are_formatted() {
     }
     let cut = |text: String| match text.len() {
         ..=253 => format!("{text:?}"),
-        // Two bytes a character: one that would not fit whole is left out.
+        // Each character has two bytes. A character that would not fit completely is left out.
         _ if text.starts_with('é') => format!("\"{}…\"", &text[..252]),
         _ => format!("\"{}…\"", &text[..253]),
     };
@@ -476,7 +477,7 @@ fn whether_an_event_is_enabled() {
     assert!(!folder.join("stream-0000").exists() || lines(&folder).is_empty(), "asking records nothing");
 }
 
-/// What the compiler says of an event with the field, and whether it takes it.
+/// Returns the compiler's messages for an event with the field, and whether it accepts the event.
 fn compile(statement: &str) -> (bool, String) {
     let tests = std::env::current_exe().expect("this program");
     let deps = tests.parent().expect("a folder");
@@ -484,7 +485,7 @@ fn compile(statement: &str) -> (bool, String) {
     let files = std::fs::read_dir(deps).expect("libraries").filter_map(|entry| Some(entry.ok()?.path()));
     let mut libraries: Vec<_> =
         files.filter(|path| name(path).starts_with("liblastwords-") && name(path).ends_with(".rlib")).collect();
-    // The one that this test was built with, or a newer one.
+    // The last one is the library that this test was built with, or a newer one.
     libraries.sort_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
     let library = libraries.last().expect("the library");
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! Forked children: what needs a process of one thread works there, and changes of rules reach them all the same.
+//! Tests forked children: operations that require a process of one thread work there, and changes of rules still reach
+//! them.
 
 mod common;
 
@@ -13,9 +14,10 @@ fn run(child: &str, variables: &[(&str, &str)]) {
     assert!(status.success(), "{child} {variables:?}: {status}");
 }
 
-/// Runs `child` in a forked child; its exit status.
+/// Runs `child` in a forked child. Returns its exit status.
 fn fork(child: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: this process has one thread besides the recorder's and the test's, which waits; the child leaves by `_exit`.
+    // SAFETY: besides the recorder's, this process has only the test's thread, which waits. The child leaves by
+    // `_exit`.
     unsafe {
         let pid = libc::fork();
         if pid == 0 {
@@ -31,9 +33,9 @@ fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("the list of threads").count()
 }
 
-/// 0, or the error number.
+/// Returns 0, or the error number.
 fn unshare() -> i32 {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call involves no memory.
     match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
         0 => 0,
         _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(-1),
@@ -59,7 +61,7 @@ fn a_forked_child_has_one_thread() {
     run("child_forks_a_child_that_unshares", &[]);
 }
 
-/// Whether an event that is recorded now gets into the session.
+/// Returns true if an event that is recorded now gets into the session.
 fn is_recorded(session: &Session, number: u64) -> bool {
     record(number..number + 1);
     numbers(&folder(session)).contains(&number)
@@ -76,7 +78,7 @@ fn child_forks_a_child_that_records() {
         // The first event of the child starts the thread, which then waits for changes.
         assert!(is_recorded(&session, 1) && std::process::id() != parent);
         wait_for("the thread", || threads() == 2);
-        // Of another process as well: the words are shared, and only what is announced there is seen here.
+        // The same works for another process: the words are shared, and the child sees only what is announced there.
         let mut number = 10;
         let mut follows = |glob: fn(&str) -> lastwords::rules::RuleSpec, wanted: bool| {
             let pid = fork(|| i32::from(handle.rule(&glob("test:*")).is_err()));
@@ -110,20 +112,20 @@ fn child_forks_a_child_that_records_in_handlers() {
     let Some(dir) = child_dir() else { return };
     let session = start(&dir);
     record(0..1);
-    // SAFETY: the handler records, which handlers may.
+    // SAFETY: the handler records, which is allowed in handlers.
     unsafe { libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize) };
     let told = fork(|| {
         let count = || numbers(&folder(&session)).iter().filter(|number| **number == 100).count();
         let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
         let record_there = || {
-            // SAFETY: the handler is the one above.
+            // SAFETY: the handler was installed above.
             unsafe { libc::raise(libc::SIGUSR1) };
             assert!(IN_HANDLER.swap(false, Ordering::Relaxed));
             assert_eq!(threads(), 1, "no thread is started in a handler");
             count()
         };
         assert_eq!(record_there(), 1);
-        // Without a thread the very next event follows.
+        // Without a thread, the very next event follows the change.
         handle.rule(&lastwords::rules::RuleSpec::disable("test:*")).expect("disabled");
         assert_eq!(record_there(), 1);
         handle.rule(&lastwords::rules::RuleSpec::enable("test:*")).expect("enabled");
@@ -141,10 +143,10 @@ fn no_thread_is_started_in_a_signal_handler() {
 #[test]
 fn child_may_have_no_thread() {
     let Some(dir) = child_dir() else { return };
-    // SAFETY: a filter of this process alone.
+    // SAFETY: the filter applies to this process only.
     unsafe {
         let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // Root is not bound by the limit on processes.
+        // The limit on processes does not apply to root.
         assert_eq!(libc::setgid(65534) | libc::setuid(65534), 0);
         assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
     }
@@ -161,13 +163,13 @@ fn child_may_have_no_thread() {
 
 #[test]
 fn a_session_follows_rules_where_no_thread_can_be_started() {
-    // SAFETY: geteuid has no way to fail.
+    // SAFETY: geteuid cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
     let dir = tempfile::tempdir().expect("a folder");
     std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("given away");
-    // With the C library's restartable sequences, and with an area of our own.
+    // The test runs with the C library's restartable sequences, and with an area of our own.
     for variables in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
         let status = spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
         assert!(status.success(), "{variables:?}: {status}");

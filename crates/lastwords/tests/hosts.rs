@@ -1,4 +1,5 @@
-//! Hosts that give a session no memory, or take it back: the application goes on as it would without a recorder.
+//! Tests hosts that give a session no memory, or take it back. The application must continue as it would without a
+//! recorder.
 
 mod common;
 
@@ -13,7 +14,7 @@ fn run(child: &str, variables: &[(&str, &str)]) {
     assert!(status.success(), "{child} {variables:?}: {status}, signal {:?}", status.signal());
 }
 
-/// An event of a generic function: one callsite for the values of all types.
+/// Records an event in a generic function, which has one callsite for the values of all types.
 fn generic(value: impl lastwords::Field + Copy) {
     event!(test, "generic", value);
 }
@@ -29,7 +30,7 @@ fn child_reaches_callsites_without_memory() {
     generic("text");
     record(0..3);
     let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process alone.
+    // SAFETY: the limit applies to this process only.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     let sessions = lastwords_testkit::naive::read(&folder(&session)).expect("it is read");
     assert_eq!(sessions[0].events().len(), 4, "what could be recorded was");
@@ -105,14 +106,14 @@ fn child_dies_of_a_bus_error_of_its_own() {
     let builder = Session::builder("own").dir(&dir).channel(plain("main"));
     let _session = std::env::var_os("RECORDED").map(|_| builder.start().expect("it starts"));
     if std::env::var_os("SENT").is_some() {
-        // SAFETY: no memory is involved.
+        // SAFETY: the call involves no memory.
         unsafe { libc::raise(libc::SIGBUS) };
         std::process::exit(3);
     }
     let file = tempfile::tempfile().expect("a file");
     file.set_len(4096).expect("its length");
     let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
-    // SAFETY: a new mapping, of which nothing is left when it is read: that is what is tested.
+    // SAFETY: the mapping is new. Its file has no data when it is read, which is what is tested.
     unsafe {
         let map = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
         file.set_len(0).expect("truncated");

@@ -1,5 +1,5 @@
-//! A table of hostile hosts: in each, an application ends as it would without a recorder, and what could be recorded is there or
-//! counted. `cargo xtask hosts` prints it.
+//! A table of hostile hosts. In each, an application must end as it would without a recorder, and each event must be in
+//! the session or counted. `cargo xtask hosts` prints the table.
 
 mod common;
 
@@ -10,12 +10,12 @@ use std::path::Path;
 use common::{child_dir, limit_address_space, lost, plain, record, spawn};
 use lastwords::{Scope, Session};
 
-/// A host that is hostile to recorders: what is done to the process before it begins, and while it runs.
+/// A host that is hostile to recorders: its effects on the process before the process begins, and while it runs.
 struct Host {
     name: &'static str,
-    /// In the child, before anything else.
+    /// Runs in the child, before anything else.
     before: fn(&Path),
-    /// In the child, once it has recorded the first half of its events.
+    /// Runs in the child after the first half of the events.
     during: fn(&Path),
 }
 
@@ -67,7 +67,7 @@ const UNUSUAL: &[libc::c_long] = &[
     libc::SYS_statx,
 ];
 
-/// The application: it counts, and says what it has counted. The same with and without a session.
+/// Runs the application: it counts, and prints its counts, with or without a session.
 #[test]
 fn child_is_an_application() {
     let Some(dir) = child_dir() else { return };
@@ -77,7 +77,7 @@ fn child_is_an_application() {
     (host.before)(&place);
     let wanted = std::env::var_os("RECORDED").is_some();
     let builder = Session::builder("host").channel(plain("main"));
-    // Without a folder of its own a session is in /dev/shm.
+    // A session without a folder of its own is in /dev/shm.
     let builder = if host.name == "no /dev/shm" { builder } else { builder.dir(&place) };
     let session = wanted.then(|| builder.start());
     if let Some(Err(error)) = &session {
@@ -93,17 +93,17 @@ fn child_is_an_application() {
     }
     println!("application: {sum}");
     std::io::Write::flush(&mut std::io::stdout()).expect("written");
-    // As a crash would: what was recorded is recovered from what is left.
-    // SAFETY: the process ends here.
+    // This ends the process like a crash, and the recorded events are recovered from what is left. SAFETY: the process
+    // ends here.
     unsafe { libc::_exit(7) };
 }
 
-/// Events of the application.
+/// Number of events of the application.
 const EVENTS: u64 = 2000;
 
 #[test]
 fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
-    // SAFETY: geteuid has no way to fail.
+    // SAFETY: geteuid cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         eprintln!("only root can mount and change limits");
         return;
@@ -142,7 +142,8 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
         let row = format!("{:28} {plain:>8} {ours:>8} {recorded:>9} {lost:>6}  {}", host.name, with.2);
         println!("{row}");
         let is_same = (without.0, &without.1) == (with.0, &with.1) && with.1.len() == 1;
-        // Every event is there or counted, unless the start said that nothing is recorded, or its files were taken away.
+        // Every event is there or counted, unless the start reported that nothing is recorded, or the files were
+        // removed.
         let is_told = with.2.starts_with("not recorded") || recorded + lost == EVENTS;
         let has_files = !["truncated files", "files cut in half", "unlinked files"].contains(&host.name);
         if !is_same || (has_files && !is_told) {
@@ -152,7 +153,7 @@ fn hosts_do_not_end_the_application_and_it_records_what_can_be_recorded() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Events that are left in the folder's session, and those that are counted as lost.
+/// Returns the events that are left in the folder's session, and those that are counted as lost.
 fn found(place: &Path) -> (u64, u64) {
     let own =
         |path: &std::path::PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("host-"));
@@ -169,14 +170,13 @@ fn check(result: libc::c_int) {
 
 fn limit(which: libc::__rlimit_resource_t, value: u64) {
     let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
-    // SAFETY: a limit of this process alone.
+    // SAFETY: the limit applies to this process only.
     check(unsafe { libc::setrlimit(which, &raw const limit) });
 }
 
 fn no_processes(dir: &Path) {
     std::os::unix::fs::chown(dir, Some(65534), Some(65534)).expect("given away");
-    // Root is not bound by the limit.
-    // SAFETY: no memory is involved.
+    // The limit does not apply to root. SAFETY: the calls involve no memory.
     check(unsafe { libc::setgid(65534) | libc::setuid(65534) });
     limit(libc::RLIMIT_NPROC, 0);
 }
@@ -189,13 +189,13 @@ fn c_string(text: &Path) -> std::ffi::CString {
 fn mount(path: &Path, flags: libc::c_ulong, options: &str) {
     let (path, options) = (c_string(path), c_string(Path::new(options)));
     let tmpfs = c"tmpfs".as_ptr();
-    // SAFETY: C strings.
+    // SAFETY: the arguments are C strings.
     check(unsafe { libc::mount(tmpfs, path.as_ptr(), tmpfs, flags, options.as_ptr().cast()) });
 }
 
-/// Takes the mount at `path` away, if there is one.
+/// Removes the mount at `path`, if there is one.
 fn unmount(path: &Path) {
-    // SAFETY: a C string.
+    // SAFETY: the argument is a C string.
     unsafe { libc::umount2(c_string(path).as_ptr(), libc::MNT_DETACH) };
 }
 
@@ -203,9 +203,9 @@ fn small_tmpfs(dir: &Path, size: &str) {
     mount(dir, 0, &format!("size={size},mode=0700"));
 }
 
-/// Hides what is at `path` from this process.
+/// Hides the contents of `path` from this process.
 fn cover(path: &str) {
-    // SAFETY: C strings, and null pointers where nothing is given.
+    // SAFETY: the arguments are C strings, or null pointers if nothing is given.
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS));
         let private = libc::MS_REC | libc::MS_PRIVATE;
@@ -222,7 +222,7 @@ fn read_only(dir: &Path) {
     mount(dir, libc::MS_RDONLY, "size=16m,mode=0700");
 }
 
-/// The files of the session.
+/// Returns the files of the session.
 fn files(dir: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     let folders = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     folders
@@ -250,12 +250,12 @@ fn left_over_folders(dir: &Path) {
     }
 }
 
-/// A statement of a filter of system calls.
+/// Returns a statement of a filter of system calls.
 fn statement(code: u32, k: u32, jump: u8) -> libc::sock_filter {
     libc::sock_filter { code: code as u16, jt: jump, jf: 0, k }
 }
 
-/// Installs a filter for all threads. Calls of `listed` get `then`, all others `other`.
+/// Installs a filter for all threads. Calls in `listed` get `then`, all others `other`.
 fn filter(listed: &[libc::c_long], then: u32, other: u32) {
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
     for (at, call) in listed.iter().enumerate() {
@@ -277,19 +277,21 @@ fn forbid(error: libc::c_int, calls: &[libc::c_long]) {
     filter(calls, libc::SECCOMP_RET_ERRNO | error as u32, libc::SECCOMP_RET_ALLOW);
 }
 
-/// Recording needs no system call once a thread has recorded an event from a line: all but what ends the program kills it.
+/// Installs a filter under which any system call kills the process, except writing, ending the program and a few others.
+/// Recording needs no system call once a thread has recorded an event from a line.
 fn allow_only_writing() {
     let needed =
         [libc::SYS_write, libc::SYS_exit_group, libc::SYS_rt_sigreturn, libc::SYS_futex, libc::SYS_futex_waitv];
     filter(&needed, libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_KILL_PROCESS);
 }
 
-/// Another process adds a rule to the session once [`allow_only_writing`] holds; it is waited for until the session follows it.
+/// Lets another process add a rule to the session once [`allow_only_writing`] applies, and waits until the session
+/// follows it.
 fn follow_a_rule_under_a_filter(dir: &Path) {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     command.args(["child_adds_a_rule", "--exact"]).env(common::DIR, dir).env_remove("HOST");
     command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::null());
-    // To close the pipe, or to wait for the process, is forbidden later on.
+    // The filter later forbids closing the pipe and waiting for the process.
     let mut other = std::mem::ManuallyDrop::new(command.spawn().expect("it starts"));
     let go = other.stdin.as_mut().expect("a pipe");
     let begun = std::time::Instant::now();
@@ -298,7 +300,7 @@ fn follow_a_rule_under_a_filter(dir: &Path) {
     allow_only_writing();
     std::io::Write::write_all(go, b"go\n").expect("written");
     while !is_followed() {
-        // Waits on a futex, which is allowed.
+        // This waits on a futex, which is allowed.
         std::thread::park_timeout(std::time::Duration::from_millis(5));
     }
 }
@@ -317,7 +319,7 @@ fn child_adds_a_rule() {
     }
 }
 
-/// How many of something: a few, or what `cargo xtask hosts` asks for.
+/// Returns a count: the quick one, or the one for `cargo xtask hosts`.
 fn count(quick: usize, all: usize) -> usize {
     if std::env::var_os("LASTWORDS_ALL_HOSTS").is_some() { all } else { quick }
 }

@@ -1,4 +1,4 @@
-//! The tracing layer: events, spans, types, levels, the log crate, spans open at death.
+//! Tests the tracing layer: events, spans, types, levels, the log crate, spans open at death.
 #![cfg(feature = "tracing")]
 
 mod support;
@@ -10,7 +10,7 @@ use support::{child, child_dir, open_spans};
 use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// The sessions here take every test's events: one test at a time.
+/// Lets one test run at a time, because the sessions here take every test's events.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -33,7 +33,7 @@ fn with(layer: lastwords::layer::LastwordsLayer, run: impl FnOnce()) {
     tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), run);
 }
 
-/// Lines of a channel whose ids of spans are replaced by their order of appearance.
+/// Returns the lines of a channel. Ids of spans are replaced by their order of appearance.
 fn of_channel(folder: &Path, channel: u32) -> Vec<String> {
     let lines = support::channel_lines(folder, 0).into_iter().filter(|e| e.0 == channel).map(|e| e.2);
     let mut ids: Vec<String> = vec!["0".to_owned()];
@@ -124,7 +124,7 @@ fn spans_and_events_inside() {
         });
         info!(parent: &outer, "told so");
         info!(parent: None, "alone");
-        // Another thread, and a span that no table has.
+        // This uses another thread, and a span that is in no table.
         let (outer, subscriber) = (&outer, tracing::dispatcher::get_default(Clone::clone));
         std::thread::scope(|scope| {
             scope.spawn(move || tracing::dispatcher::with_default(&subscriber, || info!(parent: outer, "elsewhere")));
@@ -159,7 +159,7 @@ fn entering_and_leaving_is_recorded_on_request() {
     with_layer(|| info_span!("unseen", n = 1).in_scope(|| info!("inside")));
     let expected = [
         "span:new layer::unseen n=1 span_id=#1 parent_id=#0",
-        // No table has its fields.
+        // The fields of this span are in no table.
         "layer:inside span=\"layer::unseen\" span_id=#1",
         "span:close layer::unseen span_id=#1",
     ];
@@ -215,7 +215,7 @@ fn spans_open_at_death_outlive_floods() {
                 info!(n, "flood");
             }
             let _still_open = &waiting;
-            // SAFETY: no memory is involved.
+            // SAFETY: the call involves no memory.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         });
         return;
@@ -223,7 +223,7 @@ fn spans_open_at_death_outlive_floods() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_, folder) = child("spans_open_at_death_outlive_floods", dir.path());
     assert_eq!(open_spans(&folder), ["layer|outer|request=17 user=eve later=true entered", "layer|waiting|"]);
-    // The error outlives the flood in a channel of its own.
+    // The error is in a channel of its own, so the flood has not evicted it.
     assert_eq!(of_channel(&folder, 1), ["layer:rare span=\"layer::outer{request=17 user=eve later=true}\" span_id=#1"]);
     assert!(of_channel(&folder, 0).iter().all(|line| !line.contains("rare")));
 }
@@ -257,11 +257,11 @@ fn the_log_crate() {
         log::info!(target: "old_code::part", "more");
         log::warn!(target: "old_code", "again");
         log::warn!(target: "old_code", "{}", std::hint::black_box(String::new()));
-        // Targets without end: those that are too many are not told apart, and not lost.
+        // There are more targets than sites: the excess ones share a site, and no event is lost.
         for n in 0..1100 {
             log::info!(target: &format!("old_{n}"), "made up");
         }
-        // SAFETY: no memory is involved.
+        // SAFETY: the call involves no memory.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     }
     let dir = tempfile::tempdir().expect("a folder");
@@ -286,7 +286,7 @@ fn the_log_crate() {
     assert!(last.starts_with(start), "{last}");
 }
 
-/// Notes when it is evaluated and when it is formatted.
+/// A value that counts how often it is evaluated and formatted.
 struct Costly(std::cell::Cell<u32>, std::cell::Cell<u32>);
 
 impl Costly {
@@ -313,7 +313,7 @@ fn what_nobody_records_is_not_formatted() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let costly = Costly(0.into(), 0.into());
-    // What happens to an event and a span with a costly field, each.
+    // Returns the counts for an event and for a span with a costly field.
     let both = || {
         info!(x = ?costly.evaluated(), "event");
         let event = costly.taken();
@@ -379,9 +379,9 @@ fn names_of_messages() {
         info!("ready");
         info!("served {bytes} bytes to {user}");
         info!("{user} came");
-        // A value alone.
+        // The message is a value alone.
         info!("{user}");
-        // Which of the two is the value?
+        // It is not known which of the two pieces is the value.
         info!("a {kind}");
         info!("{kind}: bad");
         info!("at {:?}", Some(bytes));
@@ -418,7 +418,7 @@ fn spans_left_out_of_order_and_very_deep() {
         tracing::dispatcher::get_default(|subscriber| subscriber.exit(&never_entered));
         info!("in 0");
         let deep: Vec<_> = spans[10..].iter().map(tracing::Span::enter).collect();
-        // The innermost that is remembered: 64 are.
+        // The thread remembers 64 spans; this is the innermost of them.
         info!("in 72");
         deep.into_iter().rev().for_each(drop);
         info!("in 0");
@@ -432,7 +432,8 @@ fn spans_left_out_of_order_and_very_deep() {
     assert_eq!(lines[6..], ["layer:in none"]);
 }
 
-/// The ids that have this name in the registry: `thread_ID`, the length of the name and the name, in its bytes.
+/// Returns the ids that have this name in the registry: the bytes have `thread_ID`, the length of the name and the
+/// name.
 fn threads_named(folder: &Path, name: &str) -> Vec<u32> {
     let bytes = std::fs::read(folder.join("registry")).expect("the registry");
     let key = b"thread_";
@@ -498,7 +499,7 @@ fn at_the_very_end_of_a_thread(call: extern "C" fn()) {
     }
     CALL.set(call).expect("one test");
     let mut key = 0;
-    // SAFETY: `key` is a place for the key.
+    // SAFETY: `key` is valid memory for the key.
     assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) }, 0);
     KEY.store(key, Relaxed);
     // SAFETY: the key exists; the value is a number.
@@ -537,7 +538,7 @@ fn names_that_find_no_room_are_counted() {
         let threads = 400;
         (0..threads).for_each(|_| _ = in_thread(&name, record));
         let registry = std::fs::read(folder.join("registry")).expect("the registry");
-        // `names_dropped` of the registry's control words.
+        // This is `names_dropped` of the registry's control words.
         let dropped = u64::from_ne_bytes(registry[128 + 24..][..8].try_into().expect("eight bytes"));
         let written = threads_named(&folder, &name).len() as u64;
         assert!(dropped > 0 && written > 0 && dropped + written == threads, "{dropped} + {written} of {threads}");

@@ -1,4 +1,4 @@
-//! The thread that waits for changes, where it may not wait as it would.
+//! Tests the thread that waits for changes when the system forbids its usual way of waiting.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{child_dir, folder, plain, record, spawn, wait_for};
 use lastwords::Session;
 
-/// Makes `futex_waitv` fail with EPERM, as filters of system calls do that do not know it.
+/// Makes `futex_waitv` fail with EPERM, as filters of system calls do that do not know the call.
 fn forbid_waiting() {
     let code = |code: u32| code as u16;
     let statement = |of, k| libc::sock_filter { code: code(of), jt: 0, jf: 0, k };
@@ -34,10 +34,10 @@ fn forbid_waiting() {
     }
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 fn used() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the time is valid for the call to fill.
+    // SAFETY: `time` is valid for the call to fill.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) }, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -1,4 +1,5 @@
-//! More threads than a session without rseq has places for: what they lose costs nothing, and they come in when others end.
+//! More threads record than a session without rseq has entries for. Their losses must be cheap, and they must get
+//! entries when other threads end.
 
 mod common;
 
@@ -8,12 +9,12 @@ use std::time::{Duration, Instant};
 use common::{folder, numbers, plain, record, wait_for};
 use lastwords::{Reservation, Session};
 
-/// A thread that recorded once and lives until its end of the channel is dropped.
+/// Runs a thread that records once and lives until the sender of `end` is dropped.
 fn recorder(recorded: Sender<()>, end: Receiver<()>) {
     record(0..1);
     recorded.send(()).expect("told");
     drop(recorded);
-    // Nothing is ever sent.
+    // Nothing is ever sent; the call returns when the sender is dropped.
     let _ = end.recv();
 }
 
@@ -38,7 +39,7 @@ fn threads_without_a_place_lose_their_events_at_no_cost() {
     record(2..20_000);
     let took = start.elapsed();
     assert_eq!(numbers(&path).len(), before, "there is no place for this thread");
-    // Asking after the owners takes milliseconds.
+    // A search for the owners takes milliseconds, so it must not happen for each event.
     assert!(took < Duration::from_secs(1), "19,998 lost events took {took:?}");
     let (thread, end) = threads.pop().expect("a thread");
     drop(end);

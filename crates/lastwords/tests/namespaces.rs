@@ -1,4 +1,5 @@
-//! Processes of two pid namespaces in one session with the `locked` reservation: neither can tell whether the other lives.
+//! Processes of two pid namespaces record in one session with the `locked` reservation. Neither can know whether the
+//! other lives.
 
 mod common;
 
@@ -10,23 +11,23 @@ use lastwords::remote_control::{self, State};
 use lastwords::{Reservation, Session};
 use lastwords_testkit::layout;
 
-/// How a child says that it may not make namespaces.
+/// The exit status of a child that may not make namespaces.
 const NO_RIGHT: i32 = 77;
 
-/// Stops and continues the process `of`, mostly for less time than a lock is waited for, sometimes for more.
+/// Stops and continues the process `of`. Most stops are shorter than the wait for a lock, some are longer.
 fn stop_and_go(of: i32) {
     for round in 0..60 {
         let pause = if round % 10 == 0 { 200 } else { 4 };
-        // SAFETY: no memory is involved.
+        // SAFETY: the call involves no memory.
         unsafe { libc::kill(of, libc::SIGSTOP) };
         std::thread::sleep(Duration::from_millis(pause));
-        // SAFETY: as above.
+        // SAFETY: the call involves no memory.
         unsafe { libc::kill(of, libc::SIGCONT) };
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Records numbers from `first` on until the time is over; how many.
+/// Records numbers from `first` on until the time is over. Returns how many.
 fn record_for(time: Duration, first: u64) -> u64 {
     let (begin, mut count) = (Instant::now(), 0);
     while begin.elapsed() < time && count < 1_000_000 {
@@ -39,7 +40,7 @@ fn record_for(time: Duration, first: u64) -> u64 {
 #[test]
 fn child_in_two_namespaces() {
     let Some(dir) = child_dir() else { return };
-    // On one CPU, so that both record in one stream, and one is often stopped while it has the lock.
+    // Both processes use one CPU, so that they record in one stream, and one is often stopped while it has the lock.
     // SAFETY: an empty set is valid; it lives until the call returns.
     unsafe {
         let mut one: libc::cpu_set_t = core::mem::zeroed();
@@ -48,8 +49,8 @@ fn child_in_two_namespaces() {
     }
     let builder = Session::builder("two").dir(&dir).channel(plain("main").sub_buffers(64, 1 << 20));
     let _session = builder.reservation(Reservation::Locked).listen(false).start().expect("it starts");
-    // SAFETY: no memory is involved; the children end by `_exit` and record and write files in between: this process has no
-    // other thread that holds a lock of the C library.
+    // SAFETY: the calls involve no memory. The children end by `_exit`, and record and write files in between. This
+    // process has no other thread that holds a lock of the C library.
     unsafe {
         let me = libc::getpid();
         if libc::fork() == 0 {
@@ -70,7 +71,7 @@ fn child_in_two_namespaces() {
     }
 }
 
-/// Events that were lost because the lock was not had, by the counters of the streams.
+/// Returns the events that were lost because the lock could not be taken, from the counters of the streams.
 fn lost(folder: &Path) -> u64 {
     let files = std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
     let streams = files.filter_map(|file| std::fs::read(file).ok()).filter(|bytes| bytes.get(20) == Some(&3));
@@ -110,8 +111,8 @@ fn every_event_is_there_or_was_counted() {
 #[test]
 fn child_ends_a_session_of_the_same_id() {
     let Some(dir) = child_dir() else { return };
-    // SAFETY: no memory is involved; the children end by `_exit`, and this process has no other thread that holds a lock of the C
-    // library. Each child is the first process of a namespace.
+    // SAFETY: the calls involve no memory. The children end by `_exit`, and this process has no other thread that holds
+    // a lock of the C library. Each child is the first process of a namespace.
     unsafe {
         if libc::unshare(libc::CLONE_NEWPID) != 0 {
             libc::_exit(NO_RIGHT);

@@ -1,4 +1,4 @@
-//! Death, forks, other processes: what each of them recorded is found, and nobody stops the others.
+//! Tests death, forks and other processes: the events of each are found, and no process stops the others.
 
 mod common;
 
@@ -84,7 +84,7 @@ fn closed_removed_or_dropped_by_a_panic() {
 
 /// Forks; the child runs `child` and is killed.
 fn fork(child: impl FnOnce()) -> i32 {
-    // SAFETY: the child runs `child`, which allocates and records: the C library's locks are whole in it.
+    // SAFETY: the child runs `child`, which allocates and records. The C library's locks are consistent in it.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         child();
@@ -95,7 +95,7 @@ fn fork(child: impl FnOnce()) -> i32 {
 }
 
 fn wait(pid: i32) {
-    // SAFETY: no status is asked for.
+    // SAFETY: the status pointer may be null.
     unsafe { libc::waitpid(pid, core::ptr::null_mut(), 0) };
 }
 
@@ -120,7 +120,7 @@ fn forked_children_record_in_the_same_session() {
     }
 }
 
-/// Reads what a forked child says when it is done.
+/// Reads the answer of a forked child when it is done.
 fn answer(pipe: &mut std::io::PipeReader) -> u8 {
     let mut byte = [0];
     pipe.read_exact(&mut byte).expect("an answer");
@@ -137,7 +137,7 @@ fn child_leaves_a_session_to_its_children() {
     let (mut go, mut tell) = std::io::pipe().expect("a pipe");
     let mut child = |session: &mut Option<Session>| {
         use std::io::Write as _;
-        // SAFETY: no memory is involved. Should its parent fail, the child does not wait for ever.
+        // SAFETY: the call involves no memory. It ends the child if its parent fails.
         unsafe { libc::alarm(20) };
         record(0..10);
         if executed {
@@ -171,7 +171,7 @@ fn child_leaves_a_session_to_its_children() {
         wait(pid);
         assert!(!path.exists(), "the last to leave removes it");
     }
-    // SAFETY: no memory is involved; the child is not waited for yet, or is gone.
+    // SAFETY: the call involves no memory. The child was not waited for yet, or is gone.
     unsafe { libc::kill(pid, libc::SIGKILL) };
 }
 
@@ -200,7 +200,7 @@ fn events_are_switched_from_another_process() {
     wait_for("the session", || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1));
     let folder = only_session(dir.path());
     let newest = || numbers(&folder).last().copied();
-    // The recorder goes on while it is read: a copy may catch it in the middle, so only the change counts.
+    // The recorder continues while it is read. A copy may catch it in the middle, so only the change counts.
     wait_for("events", || newest().is_some());
     let handle = Handle::open(&folder).expect("it opens");
     handle.rule(&RuleSpec::disable("test:*")).expect("disabled");
@@ -236,8 +236,8 @@ fn child_joins_and_records_when_told() {
     drop(session);
 }
 
-/// The wedge test: writers in tight loops are killed, and the others' events are all there. `LASTWORDS_KILLS` says how many
-/// are killed for each reservation; 15 by default.
+/// Kills writers in tight loops, and checks that the others' events are all there. `LASTWORDS_KILLS` sets how many are
+/// killed for each reservation; the default is 15.
 #[test]
 fn killed_writers_do_not_stop_the_others() {
     let kills = std::env::var("LASTWORDS_KILLS").map_or(15, |kills| kills.parse().expect("a number"));
@@ -389,7 +389,8 @@ fn sessions_come_and_go_under_fire() {
     });
 }
 
-/// A program in a container-like namespace: seen alive and dead from outside, switched from outside, recovered.
+/// Runs a program in a namespace like that of a container. From outside, it is seen alive and dead, switched, and
+/// recovered.
 #[test]
 fn a_process_in_another_pid_namespace() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -402,7 +403,7 @@ fn a_process_in_another_pid_namespace() {
     };
     let listed = || remote_control::list(Some(dir.path())).is_ok_and(|found| found.len() == 1);
     for _ in 0..2000 {
-        // Without the right to make namespaces there is nothing to be shown.
+        // Without the right to make namespaces, the test cannot run.
         if child.try_wait().is_ok_and(|status| status.is_some()) {
             return;
         }

@@ -1,4 +1,5 @@
-//! Recording neither allocates nor calls the system; it works inside a signal handler inside a record, and after a fork.
+//! Tests that recording neither allocates nor calls the system, and that it works inside a signal handler inside a
+//! record, and after a fork.
 
 mod support;
 
@@ -14,7 +15,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: passes everything on to the system's allocator.
+// SAFETY: all calls are passed to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -31,7 +32,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Two channels: one plain, one with every context, so that each event goes through all the ways of recording.
+/// Starts a session with two channels, one plain and one with every context, so that each event is recorded in all
+/// ways.
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
     let plain = ChannelConfig::new("plain").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
     let rich = ChannelConfig::new("rich").contexts(lastwords::Context::ALL).sub_buffers(4, 64 << 10);
@@ -68,7 +70,7 @@ fn a_first_event_allocates_nothing() {
     fn of_each_type<T: lastwords::Field>(value: T) {
         event!(first, "value", value);
     }
-    // What this thread needs for itself.
+    // This event sets up what this thread needs for itself.
     event!(first, "thread");
     let before = ALLOCATIONS.get();
     event!(first, "fixed", n = 1u32);
@@ -81,8 +83,8 @@ fn a_first_event_allocates_nothing() {
     assert_eq!(events.len(), 12, "each in two channels");
 }
 
-/// From here on any system call of this thread but write and exit kills the process. (Strict mode would forbid the time stamp
-/// counter, too.) False where the kernel has no filters.
+/// Installs a filter: from here on, any system call of this thread except write and exit kills the process. (Strict
+/// mode would forbid the time stamp counter, too.) Returns false if the kernel has no filters.
 fn forbid_system_calls() -> bool {
     let line = |code: u32, jt: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf: 0, k };
     let is = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
@@ -101,10 +103,10 @@ fn forbid_system_calls() -> bool {
     }
 }
 
-/// Does `warm` and then, where a system call kills, `run`, both in a forked child.
+/// Runs `warm`, and then `run` with a filter under which a system call kills, both in a forked child.
 fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     let mut pipe = [0; 2];
-    // SAFETY: the place has room for two descriptors.
+    // SAFETY: the array has room for two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     // SAFETY: the child only records, which is async-signal-safe, and makes system calls; it does not unwind.
     let child = unsafe {
@@ -123,7 +125,8 @@ fn without_system_calls(warm: impl FnOnce(), run: impl FnOnce()) {
     };
     let mut said = [0u8; 5];
     let mut end = libc::pollfd { fd: pipe[0], events: libc::POLLIN, revents: 0 };
-    // SAFETY: all places are ours and large enough; the child is ours, and its other threads end with it.
+    // SAFETY: all arguments belong to this test and are large enough. The child belongs to this test, and its other
+    // threads end with it.
     unsafe {
         libc::poll(&raw mut end, 1, 60_000);
         if end.revents & libc::POLLIN != 0 {
@@ -148,7 +151,8 @@ fn recording_calls_no_system() {
     assert!(newest.len() > 100);
 }
 
-/// Far more spans than the table has entries: that there is no room is found out at once.
+/// Opens far more spans than the table has entries. A recorder must find out without a system call that there is no
+/// room.
 #[cfg(feature = "tracing")]
 #[test]
 fn spans_without_room_call_no_system() {
@@ -189,7 +193,7 @@ fn a_handler_records_inside_a_record() {
     on_signal(0);
     // SAFETY: the handler only records.
     unsafe { libc::signal(libc::SIGUSR2, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     let me = unsafe { libc::pthread_self() };
     let done = AtomicBool::new(false);
     let mut count = 0u64;
@@ -201,7 +205,7 @@ fn a_handler_records_inside_a_record() {
                 std::thread::yield_now();
             }
         });
-        // The other thread is at it.
+        // This waits until the other thread is sending signals.
         while HANDLED.load(Ordering::Relaxed) < 10 {
             std::thread::yield_now();
         }
@@ -239,7 +243,7 @@ fn a_forked_child_has_ids_of_its_own() {
             child => child,
         }
     };
-    // SAFETY: no status is asked for.
+    // SAFETY: the status pointer may be null.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     let mut events = lastwords_testkit::naive::read(&folder).expect("readable")[0].events();
     events.sort_by_key(|(_, event)| event.clock);

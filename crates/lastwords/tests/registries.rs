@@ -1,4 +1,5 @@
-//! Callsites that are reached while a registry cannot be written: what can be recorded is, and the rest is counted.
+//! Reaches callsites while a registry cannot be written. Events that can be recorded are recorded, and the rest are
+//! counted.
 
 mod common;
 
@@ -14,7 +15,7 @@ use lastwords_testkit::layout;
 /// Sessions of one process share their callsites: the tests of this file run one at a time.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Holds a registry's lock in the name of a thread that lives until this is dropped.
+/// Holds a registry's lock with the id of a thread that lives until this is dropped.
 struct Held {
     file: File,
     _stop: mpsc::Sender<()>,
@@ -53,7 +54,7 @@ impl Drop for Held {
     }
 }
 
-/// A counter of the losses of all streams.
+/// Returns a counter of the losses of all streams.
 fn lost(folder: &Path, cause: usize) -> u64 {
     use layout::stream::{CONTROL_AT, LOST_AT};
     let files = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());

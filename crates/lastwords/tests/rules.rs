@@ -1,4 +1,4 @@
-//! Which rules take which events.
+//! Tests which rules take which events.
 #![allow(missing_docs, reason = "a test")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::{ChannelConfig, Context, Level, Session, event, event_enabled};
 use lastwords_testkit::naive;
 
-/// Held while a test has its session: the events of one test are those of the sessions of all.
+/// Held while a test has its session, because the sessions of all tests take the events of each.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -20,7 +20,7 @@ fn begin(dir: &Path) -> Session {
     Session::builder("rules").dir(dir).channel(channel("zero")).channel(channel("one")).start().expect("it starts")
 }
 
-/// The session takes events that the pattern matches, and no others.
+/// Makes the session take only events that the pattern matches.
 fn choose(session: &Session, pattern: &str) {
     session.disable("*").expect("a rule");
     session.enable(pattern).expect("a rule");
@@ -80,7 +80,7 @@ fn a_hostile_pattern_ends() {
     session.remove();
 }
 
-/// The channels that have an event since the last look.
+/// Returns the channels that got an event since the last call.
 fn channels(session: &Session) -> Vec<u32> {
     let sessions = naive::read(session.folder().expect("a folder")).expect("readable");
     let channel = |(stream, _): &(u32, _)| sessions[0].streams[*stream as usize].channel;

@@ -1,4 +1,4 @@
-//! Rings that are to hold a number of seconds: their size follows from the rate that is given, or that an earlier session had.
+//! Tests rings for a number of seconds. Their size follows from a given rate, or from the rate of an earlier session.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lastwords::remote_control::Handle;
 use lastwords::{Builder, ChannelConfig, Context, Session, event};
 
-/// Bytes of an event of [`record`], and of its header.
+/// Size of an event of [`record`] with its header, in bytes.
 const EVENT: u64 = 4 + 64;
 
 fn builder(dir: &Path) -> Builder {
@@ -14,7 +14,7 @@ fn builder(dir: &Path) -> Builder {
     Session::builder("seconds").dir(dir).channel(main).listen(false)
 }
 
-/// Sub-buffers of the first channel, and bytes of each.
+/// Returns the number of sub-buffers of the first channel, and the bytes of each.
 fn shape(session: &Session) -> (u64, u64) {
     let folder = session.folder().expect("a folder");
     let details = Handle::open(folder).expect("the session").summary().details.expect("what it says");
@@ -52,7 +52,8 @@ fn the_rate_of_the_session_before() {
     let (count, each) = shape(&second);
     let rate = (events * EVENT) as f64 / lived.as_secs_f64();
     let held = ((count - 1) * each) as f64 / rate;
-    // One CPU may have recorded a half of it; sizes are powers of two; the session lived a little longer than we recorded.
+    // One CPU may have recorded only half of the events, sizes are powers of two, and the session lived a little longer
+    // than it recorded.
     assert!((0.5..6.0).contains(&held), "{count} x {each} bytes hold {held} s of {rate} bytes a second");
     assert!(each > 16 << 10, "{each}: not the default");
 }

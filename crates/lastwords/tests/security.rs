@@ -1,4 +1,5 @@
-//! Folders and files that others prepared: refused, never followed, never waited for; and file systems that are full.
+//! Tests folders and files that others prepared: they are refused, never followed, and never block the program. Also
+//! tests file systems that are full.
 
 mod common;
 
@@ -17,7 +18,7 @@ fn start(dir: &Path) -> Result<Session, Error> {
 
 fn fifo(path: &Path) {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
-    // SAFETY: a C string.
+    // SAFETY: the argument is a C string.
     assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
 }
 
@@ -25,9 +26,9 @@ fn mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// Whether the tests run as root, who alone may give files away and mount.
+/// Returns true if the tests run as root, because only root may give files away and mount.
 fn is_root() -> bool {
-    // SAFETY: geteuid has no way to fail.
+    // SAFETY: geteuid cannot fail.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -137,7 +138,7 @@ fn damaged_headers_are_refused_with_their_place() {
     for name in ["session", "stream-0000"] {
         let file = path.join(name);
         let whole = std::fs::read(&file).expect("the region");
-        // Every bit of header and fixed part that the checksum or a comparison covers.
+        // The test flips every bit of header and fixed part that the checksum or a comparison covers.
         for at in (0..112).chain(128..192) {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << (at % 8);
@@ -177,14 +178,14 @@ fn a_memfd_of_a_reused_process_id_is_not_taken() {
     std::fs::copy(file(&second), file(&first)).expect("copied");
     let error = Handle::open(&folder(&first)).expect_err("another session").to_string();
     assert!(error.contains("another"), "{error}");
-    // Nor is any other file that a line may name.
+    // No other file in a line is accepted either.
     std::fs::write(file(&first), format!("session 0 4096 /proc/{}/fd/0\n", std::process::id())).expect("written");
     assert!(Handle::open(&folder(&first)).is_err());
     std::fs::write(file(&first), "session 0 18446744073709551615 /etc/passwd\n\nx y z\n").expect("written");
     assert!(Handle::open(&folder(&first)).is_err());
 }
 
-/// A small tmpfs, unmounted at the end.
+/// A small tmpfs, which is unmounted at the end.
 struct Mount(tempfile::TempDir);
 
 impl Mount {
@@ -213,7 +214,7 @@ fn a_full_file_system_is_an_error_at_the_start() {
     assert_eq!(std::fs::read_dir(dir).expect("the folder").count(), 0, "nothing is left behind");
     let huge = big.backend(Memory::Huge).start().expect_err("no room").to_string();
     assert!(huge.contains("make room"), "{huge}");
-    // What fits once fits again: the failed starts gave their memory back.
+    // A session that fitted once fits again: the failed starts freed their memory.
     let fits = || Session::builder("fits").dir(dir).channel(plain("main").sub_buffers(4, 64 << 10));
     let session = fits().start().expect("it fits");
     record(0..100_000);
@@ -236,7 +237,7 @@ fn a_full_file_system_is_an_error_at_the_start() {
     record(0..100_000);
 }
 
-/// A session that takes about this many MiB, whether they fit or not.
+/// Starts a session that takes about this many MiB, whether they fit or not.
 fn of_size(dir: &Path, memory: Memory, mib: u32) -> Result<Session, Error> {
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     let channel = plain("main").sub_buffers((mib / cpus).max(2).next_power_of_two(), 1 << 20);
@@ -255,7 +256,7 @@ fn child_starts_what_does_not_fit() {
     let pages: u64 = status.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number");
     let most = pages * 4096 + (128 << 20);
     let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
-    // SAFETY: a limit of this process alone.
+    // SAFETY: the limit applies to this process only.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
     for _ in 0..3 {
         assert!(of_size(&dir, memory.clone(), 256).is_err());

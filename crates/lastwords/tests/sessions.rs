@@ -1,4 +1,4 @@
-//! Sessions that begin and end while others record: as many as one likes, each with its own events.
+//! Starts and ends many sessions while others record. Each session must have its own events.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use lastwords::{ChannelConfig, Memory, Retention, Session, event};
 use support::lines;
 
-/// Tests of this program count what the process has.
+/// The tests of this program run one at a time, because they count resources of the process.
 static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn descriptors() -> usize {
@@ -49,7 +49,7 @@ fn sessions_of_many_threads_keep_their_events_apart() {
         }
     });
     for (thread, round, folder) in kept.into_inner().expect("a list") {
-        // What the others recorded meanwhile is there too, each event as one of the four kinds.
+        // The events that the others recorded meanwhile are there too, each as one of the four kinds.
         let found = lines(&folder);
         let own = |n: u32| {
             let tail = format!("thread={thread} round={round} n={n}");
@@ -106,7 +106,7 @@ fn looking_at_sessions_leaves_nothing_behind() {
         handle.clear().expect("cleared");
         assert_eq!(handle.summary().name, "looked-at");
         drop(handle);
-        // What was mapped before the damage was found is given back, too.
+        // Regions that were mapped before the damage was found are unmapped, too.
         std::fs::rename(&stream, &aside).expect("moved away");
         lastwords::remote_control::Handle::open(folder).expect_err("a region is missing");
         std::fs::rename(&aside, &stream).expect("moved back");

@@ -1,4 +1,5 @@
-//! Snapshots: before is in, after is not; read by one at a time; from this process and from another.
+//! Tests snapshots: events before are in, events after are not; one reader at a time; from this process and from
+//! another.
 
 mod common;
 
@@ -30,9 +31,9 @@ fn record_on(cpu: u32, numbers: std::ops::Range<u64>) {
     std::thread::spawn(body).join().expect("it records");
 }
 
-/// CPUs that this process may run on.
+/// Returns the CPUs on which this process may run.
 fn cpus() -> Vec<u32> {
-    // SAFETY: as in `record_on`.
+    // SAFETY: the reasons of `record_on` apply.
     unsafe {
         let mut all: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(0, size_of_val(&all), &raw mut all), 0);
@@ -106,7 +107,7 @@ fn before_is_in_and_after_is_not() {
     }
 }
 
-/// Bytes that the halves of a session's rings say were dropped before them.
+/// Returns the bytes that were dropped before the halves of a session's rings, as the halves record them.
 fn dropped(path: &std::path::Path) -> u64 {
     use lastwords_testkit::layout::stream as st;
     let entries = std::fs::read_dir(path).expect("the folder").flatten();
@@ -122,7 +123,7 @@ fn dropped(path: &std::path::Path) -> u64 {
     streams.map(of_stream).sum()
 }
 
-/// Whoever reads what was recorded next is told what a snapshot held that was replaced or freed before it was consumed.
+/// A snapshot is replaced or freed before it was consumed. The next reader must learn how much it contained.
 #[test]
 fn a_snapshot_that_nobody_consumed_is_missed() {
     let _one = ONE.lock();
@@ -168,7 +169,7 @@ fn a_full_ring_that_discards_records_again_when_it_is_cleared() {
         let path = folder(&session);
         for round in 1..4u64 {
             let first = round * 10_000;
-            // The last of them are more than one sub-buffer on any number of CPUs.
+            // The last of these events fill more than one sub-buffer on any number of CPUs.
             record(first..first + 5000);
             assert!(!numbers(&path).contains(&(first + 4999)), "{reservation:?}: it is full");
             session.clear().expect("cleared");
@@ -317,8 +318,9 @@ fn threads_record_while_it_is_taken() {
     }
 }
 
-/// While true, the signal's handler does not return; and whether it was entered.
+/// While true, the signal's handler does not return.
 static HELD: AtomicBool = AtomicBool::new(false);
+/// True once the signal's handler was entered.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn hold(_signal: i32) {
@@ -328,7 +330,7 @@ extern "C" fn hold(_signal: i32) {
     }
 }
 
-/// Lets the threads that are held go, however the test ends.
+/// Releases the threads that are held, however the test ends.
 struct LetGo;
 
 impl Drop for LetGo {
@@ -353,7 +355,7 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
         let _let_go = LetGo;
         scope.spawn(|| {
             let data = vec![7u8; 200_000];
-            // SAFETY: no arguments.
+            // SAFETY: the call has no arguments.
             thread.store(unsafe { libc::pthread_self() } as u64, Ordering::Release);
             while !done.load(Ordering::Relaxed) {
                 lastwords::event!(test, "large", data = &data[..]);
@@ -365,7 +367,7 @@ fn a_spare_in_which_a_thread_records_is_not_freed() {
             std::thread::sleep(std::time::Duration::from_millis(2));
             ENTERED.store(false, Ordering::Release);
             HELD.store(true, Ordering::Release);
-            // SAFETY: the thread lives: `done` is not set.
+            // SAFETY: the thread lives, because `done` is not set.
             unsafe { libc::pthread_kill(thread.load(Ordering::Acquire) as libc::pthread_t, libc::SIGUSR1) };
             wait_for("the handler", || ENTERED.load(Ordering::Acquire));
             session.snapshot(Rings::All).is_ok_and(|taken| taken.rest.in_flight > 0)

@@ -1,4 +1,4 @@
-//! The table of open spans when it is full, and when threads and processes share it.
+//! Tests the table of open spans when it is full, and when threads and processes share it.
 #![cfg(feature = "tracing")]
 
 mod support;
@@ -11,7 +11,8 @@ use support::{evicted_spans, open_spans, open_spans_and_threads, skipped_values}
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-/// A session whose table has a page or two; the session takes every test's spans, so that one test runs at a time.
+/// Starts a session whose table has a page or two. One test runs at a time, because the session takes every test's
+/// spans.
 fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -77,7 +78,8 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             fields.sort_unstable();
             let all = ["a=aaaaaaaaaaaaaaa", "b=bbbbbbbbbbb", "c=cccccccccccccccccccc"];
             assert!(fields.iter().all(|field| all.contains(field)), "{spans:?}");
-            // The scheduler may stop a thread while it adds its value; the others do not wait for it for ever, and count.
+            // The scheduler may stop a thread while it adds its value. The others do not wait for it for ever, and
+            // count the values that they left out.
             missing += (all.len() - fields.len()) as u64;
             assert_eq!(missing, skipped_values(&folder), "{spans:?}");
         });
@@ -110,10 +112,10 @@ fn what_the_dead_left_is_taken_over() {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let kept: Vec<_> = (0..1000).map(|n| info_span!("left", n).entered()).collect();
-            // SAFETY: plain.
+            // SAFETY: the call only ends the child.
             unsafe { libc::_exit(i32::from(kept.len() != 1000)) };
         }
-        // SAFETY: no status is asked for.
+        // SAFETY: the status pointer may be null.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
         let left = open_spans(&folder);
         assert!(
@@ -137,7 +139,7 @@ fn what_the_dead_left_is_taken_over() {
 fn who_is_in_a_span_that_is_entered_more_than_once() {
     let dir = tempfile::tempdir().expect("a folder");
     let (_alone, _session, folder) = alone(dir.path());
-    // SAFETY: takes nothing.
+    // SAFETY: the call has no arguments.
     let me = unsafe { libc::gettid() } as u32;
     with_layer(|| {
         let inside = |span: &str| {
@@ -149,11 +151,11 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
         let in_shared = shared.enter();
         let subscriber = tracing::dispatcher::get_default(Clone::clone);
         let barrier = std::sync::Barrier::new(2);
-        // Another thread enters, and leaves once this one has left.
+        // Another thread enters the span, and leaves after this one has left.
         std::thread::scope(|scope| {
             let (shared, barrier) = (&shared, &barrier);
             let other = scope.spawn(move || {
-                // SAFETY: takes nothing.
+                // SAFETY: the call has no arguments.
                 let other = unsafe { libc::gettid() } as u32;
                 tracing::dispatcher::with_default(&subscriber, || {
                     shared.in_scope(|| {

@@ -1,5 +1,5 @@
-//! What the program around a session does to it and it must not do to the program: descriptors closed behind its back, limits
-//! on files, folders that are no session's.
+//! Tests a session against the program around it, in both directions: descriptors closed by the program, limits on
+//! files, folders that are not sessions.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn run(child: &str, dir: &Path, variables: &[(&str, &str)]) {
 
 /// Closes all descriptors from 3 on, as daemons do, and gives their numbers to `file`.
 fn take_all_descriptors(file: &Path) -> Vec<File> {
-    // SAFETY: no memory is involved. That descriptors go away which others hold is what is tested.
+    // SAFETY: the call involves no memory. Closing descriptors that other code holds is what is tested.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
     (0..64).map(|_| File::options().read(true).write(!file.is_dir()).open(file).expect("it opens")).collect()
 }
@@ -70,7 +70,7 @@ fn child_has_a_limit_on_file_sizes() {
     std::fs::write(&physical, vec![0u8; 8 << 20]).expect("a file");
     let base = dir.join("base");
     let limit = libc::rlimit { rlim_cur: 8192, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process alone.
+    // SAFETY: the limit applies to this process only.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
     let start = |memory| {
         let channel = plain("main").sub_buffers(2, 4096);
@@ -111,7 +111,7 @@ fn the_runtime_folder_is_used_where_it_is_the_users_alone() {
         run("child_says_where_its_sessions_live", dir.path(), &variables);
         std::fs::read_to_string(dir.path().join("places")).expect("told")
     };
-    // SAFETY: geteuid has no way to fail.
+    // SAFETY: geteuid cannot fail.
     let uid = unsafe { libc::geteuid() };
     let shm = format!("/dev/shm/lastwords-{uid}");
     for mode in [0o755, 0o770, 0o1777] {
@@ -182,7 +182,7 @@ fn only_folders_of_sessions_are_removed() {
     let session =
         Session::builder("own").dir(dir.path().join("base")).channel(plain("main")).start().expect("it starts");
     let path = folder(&session);
-    // Regions of later versions have names that are not known here.
+    // Regions of later versions have names that this version does not know.
     std::fs::copy(path.join("session"), path.join("sequel")).expect("copied");
     std::fs::create_dir(path.join("notes")).expect("a folder");
     session.remove();
@@ -194,7 +194,7 @@ fn only_folders_of_sessions_are_removed() {
 
 #[test]
 fn a_program_with_the_rights_of_another_ignores_the_environment() {
-    // SAFETY: geteuid has no way to fail.
+    // SAFETY: geteuid cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return;
     }
@@ -202,7 +202,7 @@ fn a_program_with_the_rights_of_another_ignores_the_environment() {
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let program = dir.path().join("program");
     std::fs::copy(std::env::current_exe().expect("this program"), &program).expect("copied");
-    // Root runs it with the rights of another user, who may write the folder where it tells what it has found.
+    // Root runs the program with the rights of another user, who may write to the folder for its results.
     std::os::unix::fs::chown(&program, Some(65534), None).expect("given away");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).expect("chmod");
     let told = dir.path().join("told");
@@ -224,7 +224,7 @@ fn child_does_as_its_environment_asks() {
     std::fs::write(dir.join("note"), session.note()).expect("told");
 }
 
-/// What a session is where the environment asks `text`, and its note.
+/// Returns the details and the note of a session for which the environment has `text`.
 fn asked(text: &str) -> (Details, String) {
     let dir = tempfile::tempdir().expect("a folder");
     run("child_does_as_its_environment_asks", dir.path(), &[("LASTWORDS", text)]);
@@ -264,7 +264,7 @@ fn the_environment_says_how_many_sessions_stay() {
 
 #[test]
 fn what_is_wrong_is_told_and_the_rest_is_taken() {
-    let problems = |note: &str| note.matches("is passed over").count();
+    let problems = |note: &str| note.matches("is ignored").count();
     for wrong in ["shop=loud", "size=big", "size=99999999999G", "size=G", "retain=-1", "=info", "retain_size="] {
         let (details, note) = asked(&format!("{wrong},net=info"));
         let rules = [RuleSpec::disable("*"), RuleSpec::enable("net:*").up_to(Level::Info)];

@@ -1,5 +1,6 @@
-//! Nanoseconds an event of u32 and u64, for each reservation, or for those that the arguments name: a quick look, not the bench.
-//! The least of many short runs is shown, which a busy machine disturbs least.
+//! Measures nanoseconds for each event of a u32 and a u64. It measures every reservation, or those that the arguments
+//! name. This is a quick look and not the benchmark. The program prints the minimum of many short runs, because a busy
+//! machine disturbs it least.
 #[path = "../tests/common/mod.rs"]
 mod common;
 

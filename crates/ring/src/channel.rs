@@ -1,4 +1,4 @@
-//! The recorder's handle on one channel: which stream, which algorithm.
+//! The recorder's handle on one channel. It selects the stream and the algorithm.
 
 use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
@@ -18,7 +18,7 @@ use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
 use crate::{cpu, os};
 
-/// Where the parts of a session are, for recorders of any of its channels.
+/// Pointers to the parts of a session, for recorders of any of its channels.
 #[derive(Debug, Clone, Copy)]
 pub struct SessionParts {
     pub(crate) flip: &'static AtomicU32,
@@ -28,7 +28,7 @@ pub struct SessionParts {
 }
 
 impl SessionParts {
-    /// The parts of a mapped session region.
+    /// Finds the parts of a mapped session region.
     ///
     /// # Safety
     /// `region` is a session region of this version, initialised, mapped read-write until the process ends.
@@ -50,21 +50,21 @@ impl SessionParts {
         }
     }
 
-    /// The half of `stream` that recorders use now.
+    /// Returns the half of `stream` that recorders use now.
     #[inline]
     pub(crate) fn live_half(&self, stream: &Stream) -> usize {
-        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
         let order = if fault!(RelaxedFlip) { Relaxed } else { Acquire };
         ((self.flip.load(order) ^ stream.control.flip.load(order)) & 1) as usize
     }
 
-    /// Whether owners of locks may be of another pid namespace.
+    /// Returns true if owners of locks may be of another pid namespace.
     pub(crate) fn is_foreign(&self) -> bool {
         self.namespaces.load(Acquire) != 0
     }
 }
 
-/// Records into one channel. Fields of the fast path first.
+/// Records into one channel. The fields of the fast path come first.
 #[derive(Debug)]
 pub struct Channel {
     streams: alloc::boxed::Box<[Stream]>,
@@ -76,18 +76,18 @@ pub struct Channel {
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    /// Lines of the cache are flushed around each commit: for memory that must be whole after a loss of power.
+    /// Flush cache lines around each commit, for memory that must be complete after a loss of power.
     pub persist: bool,
-    /// Called when a sub-buffer is closed, so that the clock's calibration stays fresh.
+    /// Called when a sub-buffer is closed, to keep the clock's calibration up to date.
     pub refresh: Option<fn(&ClockArea)>,
 }
 
 impl Channel {
-    /// A recorder over the channel's streams, in order of index: one a CPU, then, if the session reserves by rseq, the
-    /// lockless one. `flags` are the channel's.
+    /// Makes a recorder over the channel's streams, in order of index: one for each CPU, then, if the session reserves
+    /// by rseq, the lockless stream. `flags` are the channel's.
     ///
     /// # Panics
-    /// `streams` is empty or of several geometries.
+    /// `streams` is empty or the streams have different geometries.
     #[must_use]
     pub fn new(parts: SessionParts, streams: alloc::vec::Vec<Stream>, clock: ClockKind, flags: u32) -> Self {
         cpu::init();
@@ -115,14 +115,14 @@ impl Channel {
         }
     }
 
-    /// The streams, in order of index.
+    /// Returns the streams, in order of index.
     #[must_use]
     pub fn streams(&self) -> &[Stream] {
         &self.streams
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, and `tail` behind them. The fast path
-    /// takes it, or else [`Channel::record_parts`].
+    /// Records an event whose payload is the first `len` bytes of `words`, in memory order, followed by `tail`. If the
+    /// fast path cannot record the event, [`Channel::record_parts`] does.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
@@ -140,19 +140,20 @@ impl Channel {
         self.record_in_parts(id, words, len, tail)
     }
 
-    /// Records an event whose payload is the first `len` bytes of two words, and a short text of C behind them, if the fast path
-    /// takes it now. False if nothing was recorded.
+    /// Records an event on the fast path, if that is possible now. The payload is the first `len` bytes of two words,
+    /// followed by a short text of C. Returns false if nothing was recorded.
     ///
     /// # Safety
-    /// The text is as [`ShortText`] says.
+    /// The text fulfils the conditions of [`ShortText`].
     #[inline(always)]
     #[must_use]
     pub unsafe fn record_short_text(&'static self, id: u16, words: (u64, u64), len: usize, text: ShortText) -> bool {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees the conditions.
         unsafe { self.fast.record_short_text(id, words, len, text) }
     }
 
-    /// Records what the fast path did not. The words come by value, so that the fast path keeps them in registers.
+    /// Records an event that the fast path did not record. The words are passed by value, so that the fast path keeps
+    /// them in registers.
     #[inline(never)]
     fn record_in_parts<const W: usize>(
         &self,
@@ -169,8 +170,8 @@ impl Channel {
         }
     }
 
-    /// Records an event whose payload is `parts`, one behind the other: the general path, which takes every payload that fits
-    /// into a sub-buffer.
+    /// Records an event whose payload is the concatenation of `parts`. This is the general path. It can record every
+    /// payload that fits into a sub-buffer.
     ///
     /// # Errors
     /// The event was lost, and its stream counts why.
@@ -202,13 +203,13 @@ impl Channel {
         lockless::record::<M>(self, last, record).inspect_err(|cause| last.count(*cause))
     }
 
-    /// The stream of the CPU where the thread runs now.
+    /// Returns the stream of the CPU on which the thread runs now.
     fn home(&self) -> &Stream {
         let cpu = cpu::current() as usize;
         &self.streams[cpu.min(self.cpus.max(1) as usize - 1)]
     }
 
-    /// The stream of a CPU; none for a CPU that the session does not know.
+    /// Returns the stream of a CPU; none for a CPU that the session does not know.
     #[inline]
     pub(crate) fn stream_of(&self, cpu: u32) -> Option<&Stream> {
         if cpu < self.cpus { self.streams.get(cpu as usize) } else { None }

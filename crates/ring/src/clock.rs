@@ -1,27 +1,27 @@
-//! The session's clock, read where an event is recorded.
+//! The session's clock, which recorders read for each event.
 
 use lastwords_abi::session as abi;
 
-/// Which clock a session records with. All are monotonic but `Realtime`.
+/// The clock of a session. All kinds are monotonic except `Realtime`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ClockKind {
-    /// The x86 time stamp counter; only where it is invariant and synchronised.
+    /// The x86 time stamp counter. It is used only if it is invariant and synchronised.
     Tsc = abi::CLOCK_TSC,
     /// The aarch64 virtual counter.
     Cntvct = abi::CLOCK_CNTVCT,
-    /// CLOCK_MONOTONIC, ns.
+    /// CLOCK_MONOTONIC, in nanoseconds.
     Monotonic = abi::CLOCK_MONOTONIC,
-    /// CLOCK_MONOTONIC_RAW, ns.
+    /// CLOCK_MONOTONIC_RAW, in nanoseconds.
     MonotonicRaw = abi::CLOCK_MONOTONIC_RAW,
-    /// CLOCK_BOOTTIME, ns.
+    /// CLOCK_BOOTTIME, in nanoseconds.
     Boottime = abi::CLOCK_BOOTTIME,
-    /// CLOCK_REALTIME, ns; may step back: events then carry the last reading.
+    /// CLOCK_REALTIME, in nanoseconds. It may step back; events then carry the last reading.
     Realtime = abi::CLOCK_REALTIME,
 }
 
 impl ClockKind {
-    /// The clock of that code, a value of [`abi::ClockArea::kind`], if it can be read on this machine.
+    /// Returns the clock with this code, a value of [`abi::ClockArea::kind`], if this machine can read it.
     #[must_use]
     pub fn from_code(code: u32) -> Option<Self> {
         let all = [Self::Tsc, Self::Cntvct, Self::Monotonic, Self::MonotonicRaw, Self::Boottime, Self::Realtime];
@@ -32,7 +32,7 @@ impl ClockKind {
         })
     }
 
-    /// A reading, ticks. Not ordered against the loads and stores around it.
+    /// Reads the clock, in ticks. The reading is not ordered against the loads and stores around it.
     #[inline]
     #[must_use]
     pub fn now(self) -> u64 {
@@ -48,7 +48,7 @@ impl ClockKind {
         }
     }
 
-    /// A reading that is not taken before earlier loads are done: for buffers that several CPUs write.
+    /// Reads the clock after earlier loads are done, for buffers that several CPUs write.
     #[inline]
     #[must_use]
     pub fn now_ordered(self) -> u64 {
@@ -68,7 +68,7 @@ impl ClockKind {
     }
 }
 
-/// The CPU's counter, ticks.
+/// Reads the CPU's counter, in ticks.
 #[inline]
 #[must_use]
 pub fn counter() -> u64 {
@@ -80,9 +80,10 @@ pub fn counter() -> u64 {
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
-        // Not `nomem`: the compiler must not read the clock before the position that stands in front of it, or an event would
-        // get a time older than that of one which came between. The CPU may, but not across an interrupt or a signal.
-        // SAFETY: reading CNTVCT_EL0 is allowed to user space on Linux and touches no memory.
+        // This is not `nomem`: the compiler must not move the reading before the load of the position in front of it.
+        // Otherwise an event could get an older time than an event that came between. The CPU may reorder them, but not
+        // across an interrupt or a signal. SAFETY: reading CNTVCT_EL0 is allowed to user space on Linux and touches no
+        // memory.
         unsafe {
             core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
         }
@@ -95,7 +96,7 @@ pub fn counter() -> u64 {
 #[inline]
 fn posix(clock: libc::clockid_t) -> u64 {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is a valid place for the result; the call cannot fail for these clocks.
+    // SAFETY: `t` is valid memory for the result; the call cannot fail for these clocks.
     unsafe {
         libc::clock_gettime(clock, &raw mut t);
     }

@@ -1,4 +1,4 @@
-//! Consuming reads: how far a half can be read so that nothing before that place is still to come, and that it was read.
+//! Consuming reads: finds the position up to which a half is settled, and marks it as read.
 
 use lastwords_abi::session::InFlight;
 use lastwords_abi::sync::AtomicU64;
@@ -11,16 +11,18 @@ use crate::stream::Stream;
 use crate::threads;
 
 impl Stream {
-    /// The position in `half` before which every event is committed, or never will be, as its recorder is dead. What is recorded
-    /// from now on lies behind it: a reader that stops here, and begins here the next time, misses nothing and sees nothing twice.
+    /// Returns the position in `half` before which every event is committed, or never will be because its recorder is
+    /// dead. Events that are recorded from now on are after this position. So a reader that stops here and begins here
+    /// the next time misses no event and sees no event twice.
     #[must_use]
     pub fn settled(&self, half: usize, parts: SessionParts) -> u64 {
         let produced = self.position(half);
         if !self.is_lockless() || fault!(Unsettled) {
             return produced;
         }
-        // Who reserved before `produced` had announced that; who has withdrawn the announcement since has committed. Where the ring
-        // has come round, whoever is still writing was passed over.
+        // A recorder announced its reservation before `produced` included it. If it has withdrawn the announcement
+        // since, it has committed. Where the ring has come round, the places of recorders that were still writing were
+        // skipped.
         let kept = self.next_sub_buffer(produced.saturating_sub(1)).saturating_sub(self.half_size());
         let target = self.target(half);
         let begin = |level: &InFlight| {
@@ -40,22 +42,23 @@ impl Stream {
         settled
     }
 
-    /// Makes readers begin at `end`: what lies before it was read, and a ring that discards has that room again. Nobody swaps
-    /// meanwhile.
+    /// Moves the begin for readers to `end`, because everything before it was read. A ring in discard mode can reuse
+    /// that room. There must be no swap during the call.
     pub fn consume(&self, half: usize, end: u64) {
-        // Before `first`: a reader that begins there knows why.
+        // `consumed` is raised before `first`, so that a reader that begins at `first` knows why.
         raise(&self.half(half).consumed, end);
         raise(&self.half(half).first, end);
     }
 
-    /// Makes readers pass over all that is in `half` now; a ring that discards has that room again. Nobody swaps meanwhile.
+    /// Moves the begin for readers to the produced position of `half`, so that they skip everything in it. A ring in
+    /// discard mode can reuse that room. There must be no swap during the call.
     pub fn clear(&self, half: usize) {
         raise(&self.half(half).first, self.position(half));
     }
 }
 
-/// `fetch_max`, which ThreadSanitizer does not see.
+/// Does the work of `fetch_max`, which ThreadSanitizer does not see.
 fn raise(position: &AtomicU64, to: u64) {
-    // An error says that it is as high already.
+    // An error means that the position is already that high.
     let _ = position.fetch_update(Release, Relaxed, |now| (now < to).then_some(to));
 }

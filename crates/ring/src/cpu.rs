@@ -1,24 +1,25 @@
-//! The CPU of this thread, and its restartable-sequence area.
+//! The CPU of this thread, and the thread's restartable-sequence area.
 //!
-//! glibc from 2.35 on registers an area for each thread and says where it lies relative to the thread pointer. Where it did
-//! not (another C library, an older one, or `glibc.pthread.rseq=0`), a thread registers one of our own, once, and unregisters it when
-//! it ends: the kernel writes to a registered area until the thread is gone, and musl unmaps the memory of a detached thread before.
+//! glibc 2.35 and later registers an area for each thread and publishes its offset from the thread pointer. With
+//! another C library, an older glibc, or `glibc.pthread.rseq=0`, each thread registers our own area once, and
+//! unregisters it when the thread ends. It must unregister the area, because the kernel writes to a registered area
+//! until the thread is gone, and musl unmaps the memory of a detached thread before that.
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicI64, AtomicIsize, AtomicU32, Ordering::Relaxed};
 
-/// What precedes every abort handler; the value that glibc registers.
+/// The signature that precedes every abort handler. It is the value that glibc registers.
 const SIGNATURE: u32 = if cfg!(target_arch = "x86_64") { 0x5305_3053 } else { 0xd428_bc00 };
 
 /// The part of the kernel's `struct rseq` (include/uapi/linux/rseq.h) that every version has.
 #[repr(C, align(32))]
 #[derive(Debug)]
 pub(crate) struct Area {
-    /// CPU, or 0 before registration.
+    /// The CPU, or 0 before registration.
     pub cpu_id_start: AtomicU32,
-    /// CPU; 0xffff_ffff before registration, 0xffff_fffe after a failed one.
+    /// The CPU; 0xffff_ffff before registration, 0xffff_fffe after a failed one.
     pub cpu_id: AtomicU32,
-    /// Address of the descriptor of the section that runs, or 0.
+    /// Address of the descriptor of the running section, or 0.
     pub rseq_cs: UnsafeCell<u64>,
     /// `flags`, `node_id` and `mm_cid`, which only the kernel uses.
     rest: [u32; 3],
@@ -32,7 +33,8 @@ impl Area {
 
 const UNKNOWN: isize = isize::MIN;
 const NONE: isize = isize::MAX;
-/// From the thread pointer to the area; [`UNKNOWN`] until looked for, [`NONE`] where the kernel or the machine has no rseq.
+/// Offset from the thread pointer to the area; [`UNKNOWN`] before [`init`], [`NONE`] if the kernel or the machine has
+/// no rseq.
 pub(crate) static OFFSET: AtomicIsize = AtomicIsize::new(UNKNOWN);
 
 std::thread_local! {
@@ -42,7 +44,7 @@ std::thread_local! {
     static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The thread pointer; null where the architecture has no sections.
+/// Returns the thread pointer; null if the architecture has no sections.
 #[inline]
 fn thread_pointer() -> *mut u8 {
     let pointer: *mut u8;
@@ -63,7 +65,7 @@ fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-/// This thread's area, if there is one; its `cpu_id` tells whether it is registered.
+/// Returns this thread's area, if there is one. Its `cpu_id` says whether it is registered.
 #[inline]
 #[must_use]
 pub(crate) fn area() -> Option<&'static Area> {
@@ -76,16 +78,17 @@ pub(crate) fn area() -> Option<&'static Area> {
     }
 }
 
-/// The area at `offset`, which is [`OFFSET`] where threads have areas.
+/// Returns the area at `offset`, which must be the value of [`OFFSET`] on a machine whose threads have areas.
 #[cfg(not(loom))]
 #[inline(always)]
 pub(crate) fn area_at(offset: isize) -> &'static Area {
-    // SAFETY: `init` found that every thread has, at this offset, a place for an area: glibc's in its thread block, or `OWN` in
-    // static thread-local storage. The reference is used by this thread only, while it runs.
+    // SAFETY: `init` found that every thread has memory for an area at this offset: glibc's in its thread block, or
+    // `OWN` in static thread-local storage. The reference is used by this thread only, while it runs.
     unsafe { &*thread_pointer().wrapping_offset(offset).cast::<Area>() }
 }
 
-/// The CPU this thread runs on, by the cheapest way there is; it may have changed when the call returns.
+/// Returns the CPU on which this thread runs, in the cheapest way that works here. The thread may be on another CPU
+/// when the call returns.
 #[inline]
 #[must_use]
 pub fn current() -> u32 {
@@ -95,20 +98,19 @@ pub fn current() -> u32 {
             return cpu;
         }
     }
-    // Miri has one CPU, and does not know the call.
-    // SAFETY: no arguments; answered by the vDSO.
+    // Miri has one CPU, and does not know the call. SAFETY: the call has no arguments; the vDSO answers it.
     let cpu = if cfg!(miri) { 0 } else { unsafe { libc::sched_getcpu() } };
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// Restartable sequences work in this thread: the area is registered, by the C library or now by us.
+/// Returns true if restartable sequences work in this thread: the C library has registered the area, or this call has.
 #[must_use]
 pub fn rseq_available() -> bool {
     init();
     register_thread()
 }
 
-/// Registers this thread's own area where the C library did not register one. False where that fails.
+/// Registers this thread's own area if the C library did not register one. Returns false if that fails.
 pub(crate) fn register_thread() -> bool {
     let Some(area) = area() else { return false };
     match area.cpu_id.load(Relaxed) {
@@ -118,14 +120,13 @@ pub(crate) fn register_thread() -> bool {
     }
 }
 
-/// Registers the area for as long as this thread runs code. Nothing is registered where the end of the thread would not be
-/// noticed.
+/// Registers the area until the end of the thread. Registers nothing if the end of the thread could not be noticed.
 fn register(area: &Area) -> bool {
     let Ok(key) = libc::pthread_key_t::try_from(END_OF_THREAD.load(Relaxed)) else { return false };
     let at = core::ptr::from_ref(area);
     let _errno = crate::os::ErrnoKept::now();
-    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long, and registered only until `unregister`, which the
-    // C library calls before the thread's memory goes.
+    // SAFETY: the key was created. The area is 32-aligned and 32 bytes long. It is registered only until `unregister`,
+    // which the C library calls before it frees the thread's memory.
     unsafe {
         !IS_ENDING.get()
             && libc::pthread_setspecific(key, at.cast()) == 0
@@ -133,20 +134,20 @@ fn register(area: &Area) -> bool {
     }
 }
 
-/// The key whose destructor is [`unregister`], or -1. Written once, by the thread that first looks for the area, before any other
-/// registers.
+/// The key whose destructor is [`unregister`], or -1. It is written once, by the thread that first looks for the area,
+/// before any other thread registers.
 static END_OF_THREAD: AtomicI64 = AtomicI64::new(-1);
 /// `RSEQ_FLAG_UNREGISTER` of include/uapi/linux/rseq.h.
 const UNREGISTER: libc::c_int = 1;
 
-/// Called by the C library at the end of a thread that has registered its area.
+/// Unregisters the area. The C library calls this at the end of a thread that has registered its area.
 extern "C" fn unregister(area: *mut libc::c_void) {
     IS_ENDING.set(true);
-    // SAFETY: the kernel only forgets the area and resets its fields, which are this thread's.
+    // SAFETY: the kernel only stops using the area and resets its fields, which belong to this thread.
     unsafe { libc::syscall(libc::SYS_rseq, area, 32u32, UNREGISTER, SIGNATURE) };
 }
 
-/// Looks for the area, once a process.
+/// Looks for the area, once for each process.
 pub(crate) fn init() {
     if OFFSET.load(Relaxed) == UNKNOWN {
         OFFSET.store(find().unwrap_or(NONE), Relaxed);
@@ -161,47 +162,49 @@ fn find() -> Option<isize> {
         return Some(offset);
     }
     let offset = own_offset();
-    // In a library that was loaded late each thread may have its own elsewhere: then there is no such offset.
-    // Where no thread can be started, nobody can tell.
+    // In a library that was loaded late, each thread may have its own area at another offset. Then there is no common
+    // offset. If no thread can be started, this cannot be checked.
     let other = std::thread::Builder::new().spawn(own_offset).ok()?;
     if other.join().ok() != Some(offset) {
         return None;
     }
     let mut key = 0;
-    // SAFETY: the key has a place, and the destructor stays: libraries that record are never unloaded.
+    // SAFETY: `key` is valid memory for the result, and the destructor stays: libraries that record are never unloaded.
     if unsafe { libc::pthread_key_create(&raw mut key, Some(unregister)) } != 0 {
         return None;
     }
     END_OF_THREAD.store(i64::from(key), Relaxed);
-    // Another thread may find its own elsewhere (dynamic TLS), and then `register_thread` refuses it.
+    // Another thread may have its own area at another offset (dynamic TLS). `register_thread` then refuses it.
     OWN.with(register).then_some(offset)
 }
 
-/// From this thread's pointer to its [`OWN`].
+/// Returns the offset from this thread's pointer to its [`OWN`].
 fn own_offset() -> isize {
     (OWN.with(core::ptr::from_ref) as isize).wrapping_sub(thread_pointer() as isize)
 }
 
-/// From the thread pointer to the area that the C library has registered; none where it registers no areas.
+/// Returns the offset from the thread pointer to the area that the C library has registered; none if it registers no
+/// areas.
 pub(crate) fn offset_of_libc() -> Option<isize> {
     let [offset, size] = symbols();
     // SAFETY: glibc defines `__rseq_offset` as a ptrdiff_t and `__rseq_size` as an unsigned int, both constant.
     unsafe { (size.cast::<u32>().as_ref()? != &0).then_some(*offset.cast::<isize>().as_ref()?) }
 }
 
-/// Where glibc keeps `__rseq_offset` and `__rseq_size`; null where nobody has them.
+/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc; null if no loaded object has them.
 #[cfg(not(target_feature = "crt-static"))]
 fn symbols() -> [*mut u8; 2] {
     // SAFETY: the names are NUL-terminated; RTLD_DEFAULT needs no handle.
     [c"__rseq_offset", c"__rseq_size"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.cast())
 }
 
-/// Where glibc keeps `__rseq_offset` and `__rseq_size`: in a program without shared libraries the linker knows, and nobody
-/// else.
+/// Returns the addresses of `__rseq_offset` and `__rseq_size` of glibc. In a program without shared libraries, only the
+/// linker knows them.
 #[cfg(target_feature = "crt-static")]
 fn symbols() -> [*mut u8; 2] {
     let (offset, size): (*mut u8, *mut u8);
-    // SAFETY: addresses from the table of such, which are null where no object has the symbol (another C library).
+    // SAFETY: the addresses come from the global offset table. They are null if no object has the symbol (another C
+    // library).
     unsafe {
         #[cfg(target_arch = "x86_64")]
         core::arch::asm!(

@@ -1,16 +1,16 @@
-//! Pushing bytes out of the CPU's caches into persistent memory, and ordering it.
+//! Writes bytes back from the CPU's caches into persistent memory, and orders these writes.
 //!
-//! x86_64: `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. aarch64: `dc cvap` where the machine has
-//! it, else `dc cvac`; then `dsb ish`. Elsewhere there is nothing to be had.
+//! On x86_64 this is `clwb`, else `clflushopt`, else `clflush`, by CPUID; then `sfence`. On aarch64 it is `dc cvap` if
+//! the machine has it, else `dc cvac`; then `dsb ish`. Other architectures have no such instructions.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// Bytes of a cache line that are flushed at a time; lines are never smaller on the machines we know.
+/// Bytes that are flushed at a time. No machine that we know has smaller cache lines.
 pub const LINE: usize = 64;
 
-/// How a line can be flushed here, and how flushes are ordered. The best way is the last.
+/// The ways to flush a line on this architecture, with the instruction that orders flushes. The best way is the last.
 const WAYS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["clflush, sfence", "clflushopt, sfence", "clwb, sfence"]
 } else if cfg!(target_arch = "aarch64") {
@@ -19,8 +19,8 @@ const WAYS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["no flush on this machine"]
 };
 
-/// Number of the way among [`WAYS`], from 1; 0 until the machine was asked. Any thread may write it, all write the same; nothing is
-/// ordered by it.
+/// Number of the chosen way in [`WAYS`], from 1; 0 before the machine was asked. Any thread may write it, and all write
+/// the same value. It orders nothing.
 static WAY: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
@@ -28,7 +28,7 @@ fn detect() -> u8 {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::__cpuid_count;
-        // Leaf 7 is there whenever CPUID's highest leaf says so. Its bit 24 is CLWB, its bit 23 is CLFLUSHOPT.
+        // CPUID has leaf 7 if its highest leaf is at least 7. Bit 24 of leaf 7 is CLWB, bit 23 is CLFLUSHOPT.
         let highest = __cpuid_count(0, 0).eax;
         let features = if highest >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
         match features {
@@ -53,7 +53,7 @@ fn chosen() -> u8 {
     WAY.load(Relaxed)
 }
 
-/// Writes back every cache line that `len` bytes at `start` touch. [`fence`] waits for it.
+/// Writes back every cache line that `len` bytes at `start` touch. Call [`fence`] to wait for it.
 ///
 /// # Safety
 /// The bytes are mapped and readable.
@@ -62,7 +62,7 @@ pub unsafe fn flush(start: *const u8, len: usize) {
     let first = start as usize & !(LINE - 1);
     let way = chosen();
     for line in (first..start as usize + len).step_by(LINE) {
-        // SAFETY: the line holds at least one byte of the caller's range, so its page is mapped.
+        // SAFETY: the line contains at least one byte of the caller's range, so its page is mapped.
         unsafe { flush_line(line as *const u8, way) };
     }
 }
@@ -74,8 +74,8 @@ pub unsafe fn flush(start: *const u8, len: usize) {
 #[inline]
 unsafe fn flush_line(line: *const u8, way: u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instructions read no register but the address and change no memory that Rust sees; CPUID names
-    // the one that is used.
+    // SAFETY: the instructions read only the address register and change no memory that Rust sees. CPUID reports that
+    // the chosen instruction exists.
     unsafe {
         match way {
             3 => asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -84,8 +84,8 @@ unsafe fn flush_line(line: *const u8, way: u8) {
         }
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: cache maintenance by address, which Linux allows to user space; `dc cvap` only where it exists, written
-    // as its `sys` encoding so that assemblers of ARMv8.0 take it.
+    // SAFETY: this is cache maintenance by address, which Linux allows to user space. `dc cvap` is used only if it
+    // exists. It is written as its `sys` encoding, so that assemblers of ARMv8.0 accept it.
     unsafe {
         match way {
             2 => asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)),
@@ -96,7 +96,7 @@ unsafe fn flush_line(line: *const u8, way: u8) {
     let _ = (line, way);
 }
 
-/// Orders flushes before it with stores after it.
+/// Orders earlier flushes before later stores.
 #[inline]
 pub fn fence() {
     #[cfg(target_arch = "x86_64")]
@@ -113,7 +113,7 @@ pub fn fence() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
-/// How lines are flushed here, for people.
+/// Returns the way in which lines are flushed here, as text for people.
 #[must_use]
 pub fn way() -> &'static str {
     WAYS[usize::from(chosen()) - 1]

@@ -1,16 +1,16 @@
-//! Event header and id. The feature `full-headers` chooses between the two forms when the recorder is built.
+//! Encodes the event header and id. The feature `full-headers` selects one of two forms when the recorder is built.
 
 use lastwords_abi::header as abi;
 
 use crate::channel::Channel;
 use crate::record::Record;
 
-/// Every event has its id and the whole clock, in 18 bytes, so that it can be read whatever became of those before it. Without
-/// it most events have the 4 bytes of the compact header, which the fast path writes itself.
+/// With this feature, every event has its id and the whole clock, in 18 bytes, so that it can be read whatever happened
+/// to earlier events. Without it, most events have the compact header of 4 bytes, which the fast path writes itself.
 pub(crate) const ALWAYS_FULL: bool = cfg!(feature = "full-headers");
 
-/// The header of `record` at this clock, and its length. `last` is the reading of an event that is in the ring and not newer than
-/// the newest; `full` asks for the full time stamp in any case.
+/// Returns the header of `record` at this clock, and its length. `last` is the clock of an event in the ring, at most
+/// that of the newest event. `full` requests the full time stamp in any case.
 #[inline]
 pub(crate) fn encode(
     channel: &Channel,
@@ -19,7 +19,7 @@ pub(crate) fn encode(
     last: u64,
     full: bool,
 ) -> ([u8; abi::LEN_FULL], usize) {
-    // The clock has moved by more than 27 bits can tell, or back.
+    // The clock has moved forward by more than 27 bits can express, or it has moved back.
     let overflows = clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0;
     let (tag, len) = if ALWAYS_FULL || full || overflows {
         (abi::TAG_FULL, abi::LEN_FULL)
@@ -31,7 +31,7 @@ pub(crate) fn encode(
         (u32::from(record.id), abi::LEN_COMPACT)
     };
     let size = if channel.payload_size { u32::try_from(record.len).unwrap_or(u32::MAX) } else { abi::NO_SIZE };
-    // Each form begins with the fields of the shorter ones, so that all fields are written whichever it is.
+    // Each form begins with the fields of the shorter forms, so the code writes all fields for every form.
     let mut header = [0; abi::LEN_FULL];
     header[..4].copy_from_slice(&(((clock as u32) << abi::TAG_BITS) | tag).to_ne_bytes());
     header[4..6].copy_from_slice(&record.id.to_ne_bytes());

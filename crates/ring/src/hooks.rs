@@ -1,6 +1,6 @@
-//! Where the model checker steps in. Nothing of it is left in a build that records.
+//! Hooks of the model checker. They are empty in a build that records.
 
-/// A place where a modelled recorder may be killed or interrupted.
+/// A point at which the model checker may kill or interrupt a modelled recorder.
 macro_rules! point {
     ($name:ident) => {
         #[cfg(loom)]
@@ -8,7 +8,7 @@ macro_rules! point {
     };
 }
 
-/// The model checker asks for this fault, to see that its models find it.
+/// True if the model checker requests this fault, to test that its models find it.
 macro_rules! fault {
     ($name:ident) => {{
         #[cfg(loom)]
@@ -19,7 +19,8 @@ macro_rules! fault {
     }};
 }
 
-/// This thread `writes` or `reads` ring bytes: the model checker looks for another thread at the same bytes.
+/// Reports that this thread `writes` or `reads` ring bytes. The model checker then looks for another thread at the same
+/// bytes.
 macro_rules! bytes {
     ($does:ident, $at:expr, $len:expr) => {
         #[cfg(loom)]

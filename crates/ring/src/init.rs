@@ -1,4 +1,4 @@
-//! Geometry of a stream region, and its first bytes.
+//! The geometry of a stream region, and the initialisation of a region.
 
 use core::ops::Range;
 
@@ -8,7 +8,7 @@ use lastwords_abi::{VERSION_MAJOR, VERSION_MINOR};
 
 use crate::memory::PAGE;
 
-/// Whose a stream is, and its geometry, which the fields of [`StreamInfo`] tell.
+/// Identity and geometry of a stream, as the fields of [`StreamInfo`] describe it.
 #[derive(Debug, Clone, Copy)]
 pub struct StreamSpec {
     /// UUID of the session.
@@ -27,14 +27,14 @@ impl core::ops::Deref for StreamSpec {
     }
 }
 
-/// A field of [`StreamInfo`], its value, and the rule that the value breaks.
+/// A field of [`StreamInfo`], its value, and the rule that the value violates.
 pub type Misfit = (&'static str, u64, &'static str);
 
 impl StreamSpec {
-    /// Lays a stream out: the offsets in `info` are computed, whatever they were.
+    /// Computes the layout of a stream. The offsets in `info` are computed, whatever they were.
     ///
     /// # Errors
-    /// The geometry makes no ring.
+    /// The geometry is not valid for a ring.
     pub fn new(session: [u8; 16], index: u32, info: StreamInfo) -> Result<Self, Misfit> {
         let StreamInfo { sub_buffer_size: size, sub_buffers: count, page_size, .. } = info;
         let least = if page_size == 0 { 256 } else { PAGE as u64 };
@@ -57,7 +57,7 @@ impl StreamSpec {
         Ok(spec)
     }
 
-    /// Bytes of a half's data.
+    /// Returns the bytes of a half's data.
     #[must_use]
     pub fn half_size(&self) -> u64 {
         self.sub_buffer_size * u64::from(self.sub_buffers)
@@ -68,7 +68,7 @@ impl StreamSpec {
         (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half
     }
 
-    /// Where a half's data (or page table) lies in the region; page-aligned.
+    /// Returns the range of a half's data (or page table) in the region. It begins on a page boundary.
     #[must_use]
     pub fn data_range(&self, half: usize) -> Range<u64> {
         let page = PAGE as u64;
@@ -78,34 +78,34 @@ impl StreamSpec {
         at..at + len
     }
 
-    /// Bytes of the region, both halves included.
+    /// Returns the bytes of the region, both halves included.
     #[must_use]
     pub fn region_len(&self) -> u64 {
         self.data_range(1).end
     }
 }
 
-/// The checksum that belongs in `header`, which `fixed` follows.
+/// Returns the checksum of `header` and the fixed part that follows it.
 #[must_use]
 pub fn check_of(header: &RegionHeader, fixed: &[u8]) -> u64 {
     let covered = core::mem::offset_of!(RegionHeader, check);
     region::checksum(&[&bytes_of(header)[..covered], fixed].concat())
 }
 
-/// A region is not one that this program can record in.
+/// This program cannot record in the region.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("offset {offset}: {what}")]
 pub struct AttachError {
-    /// Offset in the region of what is wrong, bytes.
+    /// Offset of the error in the region, in bytes.
     pub offset: usize,
-    /// What is wrong there.
+    /// Description of the error.
     pub what: alloc::string::String,
 }
 
-/// The header of a mapped region of that kind, all but its checksum checked.
+/// Reads the header of a mapped region of that kind, and checks everything except the checksum.
 ///
 /// # Errors
-/// The header is not one of this version, kind and length.
+/// The header does not have this version, kind and length.
 ///
 /// # Safety
 /// `region` is mapped readable for `len` bytes, 4096-aligned.
@@ -129,22 +129,23 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
     }
 }
 
-/// Where the fixed part of a region begins, which lies in the region's first 4096 bytes.
+/// Returns the offset of the fixed part of a region, which is in the region's first 4096 bytes.
 const fn fixed_off<T: Fixed>() -> usize {
     assert!(region::HEADER_SIZE as usize + size_of::<T>() <= region::REGION_ALIGN as usize);
     region::HEADER_SIZE as usize
 }
 
-/// Header and fixed part of a mapped region of that kind, checked.
+/// Reads and checks the header and the fixed part of a mapped region of that kind.
 ///
 /// # Errors
-/// The header is not one of this version, kind and length, or its checksum is another.
+/// The header does not have this version, kind and length, or its checksum is wrong.
 ///
 /// # Safety
-/// As for [`check_header`].
+/// The conditions of [`check_header`] apply.
 pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> Result<(RegionHeader, T), AttachError> {
-    // SAFETY: as the caller vouches. The region has at least 4096 bytes, as `check_header` finds, in which the shape lies, as
-    // `fixed_off` finds. The region is aligned for it, and plain integers may have any bytes.
+    // SAFETY: the caller guarantees the mapping. The region has at least 4096 bytes, as `check_header` checks, and the
+    // shape is in them, as `fixed_off` checks. The region is aligned for the shape, and plain integers may have any
+    // bytes.
     let (header, fixed) =
         unsafe { (check_header(region, len, kind)?, region.add(const { fixed_off::<T>() }).cast::<T>().read()) };
     let (check, computed) = (header.check, check_of(&header, bytes_of(&fixed)));
@@ -155,7 +156,7 @@ pub unsafe fn read_region<T: Fixed>(region: *const u8, len: u64, kind: u32) -> R
     Ok((header, fixed))
 }
 
-/// The bytes of a shape of the ABI that has no padding and no atomics.
+/// Returns the bytes of a shape of the ABI that has no padding and no atomics.
 pub fn bytes_of<T: Fixed>(value: &T) -> &[u8] {
     // SAFETY: `Fixed` types are `repr(C)` integers without padding, so that all their bytes are initialised.
     unsafe { core::slice::from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>()) }
@@ -176,16 +177,18 @@ unsafe impl Fixed for lastwords_abi::session::SessionInfo {}
 // SAFETY: an array of integers has no padding.
 unsafe impl<const N: usize> Fixed for [u64; N] {}
 
-/// Makes a stream of a region.
+/// Initialises a region as a stream.
 ///
 /// # Safety
-/// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and nobody records in it yet.
+/// `region` is zeroed, 4096-aligned and valid for writes of [`StreamSpec::region_len`] bytes, and nobody records in it
+/// yet.
 pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the conditions.
     unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info) }
 }
 
-/// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a whole region or none.
+/// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a complete region
+/// or none.
 ///
 /// # Safety
 /// `region` is 4096-aligned and valid for writes of `size` bytes, 4096 or more, and nobody else writes it.
@@ -206,7 +209,8 @@ pub unsafe fn write_region<T: Fixed>(region: *mut u8, kind: u32, size: u64, sess
         reserved2: 0,
     };
     header.check = check_of(&header, bytes_of(&fixed));
-    // SAFETY: both parts lie in the first 4096 bytes, as `fixed_off` finds, which the caller gives; the region is aligned for them.
+    // SAFETY: both parts are in the first 4096 bytes, as `fixed_off` checks, and the caller provides these bytes. The
+    // region is aligned for both parts.
     unsafe {
         region.add(const { fixed_off::<T>() }).cast::<T>().write(fixed);
         region.cast::<RegionHeader>().write(RegionHeader { magic: [0; 16], ..header });

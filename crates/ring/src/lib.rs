@@ -2,14 +2,15 @@
 //!
 //! A [`Channel`] records events. Its modules are:
 //!
-//! 1. `header`: event header and id; the feature `full-headers` chooses the form;
-//! 2. `reserve`: space reservation by restartable sequences, lockless, or locked;
-//! 3. `memory`: the address of an offset in a half. [`backend`] makes the memory.
+//! 1. `header` encodes the event header and id. The feature `full-headers` selects the form.
+//! 2. `reserve` reserves space by restartable sequences, lockless, or locked.
+//! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory.
 //!
 //! [`swap`] exchanges live and spare halves for a snapshot. The shapes in memory are those of `lastwords-abi`.
 //!
-//! The functions that are safe here cause no undefined behaviour whatever they are given. Other processes can write the control
-//! words of a stream at any time; a recorder uses no position without masking it to the half.
+//! The safe functions of this crate cause no undefined behaviour for any arguments. Other processes can write the
+//! control words of a stream at any time. A recorder therefore masks every position to the half before it uses the
+//! position.
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![cfg_attr(loom, allow(dead_code, reason = "a model has no counter clock and no kernel"))]
 

@@ -1,4 +1,4 @@
-//! The address of an offset in a half.
+//! Computes the address of an offset in a half.
 
 /// Bytes of a page of a paged half.
 pub(crate) const PAGE: usize = 4096;
@@ -10,11 +10,11 @@ pub(crate) trait Memory: Copy {
     /// # Safety
     /// The table has an entry for each page of the half, and stays mapped. Its entries change only while the half is spare.
     unsafe fn at(base: *mut u8) -> Self;
-    /// Address of the byte at `offset`, and how many bytes follow it without a break. The offset is masked to the half by every
-    /// caller.
+    /// Returns the address of the byte at `offset`, and how many bytes follow it contiguously. Every caller masks the
+    /// offset to the half.
     fn run(self, offset: u64) -> (*mut u8, usize);
 
-    /// Address and length of each run of the `len` bytes at `offset`.
+    /// Returns the address and length of each contiguous run of the `len` bytes at `offset`.
     #[inline]
     fn runs(self, mut offset: u64, mut len: usize) -> impl Iterator<Item = (*mut u8, usize)> {
         core::iter::from_fn(move || {
@@ -30,7 +30,7 @@ pub(crate) trait Memory: Copy {
     }
 }
 
-/// One mapping: shared memory, memfd, huge pages, DAX, a physical range.
+/// One contiguous mapping: shared memory, memfd, huge pages, DAX, a physical range.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Contiguous(*mut u8);
 
@@ -45,7 +45,7 @@ impl Memory for Contiguous {
     }
 }
 
-/// Pages anywhere, found through a table of their addresses.
+/// Pages at any addresses, which a table lists.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Paged(*const u64);
 
@@ -57,7 +57,7 @@ impl Memory for Paged {
     #[inline]
     fn run(self, offset: u64) -> (*mut u8, usize) {
         let (page, within) = (offset as usize / PAGE, offset as usize % PAGE);
-        // SAFETY: `at` was given a table with an entry for each page of the half, and `offset` lies in the half.
+        // SAFETY: `at` was given a table with an entry for each page of the half, and `offset` is inside the half.
         let address = unsafe { self.0.add(page).read() };
         ((address as usize as *mut u8).wrapping_add(within), PAGE - within)
     }

@@ -1,5 +1,5 @@
-//! What the ring asks of the kernel, all off the fast path: who am I, is that thread alive, take a lock from the dead,
-//! memory.
+//! Calls of the system that the ring makes, none of them on the fast path: identity of threads, whether a thread lives,
+//! owner locks, memory.
 
 use core::ffi::CStr;
 use core::ptr::{NonNull, null_mut};
@@ -14,26 +14,26 @@ use rustix::thread::{CpuSet, MembarrierCommand, membarrier, sched_getaffinity, s
 
 use crate::hooks::fault;
 
-/// Thread id in this pid namespace.
+/// Returns the thread id in this pid namespace.
 #[must_use]
 pub fn tid() -> u32 {
-    // SAFETY: no arguments, cannot fail.
+    // SAFETY: the call has no arguments and cannot fail.
     unsafe { libc::syscall(libc::SYS_gettid) as u32 }
 }
 
-/// Start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of /proc/TID/stat. 0 where it
-/// cannot be read. Async-signal-safe: no allocation.
+/// Returns the start time of a thread (or process, by its first thread) in clock ticks since boot: field 22 of
+/// /proc/TID/stat. Returns 0 if it cannot be read. The function is async-signal-safe: it allocates nothing.
 #[must_use]
 pub fn start_time(tid: u32) -> u64 {
     Stat::read(tid).map_or(0, |stat| stat.start)
 }
 
-/// What /proc/TID/stat tells of a thread.
+/// The fields of /proc/TID/stat that are used here.
 struct Stat {
     state: u8,
-    /// Threads of its process, the first one included until the last has ended.
+    /// Number of threads of the process. The first thread counts until the last has ended.
     threads: u64,
-    /// Start time, clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     start: u64,
 }
 
@@ -41,14 +41,15 @@ impl Stat {
     fn read(tid: u32) -> Option<Self> {
         let _errno = ErrnoKept::now();
         let mut path = [0u8; 32];
-        // Numbers are formatted without memory of the heap; a NUL follows.
+        // The path is formatted without heap memory; a NUL follows it.
         write!(&mut path[..31], "/proc/{tid}/stat").ok()?;
         let path = CStr::from_bytes_until_nul(&path).ok()?;
         let file = retry_on_intr(|| open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())).ok()?;
         let mut text = [0u8; 512];
         let len = read(&file, &mut text).ok()?;
         let text = text.get(..len)?;
-        // The second field is the name in parentheses and may hold anything; the fields after the last ')' are plain.
+        // The second field is the name in parentheses, which may contain any characters. The fields after the last ')'
+        // are plain.
         let close = text.iter().rposition(|&b| b == b')')?;
         let mut fields = text.get(close + 2..)?.split(|&b| b == b' ');
         let state = *fields.next()?.first()?;
@@ -58,28 +59,28 @@ impl Stat {
         Some(Self { state, threads, start })
     }
 
-    /// The start time has these low 32 bits; 0 is equal to every start time.
+    /// Returns true if the start time has these low 32 bits; 0 matches every start time.
     fn began_at(&self, start_low: u32) -> bool {
         start_low == 0 || self.start as u32 == start_low
     }
 }
 
-/// Inode of this process's pid namespace, 0 where /proc does not tell.
+/// Returns the inode of this process's pid namespace; 0 if /proc does not provide it.
 #[must_use]
 pub fn pid_namespace() -> u64 {
     #[cfg(loom)]
     return 1;
-    // Miri knows this `stat` and not the one that rustix calls there.
+    // Miri supports this `stat`, but not the call that rustix makes.
     #[cfg(not(loom))]
     // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
     unsafe {
         let mut st: libc::stat = core::mem::zeroed();
-        // The link of this thread is read: /proc/self leads nowhere once the first thread has ended.
+        // The code reads the link of this thread, because /proc/self is not usable once the first thread has ended.
         if libc::stat(c"/proc/thread-self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
     }
 }
 
-/// The thread that had this id and start time (low 32 bits; 0 = not known) can still run.
+/// Returns true if the thread that had this id and start time (low 32 bits; 0 = not known) may still run.
 #[must_use]
 pub fn is_alive(tid: u32, start_low: u32) -> bool {
     #[cfg(loom)]
@@ -87,8 +88,8 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
     #[cfg(not(loom))]
     {
         let _errno = ErrnoKept::now();
-        // A zombie exists: it writes no more, but its id is not reused either. Miri does not know the call.
-        // SAFETY: signal 0 sends nothing.
+        // A zombie still exists for this check. That is harmless: it writes nothing more, and its id is not reused.
+        // Miri does not know the call. SAFETY: signal 0 sends nothing.
         let exists = cfg!(miri)
             || unsafe { libc::syscall(libc::SYS_tkill, tid, 0) } == 0
             || Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
@@ -96,15 +97,16 @@ pub fn is_alive(tid: u32, start_low: u32) -> bool {
     }
 }
 
-/// The process that had this id and start time (low 32 bits; 0 = not known) can still run: with its other threads where the first
-/// one has ended, which is a zombie until they have.
+/// Returns true if the process that had this id and start time (low 32 bits; 0 = not known) may still run. If its first
+/// thread has ended, that thread is a zombie while the other threads run.
 #[must_use]
 pub fn is_process_alive(pid: u32, start_low: u32) -> bool {
     is_alive(pid, start_low) || Stat::read(pid).is_some_and(|stat| stat.threads > 1 && stat.began_at(start_low))
 }
 
-/// `len` bytes of zeroed private memory at an address of the kernel's choice; `None` where there are none. It stays until it is
-/// unmapped. Not from the heap, and async-signal-safe.
+/// Maps `len` bytes of zeroed private memory at an address of the kernel's choice; returns `None` if the kernel
+/// refuses. The memory stays until it is unmapped. It does not come from the heap, and the function is
+/// async-signal-safe.
 #[must_use]
 pub fn private_memory(len: usize) -> Option<NonNull<u8>> {
     // Miri does not know the last flag.
@@ -114,27 +116,29 @@ pub fn private_memory(len: usize) -> Option<NonNull<u8>> {
     NonNull::new(fresh.ok()?.cast())
 }
 
-/// What a thread stores in an owner lock, [`lastwords_abi::session::OwnerLock`].
+/// Returns the word that a thread stores in an owner lock, [`lastwords_abi::session::OwnerLock`].
 #[must_use]
 pub fn lock_word(tid: u32, start: u64) -> u64 {
     (u64::from(tid) << 32) | (start & 0xffff_ffff)
 }
 
-/// How an owner lock was asked for ended.
+/// The result of an attempt to take an owner lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
-    /// A living owner keeps it, or this very thread holds it already (a signal handler inside the section).
+    /// A living owner holds the lock, or this same thread already does (in a signal handler that interrupted the locked
+    /// section).
     Refused,
-    /// It was free, or its owner is dead.
+    /// The lock was free, or its owner is dead. This thread now holds it.
     Held,
-    /// It was taken from an owner of whom nobody can tell whether it lives: it may go on where it stopped.
+    /// This thread took the lock from an owner that may still live. That owner may continue where it stopped.
     Usurped,
 }
 
-/// Takes an owner lock in bounded time: spins, yields, and takes it from an owner that is dead.
+/// Takes an owner lock in bounded time. The function spins, yields, and takes the lock from an owner that is dead.
 ///
-/// `foreign` says that owners may be of another pid namespace, where ids say nothing: a lock is then taken only from an
-/// owner that has kept it for the whole bound. It is asked each time an owner was seen, who told of its namespace before.
+/// `foreign` returns true if owners may be of another pid namespace, where this process cannot interpret ids. A lock is
+/// then taken only from an owner that has held it for the whole bound. `foreign` is called each time after an owner was
+/// seen, because an owner announces its namespace before it takes the lock.
 pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
     let (mut first, mut kept) = (None, true);
     for round in 0..LOCK_ROUNDS {
@@ -163,15 +167,15 @@ pub fn lock(word: &AtomicU64, mine: u64, foreign: impl Fn() -> bool) -> Lock {
 }
 
 const LOCK_ROUNDS: u32 = if cfg!(loom) { 2 } else { 1024 };
-/// The owner's life is asked after once in so many rounds.
+/// The function checks once in this many rounds whether the owner lives.
 const ASK_ROUNDS: u32 = if cfg!(loom) { 1 } else { 64 };
 
-/// Gives an owner lock back, unless it was taken from us.
+/// Releases an owner lock, unless another thread has taken it from this one.
 pub fn unlock(word: &AtomicU64, mine: u64) {
     let _ = word.compare_exchange(mine, 0, Ordering::Release, Ordering::Relaxed);
 }
 
-/// Waits a little, more with each round.
+/// Waits for a short time, which grows with each round.
 pub fn pause(round: u32) {
     #[cfg(loom)]
     {
@@ -189,9 +193,10 @@ pub fn pause(round: u32) {
     }
 }
 
-/// Whether a new thread can start. Where glibc has registered the area for restartable sequences of the first thread, it ends the
-/// process if it cannot do so for the next one: a filter of system calls that refuses `rseq` was installed meanwhile. The call
-/// with a length that cannot be is refused with EINVAL, and with another error where there is a filter, or no such call.
+/// Returns true if a new thread can start. If glibc has registered the restartable-sequence area of the first thread,
+/// it aborts the process when it cannot register the area of another thread. That happens if a filter of system calls
+/// that refuses `rseq` was installed meanwhile. This function calls `rseq` with an invalid length. The kernel refuses
+/// the call with EINVAL; a filter, or a kernel without the call, gives another error.
 #[must_use]
 pub fn threads_can_start() -> bool {
     let _errno = ErrnoKept::now();
@@ -201,16 +206,16 @@ pub fn threads_can_start() -> bool {
     is_known || crate::cpu::offset_of_libc().is_none()
 }
 
-/// Keeps `errno` of this thread: dropped, it puts back the value that it found. Recording an event is no call of the C library to
-/// the application, so that every way on which an event may call the system keeps it.
+/// Saves `errno` of this thread and restores it when the value is dropped. For the application, recording an event is
+/// not a call of the C library. So every path on which an event may call the system restores `errno`.
 #[derive(Debug)]
 pub struct ErrnoKept(i32);
 
 impl ErrnoKept {
-    /// Notes the value. Async-signal-safe.
+    /// Saves the value. The function is async-signal-safe.
     #[must_use]
     pub fn now() -> Self {
-        // SAFETY: the place is this thread's, as long as the thread lives.
+        // SAFETY: the address belongs to this thread and is valid as long as the thread lives.
         Self(unsafe { *libc::__errno_location() })
     }
 }
@@ -222,18 +227,19 @@ impl Drop for ErrnoKept {
     }
 }
 
-/// All signals of this thread are blocked while the value lives, but for SIGBUS: the kernel ends a process where a page of a
-/// session's file is lost and the signal that tells of it is blocked. Miri has no signals, so that nothing is blocked there.
+/// Blocks all signals of this thread while the value lives, except SIGBUS. If a page of a session's file is lost, the
+/// kernel sends SIGBUS, and it ends the process if that signal is blocked. Miri has no signals, so nothing is blocked
+/// there.
 #[derive(Debug)]
 pub struct SignalsBlocked {
     before: libc::sigset_t,
 }
 
 impl SignalsBlocked {
-    /// Blocks all signals of this thread. Async-signal-safe.
+    /// Blocks all signals of this thread. The function is async-signal-safe.
     #[must_use]
     pub fn now() -> Self {
-        // SAFETY: both sets are places of this function for the calls to fill; an all-zero set is valid.
+        // SAFETY: both sets are local variables that the calls fill; an all-zero set is valid.
         unsafe {
             let mut all: libc::sigset_t = core::mem::zeroed();
             let mut before: libc::sigset_t = core::mem::zeroed();
@@ -256,35 +262,38 @@ impl Drop for SignalsBlocked {
     }
 }
 
-/// Forks between the process that first asked and this one, and one more. Written by [`in_child`] alone, when the child has one
-/// thread; read by whoever keeps what a fork changes.
+/// One more than the number of forks since the process that first called [`prepare_process`]. Only [`in_child`] writes
+/// it, while the child has one thread. Code that keeps state which a fork invalidates reads it.
 static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
-/// Calls of forked children, in the order in which they were asked for.
+/// The function that a forked child calls. It is set once.
 static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
-/// A number that is another one in a forked child than in its parent; never 0. Holds once [`prepare_process`] was called.
+/// Returns a number that differs between a forked child and its parent and is never 0. This works after
+/// [`prepare_process`] was called.
 #[inline]
 #[must_use]
 pub fn forks() -> u32 {
     FORKS.load(core::sync::atomic::Ordering::Relaxed)
 }
 
-/// Sees to it that forked children call `call`, which must be async-signal-safe. The first call that is given counts.
+/// Registers `call`, which must be async-signal-safe, to be called in forked children. Only the first registered
+/// function is used.
 pub fn call_in_child(call: fn()) {
-    // Another thread that was faster gives the same call.
+    // If another thread was faster, it has registered the same function.
     let _ = IN_CHILD.set(call);
     prepare_process();
 }
 
-/// What a process needs before it records: a forked child must forget what its parent's thread had claimed, and a
-/// snapshot must be able to restart sections.
+/// Prepares a process for recording. A forked child must forget what its parent's thread had claimed, and a snapshot
+/// must be able to restart sections.
 pub fn prepare_process() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. A failure leaves what a program
-        // without fork needs.
+        // SAFETY: the handler is an `extern "C"` function that stays as long as the process. If the call fails, only
+        // programs that fork are affected.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-        // A kernel that refuses this refuses `restart_sections` too, which says so. Miri does not know the call.
+        // A kernel that refuses this call also refuses `restart_sections`, which reports it. Miri does not know the
+        // call.
         if !cfg!(miri) {
             let _ = membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq);
         }
@@ -299,7 +308,8 @@ extern "C" fn in_child() {
     }
 }
 
-/// Restarts every section of this process that runs now. False where the kernel cannot (before Linux 5.10).
+/// Restarts every section of this process that runs now. Returns false if the kernel cannot do that (before Linux
+/// 5.10).
 #[must_use]
 pub fn restart_sections() -> bool {
     #[cfg(loom)]
@@ -308,13 +318,13 @@ pub fn restart_sections() -> bool {
     membarrier(MembarrierCommand::PrivateExpeditedRseq).is_ok()
 }
 
-/// Runs this thread for a moment on each of the CPUs, so that whatever ran there was preempted and its section restarts;
-/// then puts its affinity back. Returns the CPUs where it may not run though they are on line; sections there had 20 ms to
-/// end.
+/// Runs this thread briefly on each of the CPUs. This preempts the thread that ran there, so its section restarts. Then
+/// restores the affinity. Returns the CPUs that are online but on which this thread may not run; sections there had 20
+/// ms to end.
 pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
     let Ok(before) = sched_getaffinity(None) else { return cpus.collect() };
     let is_refused = |cpu: &u32| {
-        // The kernel refuses a set of no CPU, as it is for one that does not go into a set.
+        // The kernel refuses an empty set, which stands for a CPU number that does not fit into a set.
         let mut one = CpuSet::new();
         if (*cpu as usize) < CpuSet::MAX_CPU {
             one.set(*cpu as usize);
@@ -329,7 +339,7 @@ pub fn visit_cpus(cpus: impl Iterator<Item = u32>) -> alloc::vec::Vec<u32> {
     unvisited
 }
 
-/// The CPU is on line; CPU 0, which has no such file, always is.
+/// Returns true if the CPU is online. CPU 0 has no such file and is always online.
 fn is_online(cpu: u32) -> bool {
     std::fs::read(std::format!("/sys/devices/system/cpu/cpu{cpu}/online")).map_or(true, |t| t.first() != Some(&b'0'))
 }

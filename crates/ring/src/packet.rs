@@ -1,4 +1,4 @@
-//! The first and last bytes of a sub-buffer.
+//! Writes the first and last bytes of a sub-buffer.
 
 use lastwords_abi::packet::{self as abi, at};
 use lastwords_abi::region::Checksum;
@@ -7,18 +7,18 @@ use crate::hooks::bytes;
 use crate::init::StreamSpec;
 use crate::memory::Memory;
 
-/// What a closed sub-buffer's context says besides.
+/// Fields of the packet context that are only known when a sub-buffer is closed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Closing {
-    /// Clock at the end; 0 while open.
+    /// Clock at the end; 0 while the sub-buffer is open.
     pub end: u64,
-    /// Bytes of content; 0 while open.
+    /// Bytes of content; 0 while the sub-buffer is open.
     pub content: u64,
-    /// Running total of lost events.
+    /// Number of events lost so far.
     pub discarded: u64,
 }
 
-/// Packet header and context of sub-buffer `number` of a stream.
+/// Returns the packet header and context of sub-buffer `number` of a stream.
 #[must_use]
 pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) -> [u8; abi::HEADER_LEN] {
     let mut h = [0u8; abi::HEADER_LEN];
@@ -37,25 +37,27 @@ pub fn header(stream: &StreamSpec, number: u64, begin: u64, closing: Closing) ->
     h
 }
 
-/// The trailer's checksum of a sub-buffer: `header` as it will stand, and the rest of its `content` bytes from memory.
+/// Returns the checksum for the trailer of a sub-buffer. It covers `header`, as it will be written, and the rest of the
+/// `content` bytes from memory.
 ///
 /// # Safety
-/// The `content` bytes from `offset` on are readable and nobody writes them, but for closing threads the header.
+/// The `content` bytes from `offset` on are readable. Nobody writes them, except that closing threads write the header.
 pub(crate) unsafe fn checksum<M: Memory>(memory: M, offset: u64, header: &[u8; abi::HEADER_LEN], content: u64) -> u64 {
     let mut first = [0u8; 128];
     first[..abi::HEADER_LEN].copy_from_slice(header);
     let content = content as usize;
     let mut sum = Checksum::default();
     let (from, _) = memory.run(offset + abi::HEADER_LEN as u64);
-    // Another process may have written anything where the content's end is kept.
+    // Another process may have written any value where the content's end is kept.
     let events = content.min(128).saturating_sub(abi::HEADER_LEN);
     bytes!(reads, from, events);
-    // SAFETY: below `content`, as the caller vouches; the first 128 bytes of a sub-buffer lie in one page.
+    // SAFETY: the bytes are below `content`, which the caller guarantees; the first 128 bytes of a sub-buffer are in
+    // one page.
     first[abi::HEADER_LEN..][..events].copy_from_slice(unsafe { core::slice::from_raw_parts(from, events) });
     sum.add(&first[..content.min(128)]);
     for (from, len) in memory.runs(offset + 128, content.saturating_sub(128)) {
         bytes!(reads, from, len);
-        // SAFETY: a run below `content`, as the caller vouches.
+        // SAFETY: the run is below `content`, which the caller guarantees.
         sum.add(unsafe { core::slice::from_raw_parts(from, len) });
     }
     sum.finish()

@@ -1,4 +1,4 @@
-//! One event on its way into the ring.
+//! One event as it is recorded: its payload and how it is copied.
 
 use core::num::NonZeroU32;
 
@@ -6,19 +6,20 @@ use lastwords_abi::stream as abi;
 
 use crate::memory::Memory;
 
-/// Why an event was not recorded; each is the index of its counter in [`lastwords_abi::stream::StreamControl::lost`].
+/// Reasons why an event was not recorded. Each value is the index of its counter in
+/// [`lastwords_abi::stream::StreamControl::lost`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Lost {
-    /// Discard mode, and no room.
+    /// The ring is in discard mode and has no room.
     Full = abi::LOST_FULL,
-    /// Larger than a sub-buffer, or in too many pieces.
+    /// The event is larger than a sub-buffer, or has too many pieces.
     TooBig = abi::LOST_TOO_BIG,
-    /// No free thread entry, or nested deeper than [`lastwords_abi::session::MAX_LEVELS`].
+    /// There is no free thread entry, or the nesting is deeper than [`lastwords_abi::session::MAX_LEVELS`].
     NoEntry = abi::LOST_NO_ENTRY,
-    /// All sub-buffers are still being written by living threads.
+    /// Living threads are still writing in all sub-buffers.
     Busy = abi::LOST_BUSY,
-    /// The lock was not had in bounded time.
+    /// The lock could not be taken in bounded time.
     Lock = abi::LOST_LOCK,
 }
 
@@ -29,21 +30,21 @@ pub(crate) struct Record<'a> {
     pub id: u16,
     /// The payload's parts.
     pub parts: &'a [&'a [u8]],
-    /// Their bytes in all.
+    /// Total bytes of the parts.
     pub len: usize,
 }
 
-/// The last value of a payload, which is copied into the ring from where it lies.
+/// The last value of a payload. It is copied into the ring directly from the caller's memory.
 #[derive(Debug, Clone, Copy)]
 pub enum Tail<'a> {
-    /// Text without NUL inside; a NUL follows it in the ring.
+    /// Text without a NUL inside. In the ring, a NUL follows it.
     Text(&'a [u8]),
-    /// Bytes as they are.
+    /// Bytes that are copied without changes.
     Bytes(&'a [u8]),
 }
 
 impl<'a> Tail<'a> {
-    /// The bytes to copy, without the NUL.
+    /// Returns the bytes to copy, without the NUL.
     #[inline(always)]
     pub(crate) fn bytes(self) -> &'a [u8] {
         match self {
@@ -51,7 +52,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// Bytes that it takes in the ring.
+    /// Returns the number of bytes in the ring.
     #[cfg(any(target_arch = "x86_64", loom))]
     #[inline(always)]
     pub(crate) fn size(self) -> usize {
@@ -59,29 +60,29 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// A short text of C. A bit tells where it ends: the section finds the length from that bit while it reads the clock.
+/// A short text of C. A bit marks its end: the section finds the length from that bit while it reads the clock.
 #[derive(Debug, Clone, Copy)]
 pub struct ShortText {
-    /// Where the text begins; [`Self::BLOCK`] bytes are readable there.
+    /// Address of the text. [`Self::BLOCK`] bytes are readable there.
     pub at: *const u8,
-    /// A bit for each of these bytes: whether it is zero. The text ends before the first such byte.
+    /// One bit for each of these bytes; it is set if the byte is zero. The text ends before the first such byte.
     pub zeros: NonZeroU32,
 }
 
 impl ShortText {
-    /// Bytes that are looked at, and copied, together.
+    /// Number of bytes that are examined, and copied, together.
     pub const BLOCK: usize = 32;
 }
 
-/// The bytes of `first` and behind them those of `words`, in `N` words; all in memory order. Words that are not there are
-/// zero, and what finds no room is left out.
+/// Returns `N` words that contain the bytes of `first` followed by those of `words`, all in memory order. Missing words
+/// are zero, and words that do not fit are left out.
 #[inline(always)]
 #[must_use]
 pub fn prepend<const N: usize>(first: u32, words: &[u64]) -> [u64; N] {
     core::array::from_fn(|n| prepended(first, words, n))
 }
 
-/// Word `n` of [`prepend`].
+/// Returns word `n` of [`prepend`].
 #[inline(always)]
 pub(crate) fn prepended(first: u32, words: &[u64], n: usize) -> u64 {
     let word = |n: usize| words.get(n).copied().unwrap_or(0);
@@ -97,32 +98,32 @@ pub(crate) fn prepended(first: u32, words: &[u64], n: usize) -> u64 {
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece {
-    /// Where to.
+    /// Destination.
     pub dst: *mut u8,
-    /// Where from.
+    /// Source.
     pub src: *const u8,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: usize,
 }
 
-/// Bytes that belong at an offset of a half: some at hand, and parts that follow them.
+/// Bytes to write at an offset of a half: a first slice, and parts that follow it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chunk<'a> {
-    /// Where in the half.
+    /// Offset in the half.
     pub(crate) offset: u64,
     /// The first bytes.
     pub(crate) first: &'a [u8],
-    /// What follows them.
+    /// The parts that follow `first`.
     pub(crate) parts: &'a [&'a [u8]],
 }
 
 impl<'a> Chunk<'a> {
-    /// The bytes of one slice.
+    /// Makes a chunk of one slice.
     pub(crate) fn of(offset: u64, first: &'a [u8]) -> Self {
         Self { offset, first, parts: &[] }
     }
 
-    /// Calls `each` with every copy, in order, until it returns false; whether it never did.
+    /// Calls `each` with every copy, in order, until it returns false. Returns true if it never did.
     #[inline(always)]
     pub(crate) fn pieces<M: Memory>(&self, memory: M, mut each: impl FnMut(Piece) -> bool) -> bool {
         let mut offset = self.offset;

@@ -18,40 +18,41 @@ pub struct Stream {
     pub(crate) data: [*mut u8; 2],
     pub(crate) slots: [&'static [Slot]; 2],
     pub(crate) spec: StreamSpec,
-    /// Logarithms of the sub-buffer size and of the number of sub-buffers.
+    /// Base-2 logarithms of the sub-buffer size and of the number of sub-buffers.
     pub(crate) size_shift: u32,
     pub(crate) slots_shift: u32,
 }
 
-// SAFETY: all shared state is behind atomics; the data bytes are written by the protocols of `reserve`, which give each byte
-// one writer at a time.
+// SAFETY: all shared state is behind atomics; the protocols of `reserve` write the data bytes and give each byte one
+// writer at a time.
 unsafe impl Send for Stream {}
 // SAFETY: as for Send.
 unsafe impl Sync for Stream {}
 
-/// How far ahead of the live half the spare begins, bytes: more than is recorded between its beginning and the swap.
+/// Distance by which the spare begins ahead of the live half, in bytes. It is more than what is recorded between the
+/// reset of the spare and the swap.
 const HEADROOM: u64 = 1 << 28;
 
 impl Stream {
-    /// The stream in a mapped region.
+    /// Attaches to the stream in a mapped region.
     ///
     /// # Errors
     /// The region is not a stream of this version, or its geometry does not fit its length.
     ///
     /// # Safety
-    /// `region` is mapped readable and writable for `len` bytes, 4096-aligned, until the process ends. Where the stream is
+    /// `region` is mapped readable and writable for `len` bytes, 4096-aligned, until the process ends. If the stream is
     /// paged, the entries of its page table are addresses of pages of this process, for as long as they are not 0.
     pub unsafe fn attach(region: *mut u8, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees the mapping.
         let (header, info) = unsafe { init::read_region::<StreamInfo>(region, len, region::KIND_STREAM) }?;
         let is_whole =
             |spec: &StreamSpec| spec.region_len() == len && init::bytes_of(&spec.info) == init::bytes_of(&info);
         let spec = StreamSpec::new(header.session, header.index, info).ok().filter(is_whole).ok_or_else(|| {
             AttachError { offset: 128, what: "the geometry is not that of a ring in this region".into() }
         })?;
-        // SAFETY: all of `info`, the offsets of slots and data with it, is what `spec` computes: the slots lie behind the control,
-        // aligned for their shape, and in front of the data, which end at `len`. Atomics may be shared with other processes;
-        // the mapping outlives the process's recorders as the caller vouches.
+        // SAFETY: `spec` has computed all of `info`, including the offsets of slots and data. So the slots are after
+        // the control, aligned for their shape, and before the data, which end at `len`. Atomics may be shared with
+        // other processes. The caller guarantees that the mapping outlives the process's recorders.
         unsafe {
             let slots = |half: usize| {
                 let at = region.add(info.slots_off[half] as usize).cast::<Slot>();
@@ -68,46 +69,46 @@ impl Stream {
         }
     }
 
-    /// Identity and geometry.
+    /// Returns identity and geometry.
     #[must_use]
     pub fn spec(&self) -> &StreamSpec {
         &self.spec
     }
 
-    /// What changes.
+    /// Returns the control words, which change while the stream is in use.
     #[must_use]
     pub fn control(&self) -> &StreamControl {
         self.control
     }
 
-    /// Bytes of a half's data.
+    /// Returns the bytes of a half's data.
     #[must_use]
     pub fn half_size(&self) -> u64 {
         self.spec.sub_buffer_size << self.slots_shift
     }
 
-    /// Where a half's data begins, or the table of its pages where the stream is paged.
+    /// Returns the address of a half's data, or of its page table if the stream is paged.
     #[must_use]
     pub fn data(&self, half: usize) -> *mut u8 {
         self.data[half & 1]
     }
 
-    /// The page table of a half: addresses in the memory of the process that made the stream, 0 where a page has no memory. Empty
-    /// where the stream is not paged.
+    /// Returns the page table of a half. Entries are addresses in the memory of the process that made the stream, or 0
+    /// for a page without memory. The table is empty if the stream is not paged.
     #[must_use]
     pub fn page_table(&self, half: usize) -> &'static [AtomicU64] {
         let pages = self.half_size().checked_div(self.spec.page_size.into()).unwrap_or(0);
-        // SAFETY: `attach` has found that a table of so many entries, aligned to a page, lies in the region.
+        // SAFETY: `attach` has checked that a table of this many entries, aligned to a page, is inside the region.
         unsafe { core::slice::from_raw_parts(self.data(half).cast(), pages as usize) }
     }
 
-    /// What each place for a sub-buffer of a half has committed.
+    /// Returns the slots of a half: one for each place of a sub-buffer, with the bytes committed there.
     #[must_use]
     pub fn slots(&self, half: usize) -> &'static [Slot] {
         self.slots[half & 1]
     }
 
-    /// The produced position of a half.
+    /// Returns the produced position of a half.
     #[must_use]
     pub fn position(&self, half: usize) -> u64 {
         let word = self.half(half).reserve.load(Acquire);
@@ -118,7 +119,7 @@ impl Stream {
         &self.control.half[half & 1]
     }
 
-    /// What the announcement of a reservation in a half names; see [`lastwords_abi::session::InFlight::target`].
+    /// Returns the value that announces a reservation in this half; see [`lastwords_abi::session::InFlight::target`].
     pub(crate) fn target(&self, half: usize) -> u64 {
         ((u64::from(self.spec.index) << 1) | half as u64) + 1
     }
@@ -127,17 +128,18 @@ impl Stream {
         self.spec.reservation == lastwords_abi::session::RESERVATION_LOCKLESS
     }
 
-    /// Makes a half empty. Its first position lies far beyond all positions of the other half, which goes on, so that
+    /// Makes a half empty. Its first position is far beyond all positions of the other half, which continues, so that
     /// sub-buffer numbers are not used twice.
     ///
     /// # Safety
-    /// The half is the spare, and no recorder is in it: [`crate::swap`] sees to that.
+    /// The half is the spare, and no recorder is in it. [`crate::swap`] ensures this.
     pub unsafe fn reset_half(&self, half: usize) {
         let other = self.position(half ^ 1).max(self.position(half));
         let size = self.half_size();
         let laps = other / size + HEADROOM.div_ceil(size).max(3);
         let (first, slots, half) = (laps * size, self.slots(half), self.half(half));
-        // That nothing is in the half is told before all else is changed: a produced position before the first one says so.
+        // `first` is stored before all other changes. A produced position before the first one means that the half is
+        // empty.
         half.first.store(first, Relaxed);
         half.dropped.store(0, Relaxed);
         for slot in slots {
@@ -151,8 +153,8 @@ impl Stream {
         half.reserve.store(first, Release);
     }
 
-    /// What is in the spare, and was not consumed, is about to be dropped: the other half, which was recorded next, says so.
-    /// Bytes. Nobody swaps meanwhile.
+    /// Prepares for dropping the unconsumed contents of the spare. Stores their size in the other half, which was
+    /// recorded next. Returns the size in bytes. There must be no swap during the call.
     pub fn drop_spare(&self, spare: usize) -> u64 {
         let half = self.half(spare);
         let bytes = self.position(spare).saturating_sub(half.first.load(Acquire)).min(self.half_size());
@@ -161,25 +163,25 @@ impl Stream {
         bytes
     }
 
-    /// A consuming reader has told of `bytes` that were dropped before a half.
+    /// Clears the count of `bytes` that were dropped before a half, after a consuming reader has reported them.
     pub fn told_of_dropped(&self, half: usize, bytes: u64) {
-        // Where it is another number, a snapshot was dropped since.
+        // If the count is another number, a snapshot was dropped since, and the count stays.
         let _ = self.half(half).dropped.compare_exchange(bytes, 0, Relaxed, Relaxed);
     }
 
-    /// Begins the spare anew once more, should the live half have come near its positions since that was done.
+    /// Resets the spare once more if the live half has come near its positions since the last reset.
     ///
     /// # Safety
-    /// As for [`Stream::reset_half`].
+    /// The conditions of [`Stream::reset_half`] apply.
     pub(crate) unsafe fn keep_ahead(&self, spare: usize) {
         let first = self.half(spare).first.load(Relaxed);
         if self.position(spare ^ 1).saturating_add(HEADROOM / 2) > first {
-            // SAFETY: as the caller vouches.
+            // SAFETY: the caller guarantees the conditions.
             unsafe { self.reset_half(spare) };
         }
     }
 
-    /// Events lost so far, all causes.
+    /// Returns the number of events lost so far, for all causes.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.control.lost[..=abi::LOST_LOCK].iter().map(|c| c.load(Relaxed)).sum()
@@ -190,15 +192,15 @@ impl Stream {
         self.control.lost[cause as usize].fetch_add(1, Relaxed);
     }
 
-    /// Bytes of events that a sub-buffer can hold.
+    /// Returns the bytes of events that a sub-buffer can contain.
     #[must_use]
     pub fn room(&self) -> u64 {
         self.spec.sub_buffer_size - (HEADER_LEN + TRAILER_LEN) as u64
     }
 
-    /// Discard mode: the sub-buffer that begins at `start` would overwrite one that was neither consumed nor cleared. A start that
-    /// lies before what was consumed is stale: the ring is not full, and the recorder that computed it will find another
-    /// position when it reserves.
+    /// Returns true if, in discard mode, the sub-buffer that begins at `start` would overwrite one that was neither
+    /// consumed nor cleared. A start before the consumed position is stale: the ring is not full, and the recorder that
+    /// computed it will find another position when it reserves.
     pub(crate) fn is_full(&self, half: &HalfControl, start: u64) -> bool {
         if self.spec.mode != MODE_DISCARD {
             return false;

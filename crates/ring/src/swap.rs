@@ -1,8 +1,10 @@
-//! Exchanging live and spare halves for a snapshot, while recording goes on.
+//! Exchanges live and spare halves for a snapshot, while recording continues.
 //!
-//! One store to the session's flip word (or to one stream's) moves all recorders to the other half. What was recorded
-//! before it is in the old half, what is recorded after it is not. Then the old half comes to rest: sections that still run
-//! are restarted and see the new half, lockless reservations are closed off and awaited, locks are held across the store.
+//! One store to the session's flip word (or to one stream's) moves all recorders to the other half. Events recorded
+//! before the store are in the old half; events recorded after it are not. Then the swap waits until no recorder writes
+//! in the old half. Sections that still run are restarted and see the new half. Lockless reservations are refused in
+//! the old half from then on, and the swap waits for those that exist. The swap holds the locks of locked streams
+//! across the store.
 
 use lastwords_abi::session::Thread;
 use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
@@ -14,12 +16,12 @@ use crate::os::{self, Lock};
 use crate::stream::Stream;
 use crate::threads;
 
-/// What could not be made sure of.
+/// Recorders for which the swap could not confirm that they have left the old half.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rest {
-    /// CPUs on which this thread may not run and whose sections were only waited for.
+    /// CPUs on which this thread may not run. The swap only waited for their sections.
     pub unvisited: Vec<u32>,
-    /// Reservations of living threads that were not finished in bounded time.
+    /// Number of reservations of living threads that were not finished in bounded time.
     pub in_flight: usize,
 }
 
@@ -28,39 +30,43 @@ pub struct Rest {
 pub struct Swap<'a> {
     /// The session.
     pub parts: SessionParts,
-    /// Its streams that are swapped.
+    /// The streams to swap.
     pub streams: &'a [&'a Stream],
-    /// These are all that the session has, and are swapped by one store; else each by a store of its own.
+    /// The streams are all streams of the session, so one store swaps them. Otherwise each stream is swapped by its own
+    /// store.
     pub are_all: bool,
-    /// All recorders are threads of this process: one system call restarts the sections that still run in the old half. Where
-    /// others record, this thread runs for a moment on each CPU.
+    /// All recorders are threads of this process, so one system call restarts the sections that still run in the old
+    /// half. If other processes record, this thread runs briefly on each CPU instead.
     pub is_alone: bool,
 }
 
-/// A living recorder kept the lock of a locked stream, or was still writing in the spare of a lockless one, for longer than
-/// is waited; nothing was swapped.
+/// A living recorder held the lock of a locked stream, or was still writing in the spare of a lockless one, for longer
+/// than the swap waits. Nothing was swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockHeld {
-    /// Its process; 0 when unknown.
+    /// Process of the recorder; 0 when unknown.
     pub owner: u32,
 }
 
 impl Swap<'_> {
-    /// Swaps.
+    /// Swaps the halves.
     ///
     /// # Errors
-    /// A living recorder kept a stream's lock, or is still in the spare; nothing was changed but that the spare may be empty.
+    /// A living recorder held a stream's lock, or is still in the spare. Nothing was changed, except that the spare may
+    /// be empty.
     ///
     /// # Safety
     /// The spare halves have memory, and nobody else swaps these streams meanwhile.
     pub unsafe fn run(&self) -> Result<Rest, LockHeld> {
         let chosen = self.streams;
         for stream in chosen {
-            // A recorder that the last swap gave up to wait for would add to counters that are not its own any more.
+            // If the last swap stopped waiting for a recorder, that recorder would add to counters that belong to
+            // others after the reset.
             if !fault!(NoWaitForSpare) {
                 close_spare(self.parts, stream)?;
             }
-            // SAFETY: this is the spare, as nobody else swaps, and `close_spare` has found no living recorder in it.
+            // SAFETY: this is the spare, because nobody else swaps, and `close_spare` has found no living recorder in
+            // it.
             unsafe { stream.reset_half(self.parts.live_half(stream) ^ 1) };
         }
         let mine = threads::lock_word();
@@ -71,7 +77,8 @@ impl Swap<'_> {
                 return Err(LockHeld { owner: 0 });
             }
         }
-        // SAFETY: these are the spares, as nobody else swaps, and `close_spare` has found no living recorder in them.
+        // SAFETY: these are the spares, because nobody else swaps, and `close_spare` has found no living recorder in
+        // them.
         chosen.iter().for_each(|s| unsafe { s.keep_ahead(self.parts.live_half(s) ^ 1) });
         point!(Swapping);
         let one_word = self.are_all.then_some(self.parts.flip);
@@ -99,11 +106,12 @@ impl Swap<'_> {
     }
 }
 
-/// Closes the spare of a lockless stream and waits until no living recorder is left in it. Nobody swaps meanwhile. What is
-/// in the spare stays; nobody comes into it before a swap has begun it anew. Others do not outlast the swap that left it.
+/// Closes the spare of a lockless stream and waits until no living recorder is left in it. There must be no swap during
+/// the call. The contents of the spare stay, and no recorder enters it before a swap has reset it. Other kinds of
+/// streams need no wait: their recorders have left the half when the swap returns.
 ///
 /// # Errors
-/// A living recorder is still in it.
+/// A living recorder is still in the spare.
 pub fn close_spare(parts: SessionParts, stream: &Stream) -> Result<(), LockHeld> {
     let spare = parts.live_half(stream) ^ 1;
     if !stream.is_lockless() {
@@ -118,7 +126,8 @@ fn is_locked(stream: &Stream) -> bool {
     stream.spec.reservation == lastwords_abi::session::RESERVATION_LOCKED
 }
 
-/// Waits for the reservations of living threads in a closed half; the threads that still have one after a bounded time.
+/// Waits for the reservations of living threads in a closed half. Returns the threads that still have one after a
+/// bounded time.
 fn wait_for_reservations<'a>(threads: &'a [Thread], stream: &Stream, half: usize) -> Vec<&'a Thread> {
     let target = stream.target(half);
     let writers = || threads::living(threads, |level| level.target.load(Acquire) == target);

@@ -1,5 +1,5 @@
-//! The table of threads that reserve without rseq: each announces what it is about to write, so that whoever finds it dead
-//! knows what it left behind. See [`lastwords_abi::session::InFlight`].
+//! The table of threads that reserve without rseq. Each thread announces what it is about to write. If the thread dies,
+//! others know from the announcement what it left unfinished. See [`lastwords_abi::session::InFlight`].
 
 use core::cell::Cell;
 
@@ -10,7 +10,7 @@ use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
 
-/// Sessions whose entry a thread remembers; one more claims anew each time it comes round.
+/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again.
 const REMEMBERED: usize = 8;
 
 #[derive(Clone, Copy)]
@@ -21,14 +21,14 @@ struct Claim {
 
 const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
 
-/// A table that had no room for this thread: looking through all its owners takes system calls, which are not made for each
-/// event that is lost.
+/// A table that had no room for this thread. Searching all its owners takes system calls, so the search is not repeated
+/// for each lost event.
 #[derive(Clone, Copy)]
 struct Refusal {
     table: usize,
-    /// CLOCK_MONOTONIC from when on the table is looked through again.
+    /// Time from which the table is searched again, of CLOCK_MONOTONIC.
     until: u64,
-    /// Nanoseconds that were waited for that.
+    /// Length of the last wait, in nanoseconds.
     wait: u64,
 }
 
@@ -36,7 +36,7 @@ const NO_REFUSAL: Refusal = Refusal { table: 0, until: 0, wait: 0 };
 const FIRST_WAIT: u64 = 1_000_000_000;
 const LONGEST_WAIT: u64 = 64_000_000_000;
 
-/// Cells of each thread; the model checker's threads are not threads of the system and have theirs from it.
+/// Cells of each thread. The model checker's threads are not threads of the system and get their cells from it.
 macro_rules! thread_cells {
     ($($name:ident: $type:ty = $first:expr;)*) => {
         #[cfg(not(loom))]
@@ -57,20 +57,20 @@ thread_cells! {
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
-/// What a thread forgets in a forked child: it is another thread there.
+/// Forgets in a forked child what the thread remembers, because the child is another thread.
 pub(crate) fn forget_in_child() {
     CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
     REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
     IDENTITY.with(|identity| identity.set((0, 0)));
 }
 
-/// This thread's word for owner locks; its start time is read once.
+/// Returns this thread's word for owner locks. The thread reads its start time once.
 pub fn lock_word() -> u64 {
     let (tid, start) = identity();
     os::lock_word(tid, start)
 }
 
-/// Thread id and start time of this thread.
+/// Returns thread id and start time of this thread.
 fn identity() -> (u32, u64) {
     #[cfg(loom)]
     return (crate::model::tid(), crate::model::start_of(crate::model::tid()));
@@ -84,16 +84,16 @@ fn identity() -> (u32, u64) {
     }
 }
 
-/// One nesting level of this thread's entry, while it records.
+/// One nesting level of this thread's entry, which the thread uses while it records.
 pub(crate) struct Level<'a> {
-    /// Where it announces.
+    /// The announcement of this level.
     pub(crate) in_flight: &'a InFlight,
-    /// Its number for the reserve word, 1 and up.
+    /// Number of the level for the reserve word, from 1.
     pub(crate) owner: u64,
 }
 
-/// Runs `record` with a level of this thread's entry; none when the table is full or nesting too deep. `is_over` tells
-/// whether a dead thread's announcement, of the level with that number, is of no use any more.
+/// Calls `record` with a level of this thread's entry. Returns none if the table is full or the nesting too deep.
+/// `is_over` returns true if a dead thread's announcement, of the level with that number, is no longer needed.
 #[inline]
 pub(crate) fn with_level<T>(
     threads: &[Thread],
@@ -113,7 +113,7 @@ pub(crate) fn with_level<T>(
     done
 }
 
-/// Gives this thread an entry that nobody else looks at: most models are not about that.
+/// Gives this thread an entry that no other thread claims, for models that do not test claims.
 #[cfg(loom)]
 pub(crate) fn assume(threads: &[Thread], entry: usize) {
     let (tid, start) = identity();
@@ -123,7 +123,7 @@ pub(crate) fn assume(threads: &[Thread], entry: usize) {
     CLAIMS.with(|claims| claims[0].set(Claim { table: threads.as_ptr() as usize, entry }));
 }
 
-/// What an entry's owner word says of the thread `tid` of this process.
+/// Returns the owner word of an entry that the thread `tid` of this process owns.
 fn owner_word(tid: u32) -> u64 {
     (u64::from(tid) << 32) | u64::from(std::process::id())
 }
@@ -132,13 +132,13 @@ fn owner_number(entry: usize, level: usize) -> u64 {
     (entry * MAX_LEVELS + level + 1) as u64
 }
 
-/// The level that a reserve word's owner number means.
+/// Returns the level that an owner number of a reserve word refers to.
 pub(crate) fn level_of(threads: &[Thread], owner: u64) -> Option<&InFlight> {
     let index = usize::try_from(owner.checked_sub(1)?).ok()?;
     threads.get(index / MAX_LEVELS)?.levels.get(index % MAX_LEVELS)
 }
 
-/// Tells whether the announcement of a dead thread's level is of no use any more.
+/// Returns true if the announcement of a dead thread's level is no longer needed.
 type IsOver<'a> = &'a dyn Fn(u64, &InFlight) -> bool;
 
 #[inline]
@@ -155,7 +155,7 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
         return Some(claim.entry);
     }
     let entry = REFUSALS.with(|refusals| {
-        // Two tables may share a place; then each forgets the refusal of the other.
+        // Two tables may share a cell. Then each makes the thread forget the refusal of the other.
         let cell = &refusals[(table >> 12) % REMEMBERED];
         let refusal = if cell.get().table == table { cell.get() } else { NO_REFUSAL };
         if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
@@ -173,7 +173,8 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     Some(entry)
 }
 
-/// Claims an entry: one of our own that we forgot, one that is free, or one whose owner died and left nothing of use.
+/// Claims an entry: one that this thread owns but has forgotten, a free one, or one whose owner died and left nothing
+/// that is still needed.
 #[cold]
 fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let (tid, start) = identity();
@@ -188,7 +189,8 @@ fn claim(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     if let Some(ours) = threads.iter().position(is_ours) {
         return Some(ours);
     }
-    // Without a process id until `start` and `pidns` are ours: nobody takes us for the dead owner of before.
+    // The owner word has no process id until `start` and `pidns` are those of this thread, so nobody mistakes this
+    // thread for the previous, dead owner.
     let claiming = if fault!(StaleStart) { mine } else { u64::from(tid) << 32 };
     let found = threads
         .iter()
@@ -207,14 +209,14 @@ fn take_over(threads: &[Thread], entry: usize, claiming: u64, namespace: u64, is
     let thread = &threads[entry];
     let owner = thread.owner.load(Acquire);
     let over = || thread.levels.iter().enumerate().all(|(level, l)| is_over(owner_number(entry, level), l));
-    // Asked again of the dead: it may have announced before it died.
+    // The check is repeated after the owner was found dead, because it may have announced something before it died.
     over()
         && !is_alive(thread, namespace)
         && over()
         && thread.owner.compare_exchange(owner, claiming, AcqRel, Relaxed).is_ok()
 }
 
-/// The living threads that have an announcement of which `is_meant` is true.
+/// Returns the living threads that have an announcement for which `is_meant` is true.
 pub(crate) fn living(threads: &[Thread], is_meant: impl Fn(&InFlight) -> bool) -> impl Iterator<Item = &Thread> {
     let mut namespace = None;
     threads.iter().filter(move |thread| {
@@ -222,8 +224,8 @@ pub(crate) fn living(threads: &[Thread], is_meant: impl Fn(&InFlight) -> bool) -
     })
 }
 
-/// The entry's owner can still run, as far as this process can tell: owners of another pid namespace, and one that is just
-/// claiming the entry, count as alive.
+/// Returns true if the entry's owner may still run, as far as this process can know. Owners of another pid namespace,
+/// and an owner that is just claiming the entry, count as alive.
 pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
     let owner = thread.owner.load(Acquire);
     let claiming = owner as u32 == 0;

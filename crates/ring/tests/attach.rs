@@ -1,4 +1,4 @@
-//! A stream is attached only where its header and its geometry are sound.
+//! A stream is attached only if its header and its geometry are valid.
 mod common;
 
 use common::pages;
@@ -24,8 +24,8 @@ fn offsets_of_slots_are_checked() {
     for half in 0..2 {
         for offset in [0, 8, 1 << 20, u64::MAX - 64, u64::MAX] {
             let region = pages(spec.region_len() as usize);
-            // SAFETY: the region is ours alone, zeroed, of the length that the specification asks for, and aligned for both
-            // shapes.
+            // SAFETY: the region belongs to this test alone, is zeroed, has the length that the specification requires,
+            // and is aligned for both shapes.
             unsafe {
                 init_stream(region, &spec);
                 let info = &mut *region.add(region::HEADER_SIZE as usize).cast::<StreamInfo>();

@@ -1,5 +1,6 @@
-//! Recorders, readers and snapshots at the same time. Made for ThreadSanitizer (`cargo xtask test --step tsan`), which sees what
-//! of them touches the same bytes without an order between; what they record is checked besides.
+//! Recorders, readers and snapshots run at the same time. The test is made for ThreadSanitizer (`cargo xtask test
+//! --step tsan`), which reports accesses to the same bytes without an order between them. The test also checks the
+//! recorded events.
 mod common;
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,7 +18,7 @@ const THREADS: u32 = 4;
 const EVENTS: u32 = 4000;
 const ROUNDS: usize = 20;
 
-/// A channel of one stream, or of one a CPU where the reservation is bound to CPUs.
+/// Makes a channel with one stream, or with one for each CPU if the reservation is bound to CPUs.
 fn channel(shape: &Shape) -> &'static Channel {
     channel_in(parts(), shape)
 }
@@ -27,13 +28,14 @@ fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel {
     Box::leak(Box::new(channel_on(cpus, parts, shape)))
 }
 
-/// Runs these at the same time, each in a thread that is joined by the system's means: those that ThreadSanitizer sees.
+/// Runs these functions at the same time, each in a thread. The threads are joined by functions of the system, because
+/// ThreadSanitizer sees those.
 fn together<T: Send + 'static>(bodies: Vec<Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
     let threads: Vec<_> = bodies.into_iter().map(std::thread::spawn).collect();
     threads.into_iter().map(|t| t.join().expect("no panic")).collect()
 }
 
-/// Each of `THREADS` threads records its sequence; how many of those events were lost.
+/// Each of `THREADS` threads records its sequence. Returns how many of those events were lost.
 fn record_all(channel: &'static Channel) -> u64 {
     let body = |thread: u32| -> Box<dyn FnOnce() -> u64 + Send> {
         Box::new(move || {
@@ -51,13 +53,14 @@ fn counted(channel: &Channel) -> u64 {
     channel.streams().iter().map(Stream::lost).sum()
 }
 
-/// From when on all streams still have their events: a thread that came to another CPU left older ones behind.
+/// Returns the clock from which all streams still have their events: a thread that came to another CPU left older ones
+/// behind.
 fn kept_since(channel: &Channel) -> u64 {
     let came_round = channel.streams().iter().filter(|s| s.position(0) > s.half_size());
     came_round.filter_map(|s| read(s, 0).first().map(|e| e.clock)).max().unwrap_or(0)
 }
 
-/// Each thread's events that are there follow each other without a gap but for `lost`, up to its last.
+/// Checks that each thread's events follow each other without a gap up to its last, except for `lost`.
 fn check_newest(channel: &Channel, lost: u64) {
     let since = kept_since(channel);
     let events: Vec<_> = read_all(channel, 0).into_iter().filter(|e| e.clock >= since).collect();
@@ -106,7 +109,7 @@ fn snapshots(parts: SessionParts, channel: &'static Channel) -> u32 {
     for round in 0..ROUNDS {
         std::thread::yield_now();
         let swap = Swap { parts, streams: &streams, are_all: true, is_alone: true };
-        // SAFETY: all halves have memory, and this thread alone swaps.
+        // SAFETY: all halves have memory, and only this thread swaps.
         let rest = unsafe { swap.run() };
         assert_eq!(rest.map(|r| r.in_flight), Ok(0));
         taken += read_all(channel, round % 2).len() as u32;
@@ -148,7 +151,7 @@ fn threads_that_come_and_go_share_the_table() {
     assert_eq!(read_all(channel, 0).len() as u32, rounds * THREADS);
 }
 
-/// Records `EVENTS` events; how many found no room.
+/// Records `EVENTS` events. Returns how many found no room.
 fn record_into_room(channel: &'static Channel) -> usize {
     let results: Vec<_> = (0..EVENTS).map(|n| channel.record_parts(1, &[&payload(n, 40)])).collect();
     assert!(results.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))));
@@ -184,14 +187,15 @@ fn discard_mode_beside_a_consumer() {
     }
 }
 
-/// What ThreadSanitizer must catch: run by `cargo xtask tsan`, not by the ordinary tests.
+/// Makes a race that ThreadSanitizer must find. `cargo xtask tsan` runs it, the ordinary tests do not.
 #[test]
 fn seeded_race() {
     if std::env::var_os("LASTWORDS_SEEDED_RACE").is_none() {
         return;
     }
     let channel = channel(&Shape { reservation: RESERVATION_LOCKLESS, ..Shape::default() });
-    // Relaxed: they make no order. Each thread goes on until the other has done something in between, ROUNDS times.
+    // These are relaxed, so they make no order. Each thread continues until the other has done something in between,
+    // ROUNDS times.
     let recorded: &AtomicUsize = Box::leak(Box::new(AtomicUsize::new(0)));
     let copied: &AtomicUsize = Box::leak(Box::new(AtomicUsize::new(0)));
     let read = move || {
@@ -200,7 +204,7 @@ fn seeded_race() {
             while recorded.load(Relaxed) == before {
                 std::thread::yield_now();
             }
-            // SAFETY: none; the race is what is to be found.
+            // SAFETY: there is none; the test is to find the race.
             let bytes = unsafe { common::copy(&channel.streams()[0], 0, 0, channel.streams()[0].half_size()) };
             assert_ne!(bytes.len(), 0);
             copied.store(round, Relaxed);

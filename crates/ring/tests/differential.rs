@@ -1,6 +1,6 @@
-//! Generated payloads, recorded by each way into a channel: all must leave the bytes in the ring that a naive encoder makes.
-//! The encoder knows the format from docs/ABI.md, and takes nothing from the ring but the clocks, which it bounds by readings
-//! before and after the call. `LASTWORDS_SEED` repeats a run.
+//! Records generated payloads in each way that leads into a channel. Every way must leave the bytes in the ring that a
+//! naive encoder makes. The encoder knows the format from docs/ABI.md. It takes nothing from the ring except the
+//! clocks, which it checks against readings before and after the call. `LASTWORDS_SEED` repeats a run.
 mod common;
 
 use common::{Shape, bind_to_this_cpu, channel};
@@ -8,7 +8,7 @@ use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKED, RESERVATI
 use lastwords_ring::clock::counter;
 use lastwords_ring::{Channel, Lost, Stream, Tail};
 
-/// Numbers from a seed (splitmix64).
+/// Makes numbers from a seed (splitmix64).
 struct Dice(u64);
 
 impl Dice {
@@ -23,13 +23,13 @@ impl Dice {
         (self.next() % n as u64) as usize
     }
 
-    /// Bytes of which none is zero, so that a byte that was not stored shows.
+    /// Returns bytes without a zero, so that the test notices a byte that was not stored.
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         (0..len).map(|_| 1 + (self.next() % 255) as u8).collect()
     }
 }
 
-/// By which way an event comes.
+/// The way in which an event is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Words,
@@ -43,14 +43,14 @@ struct Event {
     way: Way,
     id: u16,
     payload: Vec<u8>,
-    /// Bytes of the payload in front of the tail.
+    /// Bytes of the payload before the tail.
     head: usize,
 }
 
 impl Event {
     fn new(dice: &mut Dice, ways: &[Way]) -> Self {
         let way = ways[dice.below(ways.len())];
-        // Compact ids mostly: only those take the fast path.
+        // Most ids are compact, because only those take the fast path.
         let id = if dice.below(8) == 0 { dice.below(400) } else { dice.below(29) } as u16;
         let tail = match dice.below(20) {
             0 => dice.below(5000),
@@ -116,12 +116,12 @@ fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
     std::array::from_fn(|n| u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes")))
 }
 
-/// What the half of a stream must hold.
+/// The expected contents of a stream's half.
 struct Model {
     shape: Shape,
     cpu: u32,
     position: u64,
-    /// The open sub-buffer's bytes up to the position.
+    /// Bytes of the open sub-buffer up to the position.
     open: Vec<u8>,
     last: u64,
     lost: u64,
@@ -157,7 +157,7 @@ impl Model {
         };
         let fits = |model: &Self, header: &[u8]| model.open.len() + header.len() + event.payload.len() <= size - 16;
         let number = self.position / size as u64;
-        // The form of the header of an event that fits nowhere is not known.
+        // If an event fits nowhere, the form of its header is not known.
         if done.is_err() {
             assert!(done == Err(Lost::TooBig) && event.payload.len() + 18 > size - 100, "{done:?}");
             if self.open.is_empty() && stream.position(0) > self.position {
@@ -198,7 +198,7 @@ impl Model {
         self.last = clock;
     }
 
-    /// The header of a sub-buffer that was begun in this call.
+    /// Checks the header of a sub-buffer that was begun in this call.
     fn begin(&mut self, ring: &[u8], number: u64, (from, to): (u64, u64)) {
         let begin = u64_at(ring, 32);
         assert!((from..=to).contains(&begin), "begin of the sub-buffer");
@@ -218,7 +218,7 @@ impl Model {
         bytes
     }
 
-    /// A sub-buffer that was closed in this call: header, events and checksum.
+    /// Checks a sub-buffer that was closed in this call: header, events and checksum.
     fn check_closed(&self, ring: &[u8], number: u64, (from, to): (u64, u64)) {
         let end = u64_at(ring, 40);
         assert!((from..=to).contains(&end), "end of the sub-buffer");
@@ -234,11 +234,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn sub_buffer(stream: &Stream, number: u64) -> Vec<u8> {
-    // SAFETY: this thread alone records in the stream.
+    // SAFETY: only this thread records in the stream.
     unsafe { common::copy_sub_buffer(stream, 0, number) }
 }
 
-/// The clock of the event at an offset, where the clock of the event before it is `last`.
+/// Returns the clock of the event at an offset. `last` is the clock of the event before it.
 fn clock_of(bytes: &[u8], at: usize, last: u64) -> Option<u64> {
     let word = u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().expect("4 bytes"));
     if word & 31 == 29 {
@@ -248,8 +248,8 @@ fn clock_of(bytes: &[u8], at: usize, last: u64) -> Option<u64> {
     Some(if clock < last { clock + (1 << 27) } else { clock })
 }
 
-/// Records `count` events by these ways. Returns how many of those that a fast path would take left its trace: zeros behind the
-/// event, up to the next multiple of 8 bytes.
+/// Records `count` events in these ways. Returns for how many of them the fast path left its trace (zeros after the event,
+/// up to the next multiple of 8 bytes), and how many it could record with such a trace.
 fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
     let cpu = bind_to_this_cpu();
     let channel = channel(shape);

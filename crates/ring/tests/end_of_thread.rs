@@ -4,14 +4,14 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Rounds of destructors that came, and whether sections were available in the last.
+/// Number of rounds of destructors, and whether sections were available in the last.
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
 static AVAILABLE: AtomicU32 = AtomicU32::new(2);
 static KEY: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn at_end(value: *mut libc::c_void) {
     AVAILABLE.store(lastwords_ring::rseq_available().into(), SeqCst);
-    // The order of destructors is not defined: the second round comes after all of the first.
+    // The order of destructors is not defined, but the second round comes after all of the first.
     if ROUNDS.fetch_add(1, SeqCst) == 0 {
         // SAFETY: the key was created.
         unsafe { libc::pthread_setspecific(KEY.load(SeqCst), value) };
@@ -35,7 +35,7 @@ fn the_area_is_unregistered_at_the_end_of_a_thread() {
     }
     std::thread::spawn(|| {
         let mut key = 0;
-        // SAFETY: the destructor is a function of this program; the value is not used as an address.
+        // SAFETY: the destructor is a function of this program; its argument is not used as an address.
         unsafe {
             assert_eq!(libc::pthread_key_create(&raw mut key, Some(at_end)), 0);
             KEY.store(key, SeqCst);

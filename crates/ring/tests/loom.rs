@@ -1,4 +1,5 @@
-//! The ring under the C11 memory model, every execution up to three preemptions. Run by `cargo xtask test --step loom`.
+//! Tests the ring under the C11 memory model, in every execution with up to three preemptions. `cargo xtask test --step
+//! loom` runs it.
 #![cfg(loom)]
 
 mod loom_models;

@@ -1,4 +1,5 @@
-//! Mistakes put into the ring on purpose: the model of the property that each breaks must fail. Run by `cargo xtask test --step loom`.
+//! Puts mistakes into the ring on purpose. The model of the property that a mistake breaks must fail. `cargo xtask test
+//! --step loom` runs it.
 #![cfg(loom)]
 
 mod loom_models;
@@ -11,13 +12,13 @@ use lastwords_ring::model::Point::{Announced, Reserved, Step, Switched};
 use lastwords_ring::model::seed;
 use loom_models::{exclusive, fast, lockless, swap};
 
-/// `model` fails when `fault` is in the ring.
+/// Checks that `model` fails when `fault` is in the ring.
 fn finds(fault: Fault, model: impl Fn() + std::panic::UnwindSafe) {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| set_hook(Box::new(|_| ())));
     seed(fault);
     let failed = catch_unwind(model).is_err();
-    // Through the result: the hook keeps panics quiet.
+    // The failure is reported through the result, because the hook keeps panics quiet.
     if !failed {
         eprintln!("{fault:?} was not found");
     }

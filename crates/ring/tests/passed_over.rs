@@ -1,4 +1,5 @@
-//! A place in which a living recorder is at work is passed over on every lap, however often the ring comes round.
+//! If a living recorder is still writing in a place, the place is skipped on every lap, however often the ring comes
+//! round.
 mod common;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +40,7 @@ fn a_living_recorder_keeps_its_place_for_many_laps() {
     stay();
     channel.record_parts(1, &[&payload(0, 16)]).expect("room");
     let stream = channel.streams().iter().find(|s| s.position(0) > 0).expect("the stream of this CPU");
-    // SAFETY: the table of threads lies where the info says, and is not freed; its fields are atomics.
+    // SAFETY: the table of threads is at the offset in the info, and is not freed; its fields are atomics.
     let stalled = unsafe {
         let info = &*region.add(128).cast::<SessionInfo>();
         &*region.add(info.threads_off as usize).cast::<Thread>().add(info.threads as usize - 1)
@@ -52,7 +53,7 @@ fn a_living_recorder_keeps_its_place_for_many_laps() {
     level.end.store(84 + 34, Relaxed);
     level.state.store(IN_FLIGHT_RESERVING, Relaxed);
     level.target.store((index << 1) + 1, Relaxed);
-    // The bytes of the event at 84 are as good as not committed.
+    // The test removes the bytes of the event at 84 from the commit counter, as if they were not committed.
     let slots = std::ptr::from_ref(stream.control()).cast::<u8>().wrapping_add(size_of::<StreamControl>());
     assert_eq!(slots as usize % 64, CONTROL_OFF % 64);
     // SAFETY: the slots follow the control in the region; their fields are atomics.

@@ -1,4 +1,4 @@
-//! Each reservation, each memory, each header form: what is recorded is what is there.
+//! Tests each reservation, each memory and each header form: the ring must contain what was recorded.
 mod common;
 
 use std::cmp::Ordering;
@@ -62,7 +62,7 @@ fn the_newest_survive_many_laps_by_the_fast_path() {
 
 /// Moves this thread to a CPU that it may run on, each call to the next.
 fn next_cpu(turn: usize) {
-    // SAFETY: plain calls on a set of our own.
+    // SAFETY: the calls only use a local set.
     unsafe {
         let mut may: libc::cpu_set_t = std::mem::zeroed();
         assert_eq!(libc::sched_getaffinity(libc::getpid(), size_of_val(&may), &raw mut may), 0);
@@ -73,7 +73,7 @@ fn next_cpu(turn: usize) {
     }
 }
 
-/// The fast path remembers where a thread recorded last: in which channel, and on which CPU.
+/// The fast path remembers in which channel and on which CPU a thread recorded last.
 #[test]
 fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
     let shape = Shape { sub_buffer_size: 65536, sub_buffers: 32, ..Shape::default() };
@@ -82,7 +82,7 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
         if n % 1000 == 0 {
             next_cpu(n as usize / 1000);
         }
-        // Now the same as last time, now the other one.
+        // The thread records alternately in the channel of the last time and in the other.
         let to = channels[(n / 3 % 2) as usize];
         to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12, None).expect("room");
     }
@@ -95,8 +95,8 @@ fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
     }
 }
 
-/// Texts of each length behind words of each length, in sub-buffers that they fill. What lies behind a text in the caller's memory
-/// does not get into the ring.
+/// Records texts of each length after words of each length, in sub-buffers that they fill. Bytes that follow a text in
+/// the caller's memory must not get into the ring.
 #[test]
 fn short_texts_of_c() {
     const BEHIND: u8 = 0xee;
@@ -121,7 +121,7 @@ fn short_texts_of_c() {
             fast += 1;
         } else {
             channel.record_parts(3, &[&head[..len], &block[..=end]]).expect("room");
-            // This thread remembers the lane of this CPU from now on.
+            // From now on this thread remembers the lane of this CPU.
             channel.record_words::<1>(3, words(&payload(1, 8)), 8, None).expect("room");
             expected.push(payload(1, 8));
         }
@@ -150,7 +150,7 @@ fn payload_sizes_and_events_over_pages() {
     }
 }
 
-/// An event of many parts, each on several pages, is recorded whichever reservation the channel has.
+/// An event of many parts, each on several pages, is recorded with every reservation.
 #[test]
 fn events_of_many_pieces_fit_every_reservation() {
     for reservation in RESERVATIONS {
@@ -183,7 +183,7 @@ fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
     }
 }
 
-/// Bytes of the header of an event that is recorded when the last event is `ago` nanoseconds old.
+/// Returns the size of an event's header, in bytes, when the last event is `ago` nanoseconds old.
 fn header_after(reservation: u32, ago: u64) -> usize {
     let clock = ClockKind::Monotonic;
     let channel = channel_on(1, parts(), &Shape { reservation, clock, ..Shape::default() });
@@ -199,14 +199,15 @@ fn header_after(reservation: u32, ago: u64) -> usize {
 fn a_clock_that_overflowed_needs_the_full_header() {
     let compact = if cfg!(feature = "full-headers") { header::LEN_FULL } else { header::LEN_COMPACT };
     for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
-        // The 27 bits of the clock overflow after 134 ms, for which a busy machine may stop the thread.
+        // The 27 bits of the clock overflow after 134 ms, and a busy machine may stop the thread for that long.
         let found = (0..20).map(|_| header_after(reservation, 0)).find(|len| *len == compact);
         assert_eq!(found, Some(compact), "reservation {reservation}");
         assert_eq!(header_after(reservation, 1 << 27), header::LEN_FULL, "reservation {reservation}");
     }
 }
 
-/// A recorder may have read a position that the ring has left since, and all up to the present position was consumed.
+/// A recorder may have read a position that the ring has left since, and everything up to the present position was
+/// consumed.
 #[test]
 fn a_stale_position_is_not_a_full_ring() {
     let shape = Shape {

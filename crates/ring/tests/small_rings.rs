@@ -1,5 +1,6 @@
-//! Rings so small that Miri comes round them: events of generated sizes by each way, reservation and mode, in memory of both kinds.
-//! Each event that is read has the bytes of its number, the newest are all there, and the rest is counted.
+//! Records in rings that are so small that even Miri fills them several times. The events have generated sizes; the
+//! test uses each way, reservation and mode, and memory of both kinds. Each event that is read must have the bytes of
+//! its number. The newest events must all be there, and the others must be counted.
 mod common;
 
 use std::collections::BTreeSet;
@@ -16,20 +17,20 @@ const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
 const EVENTS: u32 = if cfg!(miri) { 24 } else { 300 };
 const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
 
-/// The next of a sequence of numbers below `limit`: a linear congruential generator with Knuth's factors.
+/// Returns the next of a sequence of numbers below `limit`: a linear congruential generator with Knuth's factors.
 fn below(state: &mut u64, limit: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % limit
 }
 
-/// Words of a payload of at most 32 bytes.
+/// Returns the words of a payload of at most 32 bytes.
 fn words(bytes: &[u8]) -> [u64; 4] {
     let mut padded = [0; 32];
     padded[..bytes.len()].copy_from_slice(bytes);
     std::array::from_fn(|n| u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes")))
 }
 
-/// Records event `n`, of a generated size, by one of the ways.
+/// Records event `n`, of a generated size, in one of the ways.
 fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost> {
     let id = below(state, 40) as u16;
     match below(state, 3) {
@@ -121,7 +122,7 @@ fn two_threads_and_a_swap() {
             }
             let streams: Vec<&Stream> = channel.streams().iter().collect();
             let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false };
-            // SAFETY: both halves have memory, and this thread alone swaps.
+            // SAFETY: both halves have memory, and only this thread swaps.
             unsafe { swap.run() }.expect("locks are free");
         });
         for thread in 0..2u16 {

@@ -1,4 +1,4 @@
-//! Snapshots while recording goes on: each event is in the snapshot taken after it, and in no other.
+//! Takes snapshots while recording continues: each event is in the snapshot taken after it, and in no other.
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -49,7 +49,7 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
             let swap = Swap { parts, streams: &streams, are_all: true, is_alone };
-            // SAFETY: all halves have memory, and this thread alone swaps.
+            // SAFETY: all halves have memory, and only this thread swaps.
             let rest = unsafe { swap.run() }.expect("locks are free");
             assert_eq!(rest, Rest::default());
             let after = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
@@ -97,7 +97,7 @@ fn one_stream_alone() {
     }
     for only in 0..streams.len() {
         let swap = Swap { parts, streams: &streams[only..=only], are_all: false, is_alone: true };
-        // SAFETY: all halves have memory, and this thread alone swaps.
+        // SAFETY: all halves have memory, and only this thread swaps.
         unsafe { swap.run() }.expect("no locks");
     }
     assert_eq!(read_all(channel, 0).len(), 20);

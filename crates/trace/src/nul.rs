@@ -24,6 +24,13 @@ pub fn find(bytes: &[u8]) -> Option<usize> {
     far(bytes, bytes.len() - rest.len())
 }
 
+/// The bytes before the first NUL, or all of them if there is none.
+#[inline]
+#[must_use]
+pub fn until(bytes: &[u8]) -> &[u8] {
+    find(bytes).and_then(|end| bytes.get(..end)).unwrap_or(bytes)
+}
+
 #[cold]
 fn far(bytes: &[u8], from: usize) -> Option<usize> {
     memchr::memchr(0, bytes.get(from..)?).map(|at| from + at)

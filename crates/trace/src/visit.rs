@@ -1,37 +1,38 @@
-//! The fields of an event as a visitor meets them: nodes, which are known before the first event, and values.
+//! Visitors of an event's fields. Nodes describe the fields and are known before the first event; values follow for
+//! each event.
 
 use crate::class::{Encoding, Labels};
 
-/// Position of a node among those of its scope.
+/// Position of a node in its scope.
 pub type NodeId = u32;
 
-/// A field as a visitor meets it.
+/// A field, as a visitor sees it.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Name of the structure member, or empty (elements, options, the root).
+    /// Name of the structure member; empty for elements, options and the root.
     pub name: String,
-    /// Position among the members of the structure that are shown; 0 for others.
+    /// Position among the shown members of the structure; 0 for others.
     pub position: usize,
-    /// In how many structures it is: 1 for the members of the scope's own structure, and for what these are made of.
+    /// Number of structures around the field: 1 for the members of the scope's own structure and for their parts.
     pub depth: usize,
-    /// Whether it is shown: fields that only serve the decoding of packets are not.
+    /// The field is shown. Fields that only serve the decoding of packets are not.
     pub shown: bool,
-    /// What it is.
+    /// Kind of the field.
     pub shape: Shape,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Debug, Clone)]
 pub enum Shape {
     /// Integer.
     Integer {
-        /// Bits.
+        /// Length in bits.
         length: u8,
-        /// Two's complement.
+        /// The integer is in two's complement.
         signed: bool,
-        /// 2, 8, 10 or 16.
+        /// Base in which it is shown: 2, 8, 10 or 16.
         base: u8,
-        /// Labels of values; an enumeration where there are any.
+        /// Labels of values. The integer is an enumeration if there are any.
         mappings: Labels,
     },
     /// Boolean.
@@ -41,9 +42,9 @@ pub enum Shape {
         /// Names of bits.
         flags: Labels,
     },
-    /// Float; its length in bits.
+    /// Float. The value is its length in bits.
     Float(u8),
-    /// Text; what stands behind its first NUL does not count.
+    /// Text. Bytes after its first NUL are ignored.
     Text(Encoding),
     /// Bytes.
     Blob,
@@ -57,44 +58,44 @@ pub enum Shape {
     Optional,
 }
 
-/// Takes the values of an event's fields, in their order. A method that is not written ignores its values.
+/// Takes the values of an event's fields, in their order. A method that is not implemented ignores its values.
 pub trait Visitor {
-    /// An integer, boolean, bit array or bit map; a signed one is sign-extended.
+    /// Takes an integer, boolean, bit array or bit map. A signed value is sign-extended.
     #[inline]
     fn integer(&mut self, _node: NodeId, _value: u64) {}
-    /// A float.
+    /// Takes a float.
     #[inline]
     fn float(&mut self, _node: NodeId, _value: f64) {}
-    /// The bytes of text, without the NUL that ends it, if such a one does.
+    /// Takes the bytes of text. A NUL that ends the text is not included.
     #[inline]
     fn text(&mut self, _node: NodeId, _bytes: &[u8]) {}
-    /// Bytes.
+    /// Takes bytes.
     #[inline]
     fn blob(&mut self, _node: NodeId, _bytes: &[u8]) {}
     /// A structure begins.
     #[inline]
     fn begin(&mut self, _node: NodeId) {}
-    /// It ends.
+    /// The structure ends.
     #[inline]
     fn end(&mut self, _node: NodeId) {}
-    /// An array of so many elements begins.
+    /// An array of this many elements begins.
     #[inline]
     fn begin_array(&mut self, _node: NodeId, _count: u64) {}
-    /// Its next element follows.
+    /// The next element of the array follows.
     #[inline]
     fn element(&mut self, _index: u64) {}
-    /// It ends.
+    /// The array ends.
     #[inline]
     fn end_array(&mut self, _node: NodeId) {}
-    /// The option of a variant or the field of an optional follows; or none, of an optional.
+    /// The option of a variant or the field of an optional follows. The case is none if an optional is absent.
     #[inline]
     fn begin_case(&mut self, _node: NodeId, _case: Option<usize>) {}
-    /// It ends.
+    /// The variant or optional ends.
     #[inline]
     fn end_case(&mut self, _node: NodeId) {}
 }
 
-/// Looks at nothing.
+/// A visitor that ignores all values.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ignore;
 

@@ -1,10 +1,10 @@
-//! Fields of every type, from the macros to what is reported and to what Babeltrace 2 makes of the trace.
+//! Tests fields of every type, from the macros to the report and to the output of Babeltrace 2.
 
 use std::process::Command;
 
 use crate::{COMPILERS, compile, lastwords, reported, run, said};
 
-/// What `fields.c` records, as it is reported.
+/// The reported lines of the events that `fields.c` records.
 const EVENTS: [&str; 15] = [
     "f:state: state=busy",
     "f:state: state=busy",
@@ -23,7 +23,7 @@ const EVENTS: [&str; 15] = [
     "f:sixteen: a=1 b=2 c=3 d=4 e=5 f=6 g=7 h=8 i=9 j=10 k=11 l=12 m=13 n=14 o=15 p=16",
 ];
 
-/// Some of what Babeltrace 2 prints of them.
+/// Some of the lines that Babeltrace 2 prints for them.
 const PRINTED: [&str; 6] = [
     r#"{ state = ( "busy" : container = 7 ) }"#,
     r#"u64 = ( "all" : container = 18446744073709551615 ), i8 = ( "failed" : container = -1 )"#,

@@ -1,11 +1,12 @@
-//! A careless program in C and C++: wrong arguments, errno, signals, forks, threads that record while sessions end, exceptions.
+//! Runs a careless program in C and C++: wrong arguments, errno, signals, forks, threads that record while sessions
+//! end, exceptions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::{compile, program, reported, run};
 
-/// `hostile.c` as C, checked for undefined behaviour, and as C++, optimised as a whole.
+/// Compiles `hostile.c` as C, checked for undefined behaviour, and as C++, with optimisation of the whole program.
 fn programs() -> [std::path::PathBuf; 2] {
     let checked = ["-std=c11", "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=all"];
     let whole = ["-x", "c++", "-std=c++11", "-O3", "-flto"];
@@ -19,7 +20,7 @@ fn runs(what: &str) {
     }
 }
 
-/// How many events of each name a killed program left, and what it printed behind its folder.
+/// Returns how many events of each name a killed program left, and what it printed after its folder.
 fn left(compiled: &Path, what: &str) -> (BTreeMap<String, usize>, String) {
     let sessions = tempfile::tempdir().expect("a folder");
     let out = program(sessions.path(), compiled).arg(what).output().expect("it runs");
@@ -61,7 +62,7 @@ fn handlers_interrupt_and_children_record() {
         let count = |name: &str| counts.get(name).copied().unwrap_or(0).to_string();
         assert_eq!((count("tick").as_str(), count("step").as_str()), (ticks, steps));
         assert_eq!((count("child"), count("parent"), count("after the end")), ("10".into(), "1".into(), "0".into()));
-        // A length that cannot be is never taken for another one.
+        // An impossible length is never replaced by another one.
         assert_eq!(["parts", "wrong", "far too long"].map(count), ["1", "0", "0"].map(str::to_owned));
     }
 }

@@ -1,11 +1,11 @@
-//! The lines that pkg-config gives: programs that are built with them run, are killed and are read back.
+//! Tests the flags of pkg-config: programs that are built with them run, are killed and are read back.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::{PREFIX, install, program, run};
 
-/// Builds the example with the flags of pkg-config for that prefix and with nothing else, kills it, and reads it back.
+/// Builds the example only with the flags of pkg-config for that prefix, kills it, and reads it back.
 fn killed_and_read_back(prefix: &Path, compiler: &[&str], pkg_config: &[&str]) {
     let flags = run(Command::new("pkg-config")
         .args(pkg_config)
@@ -28,7 +28,7 @@ fn killed_and_read_back(prefix: &Path, compiler: &[&str], pkg_config: &[&str]) {
     let said = String::from_utf8(out.stdout).expect("text");
     let (folder, steps) = said.split_once('\n').expect("a folder and steps");
     let found = lastwords_testkit::naive::read(Path::new(folder)).expect("readable");
-    // Every step that was reported, the four events behind them, and the error once more in its channel.
+    // The output has every reported step, the four events after them, and the error a second time from its channel.
     assert_eq!(steps.lines().count(), 1000, "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(found[0].events().len(), 1005, "{compiler:?}");
 }
@@ -43,7 +43,7 @@ fn with_the_shared_library() {
 fn without_any_shared_library() {
     let prefix = install("static");
     killed_and_read_back(&prefix, &["cc", "-static"], &["--static"]);
-    // A package for static linking only; the C library is the shared one.
+    // This package is for static linking only; the C library is the shared one.
     for name in ["liblastwords.so", "liblastwords.so.0"] {
         std::fs::remove_file(prefix.join("lib").join(name)).expect("it was installed");
     }

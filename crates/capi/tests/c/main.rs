@@ -1,5 +1,5 @@
-//! Programs in C, compiled as C and as C++ without a warning against the library as a user would install it, and what is
-//! recovered of them.
+//! Compiles programs as C and as C++ without a warning against the library as a user would install it, and checks what
+//! is recovered of them.
 
 mod fields;
 mod hostile;
@@ -18,7 +18,7 @@ fn run(command: &mut Command) -> Output {
     out
 }
 
-/// The folder where cargo puts the library and the command line, which it builds once for all tests.
+/// The folder with the library and the command line, which cargo builds once for all tests.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = std::env::current_exe().expect("this program");
     let target = target.ancestors().nth(3).expect("the target folder");
@@ -29,10 +29,10 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     target.join("debug")
 });
 
-/// Where the library is installed, once for all tests.
+/// The folder in which the library is installed, once for all tests.
 static PREFIX: LazyLock<PathBuf> = LazyLock::new(|| install("prefix"));
 
-/// Installs the library to a fresh folder of that name.
+/// Installs the library to a new folder with this name.
 fn install(name: &str) -> PathBuf {
     let prefix = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if prefix.exists() {
@@ -42,7 +42,7 @@ fn install(name: &str) -> PathBuf {
     prefix
 }
 
-/// Compiles a source and links it with the library as installed. Each program is made once for all tests.
+/// Compiles a source and links it with the installed library. Each program is made once for all tests.
 fn compile(compiler: &str, flags: &[&str], source: &str) -> PathBuf {
     static MADE: Mutex<Option<HashMap<String, PathBuf>>> = Mutex::new(None);
     let mut made = MADE.lock().expect("no test failed here");
@@ -64,7 +64,7 @@ fn compile(compiler: &str, flags: &[&str], source: &str) -> PathBuf {
     compiled.clone()
 }
 
-/// Compilers and flags, C before C++: the oldest standards that the header is for, and others.
+/// Compilers and flags, C before C++: the oldest standards that the header supports, and others.
 const COMPILERS: [(&str, &[&str]); 4] = [
     ("cc", &["-std=c99", "-O2"]),
     ("cc", &["-std=c11", "-O0"]),
@@ -72,29 +72,29 @@ const COMPILERS: [(&str, &[&str]); 4] = [
     ("c++", &["-x", "c++", "-std=c++20", "-O3"]),
 ];
 
-/// A compiled program that is to run with its sessions in the folder.
+/// Returns the command of a compiled program whose sessions are in the folder.
 fn program(sessions: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", PREFIX.join("lib")).env("LASTWORDS_DIR", sessions.join("sessions"));
     command
 }
 
-/// What a compiled program prints.
+/// Returns the lines that a compiled program prints.
 fn said(sessions: &Path, compiled: &Path, args: &[&str]) -> Vec<String> {
     let out = String::from_utf8(run(program(sessions, compiled).args(args)).stdout).expect("text");
     out.lines().map(str::to_owned).collect()
 }
 
-/// What the command line prints.
+/// Returns what the command line prints.
 fn lastwords(args: &[&str]) -> String {
     String::from_utf8(run(Command::new(BUILT.join("lastwords")).args(args)).stdout).expect("text")
 }
 
-/// What is reported of each event, from its name on.
+/// Returns the report of each event, from its name on.
 fn reported(args: &[&str]) -> Vec<String> {
     let text = lastwords(&[&["report"], args].concat());
     let from_name = |line: &str| {
-        // Time, level, CPU, and in most channels the thread.
+        // Each line begins with time, level, CPU, and in most channels the thread.
         let (_, rest) = line.split_once("] ").expect("a CPU");
         rest.trim_start_matches(|letter: char| letter.is_ascii_digit()).trim_start().to_owned()
     };

@@ -1,11 +1,11 @@
-//! Payloads of every shape; plug-ins.
+//! Tests payloads of every shape, and plug-ins.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::{compile, program, run};
 
-/// What `payloads.c` records.
+/// Returns the payloads that `payloads.c` records.
 fn payloads() -> Vec<Vec<u8>> {
     let (a, b, c) = (0x1122_3344_5566_7788u64, 0x99aa_bbcc_ddee_ff01u64, 0x1234_5678_9abc_def0u64);
     let number = |value: u64, bytes: usize| {
@@ -46,7 +46,7 @@ fn payloads_of_every_shape() {
     let cpp = ["-x", "c++", "-std=c++17", "-O1"];
     for (compiler, flags) in [("cc", &whole[..]), ("cc", &checked), ("c++", &cpp)] {
         let compiled = compile(compiler, flags, "tests/c/payloads.c");
-        // Without contexts, with the thread's id, and with that and the process's.
+        // The cases are: no contexts, the thread's id, and the ids of thread and process.
         for (contexts, len) in [("0x80000000", 0), ("2", 4), ("3", 8)] {
             let found = recorded(program(prefix.path(), &compiled).arg(contexts), len);
             assert_eq!(found, expected, "{flags:?}, contexts {contexts}");
@@ -54,7 +54,8 @@ fn payloads_of_every_shape() {
     }
 }
 
-/// Runs a program that prints the folder of its session: the payloads there, without the first `contexts` bytes.
+/// Runs a program that prints the folder of its session. Returns the payloads there, without the first `contexts`
+/// bytes.
 fn recorded(program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
     let folder = String::from_utf8(run(program).stdout).expect("text");
     let sessions = lastwords_testkit::naive::read(Path::new(folder.trim())).expect("readable");
@@ -63,7 +64,7 @@ fn recorded(program: &mut Command, contexts: usize) -> Vec<Vec<u8>> {
     events.iter().map(|(_, event)| event.body[contexts..].to_vec()).collect()
 }
 
-/// A plug-in: its threads' variables are in what the C library keeps for such.
+/// Loads a plug-in, whose thread variables are in memory that the C library provides for late libraries.
 #[test]
 fn loaded_late_into_a_thread_that_was_there() {
     let prefix = tempfile::tempdir().expect("a folder");

@@ -1,16 +1,16 @@
-//! What sessions and channels can be asked to be, and what can be done with one that records.
+//! Tests the settings of sessions and channels, and the operations on a session that records.
 
 use std::path::{Path, PathBuf};
 
 use crate::{COMPILERS, compile, lastwords, reported, said};
 
-/// `session.c`, compiled as C and as C++, and where its sessions are.
+/// Compiles `session.c` as C and as C++. Returns the programs, and the folder of their sessions.
 fn programs() -> (tempfile::TempDir, Vec<PathBuf>) {
     let programs = [COMPILERS[0], COMPILERS[2]].map(|(compiler, flags)| compile(compiler, flags, "tests/c/session.c"));
     (tempfile::tempdir().expect("a folder"), programs.to_vec())
 }
 
-/// Steps as they are reported.
+/// Returns the reported lines of steps.
 fn steps(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
     numbers.into_iter().map(|n| format!("s:step: n={n}")).collect()
 }
@@ -45,8 +45,8 @@ fn options_of_sessions_and_channels() {
         assert!(metadata.contains("version = \"1.2.3\"") && metadata.contains("flavour = \"sour\""), "{metadata}");
         let size = |name: &str| Path::new(folder).join(name).metadata().map(|of| of.len()).ok();
         assert_eq!((size("registry"), size("spans")), (Some(64 << 10), None));
-        // Headers of 10 bytes in the channel that asks for the size of payloads, of 4 in the other; behind the packet's first
-        // event, which has the whole time.
+        // Headers have 10 bytes in the channel that requests the size of payloads, and 4 in the other, after the
+        // packet's first event, which has the whole time.
         let session = &lastwords_testkit::naive::read(Path::new(folder)).expect("readable")[0];
         for (channel, each) in [(0, 18), (1, 12)] {
             let subs =

@@ -1,4 +1,4 @@
-//! Metadata of both versions: read from a file (text, or packets of text), and written.
+//! Reads metadata of both versions from a file (text, or packets of text), and writes them.
 
 pub(crate) mod emit;
 mod spec2;
@@ -11,7 +11,7 @@ use std::path::Path;
 
 pub use emit::emit;
 
-/// Which CTF.
+/// The version of CTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// CTF 1.8.3: metadata in TSDL.
@@ -20,17 +20,17 @@ pub enum Version {
     V2,
 }
 
-/// Largest metadata file that is read, bytes.
+/// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 1 << 28;
-/// What a packet of metadata begins with. CTF 1.8.3, section 7.1.
+/// The number at the beginning of a packet of metadata. CTF 1.8.3, section 7.1.
 const MAGIC: u32 = 0x75d1_1d57;
-/// Bytes of a metadata packet's header.
+/// Size of a metadata packet's header, in bytes.
 const HEADER: usize = 37;
 
 /// Reads the metadata file of a trace.
 ///
 /// # Errors
-/// It cannot be read, or is not as its format says.
+/// The file cannot be read, or does not follow the format.
 pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_METADATA {
@@ -40,21 +40,23 @@ pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
     parse(path, &bytes)
 }
 
-/// Bytes of the model, and names that are compared: so many for each byte of the metadata, and some for any. Types and aliases are
-/// written once and used many times.
+/// Limit for each byte of the metadata: bytes of the model, and name comparisons. Types and aliases are written once and
+/// used many times.
 const COST: u64 = 32;
+/// Limit for any metadata, in addition to [`COST`] for each byte.
 const COST_OF_ANY: u64 = 1 << 26;
 
-/// What a model may cost that is made of metadata of so many bytes: memory, in bytes, and steps of looking for names.
+/// Returns the budget for a model that is made of `length` bytes of metadata: bytes of memory, and steps of looking up
+/// names.
 fn budget(length: usize) -> Budget {
     let cost = (length as u64).saturating_mul(COST).saturating_add(COST_OF_ANY);
     Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() })
 }
 
-/// Reads metadata; `path` is for errors.
+/// Parses metadata. `path` is only used in errors.
 ///
 /// # Errors
-/// It is not as its format says, or asks for far more fields than it has bytes.
+/// The metadata do not follow the format, or ask for far more fields than they have bytes.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
     let unpacked;
     let (bytes, uuid) = match packets(bytes) {
@@ -80,7 +82,7 @@ pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
     }
 }
 
-/// Whether the bytes are packets, and then whether their integers are big-endian.
+/// Returns none if the bytes are no packets, else whether the packets' integers are big-endian.
 fn packets(bytes: &[u8]) -> Option<bool> {
     let magic = bytes.first_chunk::<4>()?;
     match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
@@ -90,12 +92,12 @@ fn packets(bytes: &[u8]) -> Option<bool> {
     }
 }
 
-/// The text in packets, and their UUID.
+/// Extracts the text of the packets, and their UUID.
 fn unpack(path: &Path, bytes: &[u8], big: bool) -> Result<(Vec<u8>, [u8; 16]), Error> {
     let mut text = Vec::with_capacity(bytes.len());
     let mut uuid = None;
     let mut at = 0usize;
-    // What is left behind the last packet and is no header says nothing.
+    // Bytes after the last packet that are too few for a header are ignored.
     while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) {
         let wrong = |what: String| Error::metadata(path, 0, format!("packet at offset {at:#x}: {what}"));
         let number = |offset: usize| {

@@ -1,4 +1,4 @@
-//! From a trace class to its program: the scopes of each stream class and event record class are compiled.
+//! Compiles a trace class to its program: the scopes of each stream class and event record class.
 
 use super::compile::{Compiler, Known, Orders, Slots};
 use super::fault::SchemaError;

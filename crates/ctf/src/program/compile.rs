@@ -1,4 +1,4 @@
-//! Field classes made flat: once with every field, for visitors, and once with runs of fixed size merged.
+//! Compiles field classes to flat code: once with every field, for visitors, and once with runs of fixed size merged.
 
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
@@ -12,10 +12,10 @@ use lastwords_trace::class::{Path, Scope};
 use lastwords_trace::visit::{Node, NodeId, Shape};
 use std::collections::HashMap;
 
-/// So many ranges of selectors are looked through one after the other.
+/// Largest number of selector ranges that are searched one after the other.
 const FEW: usize = 8;
 
-/// What is known of a position: it is `offset` modulo `modulus` bits, a power of two.
+/// Knowledge about a position: it is `offset` modulo `modulus` bits. `modulus` is a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) modulus: u64,
@@ -23,14 +23,14 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Nothing.
+    /// Nothing is known of the position.
     pub(super) const NOTHING: Self = Self { modulus: 1, offset: 0 };
 
     fn advanced(self, bits: u64) -> Self {
         Self { modulus: self.modulus, offset: self.offset.wrapping_add(bits) & self.modulus.wrapping_sub(1) }
     }
 
-    /// What is still known if it was advanced by any multiple of `bits`.
+    /// Returns what is still known after an advance by any multiple of `bits`.
     fn strided(self, bits: u64) -> Self {
         self.modulo(if bits == 0 { self.modulus } else { 1 << bits.trailing_zeros().min(15) })
     }
@@ -40,7 +40,7 @@ impl Known {
         Self { modulus, offset: self.offset & modulus.wrapping_sub(1) }
     }
 
-    /// What is known where it is one of two.
+    /// Returns what is known if either of two positions is possible.
     fn meet(self, other: Self) -> Self {
         let mut modulus = self.modulus.min(other.modulus);
         while self.modulo(modulus).offset != other.modulo(modulus).offset {
@@ -50,7 +50,7 @@ impl Known {
     }
 }
 
-/// Slots of the numbers that others depend on, by path.
+/// Slots of the numbers that other fields depend on, by path.
 #[derive(Debug)]
 pub(super) struct Slots<'b> {
     by_path: HashMap<Path, Target>,
@@ -73,7 +73,7 @@ impl<'b> Slots<'b> {
         self.by_path.len()
     }
 
-    /// Adds every path that `root` depends on; `find` gives the structure of a scope.
+    /// Adds every path that `root` depends on. `find` returns the structure of a scope.
     pub(super) fn collect<'a>(
         &mut self,
         root: &Struct,
@@ -96,7 +96,7 @@ impl<'b> Slots<'b> {
     }
 }
 
-/// Whether the number at a path is signed; none where there is none.
+/// Returns whether the number at a path is signed; none if there is no number.
 fn target(root: &Struct, names: &[String]) -> Option<bool> {
     let (first, rest) = names.split_first()?;
     root.fields.iter().filter(|field| field.name == *first).find_map(|field| target_in(&field.class, rest))
@@ -114,30 +114,32 @@ fn target_in(class: &FieldClass, names: &[String]) -> Option<bool> {
     }
 }
 
-/// Makes one scope flat.
+/// Compiles one scope to flat code.
 pub(super) struct Compiler<'a> {
     slots: &'a Slots<'a>,
     scope: Scope,
     names: Vec<String>,
     code: Code,
-    /// Runs are merged and nodes left out.
+    /// Runs are merged and nodes are left out.
     merge: bool,
-    /// Fields that begin or end inside a byte are not merged: their byte orders differ, which is checked where each stands.
+    /// Fields that begin or end inside a byte are not merged: their byte orders differ, and each must be checked at its
+    /// own position.
     mixed: bool,
     known: Known,
     depth: usize,
 }
 
 impl<'a> Compiler<'a> {
-    /// Every field of `root`, and what is known of the position behind it.
+    /// Compiles every field of `root`.
     pub(super) fn visited(slots: &'a Slots<'a>, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
         let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
         compiler.root(root)?;
         Ok(compiler.code)
     }
 
-    /// The scopes in order with runs merged, beginning at a position of which `known` is known. `mixed`: fields inside bytes, there
-    /// or before, have both byte orders.
+    /// Compiles the scopes in order with runs merged, beginning at a position of which `known` is known. Returns the
+    /// code and what is known of the position after it. `mixed`: fields inside bytes, in these scopes or before them,
+    /// have both byte orders.
     pub(super) fn merged(
         slots: &'a Slots<'a>,
         scopes: &[(Scope, Option<&Struct>)],
@@ -201,7 +203,8 @@ impl<'a> Compiler<'a> {
             return;
         }
         match self.code.ops.last_mut() {
-            // A jump may lead behind the last op only at the ends of loops and choices, which `seal` marks.
+            // A jump can target the position after the last op only at the ends of loops and choices, which `seal`
+            // marks.
             Some(Op::Advance(run)) if run.checked_add(bits).is_some() => *run = run.saturating_add(bits),
             _ => self.code.ops.push(Op::Advance(bits)),
         }
@@ -211,7 +214,7 @@ impl<'a> Compiler<'a> {
         u32::try_from(self.code.ops.len()).unwrap_or(u32::MAX)
     }
 
-    /// Nothing may be merged across this place.
+    /// Prevents merging across this position.
     fn seal(&mut self) {
         if matches!(self.code.ops.last(), Some(Op::Advance(_))) {
             self.code.ops.push(Op::Align(1));
@@ -366,7 +369,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Text or bytes of a length.
+    /// Compiles text or bytes with a length.
     fn run(&mut self, node: NodeId, length: &Length, text: bool) -> Result<(), SchemaError> {
         self.align(8)?;
         let count = self.count(length)?;
@@ -427,7 +430,8 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Bits from one element to the next, where that is always the same and nothing in it is of interest.
+    /// Returns the bits from one element to the next if they are always the same and no other field depends on an
+    /// element.
     fn stride(&self, element: &FieldClass) -> Option<u64> {
         let bits = match element {
             FieldClass::Integer(integer) if integer.roles.is_empty() && !self.is_wanted() => integer.bits,
@@ -502,7 +506,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Whether a field can begin or end inside a byte.
+/// Returns true if a field can begin or end inside a byte.
 fn inside_bytes(bits: Bits) -> bool {
     bits.alignment < 8 || !bits.length.is_multiple_of(8)
 }
@@ -537,13 +541,13 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    /// With those of a scope.
+    /// Adds the byte orders of a scope.
     pub(super) fn and(mut self, root: Option<&Struct>) -> Self {
         root.into_iter().flat_map(|root| &root.fields).for_each(|field| orders_inside(&field.class, &mut self));
         self
     }
 
-    /// Both.
+    /// Returns true if both byte orders occur.
     pub(super) fn are_mixed(self) -> bool {
         self.little && self.big
     }
@@ -553,7 +557,7 @@ fn first_loop(ops: &mut [Op]) -> Option<&mut Op> {
     ops.iter_mut().find(|op| matches!(op, Op::Loop { .. }))
 }
 
-/// The options and the values that select them.
+/// Returns the options, each with the values that select it.
 fn cases(class: &FieldClass) -> Vec<(Vec<Range>, &FieldClass)> {
     match class {
         FieldClass::Variant(variant) => {
@@ -562,7 +566,7 @@ fn cases(class: &FieldClass) -> Vec<(Vec<Range>, &FieldClass)> {
         FieldClass::Optional(optional) => {
             let ranges = match &optional.ranges {
                 Some(ranges) => ranges.clone(),
-                // A boolean: all but 0.
+                // A boolean selects the option with any value except 0.
                 None => vec![Range { lower: i128::MIN, upper: -1 }, Range { lower: 1, upper: i128::MAX }],
             };
             vec![(ranges, &optional.class)]
@@ -580,7 +584,7 @@ fn integer_shape(integer: &Integer) -> Shape {
     }
 }
 
-/// babeltrace2 shows no unsigned integer with a role, nor arrays of such.
+/// Returns false for unsigned integers with a role, and for arrays of them: babeltrace2 does not show them.
 fn is_shown(class: &FieldClass) -> bool {
     match class {
         FieldClass::Integer(integer) | FieldClass::Variable(integer) => integer.signed || integer.roles.is_empty(),

@@ -6,9 +6,9 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::Role;
 use lastwords_trace::visit::{NodeId, Visitor};
 
-/// What fields with roles said, of one packet.
+/// The values of fields with roles, for one packet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct RoleValues {
     pub(super) magic: Option<u64>,
     pub(super) stream_class: Option<u64>,
     pub(super) stream: Option<u64>,
@@ -20,26 +20,26 @@ pub(super) struct Said {
     pub(super) event_class: Option<u64>,
 }
 
-/// What is carried from field to field.
+/// State that is kept from field to field.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
-    /// Numbers that others depend on.
+    /// Numbers that other fields depend on.
     pub(super) slots: Vec<u64>,
-    /// Default clock, all 64 bits.
+    /// The default clock, all 64 bits.
     pub(super) clock: u64,
-    pub(super) said: Said,
+    pub(super) role_values: RoleValues,
     pub(super) last: u64,
-    /// Bits that the last variable-length integer had.
+    /// Number of bits of the last variable-length integer.
     pub(super) last_bits: u8,
     /// Byte order of the last field that was not whole bytes.
     pub(super) order: Option<ByteOrder>,
-    /// Elements that may still be decoded without the packet's being longer.
+    /// Number of elements that may still be decoded. It limits loops over elements that take no bytes of the packet.
     pub(super) steps: u64,
-    /// Text of the elements that were decoded, beside their bytes.
+    /// Bytes of text that the decoded elements become beyond their own bytes.
     pub(super) weight: u64,
-    /// Text of the packet's context, which stands in each event's line.
+    /// Bytes of text of the packet's context, which is printed with each event.
     pub(super) context: u64,
-    /// Text out of proportion to the events, all together.
+    /// Total bytes of text that were paid for because they are out of proportion to the events.
     pub(super) paid: u64,
 }
 
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// The clock after a reading of its low bits: CTF2-SPEC-2.0, "Clock value update procedure".
+/// Returns the clock after a reading of its low bits: CTF2-SPEC-2.0, "Clock value update procedure".
 #[inline]
 pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
     if bits >= 64 {
@@ -58,7 +58,7 @@ pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
     }
     let mask = (1u64 << bits).wrapping_sub(1);
     let high = clock & !mask;
-    // Below the last: it has gone round once.
+    // A value below the last reading means that the low bits wrapped once.
     if value < clock & mask { high.wrapping_add(mask).wrapping_add(1) | value } else { high | value }
 }
 
@@ -66,9 +66,9 @@ pub(super) fn updated_clock(clock: u64, value: u64, bits: u8) -> u64 {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window<'a> {
     pub(super) bytes: &'a [u8],
-    /// End of the content in them, bits.
+    /// End of the content in `bytes`, in bits.
     pub(super) end: u64,
-    /// Where they stand in the packet, bits: a multiple of [`super::MAX_ALIGNMENT`].
+    /// Position of `bytes` in the packet, in bits: a multiple of [`super::MAX_ALIGNMENT`].
     pub(super) base: u64,
 }
 
@@ -86,7 +86,7 @@ impl Window<'_> {
     }
 }
 
-/// Runs code: `at` is where it is, bits from the window's beginning.
+/// Runs code. `at` is the current position, in bits from the window's beginning.
 pub(super) struct Runner<'a, 'w, V> {
     pub(super) code: &'a Code,
     pub(super) window: Window<'w>,
@@ -96,7 +96,7 @@ pub(super) struct Runner<'a, 'w, V> {
 }
 
 impl<V: Visitor> Runner<'_, '_, V> {
-    /// All of the code.
+    /// Runs all of the code.
     #[inline]
     pub(super) fn run(&mut self) -> Result<(), Fault> {
         self.range(0, self.code.ops.len())
@@ -213,7 +213,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
             return Err(self.window.short(begin, length));
         };
         let shift = begin % 8;
-        // At most 9 bytes: 64 bits from within a byte.
+        // The field has at most 9 bytes: 64 bits that begin inside a byte.
         let mut raw: u128 = 0;
         match bits.order {
             ByteOrder::Little => bytes.iter().rev().for_each(|b| raw = raw << 8 | u128::from(*b)),
@@ -277,17 +277,17 @@ impl<V: Visitor> Runner<'_, '_, V> {
     }
 
     fn role(&mut self, role: Role) {
-        let (said, last) = (&mut self.state.said, Some(self.state.last));
+        let (role_values, last) = (&mut self.state.role_values, Some(self.state.last));
         match role {
-            Role::Magic => said.magic = last,
-            Role::StreamClassId => said.stream_class = last,
-            Role::StreamId => said.stream = last,
-            Role::PacketLength => said.packet_length = last,
-            Role::ContentLength => said.content_length = last,
-            Role::PacketEnd => said.end = last,
-            Role::Discarded => said.discarded = last,
-            Role::Sequence => said.sequence = last,
-            Role::EventClassId => said.event_class = last,
+            Role::Magic => role_values.magic = last,
+            Role::StreamClassId => role_values.stream_class = last,
+            Role::StreamId => role_values.stream = last,
+            Role::PacketLength => role_values.packet_length = last,
+            Role::ContentLength => role_values.content_length = last,
+            Role::PacketEnd => role_values.end = last,
+            Role::Discarded => role_values.discarded = last,
+            Role::Sequence => role_values.sequence = last,
+            Role::EventClassId => role_values.event_class = last,
             Role::TraceUuid | Role::Clock => {}
         }
     }
@@ -390,7 +390,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
     }
 }
 
-/// 1 to 8 bytes as an unsigned integer.
+/// Reads 1 to 8 bytes as an unsigned integer.
 #[inline]
 pub(super) fn load(bytes: &[u8], order: ByteOrder) -> u64 {
     match (bytes, order) {
@@ -406,14 +406,14 @@ pub(super) fn load(bytes: &[u8], order: ByteOrder) -> u64 {
     }
 }
 
-/// The two's complement of so many bits, in 64.
+/// Extends the sign of a two's complement number of `length` bits to 64 bits.
 #[inline]
 fn extend(raw: u64, length: u8) -> u64 {
     let shift = 64u32.wrapping_sub(u32::from(length.clamp(1, 64)));
     ((raw << shift).cast_signed() >> shift).cast_unsigned()
 }
 
-/// A float of 16 bits.
+/// Converts a float of 16 bits.
 fn half(raw: u16) -> f64 {
     let sign = if raw >> 15 == 1 { -1.0 } else { 1.0 };
     let (exponent, fraction) = (i32::from(raw >> 10 & 0x1f), f64::from(raw & 0x3ff));
@@ -425,7 +425,7 @@ fn half(raw: u16) -> f64 {
     }
 }
 
-/// A float of 128 bits, rounded to the nearest of 64 or, where it is larger or smaller, to infinity or zero.
+/// Converts a float of 128 bits to the nearest float of 64 bits. Numbers out of range become infinity or zero.
 fn quad(raw: u128) -> f64 {
     let sign = if raw >> 127 == 1 { -1.0 } else { 1.0 };
     let exponent = ((raw >> 112 & 0x7fff) as i32).wrapping_sub(16383);

@@ -1,30 +1,31 @@
-//! What is wrong with metadata or a packet.
+//! Errors in metadata and in packets.
 
 use lastwords_trace::class::Path;
 use std::fmt;
 
-/// Metadata that cannot be decoded by.
+/// Reasons why metadata cannot be compiled to a decoder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SchemaError {
-    /// A path begins in a structure that there is not.
+    /// A path begins in a structure that does not exist.
     NoScope(Path),
     /// A path does not lead to an integer or boolean.
     NoTarget(Path),
-    /// An alignment is not a power of two, or too large; bits.
+    /// An alignment, in bits, is not a power of two or too large.
     Alignment(u64),
-    /// A fixed-length field of so many bits.
+    /// A fixed-length field has a number of bits that is not supported.
     Length(u8),
-    /// An array of more elements than can be counted in bits.
+    /// An array has more elements than can be counted in bits.
     TooLong(u64),
     /// Too many of something.
     TooMany(&'static str),
     /// A selector that is not signed has an option for negative values.
     Negative(Path),
-    /// Far more fields than the trace has bytes: those of contexts count for each event record class.
+    /// There are far more fields than the trace has bytes. Fields of contexts count for each event record class.
     Budget,
-    /// Nested too deep.
+    /// Fields are nested too deep.
     TooDeep,
-    /// Several stream classes (none), or event record classes of the stream class of this id, and no field that says which.
+    /// There are several stream classes (if the id is none), or several event record classes of the stream class with
+    /// this id, and no field selects one.
     NoId(Option<u64>),
 }
 
@@ -44,9 +45,9 @@ impl fmt::Display for SchemaError {
             }
             Self::Budget => write!(f, "far more fields than the trace has bytes"),
             Self::TooDeep => write!(f, "fields are nested deeper than {}", lastwords_trace::class::MAX_DEPTH),
-            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header says which"),
+            Self::NoId(None) => write!(f, "several stream classes, and no field of the packet header identifies them"),
             Self::NoId(Some(id)) => {
-                write!(f, "stream class {id}: several event classes, and no field of the event header says which")
+                write!(f, "stream class {id}: several event classes, and no field of the event header identifies them")
             }
         }
     }
@@ -54,18 +55,19 @@ impl fmt::Display for SchemaError {
 
 impl std::error::Error for SchemaError {}
 
-/// What was expected where a packet goes wrong.
+/// The value or condition that the decoder expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// So many more bits of content. The value is the number that is left.
+    /// This many more bits of content. The value is the number of bits left.
     Bits(u64),
-    /// A NUL before the content's end. The value is the number of bits left.
+    /// A NUL before the end of the content. The value is the number of bits left.
     Nul,
     /// A value for which the variant has an option. The value is the selector's.
     Option,
     /// A length that fits the packet. The value is the length.
     Length,
-    /// A field that begins on a byte, as its byte order is not that of the field before. The value is the bit.
+    /// A field that begins on a byte, because its byte order differs from that of the field before. The value is the
+    /// bit.
     SameOrder,
     /// A variable-length integer of at most 64 bits. The value is its last byte.
     Variable,
@@ -73,9 +75,9 @@ pub enum Expected {
     EventClass,
     /// The id of a stream class. The value is the id.
     StreamClass,
-    /// The id of the stream class that the packets before have. The value is the id.
+    /// The id of the stream class that the stream's other packets have. The value is the id in the packet.
     SameStreamClass(u64),
-    /// 0xC1FC1FC1.
+    /// The magic number 0xC1FC1FC1.
     Magic,
     /// A packet length in whole bytes. The value is the length in bits.
     WholeBytes,
@@ -87,26 +89,27 @@ pub enum Expected {
     OwnHeader,
     /// An event of at least one bit.
     Progress,
-    /// Less text beside so many bits of an event. The value is the bytes of names, labels and fields of no size.
+    /// Less text for an event of this many bits. The value is the number of bytes of names, labels and fields of no
+    /// size.
     Proportion(u64),
-    /// A reading of the clock that is a time in 64 bits of nanoseconds: from 1677 to 2262, where it counts from 1970. The value is the
-    /// reading.
+    /// A clock reading that fits 64 bits of nanoseconds: from 1677 to 2262 if the clock counts from 1970. The value is
+    /// the reading.
     Time,
 }
 
-/// A packet is not as its metadata says.
+/// A packet does not follow its metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Where in the packet, bits.
+    /// Position of the error in the packet, in bits.
     pub at: u64,
-    /// What stands there.
+    /// The value found there.
     pub value: u64,
-    /// What was expected.
+    /// The value or condition that the decoder expected.
     pub expected: Expected,
 }
 
 impl Fault {
-    /// Whether more bytes of the packet could mend it.
+    /// Returns true if more bytes of the packet could remove the error.
     #[must_use]
     pub fn is_short(&self) -> bool {
         matches!(self.expected, Expected::Bits(_) | Expected::Nul | Expected::Length)

@@ -1,37 +1,37 @@
-//! Scopes whose fields stand one behind the other on byte boundaries: what a program for them needs to know, no more.
+//! A simple list of steps for scopes whose fields follow each other on byte boundaries.
 
 use super::op::{Code, Count, Kind, Op};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::visit::NodeId;
 
-/// A step over such a scope.
+/// One step through such a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flat {
     /// A structure begins.
     Begin(NodeId),
-    /// It ends.
+    /// The structure ends.
     End,
-    /// So many bytes of nothing.
+    /// Skip this many bytes.
     Skip(u64),
     /// An integer of 1, 2, 4 or 8 bytes.
     Integer {
-        /// What it is.
+        /// The field.
         node: NodeId,
-        /// Bytes.
+        /// Size in bytes.
         size: u8,
-        /// Two's complement.
+        /// The integer is in two's complement.
         signed: bool,
-        /// Its byte order.
+        /// Byte order of the integer.
         order: ByteOrder,
     },
     /// Text up to a NUL byte.
     Text(NodeId),
-    /// Text of so many bytes.
+    /// Text of this many bytes.
     Chars(NodeId, u64),
 }
 
 impl Code {
-    /// The steps, where it has this form, begins on a byte boundary and depends on nothing before it.
+    /// Returns the steps if the code has this form, begins on a byte boundary and depends on no earlier scope.
     #[must_use]
     pub fn flat(&self) -> Option<Vec<Flat>> {
         let mut steps = Vec::with_capacity(self.ops.len());
@@ -45,7 +45,7 @@ impl Code {
                 }
                 Op::Text { node, unit: 1 } => Flat::Text(node),
                 Op::Run { node, count: Count::Fixed(bytes), text: true } => Flat::Chars(node, bytes),
-                // Nothing that follows asks for what is kept.
+                // No step of this form uses a saved number.
                 Op::Align(1 | 8) | Op::Save(_) => continue,
                 _ => return None,
             });

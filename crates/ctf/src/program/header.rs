@@ -1,34 +1,34 @@
-//! Event headers that are one number: an id in its low bits (of little endian; the high ones of big), the clock's low bits
-//! in the rest. LTTng's compact (5 + 27 bits) and large (16 + 32 bits) forms and our own are such, but for the values of the
-//! id that announce another form.
+//! Event headers that are one number: an id, and the low bits of the clock. In little endian the id has the low bits of
+//! the number, in big endian the high ones. LTTng's compact (5 + 27 bits) and large (16 + 32 bits) forms and our own
+//! have this form, except for the ids that announce another form.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Bits, FieldClass, Role, Struct};
 
-/// Such a header.
+/// An event header that is one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Word {
-    /// Where it may stand, bits: at least 8.
+    /// Alignment of the header, in bits: at least 8.
     pub(super) alignment: u64,
-    /// Bytes: up to 8.
+    /// Size in bytes: up to 8.
     pub(super) size: usize,
     pub(super) clock_bits: u8,
     pub(super) order: ByteOrder,
-    /// Largest id that has this form.
+    /// Largest id of a header of this form.
     pub(super) max_id: u64,
-    id: Place,
-    clock: Place,
+    id: BitField,
+    clock: BitField,
 }
 
-/// Bits of a number: how far they stand from the lowest, and which they are then.
+/// A bit field of a number: the shift to its lowest bit, and the mask after the shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct BitField {
     shift: u32,
     mask: u64,
 }
 
 impl Word {
-    /// The id and the clock's bits.
+    /// Splits the number into the id and the clock's bits.
     #[inline]
     pub(super) fn split(&self, word: u64) -> (u64, u64) {
         (word >> self.id.shift & self.id.mask, word >> self.clock.shift & self.clock.mask)
@@ -39,14 +39,14 @@ fn mask(bits: u8) -> u64 {
     u64::MAX >> 64u32.wrapping_sub(u32::from(bits.clamp(1, 64)))
 }
 
-/// The fields of the form that ids from 0 have.
+/// The fields of the form that ids from 0 to `max_id` have.
 #[derive(Debug, Default)]
 struct Flat {
     bits: Vec<(Bits, Vec<Role>)>,
     max_id: u64,
 }
 
-/// Whether a header is such.
+/// Returns the form if the header is one number.
 pub(super) fn word(header: &Struct) -> Option<Word> {
     let mut flat = Flat { bits: Vec::new(), max_id: u64::MAX };
     flatten(header, &mut flat, 0)?;
@@ -70,8 +70,8 @@ pub(super) fn word(header: &Struct) -> Option<Word> {
         clock_bits: clock.length,
         order: id.order,
         max_id: flat.max_id.min(mask(id.length)),
-        id: Place { shift: id_shift, mask: mask(id.length) },
-        clock: Place { shift: clock_shift, mask: mask(clock.length) },
+        id: BitField { shift: id_shift, mask: mask(id.length) },
+        clock: BitField { shift: clock_shift, mask: mask(clock.length) },
     })
 }
 
@@ -79,7 +79,7 @@ fn flatten(of: &Struct, flat: &mut Flat, depth: usize) -> Option<()> {
     if depth > 4 {
         return None;
     }
-    // An inner structure that would be aligned further than its place is not looked into.
+    // An inner structure with a greater alignment than its position is not supported.
     for field in &of.fields {
         match &field.class {
             FieldClass::Integer(integer) if !integer.signed && flat.bits.len() < 2 => {

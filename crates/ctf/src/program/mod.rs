@@ -1,4 +1,4 @@
-//! A trace class compiled: what decodes its packets.
+//! A compiled trace class, which decodes packets.
 
 mod build;
 mod compile;
@@ -23,16 +23,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use stride::{Simple, Stride};
 
-/// Largest alignment that is accepted, bits: a window over a packet begins at a multiple of it.
+/// Largest alignment that is accepted, in bits. A window over a packet begins at a multiple of it.
 pub const MAX_ALIGNMENT: u64 = 1 << 15;
 
 /// The number that packets begin with.
 pub const MAGIC: u64 = 0xc1fc_1fc1;
-/// Event ids below it are found by position.
+/// Event ids below this number are looked up by position.
 const DENSE: u64 = 4096;
 const NONE: u32 = u32::MAX;
 
-/// A trace class and its flat form.
+/// A trace class and its compiled form.
 #[derive(Debug)]
 pub struct Program {
     class: TraceClass,
@@ -47,14 +47,14 @@ pub struct Program {
 #[derive(Debug)]
 struct StreamProgram {
     context: Code,
-    /// Text of the context, beside its bytes.
+    /// Bytes of text of the context, beyond its own bytes.
     context_weight: u64,
     header: Code,
     word: Option<Word>,
     common: Code,
     events: Vec<EventProgram>,
     dense: Vec<u32>,
-    /// By id, as far as those of `dense` go.
+    /// Forms of simple events by id, for the ids in `dense`.
     simple: Vec<Option<Simple>>,
     sparse: HashMap<u64, usize>,
 }
@@ -63,81 +63,82 @@ struct StreamProgram {
 struct EventProgram {
     specific: Code,
     payload: Code,
-    /// Common context, specific context and payload, runs merged.
+    /// Code of the common context, the specific context and the payload, with runs merged.
     merged: Code,
-    /// How those are passed over where they are simple, and need not be paid for.
+    /// Sizes for skipping the common context, the specific context and the payload, if they are simple and need not be
+    /// paid for.
     stride: Option<Stride>,
-    /// Text of an event, beside its bytes.
+    /// Bytes of text of an event, beyond its own bytes.
     weight: u64,
 }
 
-/// What is carried along the packets of one stream.
+/// State that is kept from packet to packet of one stream.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     state: State,
 }
 
 impl Decoder {
-    /// The default clock, all 64 bits.
+    /// Returns the default clock, all 64 bits.
     #[inline]
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.state.clock
     }
 
-    /// Bytes of text that the events became out of proportion to their own bytes.
+    /// Returns how many bytes of text were paid for because they are out of proportion to the bytes of their events.
     #[inline]
     #[must_use]
     pub fn paid(&self) -> u64 {
         self.state.paid
     }
 
-    /// Puts the clock back to what it was before an event that shall be decoded again.
+    /// Resets the clock to its value before an event, so that the event can be decoded again.
     #[inline]
     pub fn set_clock(&mut self, clock: u64) {
         self.state.clock = clock;
     }
 }
 
-/// What a packet's header and context say. Lengths and places are in bits.
+/// The contents of a packet's header and context. Lengths and positions are in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// Position of its stream class.
+    /// Position of the stream class in the trace class.
     pub class: usize,
     /// Id of the stream in its class.
     pub stream: Option<u64>,
-    /// Length with padding; none where the packet is all of the file.
+    /// Length with padding; none if the packet is the whole file.
     pub total: Option<u64>,
     /// Length without padding.
     pub content: Option<u64>,
-    /// Clock at the beginning, where the stream class has one: 0 where nothing says it.
+    /// Clock at the beginning, if the stream class has a clock; 0 if no field carries it.
     pub begin: Option<u64>,
     /// Clock at the end.
     pub end: Option<u64>,
     /// Events discarded since the stream's beginning.
     pub discarded: Option<u64>,
-    /// Number in the stream.
+    /// Number of the packet in the stream.
     pub sequence: Option<u64>,
-    /// UUID of the metadata that it says it belongs to.
+    /// UUID of the metadata that the packet belongs to, as its header has it.
     pub uuid: Option<[u8; 16]>,
-    /// Where the context begins.
+    /// Position at which the context begins.
     pub context_at: u64,
-    /// Where the events begin.
+    /// Position at which the events begin.
     pub events_at: u64,
 }
 
 /// A part of a packet's bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Part<'a> {
+pub struct PacketPart<'a> {
     /// The bytes.
     pub bytes: &'a [u8],
-    /// Where the first stands in the packet, bytes: a multiple of [`MAX_ALIGNMENT`] / 8.
+    /// Position of the first byte in the packet, in bytes: a multiple of [`MAX_ALIGNMENT`] / 8.
     pub base: u64,
-    /// Where the packet's content ends, bits from the packet's beginning.
+    /// End of the packet's content, in bits from the packet's beginning.
     pub content_end: u64,
 }
 
-impl Part<'_> {
+impl PacketPart<'_> {
     #[inline]
     fn window(&self) -> Window<'_> {
         let base = self.base.saturating_mul(8);
@@ -145,7 +146,7 @@ impl Part<'_> {
         Window { bytes: self.bytes, end, base }
     }
 
-    /// Whether the content goes on behind it.
+    /// Returns true if the content continues after this part.
     #[inline]
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -153,57 +154,58 @@ impl Part<'_> {
     }
 }
 
-/// Where an event stands in its packet, and when it was. Places are bits from the packet's beginning.
+/// Position and time of an event. Positions are in bits from the packet's beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Position of its class in the stream class.
+    /// Position of the event record class in the stream class.
     pub class: usize,
-    /// Default clock.
+    /// The default clock.
     pub clock: u64,
-    /// Where its header begins.
+    /// Position at which the header begins.
     pub at: u64,
-    /// Where its contexts begin.
+    /// Position at which the contexts begin.
     pub body: u64,
-    /// Where it ends.
+    /// Position at which the event ends.
     pub end: u64,
 }
 
-/// Events that were passed over.
+/// The result of skipping events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Passed {
-    /// How many.
+    /// Number of skipped events.
     pub events: u64,
-    /// Where the last of them ends, or where the first would have begun: bits from the packet's beginning.
+    /// End of the last skipped event, or the start position if none was skipped; in bits from the packet's beginning.
     pub end: u64,
 }
 
 impl Program {
-    /// Compiles a trace class. `budget` pays for its fields, and later for events whose text is out of proportion to their bytes.
+    /// Compiles a trace class. `budget` pays for its fields, and later for events whose text is out of proportion to
+    /// their bytes.
     ///
     /// # Errors
-    /// Packets cannot be decoded by the class.
+    /// The class cannot be compiled to a decoder of packets.
     pub fn new(class: TraceClass, budget: &Arc<Budget>) -> Result<Self, SchemaError> {
         build::program(class, budget)
     }
 
-    /// The trace class.
+    /// Returns the trace class.
     #[must_use]
     pub fn class(&self) -> &TraceClass {
         &self.class
     }
 
-    /// What pays for reading its packets.
+    /// Returns the budget that pays for reading packets.
     pub(crate) fn budget(&self) -> &Budget {
         &self.budget
     }
 
-    /// A decoder for the packets of one stream.
+    /// Returns a decoder for the packets of one stream.
     #[must_use]
     pub fn decoder(&self) -> Decoder {
         Decoder { state: State { slots: vec![0; self.slots], ..State::default() } }
     }
 
-    /// What visitors of a scope are told of; none of stream or event record classes that there are not.
+    /// Returns the code that a visitor of a scope sees; none if the stream or event record class does not exist.
     #[must_use]
     pub fn code(&self, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
         let program = self.streams.get(stream);
@@ -217,11 +219,11 @@ impl Program {
         }
     }
 
-    /// Decodes a packet's header and context at the beginning of `bytes`, checks what they say, and sets the clock.
-    /// A fault that [`Fault::is_short`] may come of `bytes` being too few.
+    /// Decodes a packet's header and context at the beginning of `bytes`, checks them, and sets the clock. If
+    /// [`Fault::is_short`], `bytes` may be too few.
     ///
     /// # Errors
-    /// The packet is not as its class says.
+    /// The packet does not follow its class.
     pub fn packet(&self, decoder: &mut Decoder, bytes: &[u8]) -> Result<Packet, Fault> {
         let window = Window { bytes, end: bits_of(bytes), base: 0 };
         let state = &mut decoder.state;
@@ -242,18 +244,18 @@ impl Program {
         runner.run()?;
         let events_at = runner.at;
         decoder.state.context = weight::of_context(decoder.state.weight, events_at.wrapping_sub(context_at));
-        let said = decoder.state.said;
-        let (total, content) = lengths(&window, said.packet_length, said.content_length, events_at)?;
+        let role_values = decoder.state.role_values;
+        let (total, content) = lengths(&window, role_values.packet_length, role_values.content_length, events_at)?;
         let has_clock = self.class.streams.get(class).is_some_and(|stream| stream.clock.is_some());
         Ok(Packet {
             class,
-            stream: said.stream,
+            stream: role_values.stream,
             total,
             content,
             begin: has_clock.then_some(decoder.state.clock),
-            end: said.end.filter(|_| has_clock),
-            discarded: said.discarded,
-            sequence: said.sequence,
+            end: role_values.end.filter(|_| has_clock),
+            discarded: role_values.discarded,
+            sequence: role_values.sequence,
             uuid: check.bytes.try_into().ok(),
             context_at,
             events_at,
@@ -261,14 +263,14 @@ impl Program {
     }
 
     fn check(window: &Window<'_>, state: &State) -> Result<(), Fault> {
-        if let Some(magic) = state.said.magic.filter(|magic| *magic != MAGIC) {
+        if let Some(magic) = state.role_values.magic.filter(|magic| *magic != MAGIC) {
             return Err(window.fault(0, magic, Expected::Magic));
         }
         Ok(())
     }
 
     fn stream_of(&self, window: &Window<'_>, state: &State) -> Result<usize, Fault> {
-        match state.said.stream_class {
+        match state.role_values.stream_class {
             Some(id) => self.by_id.get(&id).copied().ok_or_else(|| window.fault(0, id, Expected::StreamClass)),
             None => Ok(0),
         }
@@ -277,7 +279,7 @@ impl Program {
     /// Visits the context of a packet that [`Self::packet`] has accepted in the same bytes.
     ///
     /// # Errors
-    /// The bytes are others.
+    /// The bytes are not those that [`Self::packet`] has accepted.
     pub fn visit_context(
         &self,
         decoder: &mut Decoder,
@@ -287,23 +289,23 @@ impl Program {
     ) -> Result<(), Fault> {
         let Some(program) = self.streams.get(packet.class) else { return Ok(()) };
         let window = Window { bytes, end: bits_of(bytes), base: 0 };
-        let (clock, said) = (decoder.state.clock, decoder.state.said);
+        let (clock, role_values) = (decoder.state.clock, decoder.state.role_values);
         decoder.state.steps = steps(window.end);
         let state = &mut decoder.state;
         let mut runner = Runner { code: &program.context, window, state, visitor, at: packet.context_at };
         let done = runner.run();
-        (decoder.state.clock, decoder.state.said) = (clock, said);
+        (decoder.state.clock, decoder.state.role_values) = (clock, role_values);
         done
     }
 
-    /// Decodes the header of the event at a place (bits from the packet's beginning) of a packet of a stream class, and
-    /// passes over the rest of it. Where the fault [`Fault::is_short`] and the part [`Part::is_cut`], put the clock back
-    /// and come again with more bytes.
+    /// Decodes the header of the event at `at` (bits from the packet's beginning), and skips the rest of the event.
+    /// `stream` is the position of the stream class. If [`Fault::is_short`] and [`PacketPart::is_cut`], reset the clock and
+    /// call again with more bytes.
     ///
     /// # Errors
-    /// The event is not as its class says, or does not fit.
+    /// The event does not follow its class, or does not fit.
     #[inline]
-    pub fn event(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Result<Event, Fault> {
+    pub fn event(&self, decoder: &mut Decoder, stream: usize, part: &PacketPart<'_>, at: u64) -> Result<Event, Fault> {
         let window = part.window();
         let begin = at.wrapping_sub(window.base);
         let Some(program) = self.streams.get(stream) else {
@@ -344,14 +346,14 @@ impl Program {
         Ok(Event { class, clock, at, body: body.wrapping_add(base), end: end.wrapping_add(base) })
     }
 
-    /// Takes at most `most` events as [`Self::event`] would, from a place on, as far as they are of simple forms and end in
-    /// the part; returns where the last of them ends.
+    /// Decodes up to `most` events from `at`, as [`Self::event`] would, and passes them to `take`. Stops at the first
+    /// event that has no simple form or does not end in the part. Returns the end of the last event.
     #[inline]
     pub fn ahead(
         &self,
         decoder: &mut Decoder,
         stream: usize,
-        part: &Part<'_>,
+        part: &PacketPart<'_>,
         at: u64,
         most: usize,
         mut take: impl FnMut(Event),
@@ -371,9 +373,9 @@ impl Program {
         here.wrapping_add(window.base)
     }
 
-    /// Passes over events as [`Self::event`] would, from a place on, as far as they are of simple forms.
+    /// Skips events from `at`, as [`Self::event`] would. Stops at the first event that has no simple form.
     #[must_use]
-    pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &Part<'_>, at: u64) -> Passed {
+    pub fn pass(&self, decoder: &mut Decoder, stream: usize, part: &PacketPart<'_>, at: u64) -> Passed {
         let window = part.window();
         let mut passed = Passed { events: 0, end: at };
         let Some(program) = self.streams.get(stream).filter(|_| decoder.state.context == 0) else { return passed };
@@ -388,17 +390,18 @@ impl Program {
         passed
     }
 
-    /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes; returns where it ends. The scopes
-    /// come in order: the common context at [`Event::body`], then the specific context, then the payload.
+    /// Visits a scope of an event that [`Self::event`] has accepted in the same bytes, and returns the end of the
+    /// scope. The scopes follow each other: the common context at [`Event::body`], then the specific context, then the
+    /// payload.
     ///
     /// # Errors
-    /// The bytes are others.
+    /// The bytes are not those that [`Self::event`] has accepted.
     #[inline]
     pub fn visit(
         &self,
         decoder: &mut Decoder,
         code: &Code,
-        part: &Part<'_>,
+        part: &PacketPart<'_>,
         at: u64,
         visitor: &mut impl Visitor,
     ) -> Result<u64, Fault> {
@@ -412,8 +415,8 @@ impl Program {
     }
 }
 
-/// An event of a simple form, in its window.
-struct Found {
+/// An event of a simple form. Positions are in bits from the window's beginning.
+struct SimpleEvent {
     class: u32,
     clock: u64,
     clock_bits: u8,
@@ -422,16 +425,17 @@ struct Found {
 }
 
 impl StreamProgram {
-    /// The event at a place, where it is of a simple form.
+    /// Decodes the event at `begin` if it has a simple form.
     #[inline(always)]
-    fn simple(&self, window: &Window<'_>, begin: u64) -> Option<Found> {
+    fn simple(&self, window: &Window<'_>, begin: u64) -> Option<SimpleEvent> {
         let (id, clock, clock_bits, body) = self.quick(window, begin)?;
         let Simple { class, stride } = (*self.simple.get(id as usize)?)?;
         let end = stride.over(window, body)?;
-        (end > begin).then_some(Found { class, clock, clock_bits, body, end })
+        (end > begin).then_some(SimpleEvent { class, clock, clock_bits, body, end })
     }
 
-    /// The header as one number: id, clock, its bits, and where it ends.
+    /// Decodes the header if it is one number. Returns the id, the clock's bits, their number, and the end of the
+    /// header.
     #[inline(always)]
     fn quick(&self, window: &Window<'_>, begin: u64) -> Option<(u64, u64, u8, u64)> {
         let word = self.word.as_ref()?;
@@ -457,12 +461,12 @@ impl StreamProgram {
         begin: u64,
         content_end: u64,
     ) -> Result<(Option<u64>, u64), Fault> {
-        state.said.event_class = None;
+        state.role_values.event_class = None;
         state.steps = steps(content_end);
         let mut runner = Runner { code: &self.header, window: *window, state, visitor: &mut Ignore, at: begin };
         runner.run()?;
         let body = runner.at;
-        Ok((state.said.event_class, body))
+        Ok((state.role_values.event_class, body))
     }
 
     #[inline]
@@ -474,13 +478,13 @@ impl StreamProgram {
     }
 }
 
-/// Bits of a buffer in memory.
+/// Returns the number of bits of a buffer.
 #[inline]
 fn bits_of(bytes: &[u8]) -> u64 {
     (bytes.len() as u64).wrapping_mul(8)
 }
 
-/// How many elements may be decoded in so many bits of content: some for arrays of nothing.
+/// Returns how many elements may be decoded in content of this many bits. A fixed part allows some elements of no size.
 #[inline]
 fn steps(bits: u64) -> u64 {
     bits.saturating_add(1 << 16)
@@ -504,7 +508,7 @@ fn lengths(
     }
 }
 
-/// Takes the metadata's UUID out of a packet header.
+/// Takes the metadata's UUID from a packet header.
 struct Uuid {
     node: Option<NodeId>,
     inside: bool,

@@ -1,4 +1,4 @@
-//! The flat form of field classes.
+//! The compiled form of field classes: a flat list of steps.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Bits, Range, RangeIndex, Role};
@@ -7,14 +7,14 @@ use lastwords_trace::visit::{Node, NodeId};
 /// One step of a decoder.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Op {
-    /// Go on to a multiple of so many bits.
+    /// Advance to a multiple of this many bits.
     Align(u32),
-    /// Pass over so many bits.
+    /// Skip this many bits.
     Advance(u64),
     /// A fixed-length field of 8, 16, 32 or 64 bits on a byte boundary.
     Bytes {
         node: NodeId,
-        /// Bytes.
+        /// Size in bytes.
         size: u8,
         order: ByteOrder,
         kind: Kind,
@@ -25,25 +25,25 @@ pub(super) enum Op {
     Variable { node: NodeId, signed: bool },
     /// A float of 128 bits on a byte boundary.
     Quadruple { node: NodeId, order: ByteOrder },
-    /// Keep the last number.
+    /// Save the last number in this slot.
     Save(u16),
-    /// Use the last number.
+    /// Use the last number for this role.
     Role(Role),
-    /// Set the low bits of the clock; 0: as many as the last variable-length integer had.
+    /// Set the low bits of the clock, this many; 0 stands for the number of bits of the last variable-length integer.
     Clock(u8),
-    /// Text up to a NUL of so many bytes.
+    /// Text up to a NUL character of this many bytes.
     Text { node: NodeId, unit: u8 },
-    /// Text or bytes of a length, on a byte boundary.
+    /// Text or bytes with a length, on a byte boundary.
     Run { node: NodeId, count: Count, text: bool },
-    /// Elements of so many bits each, passed over.
+    /// Skip elements of this many bits each.
     Stride { count: Count, bits: u32 },
     /// A structure begins.
     Begin(NodeId),
-    /// It ends.
+    /// The structure ends.
     End(NodeId),
-    /// The ops up to `end` as often as `count` says.
+    /// Run the ops up to `end` as often as `count` says.
     Loop { node: NodeId, count: Count, end: u32 },
-    /// One of the cases of a choice; behind all of them, at `end`, it goes on.
+    /// Run one of the cases of a choice, then continue at `end`, after all cases.
     Choose { node: NodeId, slot: u16, choice: u32, end: u32 },
 }
 
@@ -61,22 +61,22 @@ pub(super) enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Count {
     Fixed(u64),
-    /// The number of a slot. Of a loop's elements each becomes so much text.
+    /// The number in a slot. For loops, the second value is how many bytes of text each element becomes.
     Slot(u16, u32),
 }
 
-/// What a variant's or optional's selector can say.
+/// The cases of a variant or optional, and the selector values for each.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     /// The selector is in two's complement.
     pub(super) signed: bool,
-    /// Values, and which case; the first that contains the value counts.
+    /// Values and the number of their case. The first range that contains the value decides.
     pub(super) ranges: Vec<(u32, Range)>,
-    /// Finds the case where there are many.
+    /// Finds the case if there are many ranges.
     pub(super) index: Option<RangeIndex>,
-    /// By case: where its ops begin and end.
+    /// The begin and the end of the ops of each case.
     pub(super) cases: Vec<(u32, u32)>,
-    /// A value in no range says that the field is absent; else it is an error.
+    /// The field is an optional, so a value in no range means that it is absent. Otherwise such a value is an error.
     pub(super) optional: bool,
 }
 
@@ -92,18 +92,18 @@ impl Choice {
     }
 }
 
-/// The steps of one scope and what they are about.
+/// The steps of one scope, and the fields that they decode.
 #[derive(Debug, Clone, Default)]
 pub struct Code {
     pub(super) ops: Vec<Op>,
     pub(super) choices: Vec<Choice>,
     pub(super) nodes: Vec<Node>,
-    /// The metadata's UUID, of a packet header.
+    /// The field of a packet header that has the metadata's UUID.
     pub(super) uuid: Option<NodeId>,
 }
 
 impl Code {
-    /// What a visitor's node ids mean.
+    /// Returns the fields that a visitor's node ids refer to.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes

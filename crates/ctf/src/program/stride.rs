@@ -1,27 +1,27 @@
-//! Events that are passed over without a look at their fields: those of one size, and those with one string.
+//! Skips events without decoding their fields, if they have one size or one string.
 
 use super::decode::Window;
 use super::op::{Code, Op};
 
-/// An event record class whose events are passed over so.
+/// An event record class whose events can be skipped this way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Simple {
-    /// Position of the class.
+    /// Position of the event record class in the stream class.
     pub(super) class: u32,
     pub(super) stride: Stride,
 }
 
-/// How the contexts and the payload of an event are passed over. Sizes are in bits.
+/// Sizes for skipping the contexts and the payload of an event. Sizes are in bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stride {
-    /// All of it, or what stands before the string.
+    /// Size of everything, or of the part before the string.
     before: u64,
-    /// What stands behind the string, if there is one.
+    /// Size of the part after the string, if there is a string.
     string: Option<u64>,
 }
 
 impl Stride {
-    /// Of contexts and payload with their runs merged, where they have such a form.
+    /// Returns the sizes if the code of contexts and payload, with runs merged, has such a form.
     pub(super) fn new(code: &Code) -> Option<Self> {
         let text = |op: &Op| matches!(op, Op::Text { unit: 1, .. });
         let (before, string) = match code.ops.as_slice() {
@@ -36,12 +36,12 @@ impl Stride {
         Some(Self { before, string })
     }
 
-    /// Bits of the shortest.
+    /// Returns the least size of contexts and payload, in bits.
     pub(super) fn least(self) -> u64 {
         self.before.saturating_add(self.string.map_or(0, |behind| behind.saturating_add(8)))
     }
 
-    /// Where it ends if it begins at `body`; none where it does not end in the window.
+    /// Returns the end of contexts and payload that begin at `body`; none if they do not end in the window.
     #[inline(always)]
     pub(super) fn over(self, window: &Window<'_>, body: u64) -> Option<u64> {
         let mut at = body.checked_add(self.before)?;

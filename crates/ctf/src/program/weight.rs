@@ -1,55 +1,57 @@
-//! How much text an event becomes beside its own bytes: names and labels, which stand in the metadata once and in each event's text, and
-//! fields and elements of no size. Metadata can be made so that a stream of some kilobytes becomes gigabytes of text; the events of
-//! such classes are paid for from a [`Budget`].
+//! Estimates how much text an event becomes beyond its own bytes. Names and labels are in the metadata once but in each
+//! event's text, and so are fields and elements of no size. Hostile metadata could turn a stream of some kilobytes into
+//! gigabytes of text. A [`Budget`] pays for the events of such classes.
 
 use super::fault::{Expected, Fault};
 use lastwords_bytes::Budget;
 use lastwords_trace::class::{Array, Field, FieldClass, Integer, Labels, Length, MAX_DEPTH, Struct, TraceClass};
 
-/// Bytes of text that a field costs beside its name and labels.
+/// Bytes of text that a field takes beyond its name and labels.
 const FIELD: u64 = 24;
-/// Bytes of text that any event may become, and those that it may become for each of its bits: several times more than events of real
-/// traces do.
+/// Bytes of text that any event may become without paying. Events of real traces become several times less.
 const FREE: u64 = 1024;
+/// Bytes of text that an event may become in addition for each of its bits, without paying.
 const FREE_A_BIT: u64 = 32;
-/// Bytes of text that an event may become beside that: a line has to be in memory.
+/// Largest number of bytes of text for an event beyond the free part, because a line must fit in memory.
 const MOST: u64 = 1 << 25;
 /// Bytes of text that a byte of a packet's context may become.
 const CONTEXT_BYTE: u64 = 4;
 
-/// The text of a structure's fields, bytes; elements of arrays whose length is in the packet are not among it.
+/// Returns the bytes of text of a structure's fields. Elements of arrays whose length is in the packet are not
+/// included.
 pub(super) fn of_scope(root: Option<&Struct>) -> u64 {
     root.map_or(0, |root| structure(root, 0))
 }
 
-/// The text that stands in each event's line, whatever its class.
+/// Returns the bytes of text that are in each event's line, whatever its class.
 pub(super) fn of_trace(class: &TraceClass) -> u64 {
     let text = |key: &&str| class.text(key).map_or(0, |text| text.len() as u64);
     ["hostname", "procname"].iter().map(text).fold(0, u64::saturating_add)
 }
 
-/// The text of an array's element.
+/// Returns the bytes of text of an array's element.
 pub(super) fn of_element(array: &Array) -> u64 {
     of(&array.element, 0)
 }
 
-/// Elements of so many bits need not be paid for.
+/// Returns true if elements of this many bits need not be paid for.
 pub(super) fn is_element_free(class: &FieldClass, bits: u64) -> bool {
     of(class, 0) <= bits.saturating_mul(FREE_A_BIT)
 }
 
-/// Events of so many bits need not be paid for, whatever packet they are in.
+/// Returns true if events of this many bits need not be paid for, whatever packet contains them.
 pub(super) fn is_event_free(weight: u64, bits: u64) -> bool {
     weight <= bits.saturating_mul(FREE_A_BIT).saturating_add(FREE / 2)
 }
 
-/// The text that a packet's context of so many bits is in front of each of its events; 0 where it need not be paid for.
+/// Returns how many bytes of text a packet's context of this many bits adds to each event; 0 if it need not be paid
+/// for.
 pub(super) fn of_context(weight: u64, bits: u64) -> u64 {
     let text = weight.saturating_add((bits / 8).saturating_mul(CONTEXT_BYTE));
     if text <= FREE / 2 { 0 } else { text }
 }
 
-/// Pays for an event of so many bits that becomes so much text; what was paid.
+/// Pays for an event of `bits` bits that becomes `weight` bytes of text. Returns the amount paid.
 #[inline]
 pub(super) fn pay(budget: &Budget, weight: u64, at: u64, bits: u64) -> Result<u64, Fault> {
     let free = bits.saturating_mul(FREE_A_BIT).saturating_add(FREE);

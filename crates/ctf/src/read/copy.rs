@@ -1,5 +1,5 @@
-//! A trace written as CTF: every event is decoded, packets of files that cannot be are left out. Packets in memory are as their source
-//! made them.
+//! Writes a trace as CTF. Every event is decoded. Packets of files that cannot be decoded are left out; packets in
+//! memory are written as their source made them.
 
 use super::error::Error;
 use super::folder::{Stream, Trace};
@@ -16,11 +16,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each. Packets are copied;
-/// metadata too, where it is of that version, else written anew. What cannot be read is told to `faults`, and what was read to `watch`.
+/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each trace. Packets
+/// are copied. Metadata is copied too if it has that version, otherwise it is written again. Errors of reading go to
+/// `faults`, and the number of bytes read to `watch`.
 ///
 /// # Errors
-/// A file cannot be read or written; a field class that the version cannot express.
+/// A file cannot be read or written, or the version cannot express a field class.
 pub fn copy(
     traces: &[Trace],
     version: Version,
@@ -28,7 +29,7 @@ pub fn copy(
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
 ) -> crate::Result<Totals> {
-    // What the version cannot express is refused before anything is written.
+    // A field class that the version cannot express is refused before anything is written.
     let metadata: Vec<Vec<u8>> =
         traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
     create_folder(out)?;
@@ -47,16 +48,16 @@ pub fn copy(
     Ok(totals)
 }
 
-/// Paths that are taken.
+/// The paths in use.
 #[derive(Default)]
 struct Names {
     taken: HashSet<PathBuf>,
-    /// By path: the last number that was put behind it.
+    /// The last number that was appended to each path.
     numbers: HashMap<PathBuf, u64>,
 }
 
 impl Names {
-    /// A path under `out` that is not taken; then it is.
+    /// Returns a path under `out` that is not in use, and marks it as used.
     fn unused(&mut self, out: &Path, name: &Path) -> PathBuf {
         let first = out.join(name);
         if self.taken.insert(first.clone()) {
@@ -73,7 +74,7 @@ impl Names {
     }
 }
 
-/// The metadata of a copy: the same where it is of that version and in a file, else written anew.
+/// Returns the metadata of a copy: that of the trace's file if it has this version, otherwise newly written metadata.
 fn metadata_of(trace: &Trace, version: Version) -> crate::Result<Vec<u8>> {
     if trace.account.is_none() && (trace.class().version == 1) == (version == Version::V1_8) {
         let from = trace.path.join("metadata");
@@ -116,7 +117,7 @@ fn copy_trace(
     Ok(totals)
 }
 
-/// Copies one stream; what cannot be read is sent to `faults`. A stream in memory that has no packets has no file.
+/// Copies one stream. Errors of reading are sent to `faults`. A stream in memory that has no packets has no file.
 fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
     let in_memory = reader.stream().memory.is_some();
     let mut copier = Copier { stream: reader.stream(), open: None, file: None, path };
@@ -131,11 +132,12 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
             Next::Event(_) => events += 1 + reader.pass(),
             Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
-                // What was read of this packet of a file is not in the copy.
+                // Events of a packet that cannot be decoded to its end are not in the copy of a file, so they are not
+                // counted.
                 if !in_memory {
                     (pending, events) = (None, 0);
                 }
-                // Whoever is told is there until all streams are copied.
+                // The receiver exists until all streams are copied.
                 let _ = faults.send(fault);
             }
             next @ (Next::Packet | Next::End) => {
@@ -168,7 +170,7 @@ struct Copier<'a> {
 }
 
 impl Copier<'_> {
-    /// The file of the copy, which is made when it is asked for.
+    /// Returns the file of the copy; creates it at the first call.
     fn file(&mut self) -> crate::Result<&mut File> {
         match &mut self.file {
             Some(file) => Ok(file),
@@ -176,13 +178,13 @@ impl Copier<'_> {
         }
     }
 
-    /// Appends these bytes of a packet; returns how many they are.
+    /// Appends these bytes of a packet and returns their number.
     fn bytes(&mut self, bytes: &[u8]) -> crate::Result<u64> {
         let written = self.file()?.write_all(bytes);
         written.map_err(crate::Error::io(self.path, "write")).map(|()| bytes.len() as u64)
     }
 
-    /// Appends a packet; returns its bytes.
+    /// Appends a packet and returns its number of bytes.
     fn packet(&mut self, (number, entry): (u32, Entry)) -> crate::Result<u64> {
         let from = self.stream.files.get(number as usize).map_or(Path::new(""), PathBuf::as_path);
         if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
@@ -190,7 +192,7 @@ impl Copier<'_> {
         }
         let (Some((_, file)), Some(to)) = (&mut self.open, &mut self.file) else { return Ok(0) };
         file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
-        // Inside the kernel, where both files are of such kinds.
+        // Between regular files, the standard library lets the kernel copy.
         std::io::copy(&mut file.take(entry.size), to).map_err(crate::Error::io(self.path, "write"))
     }
 }

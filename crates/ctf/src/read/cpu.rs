@@ -1,11 +1,12 @@
-//! The CPU of a stream, as its packets tell it.
+//! The CPU of a stream, as its packets name it.
 
 use super::folder::{Stream, Trace};
 use super::stream::{Next, Reader};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::{NodeId, Visitor};
 
-/// The packet context's field `cpu_id` of the stream's first packet; none where there is no such, or it names no CPU.
+/// Returns the packet context's field `cpu_id` of the stream's first packet; none if there is no such field, or its
+/// value is no CPU.
 #[must_use]
 pub fn cpu(trace: &Trace, stream: &Stream) -> Option<u32> {
     if let Some(memory) = &stream.memory {
@@ -28,7 +29,7 @@ pub fn cpu(trace: &Trace, stream: &Stream) -> Option<u32> {
     found.value.and_then(|cpu| u32::try_from(cpu).ok()).filter(|cpu| *cpu != u32::MAX)
 }
 
-/// Keeps the number of one field.
+/// Keeps the value of one field.
 struct Field {
     node: NodeId,
     value: Option<u64>,

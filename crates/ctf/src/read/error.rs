@@ -1,4 +1,4 @@
-//! Why a trace cannot be read.
+//! Errors of reading a trace.
 
 use crate::program::{Fault, SchemaError};
 use lastwords_trace::source::Defect;
@@ -6,46 +6,46 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a trace, or a part of it, cannot be read.
+/// Reasons why a trace, or a part of it, cannot be read.
 #[derive(Debug)]
 pub enum Error {
     /// A file or folder cannot be read.
     Io {
-        /// Which.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Metadata is not as its format says.
+    /// Metadata does not follow its format.
     Metadata {
         /// The file.
         path: PathBuf,
-        /// Line of CTF 1.8, number of the fragment of CTF 2, from 1; 0 where neither is known.
+        /// Line of CTF 1.8 metadata, or number of the fragment of CTF 2 metadata, both from 1; 0 if neither is known.
         line: u32,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
     /// Packets cannot be decoded by the metadata.
     Schema {
         /// The metadata file.
         path: PathBuf,
-        /// What is wrong.
+        /// Reason why the metadata cannot be compiled.
         source: SchemaError,
     },
-    /// A packet is not as the metadata says.
+    /// A packet does not follow the metadata.
     Packet {
         /// The file.
         path: PathBuf,
-        /// Where the packet begins, bytes.
+        /// Offset of the packet in the file, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// The error in the packet.
         source: Fault,
     },
-    /// A packet in memory is not as its description says, or could not be made of all that its source has.
+    /// A packet in memory does not follow its description, or could not contain everything that its source has.
     SubBuffer {
         /// The stream's name.
         stream: String,
-        /// Which packet it is, and what is wrong.
+        /// The packet and its error.
         defect: Defect,
     },
 }

@@ -1,4 +1,4 @@
-//! Trace folders: their metadata, their streams, and which folders are parts of one trace.
+//! Trace folders: finds their metadata and their streams, and joins folders that are parts of one trace.
 
 use super::error::Error;
 use super::index::{self, Entry};
@@ -15,57 +15,59 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Deepest nesting of folders that is looked into.
+/// Deepest nesting of folders that is searched.
 const MAX_DEPTH: usize = 32;
 
-/// A trace: one folder, or several of one identity; or what is in memory.
+/// A trace: one folder, several folders of one identity, or packets in memory.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// The folder of the metadata that counts.
+    /// The folder whose metadata is used.
     pub path: PathBuf,
-    /// What decodes its packets.
+    /// The decoder of the packets.
     pub program: Arc<Program>,
-    /// Its streams, in order of the path of their first file.
+    /// The streams, in order of the path of their first file.
     pub streams: Vec<Stream>,
-    /// What was recovered and lost, where that is known before the packets are read; else the packets themselves tell it.
+    /// The recovered and lost amounts if they are known before the packets are read; otherwise the packets report
+    /// losses.
     pub account: Option<Evidence>,
-    /// Its events were selected when it was made, by CPU, name and time: all of them are wanted.
+    /// The events were selected by CPU, name and time when the trace was made, so all of them are wanted.
     pub is_selected: bool,
-    /// Its events stand beside those of others, as a kernel's log beside its trace, and are not counted.
+    /// The events accompany those of another trace, as a kernel's log does, and are not counted.
     pub is_beside: bool,
-    /// Parts of its files that could not be read when the folder was searched: events of them are missing.
+    /// Number of parts of the files that could not be read when the folder was searched. Their events are missing.
     pub unread: u64,
-    /// As babeltrace2 calls a trace: its host, and where its folder stands below the one that was opened, if it is one folder.
+    /// The name that babeltrace2 gives the trace: its host, and the path of its folder below the opened folder, if it
+    /// is one folder.
     name: String,
 }
 
 /// A stream: packets in one or more files, or in memory.
 #[derive(Debug, Clone)]
 pub struct Stream {
-    /// Position of its class.
+    /// Position of the stream class.
     pub class: usize,
-    /// Id in the class, where packets say one.
+    /// Id of the stream in its class, if packets carry one.
     pub id: Option<u64>,
-    /// Files.
+    /// The files that contain the packets.
     pub files: Vec<PathBuf>,
-    /// Packets in order of time: the position of their file, and where they stand in it.
+    /// Packets in order of time: the position of the file in `files`, and the entry of the packet.
     pub packets: Vec<(u32, Entry)>,
-    /// Packets that are in no file.
+    /// The packets that are not in a file.
     pub memory: Option<Memory>,
 }
 
-/// The packets of a stream that are in memory, or are made when they are asked for.
+/// The packets of a stream that are in memory, or are made on demand.
 #[derive(Clone)]
 pub struct Memory {
-    /// Gives the packets.
+    /// Source of the packets.
     pub source: Arc<dyn Packets>,
     /// Position of the stream in `source`.
     pub stream: usize,
     /// The stream's name in messages.
     pub name: String,
-    /// CPU; none where the stream is not bound to one.
+    /// The CPU; none if the stream is not bound to one.
     pub cpu: Option<u32>,
-    /// Bytes of all its packets, as far as that is known before they are read.
+    /// Bytes of all packets together, as far as that is known before they are read.
     pub bytes: u64,
 }
 
@@ -76,14 +78,14 @@ impl fmt::Debug for Memory {
 }
 
 impl Stream {
-    /// Sizes of its packets together.
+    /// Returns the sizes of the packets together, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let memory = self.memory.as_ref().map_or(0, |memory| memory.bytes);
         self.packets.iter().map(|(_, entry)| entry.size).fold(memory, u64::saturating_add)
     }
 
-    /// The stream's name in messages: its first file, or what its memory is called.
+    /// Returns the stream's name in messages: its first file, or the name of its memory.
     #[must_use]
     pub fn place(&self) -> String {
         let file = self.files.first().map(|file| file.display().to_string());
@@ -92,10 +94,10 @@ impl Stream {
 }
 
 impl Trace {
-    /// A trace whose packets are in memory; `path` is where that memory was found.
+    /// Makes a trace whose packets are in memory. `path` is the file in which that memory was found.
     ///
     /// # Errors
-    /// Packets cannot be decoded by the class.
+    /// The class cannot be compiled to a decoder of packets.
     pub fn in_memory(
         path: PathBuf,
         class: TraceClass,
@@ -117,41 +119,41 @@ impl Trace {
         })
     }
 
-    /// Bytes of the packets of all streams.
+    /// Returns the bytes of the packets of all streams.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)
     }
 
-    /// The trace class.
+    /// Returns the trace class.
     #[must_use]
     pub fn class(&self) -> &TraceClass {
         self.program.class()
     }
 
-    /// As babeltrace2 calls the trace: its host, and where its folder stands below the one that was opened.
+    /// Returns the name that babeltrace2 gives the trace: its host, and the path of its folder below the opened folder.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 }
 
-/// The name of a trace; `below`: the path from the folder that was opened to its own.
+/// Returns the name of a trace. `below` is the path from the opened folder to the trace's own.
 fn name(class: &TraceClass, below: &Path) -> String {
     let parts = [class.text("hostname").unwrap_or_default(), &below.to_string_lossy()];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("/")
 }
 
-/// What was found in a folder.
+/// The result of searching a folder.
 #[derive(Debug, Default)]
-pub struct Found {
-    /// Traces.
+pub struct OpenedFolder {
+    /// The traces in the folder.
     pub traces: Vec<Trace>,
-    /// What of them cannot be read.
+    /// Errors of traces, or parts of them, that cannot be read.
     pub faults: Vec<Error>,
 }
 
-/// Whether a folder, or one in it, has a file called `metadata` that begins as CTF metadata does.
+/// Returns true if the folder, or a folder in it, has a file called `metadata` that begins as CTF metadata does.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     folders(path).iter().any(|folder| begins_as_metadata(&folder.join("metadata")))
@@ -169,10 +171,10 @@ fn begins_as_metadata(path: &Path) -> bool {
 /// Opens all traces in a folder and the folders in it.
 ///
 /// # Errors
-/// The folder cannot be read, or has no trace.
-pub fn open(path: &Path) -> Result<Found, Error> {
+/// The folder cannot be read, or contains no trace.
+pub fn open(path: &Path) -> Result<OpenedFolder, Error> {
     std::fs::read_dir(path).map_err(Error::io(path))?;
-    let mut found = Found::default();
+    let mut found = OpenedFolder::default();
     let folders = folders(path);
     if folders.is_empty() {
         return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
@@ -193,7 +195,7 @@ pub fn open(path: &Path) -> Result<Found, Error> {
     Ok(found)
 }
 
-/// The folders at and under `path` that have a file called `metadata`, in order of their paths.
+/// Returns the folders at and under `path` that have a file called `metadata`, in order of their paths.
 fn folders(path: &Path) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut left = vec![(path.to_path_buf(), 0)];
@@ -234,7 +236,7 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         let Some(first) = index.first else { continue };
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
         let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets, memory: None };
-        // Without a beginning nothing orders the files of one stream.
+        // Files of one stream can only be ordered by the time of their first packet.
         let same = |other: &&mut Stream| {
             other.class == stream.class && other.id.is_some() && other.id == stream.id && first.begin.is_some()
         };
@@ -256,13 +258,14 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     })
 }
 
-/// Bytes that a file takes; those of its holes do not count. Some file systems keep small files without a block.
+/// Returns the bytes that a file takes on disk, without its holes. Some file systems keep small files without a block.
 pub(super) fn stored(file: &Metadata) -> u64 {
     file.len().min(file.blocks().saturating_mul(512).max(1 << 16))
 }
 
-/// Files that hold packets: all regular ones that are neither hidden nor empty nor the metadata, in order of name. What is no
-/// regular file, and can have its place there for no other reason, stands where a stream's file was.
+/// Returns the files that contain packets, in order of name: all regular files that are neither hidden, nor empty, nor
+/// the metadata. Anything else is reported to `faults`, because a stream's file may have been there before. A folder is
+/// not reported if it is the index or contains traces.
 fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
@@ -284,8 +287,8 @@ fn data_files(folder: &Path, faults: &mut Vec<Error>) -> Result<Vec<PathBuf>, Er
     Ok(files)
 }
 
-/// Puts the packets of `other` among those of `stream`, by time. Snapshots overlap: a packet that two files have is read once, from
-/// the file where it was written further.
+/// Merges the packets of `other` into those of `stream` by time. Snapshots overlap: a packet that two files contain is
+/// read once, from the file that contains more of it.
 fn join(stream: &mut Stream, other: Stream) {
     let base = u32::try_from(stream.files.len()).unwrap_or(u32::MAX);
     stream.files.extend(other.files);
@@ -315,7 +318,7 @@ fn join(stream: &mut Stream, other: Stream) {
     merge(&mut stream.packets, added);
 }
 
-/// Puts packets among others, by time; of those that begin at one time the added ones come first.
+/// Merges packets into others by time. Of packets that begin at one time, the added ones come first.
 fn merge(packets: &mut Vec<(u32, Entry)>, added: Vec<(u32, Entry)>) {
     let mut before = std::mem::take(packets).into_iter().peekable();
     for (file, entry) in added {
@@ -325,9 +328,10 @@ fn merge(packets: &mut Vec<(u32, Entry)>, added: Vec<(u32, Entry)>) {
     packets.extend(before);
 }
 
-/// Two files of one stream have the same packet, perhaps written further in one of them, where both have one of these in common. The
-/// packets begin at the same time and have one sequence number. Without sequence numbers they are the same if their times overlap, which
-/// those of two packets never do.
+/// A key to find the same packet in two files of one stream. Two entries are of the same packet if they have a key in
+/// common; one file may contain more of the packet than the other. The packets begin at the same time and have the same
+/// sequence number. Without sequence numbers they are the same if their times overlap, because the times of different
+/// packets never overlap.
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Same {
     Numbered { begin: u64, sequence: u64 },
@@ -348,8 +352,9 @@ impl Same {
     }
 }
 
-/// Makes one trace of those that have one identity, as far as one of their metadata decodes both. Each event record class that is
-/// compared takes a step of the budget: behind its end, which is the error, traces stay apart.
+/// Joins traces that have one identity if the metadata of one decodes the packets of both. Each event record class that
+/// is compared takes a step of the budget. When the budget is used up, which is the returned error, the remaining
+/// traces stay separate.
 fn joined(traces: Vec<Trace>, budget: &Budget) -> (Vec<Trace>, Option<lastwords_bytes::Error>) {
     let mut joined: Vec<Trace> = Vec::new();
     let mut spent = None;
@@ -373,8 +378,8 @@ fn joined(traces: Vec<Trace>, budget: &Budget) -> (Vec<Trace>, Option<lastwords_
     (joined, spent)
 }
 
-/// Whether two metadata of one identity are of one trace: the one with more classes decodes the packets of the other as
-/// that does. Traces with the same UUID but other classes stay apart.
+/// Returns true if two metadata of one identity belong to one trace: the one with more classes must decode the packets
+/// of the other in the same way. Traces with the same UUID but other classes stay separate.
 fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
     let (larger, smaller) = if classes(other) > classes(one) { (other, one) } else { (one, other) };
     one.header == other.header
@@ -384,12 +389,13 @@ fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
         })
 }
 
-/// Number of stream classes and event record classes.
+/// Returns the number of stream classes and event record classes.
 fn classes(class: &TraceClass) -> usize {
     class.streams.iter().map(|stream| stream.events.len().saturating_add(1)).sum()
 }
 
-/// Whether a stream class of `larger` decodes the packets of the stream class `stream` of `smaller`, and gives the same times.
+/// Returns true if the stream class `there` of `larger` decodes the packets of the stream class `stream` of `smaller`,
+/// and gives the same times.
 fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, stream: &StreamClass) -> bool {
     let time = |class: &TraceClass, stream: &StreamClass| {
         let clock = stream.clock.and_then(|at| class.clocks.get(at));
@@ -412,7 +418,7 @@ fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, strea
     })
 }
 
-/// The larger metadata counts for both.
+/// Joins two traces. The metadata with more classes is used for both.
 fn unite(trace: &mut Trace, mut other: Trace) {
     let ids = |trace: &Trace| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
     if classes(other.class()) > classes(trace.class()) {
@@ -448,7 +454,7 @@ mod tests {
         }
     }
 
-    /// Which file each packet is read from, and its end.
+    /// Returns for each packet the file that it is read from, and its end.
     fn joined(one: &[(u64, u64, u64, Option<u64>)], other: &[(u64, u64, u64, Option<u64>)]) -> Vec<(u32, u64)> {
         let mut into = stream(one);
         join(&mut into, stream(other));
@@ -461,14 +467,15 @@ mod tests {
         let (before, after) = ((10, 19, 4096, Some(0)), (30, 39, 4096, Some(2)));
         assert_eq!(joined(&[before, early], &[late, after]), [(0, 19), (1, 29), (1, 39)]);
         assert_eq!(joined(&[late, after], &[before, early]), [(1, 19), (0, 29), (0, 39)]);
-        // The larger one of two that end alike; one whose end nothing tells is not taken for shorter.
+        // Of two entries with the same end, the larger is used. An entry without an end does not count as shorter.
         assert_eq!(joined(&[(20, 24, 4096, Some(1))], &[(20, 24, 8192, Some(1))]), [(1, 24)]);
-        // No sequence numbers: their times overlap.
+        // Without sequence numbers, the times must overlap.
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 19, 8192, None)]), [(1, 19)]);
         assert_eq!(joined(&[(10, 14, 4096, None)], &[(10, 14, 4096, None)]), [(0, 14)]);
     }
 
-    /// 200,000 packets of no duration in two files, all at one time or each at its own: a search for each would take minutes.
+    /// Joins 200,000 packets of no duration in two files, all at one time or each at its own. A linear search for each
+    /// packet would take minutes.
     #[test]
     fn many_packets_are_joined() {
         for step in [0, 1] {
@@ -481,7 +488,8 @@ mod tests {
 
     #[test]
     fn packets_that_begin_alike_and_are_not_the_same_stay() {
-        // Another sequence number; a packet of no duration before one that begins at its end; two packets of one file.
+        // These packets are different: another sequence number; a packet of no duration before one that begins at its
+        // end; two packets of one file.
         assert_eq!(joined(&[(10, 14, 4096, Some(1))], &[(10, 19, 4096, Some(2))]).len(), 2);
         assert_eq!(joined(&[(10, 10, 4096, None)], &[(10, 19, 4096, None)]).len(), 2);
         let unknown = (u64::MAX, u64::MAX, 64, None);

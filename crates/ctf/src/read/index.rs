@@ -1,4 +1,4 @@
-//! Which packets a file has: from LTTng's index file, or from the packets themselves.
+//! Finds the packets of a file: from LTTng's index file, or from the packets themselves.
 
 use super::error::Error;
 use super::folder::stored;
@@ -8,43 +8,44 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Magic of an index file. LTTng-tools 2.13, src/common/index/ctf-index.h.
+/// The magic of an index file. LTTng-tools 2.13, src/common/index/ctf-index.h.
 const MAGIC: u32 = 0xc1f1_dcc1;
-/// Bytes of an index file's header, and of the entries of version 1.0.
+/// Size of an index file's header, in bytes.
 const HEADER: usize = 16;
+/// Size of an entry of version 1.0, in bytes.
 const ENTRY: usize = 56;
-/// Bytes of a packet that are read at first for its header and context.
+/// Number of bytes of a packet that are read first for its header and context.
 const HEAD: usize = 512;
-/// Most bytes that a packet's header and context may have.
+/// Largest size of a packet's header and context, in bytes.
 const MAX_HEAD: usize = 1 << 22;
 
-/// Steps that an entry takes of a budget.
+/// Steps of the budget that an entry takes.
 const STEPS: u64 = 4;
 
-/// Where a packet stands and when it was.
+/// Position and time of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Offset in its file, bytes.
     pub offset: u64,
-    /// Bytes, with padding.
+    /// Size with padding, in bytes.
     pub size: u64,
-    /// Clock at the beginning; [`u64::MAX`] where nothing says it.
+    /// Clock at the beginning; [`u64::MAX`] if it is not known.
     pub begin: u64,
-    /// Clock at the end; [`u64::MAX`] where nothing says it.
+    /// Clock at the end; [`u64::MAX`] if it is not known.
     pub end: u64,
-    /// Number in the stream.
+    /// Number of the packet in the stream.
     pub sequence: Option<u64>,
 }
 
-/// The packets of a file, of which `size` bytes are there; the fault is of the packet behind the last.
+/// The packets of a file. The fault is an error in the packet after the last entry.
 pub(super) struct Index {
     pub(super) entries: Vec<Entry>,
-    /// Of the first packet.
+    /// Header and context of the first packet.
     pub(super) first: Option<Packet>,
     pub(super) fault: Option<Error>,
 }
 
-/// Pays for so many entries. Packets of real traces have some dozens of bytes at least.
+/// Pays for this many entries. A packet of a real trace has at least some dozens of bytes.
 fn spend(budget: &Budget, entries: u64) -> std::io::Result<()> {
     budget.steps("packets", entries.saturating_mul(STEPS)).map_err(std::io::Error::other)
 }
@@ -52,7 +53,7 @@ fn spend(budget: &Budget, entries: u64) -> std::io::Result<()> {
 /// Finds the packets of a file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result<Index, Error> {
     let file = File::open(path).map_err(Error::io(path))?;
     let data = file.metadata().map_err(Error::io(path))?;
@@ -123,7 +124,7 @@ impl Scan<'_> {
     }
 }
 
-/// Fills `bytes` with so many from an offset; fewer where the file has been cut meanwhile.
+/// Fills `bytes` with `length` bytes from an offset; with fewer if the file was truncated meanwhile.
 pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<(), Error> {
     bytes.resize(length, 0);
     let mut done = 0;
@@ -139,7 +140,7 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
     Ok(())
 }
 
-/// The entries of `index/NAME.idx` beside a file, where there is such a file and it fits.
+/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it does not match the data file.
 fn from_index_file(path: &Path, size: u64, budget: &Budget) -> Option<Vec<Entry>> {
     let mut name = path.file_name()?.to_owned();
     name.push(".idx");

@@ -1,7 +1,7 @@
-//! The events of several streams and traces in order of time.
+//! Merges the events of several streams and traces in order of time.
 //!
-//! Of events of one time, those of the stream come first that babeltrace2's muxer puts first: by the trace's identity, then
-//! by the ids of stream class and stream.
+//! Events with the same time come in the order of babeltrace2's muxer: by the trace's identity, then by the ids of
+//! stream class and stream.
 
 use super::error::Error;
 use super::folder::Trace;
@@ -9,36 +9,38 @@ use super::stream::{Loss, Next, Reader, is_time};
 use super::tournament::Tournament;
 use crate::program::{Event, Expected, Fault};
 
-/// An event that is due. Places are bits from the packet's beginning.
+/// An event that is due. Positions are in bits from the packet's beginning.
 #[derive(Debug, Clone, Copy)]
 pub struct Due {
-    /// Position of its class in the stream class.
+    /// Position of the event record class in the stream class.
     pub class: usize,
-    /// Default clock.
+    /// The default clock.
     pub clock: u64,
-    /// Where its header begins.
+    /// Position at which the header begins.
     pub at: u64,
-    /// Where its contexts begin.
+    /// Position at which the contexts begin.
     pub body: u64,
-    /// Its time in nanoseconds from its clock's origin, where the stream has a clock.
+    /// Time in nanoseconds from the clock's origin, if the stream has a clock.
     pub nanoseconds: Option<i64>,
-    /// Its place in the order.
+    /// Key of the event in the merged order.
     place: i64,
 }
 
-/// What takes the events.
+/// Receives the merged events.
 pub trait Sink {
-    /// An event, which is in the reader's window; the reader may stand behind others that follow it, all of simple forms.
+    /// Takes an event, which is in the reader's window, and returns false to stop. The reader may have advanced past
+    /// later events, which are all of simple forms.
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool;
-    /// A packet has begun.
+    /// Takes the begin of a packet.
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>);
-    /// Something is missing before the stream's next event.
+    /// Takes a loss before the stream's next event.
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss);
-    /// Something cannot be read.
+    /// Takes an error of reading.
     fn fault(&mut self, stream: usize, fault: Error);
 }
 
-/// Readers of all streams of some traces, in the order in which events of one time come; with the position of the trace.
+/// Returns readers of all streams of some traces, each with the position of its trace, in the order in which events of
+/// the same time are merged.
 #[must_use]
 pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
     let mut readers = Vec::new();
@@ -51,7 +53,7 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
             });
             let class = trace.class().streams.get(stream.class).map_or(0, |class| class.id);
             let identity = &trace.class().identity;
-            // What is there comes before what is not.
+            // A value that is present sorts before one that is absent.
             let first = |part: Option<&str>| (part.is_none(), part.map(str::to_owned));
             let namespace = first(identity.namespace.as_deref());
             let key = (namespace, trace.name().to_owned(), first(identity.uid.as_deref()), class, id);
@@ -62,23 +64,25 @@ pub fn readers(traces: &[Trace]) -> Vec<(usize, Reader<'_>)> {
     readers.into_iter().map(|(_, position, reader)| (position, reader)).collect()
 }
 
-/// Most events of a stream that are read before they are due, so that one stream is read for some time.
+/// Largest number of events of a stream that are read before they are due, so that the merge does not switch streams
+/// for each event.
 const AHEAD: usize = 32;
 
-/// What a stream has reached.
+/// The progress of one stream.
 struct Head {
-    /// Events that were read, all in the reader's window.
+    /// Events that were read. All are in the reader's window.
     events: Vec<Due>,
-    /// Position of the first that was not given.
+    /// Position of the first event that was not given to the sink.
     next: usize,
-    /// Events come out in the order of what their stream has reached, even if its clock goes back.
+    /// Largest key so far. An event whose clock goes back gets this key, so it does not come before earlier events of
+    /// its stream.
     floor: i64,
-    /// The order is that of the clock's ticks, which tells more events apart than nanoseconds.
+    /// The order is that of the clock's ticks, which distinguish more events than nanoseconds do.
     by_ticks: bool,
-    /// The first event since the last look whose time 64 bits do not hold.
+    /// The first event since the last report whose time does not fit 64 bits.
     untimed: Option<Event>,
-    /// The packet in which such an event was told of.
-    told: Option<(u32, u64)>,
+    /// The packet for which such an event was last reported.
+    reported_in: Option<(u32, u64)>,
 }
 
 impl Head {
@@ -105,7 +109,7 @@ impl Head {
         self.events.get(self.next)
     }
 
-    /// Goes on to the stream's next event.
+    /// Advances to the stream's next event.
     #[inline]
     fn advance<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
         self.next += 1;
@@ -114,19 +118,19 @@ impl Head {
         }
     }
 
-    /// Reads on, as far as the next event at least.
+    /// Reads at least up to the next event.
     #[inline(never)]
     fn read<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
         self.events.clear();
         self.next = 0;
         reader.ahead(AHEAD, |event, nanoseconds| self.push(event, nanoseconds));
-        self.tell_untimed(stream, reader, sink);
+        self.report_untimed(stream, reader, sink);
         while self.events.is_empty() {
             match reader.advance() {
                 Next::Event(event) => {
                     let nanoseconds = reader.time(event.clock);
                     self.push(event, nanoseconds);
-                    self.tell_untimed(stream, reader, sink);
+                    self.report_untimed(stream, reader, sink);
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
@@ -144,24 +148,24 @@ impl Head {
         }
     }
 
-    /// Tells of an event that has no time and is left out, once a packet.
+    /// Reports an event that has no time and is left out, once for each packet.
     #[inline]
-    fn tell_untimed<S: Sink + ?Sized>(&mut self, stream: usize, reader: &Reader<'_>, sink: &mut S) {
+    fn report_untimed<S: Sink + ?Sized>(&mut self, stream: usize, reader: &Reader<'_>, sink: &mut S) {
         let Some(event) = self.untimed.take() else { return };
         let place = reader.place().map(|(number, entry)| (number, entry.offset));
-        if place.is_none() || std::mem::replace(&mut self.told, place) != place {
+        if place.is_none() || std::mem::replace(&mut self.reported_in, place) != place {
             sink.fault(stream, reader.wrong(Fault { at: event.body, value: event.clock, expected: Expected::Time }));
         }
     }
 }
 
-/// A reading as a place in the order.
+/// Converts a clock reading to a key of the order.
 #[inline]
 fn ticks(clock: u64) -> i64 {
     i64::try_from(clock).unwrap_or(i64::MAX)
 }
 
-/// All streams have one clock, whose times are exact.
+/// Returns true if all streams have one clock, and its times are exact.
 fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
     let mut clocks = readers.iter().map(|(_, reader)| {
         reader.exact_clock().map(|clock| (clock.frequency, clock.offset_seconds, clock.offset_cycles, &clock.origin))
@@ -169,11 +173,17 @@ fn have_one_clock(readers: &[(usize, Reader<'_>)]) -> bool {
     clocks.next().flatten().is_some_and(|first| clocks.all(|clock| clock == Some(first)))
 }
 
-/// Gives all events to `sink`, until it says that it has enough.
+/// Gives all events to `sink` until it returns false.
 pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) {
     let by_ticks = have_one_clock(readers);
-    let head =
-        || Head { events: Vec::with_capacity(AHEAD), next: 0, floor: i64::MIN, by_ticks, untimed: None, told: None };
+    let head = || Head {
+        events: Vec::with_capacity(AHEAD),
+        next: 0,
+        floor: i64::MIN,
+        by_ticks,
+        untimed: None,
+        reported_in: None,
+    };
     let mut heads: Vec<Head> = readers.iter().map(|_| head()).collect();
     for (stream, ((_, reader), head)) in readers.iter_mut().zip(&mut heads).enumerate() {
         head.read(stream, reader, sink);

@@ -1,9 +1,10 @@
 //! Readers of traces: folders, index files, packets.
 //!
-//! A folder is opened once ([`open`]): its metadata is compiled, its packets are found. [`Reader`] then goes through the
-//! events of a stream with a window of one packet in memory, [`run`] through those of all in order of time.
+//! [`open`] opens a folder once: it compiles the metadata and finds the packets. [`Reader`] then reads the events of
+//! one stream, with a window of one packet in memory. [`run`] reads the events of all streams in order of time.
 //!
-//! What cannot be read costs a packet, or what is left of it, and is told with its place; the rest is read.
+//! If something cannot be read, the rest of its packet is skipped and the error is reported with its position. All
+//! other packets are read.
 
 mod copy;
 mod cpu;
@@ -38,7 +39,7 @@ mod value;
 pub use copy::copy;
 pub use cpu::cpu;
 pub use error::Error;
-pub use folder::{Found, Memory, Stream, Trace, is_trace, open};
+pub use folder::{Memory, OpenedFolder, Stream, Trace, is_trace, open};
 pub use index::Entry;
 pub use merge::{Due, Sink, readers, run};
 pub use stream::{Loss, Next, Reader, Watch, unwatched};

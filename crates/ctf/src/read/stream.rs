@@ -1,9 +1,9 @@
-//! Reads the events of one stream, a window of one packet in memory.
+//! Reads the events of one stream, with a window of one packet in memory.
 
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::{Entry, read_at};
-use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, Part, Program};
+use crate::program::{Decoder, Event, Expected, Fault, MAX_ALIGNMENT, Packet, PacketPart, Program};
 use lastwords_trace::class::Clock;
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::source::{Defect, PacketInfo, PacketReader};
@@ -11,55 +11,58 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Bytes of a packet that are in memory at a time, and most bytes of one event.
+/// Initial size of the window, which is the part of a packet of a file that is in memory, in bytes.
 const WINDOW: usize = 256 << 10;
+/// Largest size of an event, in bytes.
 const MAX_EVENT: usize = 64 << 20;
-/// Bytes that are zero, so many together, may be a hole of the file, of which a small file may have terabytes; and what each such byte
-/// takes of the budget.
+/// A window of at least this many bytes that are all zero may be a hole of the file: a small file can have terabytes of
+/// holes.
 const HOLE: usize = 1 << 12;
+/// Bytes of the budget that each byte of such a window takes.
 const COST: u64 = 8;
 
-/// A loss that a stream's packets tell of.
+/// A loss that a stream's packets report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// Packets, or events.
+    /// True if packets are missing, false if events are.
     pub packets: bool,
-    /// How many.
+    /// Number of missing packets or events.
     pub count: u64,
-    /// Clock before and behind it.
+    /// Clock before and after the loss.
     pub between: Option<(u64, u64)>,
 }
 
-/// What comes next.
+/// The next item of a stream.
 #[derive(Debug)]
 pub enum Next {
     /// An event.
     Event(Event),
     /// A packet has begun.
     Packet,
-    /// Something is missing.
+    /// Events or packets are missing.
     Loss(Loss),
     /// The rest of a packet, or a whole one, cannot be read.
     Fault(Error),
-    /// No more.
+    /// The stream has ended.
     End,
 }
 
-/// Is told of more bytes of streams that were read, from any thread. Of a stream that is read to its end these are together the
-/// sizes of its packets.
+/// A function that receives numbers of bytes as streams are read, from any thread. For a stream that is read to its
+/// end, they add up to the sizes of its packets.
 pub type Watch<'w> = &'w (dyn Fn(u64) + Sync);
 
-/// For callers who show nothing.
+/// For callers that do not show progress.
 pub fn unwatched(_: u64) {}
 
-/// The nanoseconds of a reading are its time: where 64 bits do not hold them, they are the least or the greatest number.
+/// Returns true if the nanoseconds are a time. The least and the greatest number stand for times that do not fit 64
+/// bits.
 #[inline]
 pub(super) fn is_time(nanoseconds: &i64) -> bool {
     !matches!(*nanoseconds, i64::MIN | i64::MAX)
 }
 
-/// A window that nobody looks at any more, in place of `bytes`; those at which somebody still looks are kept in `old`, the oldest first.
-/// The oldest is the first that is let go.
+/// Returns a buffer that no caller holds and makes it the window `bytes`. Windows that a caller still holds are kept in
+/// `old`, the oldest first, because the oldest is the first to be released.
 fn free<'a>(bytes: &'a mut Arc<Vec<u8>>, old: &mut VecDeque<Arc<Vec<u8>>>) -> Option<&'a mut Vec<u8>> {
     if Arc::get_mut(bytes).is_none() {
         let is_free = old.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some());
@@ -76,9 +79,9 @@ pub struct Reader<'t> {
     decoder: Decoder,
     file: Option<(u32, File)>,
     bytes: Arc<Vec<u8>>,
-    /// Windows before it; at some of them somebody still looks.
+    /// Earlier windows. A caller may still hold some of them.
     old: VecDeque<Arc<Vec<u8>>>,
-    /// Counts what has been in them.
+    /// Number of times that the window's contents changed.
     windows: u64,
     base: u64,
     content_end: u64,
@@ -86,28 +89,28 @@ pub struct Reader<'t> {
     next_packet: usize,
     /// Reads the packets of a stream in memory.
     memory: Option<Box<dyn PacketReader + 't>>,
-    /// The packet of a stream in memory that is being read.
+    /// The current packet of a stream in memory.
     entry: Option<Entry>,
-    /// Losses are told by the trace's account.
+    /// The trace's account reports the losses.
     has_account: bool,
     at: u64,
-    /// What the last packet said.
+    /// Header and context of the previous packet, for counting losses.
     before: Option<Packet>,
-    /// A packet that comes next.
+    /// The packet that was decoded but not yet returned.
     fresh: Option<Packet>,
     losses: Vec<Loss>,
     clock: Option<Converter>,
     rounding: Rounding,
     window: usize,
     watch: Watch<'t>,
-    /// Bytes of the packet that `watch` was told of.
-    told: u64,
-    /// Bytes of all packets that `watch` was told of.
-    all_told: u64,
+    /// Bytes of the current packet that were reported to `watch`.
+    reported: u64,
+    /// Bytes of all packets that were reported to `watch`.
+    all_reported: u64,
 }
 
 impl<'t> Reader<'t> {
-    /// At the beginning of a stream of a trace.
+    /// Returns a reader at the beginning of a stream of a trace.
     #[must_use]
     pub fn new(trace: &Trace, stream: &'t Stream) -> Self {
         let program = Arc::clone(&trace.program);
@@ -136,12 +139,12 @@ impl<'t> Reader<'t> {
             losses: Vec::new(),
             window: WINDOW,
             watch: &unwatched,
-            told: 0,
-            all_told: 0,
+            reported: 0,
+            all_reported: 0,
         }
     }
 
-    /// The same, with times rounded otherwise than babeltrace2 does.
+    /// Returns the reader with another rounding of times than babeltrace2's.
     #[must_use]
     pub fn rounded(mut self, rounding: Rounding) -> Self {
         let class = self.program.class();
@@ -151,56 +154,58 @@ impl<'t> Reader<'t> {
         self
     }
 
-    /// The stream's clock, where it has one and its times are exact.
+    /// Returns the stream's clock if it has one and its times are exact.
     pub(super) fn exact_clock(&self) -> Option<&Clock> {
         let class = self.program.class();
         let clock = class.clocks.get(class.streams.get(self.stream.class)?.clock?);
         clock.filter(|_| self.rounding == Rounding::Floor)
     }
 
-    /// The same; `watch` is told how far it reads.
+    /// Returns the reader with a `watch` that receives its progress.
     #[must_use]
     pub fn watched(self, watch: Watch<'t>) -> Self {
         Self { watch, ..self }
     }
 
-    /// The stream.
+    /// Returns the stream.
     #[must_use]
     pub fn stream(&self) -> &'t Stream {
         self.stream
     }
 
-    /// What decodes it.
+    /// Returns the program that decodes the stream.
     #[must_use]
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// Nanoseconds from the clock's origin of a reading; none where the stream has no clock, or 64 bits do not hold them.
+    /// Converts a clock reading to nanoseconds from the clock's origin; none if the stream has no clock, or the time
+    /// does not fit 64 bits.
     #[inline]
     pub fn nanoseconds(&mut self, clock: u64) -> Option<i64> {
         self.time(clock).filter(is_time)
     }
 
-    /// The same; where 64 bits do not hold them, what is no time ([`is_time`]).
+    /// Converts a clock reading like [`Self::nanoseconds`]. If the time does not fit 64 bits, the result is a number
+    /// for which [`is_time`] is false.
     #[inline]
     pub(super) fn time(&mut self, clock: u64) -> Option<i64> {
         self.clock.as_mut().map(|converter| converter.nanoseconds(clock))
     }
 
-    /// An error in the packet that is being read.
+    /// Makes an error about the current packet.
     pub(super) fn wrong(&self, source: Fault) -> Error {
         let (number, offset) = self.place().map_or((0, 0), |(number, entry)| (number, entry.offset));
         self.fault(number, offset, source)
     }
 
-    /// The packet that is being read.
+    /// Returns the current packet.
     #[must_use]
     pub fn packet(&self) -> Option<&Packet> {
         self.packet.as_ref()
     }
 
-    /// Where that packet stands: the position of its file, and its place in it.
+    /// Returns the position of the current packet: the position of its file, and its entry.
     #[must_use]
     pub fn place(&self) -> Option<(u32, Entry)> {
         if self.memory.is_some() {
@@ -209,60 +214,61 @@ impl<'t> Reader<'t> {
         self.stream.packets.get(self.next_packet.checked_sub(1)?).copied()
     }
 
-    /// The bytes in memory, where in the packet the first of them stands, and where its content ends (bits).
+    /// Returns the bytes in memory, the position of the first of them in the packet (bytes), and the end of the content
+    /// (bits).
     #[must_use]
     pub fn window(&self) -> (Arc<Vec<u8>>, u64, u64) {
         (Arc::clone(&self.bytes), self.base, self.content_end)
     }
 
-    /// Number of that window: another, other bytes.
+    /// Returns a number that changes whenever the contents of the window change.
     #[inline]
     #[must_use]
     pub fn windows(&self) -> u64 {
         self.windows
     }
 
-    /// The bytes in memory, and what decodes them.
+    /// Returns the bytes in memory, and the program and decoder for them.
     #[inline]
-    pub fn parts(&mut self) -> (&Program, &mut Decoder, Part<'_>) {
-        let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+    pub fn parts(&mut self) -> (&Program, &mut Decoder, PacketPart<'_>) {
+        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         (&self.program, &mut self.decoder, part)
     }
 
-    /// Takes at most `most` events that follow, with their times, as far as they are of simple forms and in memory;
-    /// [`Self::advance`] goes on behind them.
+    /// Passes up to `most` of the next events to `take`, with their times. Stops at the first event that has no simple
+    /// form or is not in memory. [`Self::advance`] continues after them.
     #[inline]
     pub fn ahead(&mut self, most: usize, mut take: impl FnMut(Event, Option<i64>)) {
         let Some(packet) = &self.packet else { return };
-        let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         let (class, clock) = (packet.class, &mut self.clock);
         let timed = |event: Event| take(event, clock.as_mut().map(|clock| clock.nanoseconds(event.clock)));
         self.at = self.program.ahead(&mut self.decoder, class, &part, self.at, most, timed);
     }
 
-    /// Passes over events that follow in the packet, as far as they are of simple forms; returns how many.
-    /// [`Self::advance`] goes on behind them.
+    /// Skips the next events of the packet up to the first that has no simple form, and returns how many.
+    /// [`Self::advance`] continues after them.
     pub fn pass(&mut self) -> u64 {
         let Some(packet) = &self.packet else { return 0 };
-        let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+        let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
         let passed = self.program.pass(&mut self.decoder, packet.class, &part, self.at);
         self.at = passed.end;
         passed.events
     }
 
-    /// Clock of the last event, or of the packet's begin.
+    /// Returns the clock of the last event, or of the packet's begin.
     #[must_use]
     pub fn clock(&self) -> u64 {
         self.decoder.clock()
     }
 
-    /// What comes next.
+    /// Returns the next item of the stream.
     #[inline]
     pub fn advance(&mut self) -> Next {
         let Some(packet) = &self.packet else { return self.begin_packet() };
         let class = packet.class;
         while self.at < self.content_end {
-            let part = Part { bytes: &self.bytes, base: self.base, content_end: self.content_end };
+            let part = PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end };
             let clock = self.decoder.clock();
             match self.program.event(&mut self.decoder, class, &part, self.at) {
                 Ok(event) => {
@@ -283,7 +289,7 @@ impl<'t> Reader<'t> {
         self.begin_packet()
     }
 
-    /// Moves the window on, or makes it larger where the event begins it.
+    /// Moves the window forward, or enlarges it if the event begins at the window's beginning.
     #[cold]
     fn more(&mut self, cut: bool, fault: Fault) -> Result<(), Error> {
         let Some((number, entry)) = self.place() else {
@@ -301,8 +307,8 @@ impl<'t> Reader<'t> {
             self.window *= 2;
         }
         self.base = base;
-        // All before it has been decoded.
-        self.tell(base);
+        // All bytes before `base` have been decoded.
+        self.report(base);
         self.fill(number, entry.offset)
     }
 
@@ -318,7 +324,7 @@ impl<'t> Reader<'t> {
         Error::Packet { path, offset, source }
     }
 
-    /// Reads the window at the base of the packet that begins at an offset of a file.
+    /// Reads the window at `base` of the packet that begins at `offset` of a file.
     fn fill(&mut self, number: u32, offset: u64) -> Result<(), Error> {
         let Some(path) = self.stream.files.get(number as usize) else { return Ok(()) };
         let file = match &self.file {
@@ -335,13 +341,13 @@ impl<'t> Reader<'t> {
         read_at(file, path, offset.saturating_add(self.base), length, bytes)?;
         if length >= HOLE && bytes.iter().all(|byte| *byte == 0) {
             let cost = (length as u64).saturating_mul(COST);
-            let paid = self.program.budget().bytes("what holes of the file hold", cost);
+            let paid = self.program.budget().bytes("zeros in holes of the file", cost);
             paid.map_err(|error| Error::io(path)(std::io::Error::other(error)))?;
         }
         Ok(())
     }
 
-    /// Puts the next packet of a stream in memory into the window, which holds it whole. Returns false at the end.
+    /// Loads the next packet of a stream in memory. The window contains all of it. Returns false at the end.
     fn load(&mut self) -> bool {
         self.windows += 1;
         self.entry = None;
@@ -352,32 +358,32 @@ impl<'t> Reader<'t> {
         true
     }
 
-    /// So many bytes of the packet were read.
-    fn tell(&mut self, upto: u64) {
-        if upto > self.told {
-            (self.watch)(upto - self.told);
-            self.all_told = self.all_told.saturating_add(upto - self.told);
-            self.told = upto;
+    /// Reports that the packet was read up to this byte.
+    fn report(&mut self, upto: u64) {
+        if upto > self.reported {
+            (self.watch)(upto - self.reported);
+            self.all_reported = self.all_reported.saturating_add(upto - self.reported);
+            self.reported = upto;
         }
     }
 
-    /// Nothing more of the stream is wanted: its rest counts as read.
+    /// Stops reading the stream, and reports its rest to `watch` as read.
     pub fn leave(mut self) {
-        self.tell(self.place().map_or(0, |(_, entry)| entry.size));
+        self.report(self.place().map_or(0, |(_, entry)| entry.size));
         if let Some(memory) = &self.stream.memory {
-            (self.watch)(memory.bytes.saturating_sub(self.all_told));
+            (self.watch)(memory.bytes.saturating_sub(self.all_reported));
         }
         let rest = self.stream.packets.get(self.next_packet..).unwrap_or_default();
         (self.watch)(rest.iter().map(|(_, entry)| entry.size).sum());
     }
 
-    /// What the source of a stream in memory could not put into packets.
+    /// Returns what the source of a stream in memory could not put into packets.
     fn defect(&mut self) -> Option<Error> {
         let (defect, memory) = (self.memory.as_mut()?.defect()?, self.stream.memory.as_ref()?);
         Some(Error::SubBuffer { stream: memory.name.clone(), defect })
     }
 
-    /// The losses before a packet, then the packet.
+    /// Returns the losses before a packet, one at a time, then the packet.
     fn begin_packet(&mut self) -> Next {
         if let Some(loss) = self.losses.pop() {
             return Next::Loss(loss);
@@ -387,9 +393,9 @@ impl<'t> Reader<'t> {
             return Next::Packet;
         }
         if let Some((_, entry)) = self.place() {
-            self.tell(entry.size);
+            self.report(entry.size);
         }
-        self.told = 0;
+        self.reported = 0;
         (self.base, self.at, self.window) = (0, 0, WINDOW);
         let (number, entry) = match self.next_entry() {
             Some(Ok(place)) => place,
@@ -415,7 +421,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Goes on to the next packet, whose first bytes are in the window then; none at the end.
+    /// Advances to the next packet and puts its first bytes into the window. Returns none at the end.
     fn next_entry(&mut self) -> Option<Result<(u32, Entry), Error>> {
         if self.memory.is_some() {
             let entry = self.load().then_some(self.entry).flatten()?;
@@ -433,7 +439,7 @@ impl<'t> Reader<'t> {
             return;
         }
         let Some(before) = self.before else {
-            // Before the first packet nothing says since when.
+            // The first packet has no predecessor, so the beginning of the loss is not known.
             let count = packet.discarded.unwrap_or(0);
             self.losses.extend((count > 0).then_some(Loss { packets: false, count, between: None }));
             return;

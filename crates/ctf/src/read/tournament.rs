@@ -1,24 +1,24 @@
-//! Which stream is next: a tree of losers, so that a stream that goes on meets one rival on each level.
+//! Finds the stream with the next event. A tree of losers needs one comparison on each level when a stream advances.
 
-/// The time of a stream's next event, and the stream: its rank among those of one time.
+/// The time of a stream's next event, and the number of the stream, which decides between equal times.
 type Entry = (i64, usize);
 
-/// A stream that has ended: behind all that are at the end of time.
+/// The entry of a stream that has ended. It sorts after all events, also those at the end of time.
 const ENDED: Entry = (i64::MAX, usize::MAX);
 
-/// Streams by the time of their next event; of one time, the first.
+/// Streams by the time of their next event. Of equal times, the first stream wins.
 pub(super) struct Tournament {
-    /// By inner node from 1 on, whose children are 2n and 2n + 1, and whose leaves are the streams, padded to a power of
-    /// two: who lost there. At 0, who lost nowhere.
+    /// The losers of the inner nodes, from index 1. The children of node n are 2n and 2n + 1. The leaves are the
+    /// streams, padded to a power of two. Index 0 has the overall winner.
     losers: Vec<Entry>,
 }
 
 impl Tournament {
-    /// Of streams whose next events are at these times; those without have ended.
+    /// Builds the tree from the times of the streams' next events; a stream without a time has ended.
     pub(super) fn new(times: &[Option<i64>]) -> Self {
         let leaves = times.len().next_power_of_two();
         let mut losers = vec![ENDED; leaves];
-        // From the leaves upwards: who won, by node.
+        // The winners by node, computed from the leaves upwards.
         let mut winners = vec![ENDED; leaves];
         winners.extend((0..leaves).map(|stream| entry(times.get(stream).copied().flatten(), stream)));
         for node in (1..leaves).rev() {
@@ -29,14 +29,14 @@ impl Tournament {
         Self { losers }
     }
 
-    /// The stream whose next event is the first, unless all have ended.
+    /// Returns the stream with the earliest next event, unless all have ended.
     #[inline]
     pub(super) fn first(&self) -> Option<usize> {
         let (_, stream) = *self.losers.first()?;
         (stream != usize::MAX).then_some(stream)
     }
 
-    /// The first has gone on: to an event of this time, or to its end.
+    /// Replaces the time of the first stream after it advanced; none if it has ended.
     #[inline]
     pub(super) fn replace(&mut self, time: Option<i64>) {
         let Some(stream) = self.first() else { return };

@@ -1,4 +1,4 @@
-//! The fields of an event as objects: for those who look at few events, and at single fields.
+//! The fields of an event as objects, for callers that look at few events or at single fields.
 
 use super::merge::Due;
 use super::stream::Reader;
@@ -17,22 +17,22 @@ pub enum Value {
     Float(f64),
     /// Boolean.
     Bool(bool),
-    /// Text, up to its NUL; it should be UTF-8.
+    /// Text, up to its NUL. It should be UTF-8, but that is not checked.
     Text(Vec<u8>),
     /// Bytes.
     Bytes(Vec<u8>),
     /// An enumeration's value, and its first label, if it has one.
     Enum(i128, Option<String>),
-    /// Elements.
+    /// The elements of an array.
     List(Vec<Self>),
     /// Members by name.
     Struct(Vec<(String, Self)>),
-    /// An optional that is not there.
+    /// An optional field that is absent.
     Absent,
 }
 
 impl Value {
-    /// The number that it is, where it is one and not negative.
+    /// Returns the number if the value is one and is not negative.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
         match self {
@@ -46,25 +46,25 @@ impl Value {
 /// A member of a context or of the payload.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// The scope that it is in: a context, or the payload.
+    /// The scope of the member: a context, or the payload.
     pub scope: Scope,
-    /// Its name.
+    /// Name of the member.
     pub name: String,
-    /// It is an integer that is shown in hexadecimal digits.
+    /// The member is an integer that is shown in hexadecimal digits.
     pub is_hexadecimal: bool,
-    /// Its value.
+    /// Value of the member.
     pub value: Value,
 }
 
 impl Reader<'_> {
-    /// The class of an event that is in the window.
+    /// Returns the class of an event that is in the window.
     #[must_use]
     pub fn class_of(&self, event: &Due) -> Option<&EventClass> {
         self.program().class().streams.get(self.stream().class)?.events.get(event.class)
     }
 
-    /// The contexts and fields of an event that is in the window, in their order; numbers that only serve the decoding are left
-    /// out, as far as they have roles.
+    /// Returns the contexts and fields of an event that is in the window, in their order. Unsigned integers with roles
+    /// are left out, because they only serve the decoding.
     pub fn members(&mut self, event: &Due) -> Vec<Member> {
         let class = self.stream().class;
         let (program, decoder, part) = self.parts();
@@ -75,7 +75,7 @@ impl Reader<'_> {
             let mut builder = Builder { code, open: Vec::new(), done: None };
             match program.visit(decoder, code, &part, at, &mut builder) {
                 Ok(end) => at = end,
-                // The reader has accepted the same bytes.
+                // The reader has accepted the same bytes, so this does not happen.
                 Err(_) => break,
             }
             let Some(Value::Struct(fields)) = builder.done else { continue };
@@ -98,7 +98,7 @@ fn is_hexadecimal(node: &Node, name: &str) -> bool {
 /// Builds the value of a scope.
 struct Builder<'c> {
     code: &'c Code,
-    /// What is under way, the outermost first: node and value.
+    /// The values under construction, the outermost first, each with its node.
     open: Vec<(NodeId, Value)>,
     done: Option<Value>,
 }
@@ -114,7 +114,7 @@ impl Builder<'_> {
             Some((_, Value::Struct(members))) if shown => members.push((name, value)),
             Some((_, Value::Struct(_))) => {}
             Some((_, Value::List(elements))) => elements.push(value),
-            // The option of a variant, or an optional's field.
+            // The value is the option of a variant, or the field of an optional.
             Some((_, outer)) => *outer = value,
             None => self.done = Some(value),
         }

@@ -1,4 +1,4 @@
-//! The trace class of our own sessions: what docs/ABI.md says of packets and events, in CTF's terms.
+//! The trace class of our own sessions. It describes the packets and events of docs/ABI.md in CTF's terms.
 
 use crate::error::{Error, Result};
 use crate::metadata::Version;
@@ -14,12 +14,13 @@ use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The class of a schema as metadata of a version have it: CTF 1.8 has identifiers only, and hides what babeltrace2 2.0 warns of.
+/// Returns the class of a schema for metadata of a version. CTF 1.8 has identifiers only, and the class avoids what
+/// babeltrace2 2.0 warns of.
 pub(crate) fn class(schema: &Schema, env: BTreeMap<String, EnvValue>, version: Version) -> Result<TraceClass> {
     class_of(schema, env, Shapes { order: schema.byte_order, version, reads: false })
 }
 
-/// The class of one channel alone, as [`class_in_memory`] has it.
+/// Returns the class of one channel alone, as in [`class_in_memory`].
 pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Result<TraceClass> {
     let shapes = Shapes { order, version: Version::V2, reads: true };
     Ok(TraceClass {
@@ -36,7 +37,7 @@ pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Resu
     })
 }
 
-/// The class by which the packets are read where they are: with names as a version has them, and every form of event header. An
+/// Returns the class for reading packets in memory: with the version's names, and with every form of event header. An
 /// event class that CTF cannot express is left out.
 pub(crate) fn class_in_memory(schema: &Schema, version: Version) -> Result<TraceClass> {
     class_of(schema, schema.env.clone(), Shapes { order: schema.byte_order, version, reads: true })
@@ -78,7 +79,7 @@ fn clock(clock: &lastwords_trace::clock::Clock, version: Version) -> Clock {
     }
 }
 
-/// A clock of which only the readings count.
+/// Returns a clock for which only the readings matter.
 fn tick() -> Clock {
     let description = String::new();
     let clock = lastwords_trace::clock::Clock {
@@ -92,24 +93,24 @@ fn tick() -> Clock {
     self::clock(&clock, Version::V2)
 }
 
-/// A structure of fields on whole bytes.
+/// Returns a structure of fields on whole bytes.
 pub fn structure(fields: Vec<(&str, FieldClass)>) -> Struct {
     let field = |(name, class): (&str, FieldClass)| Field { name: name.to_owned(), class, attributes: String::new() };
     Struct { alignment: 8, fields: fields.into_iter().map(field).collect(), attributes: Attributes::default() }
 }
 
-/// An unsigned integer of whole bytes.
+/// Returns an unsigned integer of whole bytes.
 pub fn unsigned(size: u8, order: ByteOrder) -> FieldClass {
     FieldClass::Integer(Integer::new(Bits::bytes(size, order), false, 10))
 }
 
-/// An unsigned integer of whole bytes that has a role.
+/// Returns an unsigned integer of whole bytes that has a role.
 pub fn role(size: u8, order: ByteOrder, role: Role) -> FieldClass {
     let integer = Integer::new(Bits::bytes(size, order), false, 10);
     FieldClass::Integer(Integer { roles: vec![role], ..integer })
 }
 
-/// The header of every packet that we write: 32 bytes.
+/// Returns the header of every packet that we write: 32 bytes.
 pub fn packet_header(order: ByteOrder) -> Struct {
     let uuid =
         Blob { length: Length::Fixed(16), media_type: String::new(), is_uuid: true, attributes: Attributes::default() };
@@ -121,7 +122,7 @@ pub fn packet_header(order: ByteOrder) -> Struct {
     ])
 }
 
-/// The context of every packet that we write: 52 bytes.
+/// Returns the context of every packet that we write: 52 bytes.
 pub fn packet_context(order: ByteOrder) -> Struct {
     structure(vec![
         ("timestamp_begin", role(8, order, Role::Clock)),
@@ -139,7 +140,8 @@ pub fn packet_context(order: ByteOrder) -> Struct {
 struct Shapes {
     order: ByteOrder,
     version: Version,
-    /// Packets are read where they are: with every form of event header, and without event classes that CTF cannot express.
+    /// The class is for reading packets in memory: it has every form of event header, and leaves out event classes that
+    /// CTF cannot express.
     reads: bool,
 }
 
@@ -150,9 +152,10 @@ impl Shapes {
         FieldClass::Integer(Integer { roles: vec![with], mappings, ..Integer::new(bits, false, 10) })
     }
 
-    /// babeltrace2 2.0 warns of any integer in an event header that is neither `id` nor mapped to a clock. So, in CTF 1.8,
-    /// the payload size of the full form is mapped too: the full timestamp behind it sets the clock anew, all 64 bits. The
-    /// form with a size and no timestamp could not hide it so; [`super::copy`] leaves none of those there.
+    /// Returns the event header. babeltrace2 2.0 warns of any integer in an event header that is neither `id` nor
+    /// mapped to a clock. So, in CTF 1.8, the payload size of the full form is mapped to the clock too. This does no
+    /// harm: the full timestamp after it sets all 64 bits of the clock. The form with a size and no timestamp cannot be
+    /// mapped this way, so [`mod@crate::write`] removes it.
     fn event_header(self) -> Struct {
         let order = self.order;
         let id = || ("id", role(2, order, Role::EventClassId));
@@ -186,7 +189,7 @@ impl Shapes {
             ("id", self.bits(5, Role::EventClassId, mappings)),
             ("timestamp", self.bits(27, Role::Clock, Labels::default())),
         ];
-        // The word's low bits are its id. CTF counts the bits of big-endian numbers from the highest.
+        // The id has the low bits of the word. CTF counts the bits of big-endian numbers from the highest.
         if self.order == ByteOrder::Big {
             word.reverse();
         }
@@ -236,7 +239,7 @@ impl Shapes {
         })
     }
 
-    /// The structure of the fields; the error is the name of one that cannot be.
+    /// Returns the structure of the fields. The error is the name of a field that CTF cannot express.
     fn fields(self, fields: &[schema::Field], scope: Scope) -> std::result::Result<Struct, String> {
         let members = members(fields, self.version);
         let mut classes = Vec::new();
@@ -295,7 +298,7 @@ fn mapping(signed: bool, value: i64, label: &str) -> Mapping {
     Mapping { label: label.to_owned(), ranges: vec![Range { lower: value, upper: value }] }
 }
 
-/// The number by which LTTng and babeltrace2 know a severity of 1 to 5; none for others.
+/// Returns the number that LTTng and babeltrace2 use for a severity of 1 to 5; none for other severities.
 fn loglevel(level: u8) -> Option<u8> {
     match level {
         1 => Some(3),

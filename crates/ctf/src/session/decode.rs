@@ -1,11 +1,17 @@
-//! The events of one packet of a session: for those who look at packets before they are a trace, and at event headers.
+//! Decodes the events of one packet of a session, for code that needs packets before they are a trace, or event
+//! headers.
 //!
-//! Event headers (docs/ABI.md, "Event headers"): a 32-bit word `clock27 << 5 | tag` in the schema's byte order; then,
-//! packed, by tag: 0..=28 nothing (the tag is the id); 29 id u16, payload size u32 (or [`NO_SIZE`]), clock u64; 30 id
-//! u16, payload size u32; 31 id u16. Then the channel's contexts and the payload, packed; a payload size counts both.
+//! An event header (docs/ABI.md, "Event headers") begins with a 32-bit word `clock27 << 5 | tag` in the schema's byte
+//! order. More fields follow without padding, depending on the tag:
+//! * 0..=28: none; the tag is the id.
+//! * 29: id u16, payload size u32 (or [`NO_SIZE`]), clock u64.
+//! * 30: id u16, payload size u32.
+//! * 31: id u16.
+//!
+//! Then the channel's contexts and the payload follow without padding. A payload size is the size of both.
 
 use super::class::channel_class;
-use crate::program::{self, Fault, Flat, Part, Program};
+use crate::program::{self, Fault, Flat, PacketPart, Program};
 use lastwords_bytes::{Budget, ByteOrder, Limits, Reader};
 use lastwords_trace::class::Scope;
 use lastwords_trace::schema::{Channel, Schema};
@@ -20,68 +26,68 @@ pub const TAG_FULL: u32 = 29;
 pub const TAG_SIZE: u32 = 30;
 /// Tag: id follows.
 pub const TAG_ID: u32 = 31;
-/// A payload size that says nothing.
+/// A payload size that means that the size is not known.
 pub const NO_SIZE: u32 = u32::MAX;
 /// Bits of the tag in a header's first word; the clock's low 27 bits are above.
 pub const TAG_BITS: u32 = 5;
 const TAG_MASK: u32 = (1 << TAG_BITS) - 1;
-/// Where the payload size stands in a header that has one.
+/// Offset of the payload size in a header that has one.
 const SIZE_AT: usize = 6;
 
-/// Where an event stands in its packet's bytes, and when it was.
+/// Position and time of an event. Offsets are in the packet's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawEvent {
     /// Ticks of the trace's clock, all 64 bits.
     pub clock: u64,
-    /// Id of its class in the channel.
+    /// Id of the event's class in the channel.
     pub id: u16,
-    /// Offset of its header.
+    /// Offset of the header.
     pub start: usize,
-    /// Offset behind its header: where the contexts begin.
+    /// Offset after the header, at which the contexts begin.
     pub context_at: usize,
-    /// Offset behind the contexts: where the payload begins.
+    /// Offset after the contexts, at which the payload begins.
     pub payload_at: usize,
-    /// Offset behind its payload.
+    /// Offset after the payload.
     pub end: usize,
 }
 
 impl RawEvent {
-    /// The contexts' bytes.
+    /// Returns the range of the contexts' bytes.
     #[must_use]
     pub fn context(&self) -> Range<usize> {
         self.context_at..self.payload_at
     }
 
-    /// The payload's bytes.
+    /// Returns the range of the payload's bytes.
     #[must_use]
     pub fn payload(&self) -> Range<usize> {
         self.payload_at..self.end
     }
 }
 
-/// What an event must be.
+/// The value or condition that the decoder expected of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// As its class says.
+    /// An event that follows its class.
     Class(program::Expected),
-    /// Of the size that the channel's contexts and the class's fields have together. The value is the size in the header.
+    /// The size that the channel's contexts and the class's fields have together. The value is the size in the header.
     PayloadSize(usize),
-    /// Of a channel of the schema. The value is its position.
+    /// A channel of the schema. The value is the position of the channel.
     Channel,
-    /// Written by somebody: its header is all zeros, and that is not believed here. The value is 0.
+    /// An event that was written. The header is all zeros, which the caller does not accept here. The value is 0.
     Written,
-    /// Not later than this clock, the last that can be. The value is the clock.
+    /// An event that is not later than this clock, the last that is possible. The value is the event's clock.
     NotAfter(u64),
 }
 
-/// A packet is not as its schema says.
+/// A packet does not follow its schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeError {
     /// Offset in the packet's bytes.
     pub offset: usize,
-    /// What stands there.
+    /// The value found there.
     pub value: u64,
-    /// What should.
+    /// The value or condition that the decoder expected.
     pub expected: Expected,
 }
 
@@ -93,7 +99,7 @@ impl fmt::Display for DecodeError {
                 write!(f, "{}", Fault { at: (offset as u64).saturating_mul(8), value, expected })
             }
             Expected::PayloadSize(n) => {
-                write!(f, "offset {offset}: the header says a payload of {value} bytes, its fields have {n}")
+                write!(f, "offset {offset}: the header gives a payload of {value} bytes, but its fields have {n}")
             }
             Expected::Channel => write!(f, "no channel {value} in the schema"),
             Expected::Written => write!(f, "offset {offset}: an event header of zeros: no event was written here"),
@@ -109,12 +115,12 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// How far a packet is decoded.
+/// Progress of decoding a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Position {
     /// Offset of the next event's header.
     pub offset: usize,
-    /// Clock of the event before, or of the packet's begin.
+    /// Clock of the previous event, or of the packet's begin.
     pub clock: u64,
 }
 
@@ -132,14 +138,15 @@ impl Decoder {
         Self { channels }
     }
 
-    /// The compiled channel at a position of [`Schema::channels`].
+    /// Returns the compiled channel at a position of [`Schema::channels`].
     #[must_use]
     pub fn channel(&self, channel: usize) -> Option<&ChannelDecoder> {
         self.channels.get(channel)
     }
 
-    /// The events of a packet's bytes. `channel` is the position in [`Schema::channels`], `begin_clock` the packet's
-    /// begin, `events_at` the offset of the first event. Stops behind the last event or at the first error.
+    /// Returns the events of a packet's bytes. `channel` is the position in [`Schema::channels`], `begin_clock` the
+    /// clock of the packet's begin, and `events_at` the offset of the first event. The iterator stops after the last
+    /// event or at the first error.
     #[must_use]
     pub fn events<'a>(&'a self, channel: usize, bytes: &'a [u8], begin_clock: u64, events_at: usize) -> Events<'a> {
         Events {
@@ -151,13 +158,13 @@ impl Decoder {
     }
 }
 
-/// A channel, compiled. An event class with a field that CTF cannot express is left out: its events are of no class.
+/// A compiled channel. An event class with a field that CTF cannot express is left out, so its events have no class.
 #[derive(Debug)]
 pub struct ChannelDecoder {
-    /// None where the channel cannot be compiled.
+    /// The compiled class; none if the channel cannot be compiled.
     program: Option<Program>,
     order: ByteOrder,
-    /// Bytes of the contexts, where every event has the same.
+    /// Bytes of the contexts if they are the same for every event.
     context: Option<usize>,
 }
 
@@ -165,7 +172,7 @@ impl ChannelDecoder {
     /// Compiles one channel.
     #[must_use]
     pub fn new(channel: &Channel, order: ByteOrder) -> Self {
-        // The schema was bounded when it was read, and no text is made.
+        // The schema was checked against limits when it was read, and no text is made.
         let limits = Limits { bytes: u64::MAX, steps: u64::MAX, ..Limits::default() };
         let budget = Arc::new(Budget::new(limits));
         let program = channel_class(channel, order).ok().and_then(|class| Program::new(class, &budget).ok());
@@ -179,10 +186,10 @@ impl ChannelDecoder {
         Self { program, order, context }
     }
 
-    /// The event at `position`, which moves behind it; none at the end of `bytes`.
+    /// Decodes the event at `position` and advances `position` past it. Returns none at the end of `bytes`.
     ///
     /// # Errors
-    /// The bytes are not an event of this channel; `position` stays where the event begins.
+    /// The bytes are not an event of this channel; `position` stays at the begin of the event.
     pub fn step(&self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
         let start = position.offset;
         if start >= bytes.len() {
@@ -211,11 +218,11 @@ impl ChannelDecoder {
         Ok(Some(RawEvent { clock: event.clock, id, start, context_at, payload_at, end }))
     }
 
-    /// How many events there are from `offset` to the end of `bytes`. Several times faster than [`Self::step`]: most events are
-    /// passed over without a look at their fields.
+    /// Counts the events from `offset` to the end of `bytes`. This is several times faster than [`Self::step`], because
+    /// most events are skipped without decoding their fields.
     ///
     /// # Errors
-    /// The first that [`Self::step`] would meet.
+    /// The first error that [`Self::step`] would return.
     pub fn count(&self, bytes: &[u8], offset: usize) -> Result<u64, DecodeError> {
         let mut position = Position { offset, clock: 0 };
         let mut count = 0u64;
@@ -235,7 +242,7 @@ impl ChannelDecoder {
         }
     }
 
-    /// A size in the header is that of contexts and payload.
+    /// Checks that a size in the header is the size of contexts and payload.
     fn check_size(&self, bytes: &[u8], start: usize, context_at: usize, end: usize) -> Result<(), DecodeError> {
         let header = Reader::new("event header", bytes.get(start..context_at).unwrap_or_default(), self.order);
         let is_sized = header.u32_at(0).is_ok_and(|word| matches!(word & TAG_MASK, TAG_FULL | TAG_SIZE));
@@ -251,8 +258,8 @@ impl ChannelDecoder {
     }
 }
 
-fn whole(bytes: &[u8]) -> Part<'_> {
-    Part { bytes, base: 0, content_end: bits(bytes.len()) }
+fn whole(bytes: &[u8]) -> PacketPart<'_> {
+    PacketPart { bytes, base: 0, content_end: bits(bytes.len()) }
 }
 
 fn bits(bytes: usize) -> u64 {
@@ -264,7 +271,7 @@ fn of_fault(Fault { at, value, expected }: Fault) -> DecodeError {
     DecodeError { offset, value, expected: Expected::Class(expected) }
 }
 
-/// Bytes of a flat form; none where a text's length varies.
+/// Returns the size of a flat form in bytes; none if it contains a text of variable length.
 fn size(flat: &[Flat]) -> Option<usize> {
     flat.iter().try_fold(0usize, |size, step| {
         let more = match *step {
@@ -277,7 +284,7 @@ fn size(flat: &[Flat]) -> Option<usize> {
     })
 }
 
-/// Iterator over a packet's events; after an error it is at its end.
+/// Iterator over a packet's events. It ends after an error.
 #[derive(Debug, Clone)]
 pub struct Events<'a> {
     channel: Result<&'a ChannelDecoder, usize>,
@@ -287,7 +294,7 @@ pub struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// How far it has come: behind the last event yielded.
+    /// Returns the position after the last event that was returned.
     #[must_use]
     pub fn position(&self) -> Position {
         self.position

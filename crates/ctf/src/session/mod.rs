@@ -1,7 +1,8 @@
-//! Our own sessions in CTF's terms: the class of their packets, the trace that is read of them, and the events of one packet.
+//! Our own sessions in CTF's terms: the class of their packets, a trace that reads them, and the events of one packet.
 //!
-//! A session's recorder describes its events in the narrow terms of [`lastwords_trace::schema`]. Here they become a
-//! [`lastwords_trace::class::TraceClass`], once, so that one compiled program decodes sessions as well as traces of others.
+//! A session's recorder describes its events with [`lastwords_trace::schema`], which has few kinds of fields. This
+//! module converts that description once to a [`lastwords_trace::class::TraceClass`], so that one compiled program
+//! decodes sessions as well as other traces.
 
 pub(crate) mod class;
 mod decode;

@@ -8,10 +8,10 @@ use lastwords_trace::source::Source;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The trace of a session that was found at `path`. Names are those that metadata of `version` have.
+/// Returns the trace of a session that was found at `path`. Names are those that metadata of `version` have.
 ///
 /// # Errors
-/// A field class that CTF cannot express.
+/// CTF cannot express a field class.
 pub fn session<S: Source + 'static>(source: &Arc<S>, path: &Path, version: Version) -> Result<Trace> {
     let (schema, account) = (source.schema(), source.evidence().clone());
     let mut bytes = vec![0u64; source.streams().len()];

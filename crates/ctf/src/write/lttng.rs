@@ -8,29 +8,32 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// What every packet of metadata begins with (CTF 1.8.3, 7.1).
+/// The magic of every packet of metadata (CTF 1.8.3, 7.1).
 const METADATA_MAGIC: u32 = 0x75d1_1d57;
-/// Bytes of a packet of metadata, as LTTng makes them, and of its header.
+/// Size of a packet of metadata as LTTng makes them, in bytes.
 const METADATA_PACKET: usize = 4096;
+/// Size of the header of a packet of metadata, in bytes.
 const METADATA_HEADER: usize = 37;
-/// What an index file begins with, its version, and the bytes of an entry (lttng-tools, `ctf-index.h`); all are big-endian.
+/// The magic of an index file (lttng-tools, `ctf-index.h`). All numbers of the file are big-endian.
 const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
+/// The version of the index file.
 const INDEX_MAJOR: u32 = 1;
 const INDEX_MINOR: u32 = 1;
+/// Size of an entry of the index file, in bytes.
 const INDEX_ENTRY: u32 = 72;
 
-/// Facts of one packet, for the index file.
+/// The facts about one packet that the index file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Entry {
-    /// Bits of the packet.
+    /// Length of the packet, in bits.
     pub packet_bits: u64,
-    /// Bits of its header and events.
+    /// Length of the packet's header, context and events, in bits.
     pub content_bits: u64,
     /// Clock at its beginning, ticks.
     pub begin: u64,
     /// Clock at its end, ticks.
     pub end: u64,
-    /// Events that the stream has lost until its end.
+    /// Number of events that the stream has lost until the packet's end.
     pub discarded: u64,
     /// Id of the stream class.
     pub stream_id: u64,
@@ -40,10 +43,10 @@ pub struct Entry {
     pub sequence: u64,
 }
 
-/// Makes a trace's folder, and those above it that are missing below `base`, which must exist.
+/// Creates a trace's folder and its missing parents below `base`, which must exist.
 ///
 /// # Errors
-/// The folder exists already, or cannot be made.
+/// The folder exists already, or cannot be created.
 pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
     let mut path = base.to_path_buf();
     let parts: Vec<&str> = below.split('/').filter(|part| !matches!(*part, "" | "." | "..")).collect();
@@ -56,7 +59,8 @@ pub fn folder(base: &Path, below: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes the metadata file; its bytes. A text of CTF 1.8 is put into packets, a JSON text sequence stands as it is.
+/// Writes the metadata file and returns its size in bytes. A text of CTF 1.8 is put into packets; a JSON text sequence
+/// is written without packets.
 ///
 /// # Errors
 /// The file cannot be written.
@@ -82,11 +86,11 @@ fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
         let end = out.len() + METADATA_PACKET;
         out.extend(number(METADATA_MAGIC));
         out.extend(uuid);
-        // No checksum.
+        // The checksum is 0: there is none.
         out.extend(number(0));
         out.extend(number(((METADATA_HEADER + part.len()) * 8) as u32));
         out.extend(number((METADATA_PACKET * 8) as u32));
-        // Neither compressed nor encrypted nor summed; version 1.8.
+        // The text is neither compressed nor encrypted nor checksummed; the version is 1.8.
         out.extend([0, 0, 0, 1, 8]);
         out.extend(part);
         out.resize(end, 0);
@@ -104,10 +108,10 @@ pub struct StreamWriter {
 }
 
 impl StreamWriter {
-    /// Makes both files in a trace's folder.
+    /// Creates both files in a trace's folder.
     ///
     /// # Errors
-    /// They exist already or cannot be made.
+    /// The files exist already or cannot be created.
     pub fn new(folder: &Path, name: &str) -> Result<Self> {
         let indexes = folder.join("index");
         if !indexes.is_dir() {
@@ -122,7 +126,7 @@ impl StreamWriter {
         Ok(Self { data, index, paths, offset: 0 })
     }
 
-    /// Adds a packet: all its bytes, padding included.
+    /// Appends a packet with all its bytes, padding included.
     ///
     /// # Errors
     /// The files cannot be written.
@@ -136,7 +140,7 @@ impl StreamWriter {
         Ok(())
     }
 
-    /// Ends both files; the bytes of the stream's.
+    /// Completes both files and returns the size of the stream's file in bytes.
     ///
     /// # Errors
     /// The files cannot be written.

@@ -1,8 +1,8 @@
-//! CTF folders: a metadata file and a data file for each stream.
+//! Writes CTF folders: a metadata file and a data file for each stream.
 //!
-//! Data files are the same for both versions. A packet whose verdict is committed is copied as it stood in memory, its
-//! header and context rewritten from [`PacketInfo`] and its padding cut; other packets are looked through first, so that
-//! what a reader meets is always a trace without errors.
+//! Data files are the same for both versions. A committed packet is copied as it was in memory, except that its header
+//! and context are rewritten from [`PacketInfo`] and its padding is removed. Packets with another verdict are checked
+//! first, so that readers always get a trace without errors.
 //!
 //! [`PacketInfo`]: lastwords_trace::source::PacketInfo
 
@@ -22,20 +22,20 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-/// How to write.
+/// Options of the writer.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
-    /// Which CTF.
+    /// The version of CTF.
     pub version: Version,
-    /// Count events: decodes committed packets too.
+    /// Count events. This decodes committed packets too.
     pub count_events: bool,
 }
 
-/// Writes `source` as a CTF folder, which must not exist, the data files as many at a time as there are CPUs. `watch` is told
-/// of the bytes of each packet.
+/// Writes `source` as a CTF folder, which must not exist. As many data files as there are CPUs are written at a time.
+/// `watch` receives the number of bytes of each packet.
 ///
 /// # Errors
-/// The folder exists; a file cannot be written; a field class that CTF cannot express.
+/// The folder exists, a file cannot be written, or CTF cannot express a field class.
 pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<'_>) -> Result<Totals> {
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
     create_folder(folder)?;
@@ -52,15 +52,15 @@ pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<
     Ok(totals)
 }
 
-/// The text of the metadata file.
+/// Returns the text of the metadata file.
 ///
 /// # Errors
-/// A field class that CTF cannot express.
+/// CTF cannot express a field class.
 pub fn metadata(schema: &Schema, evidence: &Evidence, version: Version) -> Result<String> {
     emit(&class(schema, environment(schema, evidence), version)?, version)
 }
 
-/// The schema's properties, with the tracer's name and the losses where it has not its own.
+/// Returns the schema's properties. The tracer's name and the losses are added if the schema does not have them.
 fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValue> {
     let number = |text: &str| EnvValue::Integer(text.parse().unwrap_or(0));
     let lost = evidence.lost_events();
@@ -76,7 +76,7 @@ fn environment(schema: &Schema, evidence: &Evidence) -> BTreeMap<String, EnvValu
         env.entry(key.to_owned()).or_insert(value);
     }
     if evidence.has_losses() {
-        // How many events they are may not be known: the number above tells of those that are.
+        // The number of lost events may not be known; the number above counts only those that are known.
         env.entry("losses".to_owned()).or_insert(EnvValue::Integer(1));
     }
     env

@@ -1,4 +1,4 @@
-//! Data files: packets copied, their headers rewritten.
+//! Writes data files: copies packets and rewrites their headers.
 
 use super::Options;
 use crate::error::{Error, Result};
@@ -13,17 +13,18 @@ use std::fs::File;
 use std::io::{IoSlice, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of packet header and context as the metadata describes them.
+/// Size of the packet header and context that the metadata describe, in bytes.
 pub const HEADER_LEN: usize = 84;
 const MAGIC: u32 = 0xC1FC_1FC1;
-/// Greatest count that is believed: babeltrace2 takes the greatest numbers for "unknown".
+/// Largest count that is accepted as real: babeltrace2 takes the largest numbers for "unknown".
 const MAX_COUNT: u64 = 1 << 62;
-/// Bytes of an event header with a payload size and no timestamp.
+/// Size of an event header with a payload size and no timestamp, in bytes.
 const SIZED_LEN: usize = 10;
-/// Bytes of an event header with payload size and timestamp.
+/// Size of an event header with payload size and timestamp, in bytes.
 const FULL_LEN: usize = 18;
 
-/// Writes one stream's file, and tells `watch` after each packet how many bytes it became. A stream without packets has no file.
+/// Writes one stream's file. After each packet it reports the number of written bytes to `watch`. A stream without
+/// packets has no file.
 pub(super) fn stream(
     source: &dyn Source,
     stream: usize,
@@ -62,14 +63,14 @@ pub(super) fn stream(
     Ok(totals)
 }
 
-/// What the packet before left behind: what the next may not go back behind.
+/// Values of the previous packet. The next packet's values must not be smaller.
 #[derive(Debug, Clone, Copy)]
 pub struct Last {
-    /// Its end, ticks.
+    /// Clock at the packet's end, in ticks.
     pub end: u64,
-    /// Its number.
+    /// Number of the packet.
     pub sequence: u64,
-    /// Discarded events up to its end.
+    /// Number of discarded events up to the packet's end.
     pub discarded: u64,
 }
 
@@ -79,22 +80,22 @@ struct Copier {
     decoder: ChannelDecoder,
     header: Header,
     last: Option<Last>,
-    /// Greatest clock that a reader can show.
+    /// Largest clock that a reader can show.
     limit: u64,
     count: bool,
     rewritten: Vec<u8>,
 }
 
-/// What a look through a packet found.
+/// The result of decoding a packet before it is written.
 struct Survey {
     events: u64,
-    /// Clock of the last event, or the packet's begin.
+    /// Largest clock of the events, or the packet's begin.
     latest: u64,
-    /// Offset behind the last event that could be decoded.
+    /// Offset after the last event that could be decoded.
     end: usize,
-    /// No clock goes back.
+    /// The clock never goes back.
     ordered: bool,
-    /// There are headers with a payload size and no timestamp.
+    /// There are event headers with a payload size and no timestamp.
     sized: bool,
 }
 
@@ -161,7 +162,7 @@ impl Copier {
         survey
     }
 
-    /// The first header carries a payload size: so do all of that channel.
+    /// Returns true if the first header carries a payload size. Then all headers of that channel do.
     fn begins_sized(&self, content: &[u8]) -> bool {
         let mut position = Position { offset: 0, clock: 0 };
         match self.decoder.step(&mut position, content) {
@@ -174,8 +175,9 @@ impl Copier {
         }
     }
 
-    /// Writes a packet with other event headers. With a `floor`: each with its full clock, none before the floor or the
-    /// event before. Without: those with a payload size and no timestamp lose the size.
+    /// Writes a packet with other event headers. With a `floor`, each header has its full clock, which is at least the
+    /// floor and the clock of the previous event. Without a floor, headers with a payload size and no timestamp lose
+    /// the size.
     fn rewrite(&mut self, facts: Last, begin: u64, floor: Option<u64>, content: &[u8]) -> Result<u64> {
         let mut out = std::mem::take(&mut self.rewritten);
         out.clear();
@@ -215,7 +217,7 @@ fn write_both(file: &mut File, header: &[u8], content: &[u8]) -> std::io::Result
     file.write_all(content.get(written.saturating_sub(header.len())..).unwrap_or_default())
 }
 
-/// Readers count nanoseconds since the epoch in an i64: the greatest clock that fits, with a second to spare.
+/// Returns the largest clock that readers can show, less a second. They count nanoseconds since the epoch in an i64.
 fn limit(clock: &Clock) -> u64 {
     let most = i128::from(i64::MAX) / 1_000_000_000 - 1;
     let seconds = most - i128::from(clock.offset_seconds).max(0) - 1;
@@ -227,7 +229,7 @@ fn header_len(event: &RawEvent) -> usize {
     event.context_at - event.start
 }
 
-/// What all packets of a stream say alike.
+/// Values that are the same in all packets of a stream.
 pub struct Header {
     /// Integers are big-endian.
     pub big: bool,
@@ -237,12 +239,12 @@ pub struct Header {
     pub stream_id: u32,
     /// Id of the stream in its class.
     pub instance: u64,
-    /// CPU; `u32::MAX` where the stream is not bound to one.
+    /// The CPU; `u32::MAX` if the stream is not bound to one.
     pub cpu: u32,
 }
 
 impl Header {
-    /// Packet header and context.
+    /// Returns the bytes of the packet header and context.
     pub fn bytes(&self, facts: Last, begin: u64, content: usize) -> [u8; HEADER_LEN] {
         let bits = (HEADER_LEN as u64 + content as u64) * 8;
         let mut out = [0; HEADER_LEN];
@@ -258,7 +260,7 @@ impl Header {
         out
     }
 
-    /// An event header with the full clock.
+    /// Writes an event header with the full clock.
     fn full(&self, out: &mut Vec<u8>, event: &RawEvent, clock: u64) {
         self.word(out, clock, TAG_FULL);
         self.id(out, event.id);
@@ -271,7 +273,7 @@ impl Header {
         }
     }
 
-    /// An event header with an id of its own.
+    /// Writes an event header with an id of its own.
     fn extended(&self, out: &mut Vec<u8>, event: &RawEvent) {
         self.word(out, event.clock, TAG_ID);
         self.id(out, event.id);

@@ -1,7 +1,7 @@
 //! Events on their way to text: which bytes they stand in.
 
 use super::number::Constant;
-use lastwords_ctf::program::{Decoder, Part};
+use lastwords_ctf::program::{Decoder, PacketPart};
 use std::sync::Arc;
 
 /// A window over a packet of a stream.
@@ -24,8 +24,8 @@ pub(super) struct Window {
 
 impl Window {
     /// What a decoder takes.
-    pub(super) fn part(&self) -> Part<'_> {
-        Part { bytes: &self.bytes, base: self.base, content_end: self.content_end }
+    pub(super) fn part(&self) -> PacketPart<'_> {
+        PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end }
     }
 }
 

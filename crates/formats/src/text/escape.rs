@@ -87,11 +87,18 @@ fn character(out: &mut Vec<u8>, c: char) {
 }
 
 /// Appends `text` without quotes; only what is unsafe, and the backslash, is escaped.
-pub(crate) fn bare(out: &mut Vec<u8>, text: &[u8]) {
-    if text.iter().all(|b| matches!(b, b' '..=b'~' if *b != b'\\')) {
-        out.extend_from_slice(text);
-        return;
+#[inline]
+pub(crate) fn bare(out: &mut impl Put, text: &[u8]) {
+    if text.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' if *b != b'\\')) {
+        out.text(text);
+    } else {
+        let mut safe = Vec::new();
+        bare_escaped(&mut safe, text);
+        out.text(&safe);
     }
+}
+
+fn bare_escaped(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
             if c == '\\' || is_unsafe(c) {

@@ -2,9 +2,9 @@
 //! a visitor.
 
 use super::escape::{plain, quoted, within_quotes};
+use super::look::{Look, ScopePlan};
 use super::number::{Constant, hexadecimal, signed, unsigned};
 use super::page::Put;
-use super::plan::{Look, ScopePlan};
 use super::value::number;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
@@ -72,42 +72,50 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Of the payload of an event class in columns: ` name=value` for each field, and no line feed. `prefixes` are those of the
-    /// nodes that are shown.
-    pub(super) fn of_columns(code: &'t Code, prefixes: &[Option<Constant>], looks: &[Look<'t>]) -> Option<Self> {
+    /// Of the payload of an event class in columns: `head`, then ` name=value` for each field, then `tail`. `prefixes` are
+    /// those of the nodes that are shown.
+    pub(super) fn of_columns(
+        head: &[u8],
+        code: &'t Code,
+        prefixes: &[Option<Constant>],
+        looks: &[Look<'t>],
+        tail: &[u8],
+    ) -> Option<Self> {
         let mut steps = Vec::new();
+        let mut text = head.to_vec();
         for (number, flat) in code.flat()?.into_iter().enumerate() {
             let (node, value) = match flat {
                 Flat::Begin(_) if number == 0 => continue,
                 Flat::End => continue,
                 Flat::Begin(_) => return None,
-                Flat::Skip(bytes) => {
-                    steps.push(Step { prefix: Constant::new(b""), value: Value::Skip(usize::try_from(bytes).ok()?) });
-                    continue;
-                }
+                Flat::Skip(bytes) => (None, Value::Skip(usize::try_from(bytes).ok()?)),
                 Flat::Integer { node, size, signed, order } => {
-                    (node, integer_step(size, signed, order, *looks.get(node as usize)?))
+                    (Some(node), integer_step(size, signed, order, *looks.get(node as usize)?))
                 }
-                Flat::Text(node) => (node, Value::Word),
-                Flat::Chars(node, length) => (node, Value::WordChars(usize::try_from(length).ok()?)),
+                Flat::Text(node) => (Some(node), Value::Word),
+                Flat::Chars(node, length) => (Some(node), Value::WordChars(usize::try_from(length).ok()?)),
             };
-            let at = usize::try_from(node).ok()?;
-            let step = match (prefixes.get(at)?, looks.get(at)?, value) {
-                (None, _, Value::Skip(bytes)) => Step { prefix: Constant::new(b""), value: Value::Skip(bytes) },
-                (None, _, _) | (_, Look::Enum(..) | Look::Bits(_), _) => return None,
-                (Some(_), look, Value::Word | Value::WordChars(_)) if !matches!(look, Look::Text(Encoding::Utf8)) => {
-                    return None;
+            if let Some(node) = node {
+                let at = usize::try_from(node).ok()?;
+                match (prefixes.get(at)?, looks.get(at)?, &value) {
+                    (None, _, Value::Skip(_)) => {}
+                    (None, _, _) | (_, Look::Enum(..) | Look::Bits(_), _) => return None,
+                    (_, look, Value::Word | Value::WordChars(_)) if !matches!(look, Look::Text(Encoding::Utf8)) => {
+                        return None;
+                    }
+                    (Some(prefix), _, _) => text.extend_from_slice(prefix.bytes()),
                 }
-                (Some(prefix), _, value) => Step { prefix: prefix.clone(), value },
-            };
-            steps.push(step);
+            }
+            steps.push(Step { prefix: Constant::new(&text), value });
+            text.clear();
         }
         let is_empty = steps.is_empty();
-        Some(Self { steps, tail: Constant::new(b""), is_empty })
+        text.extend_from_slice(tail);
+        Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
     /// Appends an event whose contexts begin at the beginning of `bytes`. Returns none where the bytes end before it does.
-    #[inline]
+    #[inline(always)]
     pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         let mut rest = bytes;
         for Step { prefix, value } in &self.steps {

@@ -8,6 +8,7 @@ mod batch;
 mod columns;
 pub(crate) mod escape;
 mod line;
+mod look;
 mod message;
 pub(crate) mod number;
 pub(crate) mod page;

@@ -150,18 +150,16 @@ fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
 
 /// A constant text that is appended often: one [`Put::block`] where it is short.
 #[derive(Debug, Clone)]
-pub(crate) struct Constant {
-    block: [u8; Self::BLOCK],
+pub(crate) struct Constant<const BLOCK: usize = 32> {
+    block: [u8; BLOCK],
     len: usize,
     /// All of it, where it is longer than a block.
     long: Vec<u8>,
 }
 
-impl Constant {
-    const BLOCK: usize = 32;
-
+impl<const BLOCK: usize> Constant<BLOCK> {
     pub(crate) fn new(text: &[u8]) -> Self {
-        let mut block = [0; Self::BLOCK];
+        let mut block = [0; BLOCK];
         match block.get_mut(..text.len()) {
             Some(place) => {
                 place.copy_from_slice(text);
@@ -282,7 +280,7 @@ mod tests {
     fn constants_are_whole() {
         for len in 0..70 {
             let constant = "x".repeat(len);
-            assert_eq!(text(|out| Constant::new(constant.as_bytes()).put(out)), format!("={constant}"));
+            assert_eq!(text(|out| Constant::<32>::new(constant.as_bytes()).put(out)), format!("={constant}"));
         }
     }
 }

@@ -1,13 +1,12 @@
-//! What is known before the first event: names, braces, and how values look.
+//! What babeltrace2's lines need before the first event of each class: its name, its braces, and how its values look.
 
 use super::escape::bare;
 use super::line::Line;
+use super::look::ScopePlan;
 use super::number::Constant;
-use lastwords_ctf::program::Code;
 use lastwords_ctf::read::Trace;
-use lastwords_trace::class::{Encoding, EventClass, Labels, Scope, TraceClass};
+use lastwords_trace::class::{EventClass, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
-use lastwords_trace::visit::{Node, Shape};
 
 /// Of a stream class.
 pub(super) struct StreamPlan<'t> {
@@ -25,39 +24,13 @@ pub(super) struct EventPlan<'t> {
     pub(super) line: Option<Line<'t>>,
 }
 
-pub(super) struct ScopePlan<'t> {
-    pub(super) code: &'t Code,
-    pub(super) parts: Vec<Part<'t>>,
-}
-
-/// What stands before a field's value, and how the value looks.
-pub(super) struct Part<'t> {
-    pub(super) prefix: Constant,
-    pub(super) look: Look<'t>,
-}
-
-#[derive(Clone, Copy)]
-pub(super) enum Look<'t> {
-    Hidden,
-    Unsigned,
-    Signed,
-    /// Another base: bits of the field, whether it is signed, the base.
-    Based(u8, bool, u8),
-    Enum(&'t Labels, u8, bool, u8),
-    Bool,
-    /// Names of bits.
-    Bits(&'t Labels),
-    Text(Encoding),
-    Other,
-}
-
 /// Of all stream classes of a trace.
 pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
     let class = trace.class();
     let header = header(class);
     let scope = |scope, stream, event| {
         class.scope(scope, stream, event)?;
-        trace.program.code(scope, stream, event).map(scope_plan)
+        trace.program.code(scope, stream, event).map(ScopePlan::new)
     };
     let streams = class.streams.iter().enumerate().map(|(stream, of)| {
         let common = scope(Scope::CommonContext, stream, 0);
@@ -101,35 +74,4 @@ fn header(class: &TraceClass) -> Vec<u8> {
         text.push(b' ');
     }
     text
-}
-
-fn scope_plan(code: &Code) -> ScopePlan<'_> {
-    ScopePlan { code, parts: code.nodes().iter().map(part).collect() }
-}
-
-/// How the value of a node looks.
-pub(super) fn look(node: &Node) -> Look<'_> {
-    match &node.shape {
-        _ if !node.shown => Look::Hidden,
-        Shape::Integer { length, signed, base, mappings } if !mappings.is_empty() => {
-            Look::Enum(mappings, *length, *signed, *base)
-        }
-        Shape::Integer { signed: false, base: 10, .. } => Look::Unsigned,
-        Shape::Integer { signed: true, base: 10, .. } => Look::Signed,
-        Shape::Integer { length, signed, base, .. } => Look::Based(*length, *signed, *base),
-        Shape::Bool => Look::Bool,
-        Shape::BitArray { flags } => Look::Bits(flags),
-        Shape::Text(encoding) => Look::Text(*encoding),
-        _ => Look::Other,
-    }
-}
-
-fn part(node: &Node) -> Part<'_> {
-    let mut prefix = Vec::new();
-    if !node.name.is_empty() {
-        prefix.extend_from_slice(if node.position == 0 { b" " } else { b", " });
-        bare(&mut prefix, node.name.as_bytes());
-        prefix.extend_from_slice(b" = ");
-    }
-    Part { prefix: Constant::new(&prefix), look: look(node) }
 }

@@ -7,12 +7,12 @@ use jiff::tz::TimeZone;
 
 const GIGA: i64 = 1_000_000_000;
 const NANOSECONDS: u64 = GIGA.cast_unsigned();
-/// Bytes of a time and what stands around it.
-const BLOCK: usize = 32;
+/// Most bytes before a time, and most behind it.
+const AROUND: usize = 8;
 /// Bytes of `HH:MM:SS.`.
 const TO_SECOND: usize = 9;
-/// Bytes of `HH:MM:SS.nnnnnnnnn`.
-const WHOLE: usize = 18;
+/// Bytes of `nnnnnnnnn`.
+const FRACTION: usize = 9;
 
 /// A time zone for times of day.
 #[derive(Debug, Clone)]
@@ -41,47 +41,46 @@ impl Zone {
 #[derive(Debug)]
 pub(crate) struct TimeOfDay {
     zone: Zone,
-    /// First nanosecond of the second that `block` shows.
+    /// First nanosecond of the second that `second` shows.
     begin: i64,
     known: bool,
-    /// What stands before each time, `HH:MM:SS.nnnnnnnnn`, what stands behind it.
-    block: [u8; BLOCK],
+    /// The text before each time, then `HH:MM:SS.`.
+    second: [u8; AROUND + TO_SECOND],
     /// Bytes before the time.
     before: usize,
-    /// Bytes of the block in use.
-    len: usize,
+    /// The text behind each time, and its bytes.
+    behind: ([u8; AROUND], usize),
 }
 
 impl TimeOfDay {
-    /// Times between two short texts, together at most 14 bytes.
+    /// Times between two texts of at most eight bytes each.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
-        let mut block = [0; BLOCK];
-        let time_end = before.len() + WHOLE;
-        block[..before.len()].copy_from_slice(before);
-        block[before.len()..time_end].copy_from_slice(b"00:00:00.000000000");
-        block[time_end..time_end + behind.len()].copy_from_slice(behind);
-        Self { zone: zone.clone(), begin: 0, known: false, block, before: before.len(), len: time_end + behind.len() }
+        let mut second = [0; AROUND + TO_SECOND];
+        second[..before.len()].copy_from_slice(before);
+        second[before.len()..before.len() + TO_SECOND].copy_from_slice(b"00:00:00.");
+        let mut after = [0; AROUND];
+        after[..behind.len()].copy_from_slice(behind);
+        let behind = (after, behind.len());
+        Self { zone: zone.clone(), begin: 0, known: false, second, before: before.len(), behind }
     }
 
     /// Appends the time of day; before 1970, seconds: `-S.nnnnnnnnn`.
     #[inline]
-    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut Vec<u8>) {
+    pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut impl Put) {
+        let (behind, length) = self.behind;
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= NANOSECONDS {
             if nanoseconds < 0 {
-                out.extend_from_slice(&self.block[..self.before]);
+                out.block(&self.second, self.before);
                 put_negative(nanoseconds, out);
-                out.extend_from_slice(&self.block[self.before + WHOLE..self.len]);
-                return;
+                return out.block(&behind, length);
             }
             self.move_to(nanoseconds);
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
-        let fraction = out.len() + self.before + TO_SECOND;
-        out.block(&self.block, self.len);
-        if let Some(place) = out.get_mut(fraction..fraction + 9) {
-            place.copy_from_slice(&nine(within as u32));
-        }
+        out.block(&self.second, self.before + TO_SECOND);
+        out.block(&nine_before(within as u32, b""), FRACTION);
+        out.block(&behind, length);
     }
 
     #[cold]
@@ -89,7 +88,7 @@ impl TimeOfDay {
         let second = nanoseconds / GIGA;
         let of_day = (second + self.zone.offset(second)).rem_euclid(86_400) as u32;
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
-        for (place, pair) in self.block[self.before..self.before + TO_SECOND].chunks_exact_mut(3).zip(parts) {
+        for (place, pair) in self.second[self.before..self.before + TO_SECOND].chunks_exact_mut(3).zip(parts) {
             place[..2].copy_from_slice(&pair);
         }
         self.begin = second * GIGA;
@@ -155,7 +154,7 @@ impl Stamp {
         let out = &mut self.far;
         out.clear();
         self.time.put(nanoseconds, out);
-        self.second[..TO_FRACTION].copy_from_slice(&self.time.block[..TO_FRACTION]);
+        self.second[..TO_FRACTION].copy_from_slice(&self.time.second[..TO_FRACTION]);
         match since {
             Some(since) => {
                 unsigned(out, since / NANOSECONDS);
@@ -168,24 +167,24 @@ impl Stamp {
     }
 }
 
-fn put_negative(nanoseconds: i64, out: &mut Vec<u8>) {
-    out.push(b'-');
+fn put_negative(nanoseconds: i64, out: &mut impl Put) {
+    out.block(b"-", 1);
     seconds(nanoseconds.unsigned_abs(), out);
 }
 
 /// Appends a time of a clock that nothing relates to the time of day: `S.nnnnnnnnn`.
 #[cold]
-pub(crate) fn put_seconds(nanoseconds: i64, out: &mut Vec<u8>) {
+pub(crate) fn put_seconds(nanoseconds: i64, out: &mut impl Put) {
     match u64::try_from(nanoseconds) {
         Ok(magnitude) => seconds(magnitude, out),
         Err(_) => put_negative(nanoseconds, out),
     }
 }
 
-fn seconds(magnitude: u64, out: &mut Vec<u8>) {
+fn seconds(magnitude: u64, out: &mut impl Put) {
     unsigned(out, magnitude / NANOSECONDS);
-    out.push(b'.');
-    out.extend_from_slice(&nine((magnitude % NANOSECONDS) as u32));
+    out.block(b".", 1);
+    out.block(&nine((magnitude % NANOSECONDS) as u32), FRACTION);
 }
 
 /// Appends `YYYY-MM-DDTHH:MM:SS.nnnnnnnnnZ`; seconds where the year is out of reach.

@@ -1,9 +1,9 @@
 //! Values of fields, as a visitor meets them.
 
 use super::escape::quoted;
+use super::look::{Look, Part};
 use super::number::{general, hexadecimal, signed, unsigned};
 use super::page::Put;
-use super::plan::{Look, Part};
 use lastwords_trace::class::{Encoding, Labels};
 use lastwords_trace::visit::{NodeId, Visitor};
 

@@ -1,6 +1,6 @@
-//! What a dying program says last: a panic hook and handlers for the signals that kill.
+//! Records the last words of a dying program: a panic hook, and handlers for the signals that kill.
 //!
-//! Both record an event to every channel whose rules take it, and then do what would have been done without them: the
+//! Both record an event to every channel whose rules take it, and then do what would have happened without them: the
 //! process still dies of the same signal, with the same status and core.
 //!
 //! | event | fields |
@@ -8,10 +8,10 @@
 //! | `crash:panic` | `message`, `location`, `thread` text; `backtrace` addresses |
 //! | `crash:signal` | `signal` by name, `code` (si_code), `address` that faulted, `pid`, `tid`, `thread`, `pc`, `backtrace` addresses |
 //!
-//! A message longer than a channel's sub-buffers hold is cut there, and ends with how much was cut off.
+//! A message that does not fit into a channel's sub-buffers is cut, and a note at its end says how much was cut off.
 //!
-//! Addresses are named later with the modules of the session's registry, which are noted when handlers are installed, when a
-//! session begins, and by [`refresh_modules`].
+//! Readers find names for addresses with the modules in the session's registry. Modules are noted when handlers are
+//! installed, when a session begins, and by [`refresh_modules`].
 
 mod modules;
 mod panic;
@@ -27,7 +27,7 @@ pub use self::signal::{FATAL, InstallError, install_default_signal_handlers, ins
 use crate::record::encode::{Field, Out, copied, short};
 use crate::session::registry::FieldType;
 
-/// Most addresses of a backtrace.
+/// Largest number of addresses of a backtrace.
 const MAX_FRAMES: usize = 64;
 
 /// A thread's name, NUL-padded.

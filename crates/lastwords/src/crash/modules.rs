@@ -1,4 +1,4 @@
-//! The modules mapped in this process, noted in the sessions' registries so that addresses can be named later.
+//! Notes the modules mapped in this process in the sessions' registries, so that readers can name addresses later.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -11,9 +11,9 @@ use crate::process::loaded::{self, Object};
 use crate::session::registry::body_of;
 use crate::session::shared;
 
-/// Whether sessions that begin are to have the modules.
+/// True if new sessions need the modules.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Session (by address), pid and load address of what was noted already.
+/// Session (by address), pid and load address of the modules that were already noted.
 static NOTED: Mutex<BTreeSet<(usize, u32, u64)>> = Mutex::new(BTreeSet::new());
 
 /// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this process.
@@ -44,7 +44,7 @@ pub(crate) fn note_modules() {
     }
 }
 
-/// The load address of an object and the body of its record in the registry; `None` for one without code.
+/// Returns the load address of an object and the body of its record in the registry; `None` for one without code.
 fn module(pid: u32, (info, headers): Object<'_>) -> Option<(u64, Vec<u8>)> {
     let (mut start, mut end, mut id) = (u64::MAX, 0, &[][..]);
     for header in headers {
@@ -65,16 +65,16 @@ fn module(pid: u32, (info, headers): Object<'_>) -> Option<(u64, Vec<u8>)> {
 }
 
 fn path_of(info: &libc::dl_phdr_info) -> String {
-    // SAFETY: not null, and the loader's names end with a NUL.
+    // SAFETY: the pointer is not null, and the loader's names end with a NUL.
     let name = (!info.dlpi_name.is_null()).then(|| unsafe { CStr::from_ptr(info.dlpi_name) });
     match name.filter(|name| !name.is_empty()) {
         Some(name) => name.to_string_lossy().into_owned(),
-        // The program itself.
+        // This is the program itself.
         None => std::env::current_exe().map(|path| path.to_string_lossy().into_owned()).unwrap_or_default(),
     }
 }
 
-/// The descriptor of the note `GNU`, type 3 (`NT_GNU_BUILD_ID`).
+/// Returns the descriptor of the note `GNU`, type 3 (`NT_GNU_BUILD_ID`).
 fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
     let word = |at: usize, notes: &[u8]| Some(u32::from_ne_bytes(*notes.get(at..)?.first_chunk()?));
     loop {

@@ -16,7 +16,7 @@ crate::__site!(("crash"), "panic", "", ERROR, ["message", "location", "thread", 
 
 type Payload<'a> = (Joined<'a>, Formatted<MOST_TEXT>, &'a str, &'a [Hex<u64>]);
 
-/// Records each panic as `crash:panic`, then calls the hook that was there. A second call changes nothing.
+/// Records each panic as `crash:panic`, then calls the previous hook. A second call changes nothing.
 pub fn install_panic_hook() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -30,8 +30,8 @@ pub fn install_panic_hook() {
     });
 }
 
-/// Whether the process does not survive the panic: the standard library says so by a panic of its own, "panic in a function that
-/// cannot unwind" or "panic in a destructor during cleanup".
+/// Returns true if the process does not survive the panic. The standard library announces that by another panic: "panic
+/// in a function that cannot unwind" or "panic in a destructor during cleanup".
 fn aborts(info: &PanicHookInfo<'_>) -> bool {
     let message = info.payload().downcast_ref::<&str>();
     cfg!(panic = "abort") || message.is_some_and(|message| message.starts_with("panic in a "))
@@ -51,11 +51,11 @@ fn record(info: &PanicHookInfo<'_>) {
     let thread = cut(current.name().unwrap_or(""), MOST_TEXT);
     callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
     let Some(desc) = __LW_CALLSITE.desc() else { return };
-    // Cut so that the channel's sub-buffers hold it: the backtrace gets half of them at most where the message needs the other
-    // half, the message what is left.
+    // The payload is cut to fit into the channel's sub-buffers. If the message needs more than half of the room, the
+    // backtrace gets at most the other half. The message gets the rest.
     __LW_CALLSITE.each_slot(desc, &mut |slot, id| {
         let sub_buffer = slot.channel.streams().first().map_or(0, |stream| stream.room() as usize);
-        // The header may be needed twice where an event begins a sub-buffer; the backtrace has a count.
+        // The header may be needed twice if the event begins a sub-buffer; the backtrace has a count.
         let others = 2 * LEN_FULL + slot.contexts_len + location.size() + thread.size() + 4;
         let room = sub_buffer.saturating_sub(others);
         let for_backtrace = room.saturating_sub(message.len() + 1).max(room / 2);
@@ -67,15 +67,17 @@ fn record(info: &PanicHookInfo<'_>) {
     });
 }
 
-/// Most bytes of location and thread.
+/// Largest number of bytes of location and thread.
 const MOST_TEXT: usize = 256;
-/// Bytes of the note of what was cut off: of the longest.
+/// Largest size of the note of what was cut off, in bytes.
 const NOTE_ROOM: usize = 48;
 
-/// Most NULs inside a message: each is a piece of the payload of its own, of which there is a limited number.
+/// Largest number of NULs inside a message. Each is a separate piece of the payload, and the number of pieces is
+/// limited.
 const MOST_NULS: usize = 16;
 
-/// As much of the text as fits into `room` bytes with its NUL, with a note of what was cut off where that is not all.
+/// Returns as much of the text as fits into `room` bytes with its NUL. If the text is cut, a note of what was cut off
+/// follows.
 fn cut_to<'a>(text: &'a str, room: usize, note: &'a mut Formatted<NOTE_ROOM>) -> Joined<'a> {
     let end = text.match_indices('\0').nth(MOST_NULS).map_or(text.len(), |(at, _)| at);
     if end == text.len() && end < room {

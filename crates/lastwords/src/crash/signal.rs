@@ -40,7 +40,7 @@ impl Signal {
     }
 }
 
-// The callsite of `crash:signal`, apart from its use so that it is known before the first signal.
+// The callsite of `crash:signal` is separate from its use, so that it is known before the first signal.
 crate::__site!(
     ("crash"),
     "signal",
@@ -51,10 +51,10 @@ crate::__site!(
 
 type Payload<'a> = (Signal, i32, Hex<u64>, u32, u32, ThreadName, Hex<u64>, &'a [Hex<u64>]);
 
-/// Why a handler could not be installed.
+/// Reasons why a handler could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// Not one of [`FATAL`].
+    /// The signal is not one of [`FATAL`].
     #[error("signal {0} is not one that kills by a fault; use SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE")]
     NotFatal(c_int),
     /// The kernel refused the handler or the alternate stack.
@@ -62,7 +62,7 @@ pub enum InstallError {
     Refused {
         /// The signal, or 0 for the alternate stack.
         signal: c_int,
-        /// The system's reason.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
@@ -70,20 +70,20 @@ pub enum InstallError {
 /// The handlers of [`FATAL`], in that order.
 static HANDLERS: [Handler; FATAL.len()] = [const { Handler::new(on_signal) }; FATAL.len()];
 
-/// Installs handlers for these signals (those of [`FATAL`], or some of them) that record `crash:signal` to every channel
-/// whose rules take it and then do what was done before: call the previous handler, or die of the signal. Gives this
-/// thread an alternate stack if it has none; other threads of Rust have one from the standard library, those made
-/// otherwise call [`prepare_thread`].
+/// Installs handlers for these signals (all or some of [`FATAL`]). They record `crash:signal` to every channel whose
+/// rules take it and then do what would have happened without them: call the previous handler, or let the process die
+/// of the signal. Gives this thread an alternate stack if it has none. Other threads of Rust get one from the standard
+/// library; threads made in other ways must call [`prepare_thread`].
 ///
 /// # Errors
-/// A signal is none of [`FATAL`]; the kernel refuses.
+/// A signal is none of [`FATAL`], or the kernel refuses.
 pub fn install_signal_handlers(signals: &[c_int]) -> Result<(), InstallError> {
     if let Some(other) = signals.iter().find(|signal| !FATAL.contains(signal)) {
         return Err(InstallError::NotFatal(*other));
     }
     super::refresh_modules();
     prepare_thread()?;
-    // The unwinder loads and looks up what it needs now, where it may allocate.
+    // The unwinder loads and looks up what it needs now, while it may allocate.
     super::unwind::unwind(&Frames::new(), 0);
     callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
     let mut wanted = FATAL.into_iter().zip(&HANDLERS).filter(|(signal, _)| signals.contains(signal));
@@ -104,14 +104,14 @@ pub fn install_default_signal_handlers() -> Result<(), InstallError> {
 const STACK_LEN: usize = 64 << 10;
 
 /// Gives this thread an alternate signal stack if it has none, so that a stack overflow is recorded too. The stack
-/// stays for the life of the process: meant for a program's few long-lived threads.
+/// stays for the life of the process, so this is for a program's few long-lived threads.
 ///
 /// # Errors
 /// The kernel refuses the memory or the stack.
 pub fn prepare_thread() -> Result<(), InstallError> {
     let refused = || InstallError::Refused { signal: 0, source: std::io::Error::last_os_error() };
-    // SAFETY: a zeroed stack_t is overwritten by the kernel; the mapping is fresh, private and never unmapped, with a page
-    // at its low end that faults.
+    // SAFETY: the kernel overwrites a zeroed stack_t. The mapping is fresh, private and never unmapped, and access to
+    // the page at its low end faults.
     unsafe {
         let mut now: libc::stack_t = std::mem::zeroed();
         if libc::sigaltstack(std::ptr::null(), &raw mut now) == 0 && now.ss_flags & libc::SS_DISABLE == 0 {
@@ -130,7 +130,7 @@ pub fn prepare_thread() -> Result<(), InstallError> {
     Ok(())
 }
 
-/// A signal that kills, as its handler was given it.
+/// A fatal signal, as its handler received it.
 pub(super) struct Fault {
     signal: c_int,
     code: i32,
@@ -138,11 +138,12 @@ pub(super) struct Fault {
     at: Registers,
 }
 
-/// Thread id of the thread whose fault is being recorded, or 0. One at a time; others wait a little.
+/// Thread id of the thread whose fault is being recorded, or 0. One fault is recorded at a time; other threads wait for
+/// a limited time.
 static OWNER: AtomicU32 = AtomicU32::new(0);
-/// The fault of the owner, on its stack: only the owner reads this, where a signal comes inside its handler.
+/// The fault of the owner, on the owner's stack. Only the owner reads this, when a signal arrives inside its handler.
 static FAULT: AtomicPtr<Fault> = AtomicPtr::new(std::ptr::null_mut());
-/// Set while the unwinder runs: a fault then is the unwinder's.
+/// Set while the unwinder runs. A fault during that time comes from the unwinder.
 static UNWINDING: AtomicBool = AtomicBool::new(false);
 static FRAMES: Frames = Frames::new();
 
@@ -166,12 +167,12 @@ extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut
         OWNER.store(0, Release);
     }
     if let Some((_, handler)) = FATAL.iter().zip(&HANDLERS).find(|(known, _)| **known == signal) {
-        // SAFETY: the arguments are those of this very signal, as they came.
+        // SAFETY: the arguments are those that the kernel passed for this signal.
         unsafe { handler.call_previous(signal, info, context) };
     }
 }
 
-/// The work of the handler, on a stack of its own.
+/// Does the work of the handler, on a separate stack.
 extern "C" fn look_and_record(fault: &Fault) {
     listener::give_up();
     UNWINDING.store(true, Release);
@@ -180,9 +181,10 @@ extern "C" fn look_and_record(fault: &Fault) {
     end(fault);
 }
 
-/// A fault inside the handler. If the unwinder made it, what was found is recorded; the process dies of the first signal.
+/// Handles a fault inside the handler. If the unwinder caused it, the frames found so far are recorded. The process
+/// dies of the first signal.
 fn nested(signal: c_int) -> ! {
-    // SAFETY: null, or what this thread stored in the handler that it is still in.
+    // SAFETY: the pointer is null, or this thread stored it in the handler that it is still in.
     let first = unsafe { FAULT.load(Acquire).as_ref() };
     if UNWINDING.swap(false, AcqRel)
         && let Some(first) = first
@@ -190,7 +192,7 @@ fn nested(signal: c_int) -> ! {
         end(first);
     }
     let first = first.map_or(signal, |fault| fault.signal);
-    // SAFETY: plain calls; the process ends here by the signal that was first.
+    // SAFETY: the calls involve no memory. The process ends here by the first signal.
     unsafe {
         libc::signal(first, libc::SIG_DFL);
         libc::raise(first);
@@ -198,7 +200,7 @@ fn nested(signal: c_int) -> ! {
     }
 }
 
-/// Waits up to two seconds for another thread's crash to be recorded; it ends the process, most likely.
+/// Waits up to two seconds for another thread's crash to be recorded. Most likely, that crash ends the process.
 fn claim(tid: u32) -> bool {
     for _ in 0..2000 {
         if OWNER.compare_exchange(0, tid, AcqRel, Relaxed).is_ok() {

@@ -1,7 +1,7 @@
-//! A stack for the handler's work: the alternate stacks that the standard library gives to threads have 8 KiB, of which the
-//! signal frame takes a third and more on today's machines.
+//! A stack for the handler's work. The alternate stacks that the standard library gives to threads have 8 KiB, of which
+//! the signal frame takes a third or more on today's machines.
 //!
-//! The switch is described to the unwinder (CFI), so that a backtrace goes through it to the interrupted code.
+//! Unwind information (CFI) describes the switch, so that a backtrace passes through it to the interrupted code.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use std::arch::naked_asm;
@@ -14,7 +14,7 @@ const LEN: usize = 128 << 10;
 #[repr(C, align(64))]
 struct Stack(UnsafeCell<[u8; LEN]>);
 
-// SAFETY: used by one thread at a time only: the one that owns the crash.
+// SAFETY: only one thread at a time uses it: the one that owns the crash.
 unsafe impl Sync for Stack {}
 
 static STACK: Stack = Stack(UnsafeCell::new([0; LEN]));
@@ -64,16 +64,16 @@ unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault)
     );
 }
 
-/// Calls `run` with the argument on the stack that this thread has.
+/// Calls `run` with the argument on the thread's current stack.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 unsafe extern "C" fn on_stack(argument: *const Fault, run: extern "C" fn(&Fault), _top: *mut u8) {
     // SAFETY: the caller passes a reference.
     run(unsafe { &*argument });
 }
 
-/// Calls `run` on the stack for it. One thread at a time.
+/// Calls `run` on the separate stack. Only one thread may do so at a time.
 pub(super) fn run(argument: &Fault, run: extern "C" fn(&Fault)) {
-    // SAFETY: the top is 16-aligned, as the ABI asks for at a call, with the whole stack below it, which only the owner of the
-    // crash uses; the argument outlives the call; `run` does not unwind (it is `extern "C"`).
+    // SAFETY: the top is 16-aligned, which the ABI requires at a call. The whole stack is below it, and only the owner
+    // of the crash uses it. The argument outlives the call. `run` does not unwind (it is `extern "C"`).
     unsafe { on_stack(argument, run, STACK.0.get().cast::<u8>().add(LEN)) }
 }

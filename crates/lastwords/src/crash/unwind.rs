@@ -1,4 +1,5 @@
-//! Backtraces that a signal handler may take: no allocation, no lock of ours, every doubtful read checked by the kernel.
+//! Backtraces for signal handlers. This code does not allocate and takes no lock of this library, and the kernel checks
+//! every doubtful read.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use super::MAX_FRAMES;
 use crate::record::encode::{Hex, hex};
 
-/// The addresses found so far; read by a nested handler when the unwinder itself has crashed.
+/// The addresses found so far. A nested handler reads them if the unwinder itself has crashed.
 pub(super) struct Frames {
     pc: [AtomicU64; MAX_FRAMES],
     len: AtomicUsize,
@@ -21,7 +22,7 @@ impl Frames {
         self.len.load(Relaxed).min(MAX_FRAMES)
     }
 
-    /// False when full.
+    /// Appends an address. Returns false if the list is full.
     fn push(&self, pc: u64) -> bool {
         let len = self.len();
         let Some(place) = self.pc.get(len) else { return false };
@@ -30,7 +31,7 @@ impl Frames {
         true
     }
 
-    /// Copies the addresses to `room` and returns those that were.
+    /// Copies the addresses to `room` and returns the copies.
     pub(super) fn copy<'a>(&self, room: &'a mut [Hex<u64>; MAX_FRAMES]) -> &'a [Hex<u64>] {
         let len = self.len();
         for (to, from) in room.iter_mut().zip(&self.pc[..len]) {
@@ -40,7 +41,8 @@ impl Frames {
     }
 }
 
-// The unwinder that every Rust program links (libgcc_s or libunwind), Itanium C++ ABI "Exception Handling", level I.
+// This is the unwinder that every Rust program links (libgcc_s or libunwind), Itanium C++ ABI "Exception Handling",
+// level I.
 unsafe extern "C" {
     fn _Unwind_Backtrace(
         each: extern "C" fn(context: *mut c_void, argument: *mut c_void) -> c_int,
@@ -49,22 +51,22 @@ unsafe extern "C" {
     fn _Unwind_GetIP(context: *mut c_void) -> usize;
 }
 
-/// `_URC_NO_REASON`: go on.
+/// `_URC_NO_REASON`: the unwinder continues.
 const GO_ON: c_int = 0;
-/// `_URC_END_OF_STACK`.
+/// `_URC_END_OF_STACK`: the unwinder stops.
 const END: c_int = 5;
 
 struct Walk<'a> {
     frames: &'a Frames,
     /// Frames before this address are the handler's own; 0 = keep all.
     from: u64,
-    /// Frames seen, the handler's own among them.
+    /// Number of frames seen, including the handler's own.
     seen: usize,
 }
 
 extern "C" fn each_frame(context: *mut c_void, argument: *mut c_void) -> c_int {
-    // SAFETY: `argument` is the `Walk` that `unwind` passes, alive and used by no one else during the call; `context` is the
-    // unwinder's own.
+    // SAFETY: `argument` is the `Walk` that `unwind` passes. It is alive and nobody else uses it during the call.
+    // `context` is the unwinder's own.
     let (walk, pc) = unsafe { (&mut *argument.cast::<Walk<'_>>(), _Unwind_GetIP(context) as u64) };
     walk.seen += 1;
     if pc == walk.from {
@@ -76,8 +78,9 @@ extern "C" fn each_frame(context: *mut c_void, argument: *mut c_void) -> c_int {
     if walk.seen > 4 * MAX_FRAMES { END } else { GO_ON }
 }
 
-/// Adds the return addresses of this thread's stack from the frame at `from` on (0: from here). With glibc 2.35 or newer
-/// the tables are found without a lock (`_dl_find_object`); may crash on a destroyed stack, which the caller provides for.
+/// Adds the return addresses of this thread's stack, starting at the frame at `from` (0: at this one). With glibc 2.35
+/// or newer, the unwinder finds the tables without a lock (`_dl_find_object`). It may crash on a destroyed stack; the
+/// caller must handle that.
 pub(super) fn unwind(frames: &Frames, from: u64) {
     let mut walk = Walk { frames, from, seen: 0 };
     // SAFETY: `each_frame` takes what it is given here and does not unwind.
@@ -86,7 +89,7 @@ pub(super) fn unwind(frames: &Frames, from: u64) {
     }
 }
 
-/// Reads a word of this process by way of the kernel: none where the address is not mapped.
+/// Reads a word of this process through the kernel. Returns none if the address is not mapped.
 fn read_word(address: u64) -> Option<u64> {
     let mut word = 0u64;
     let local = libc::iovec { iov_base: (&raw mut word).cast(), iov_len: 8 };
@@ -96,10 +99,10 @@ fn read_word(address: u64) -> Option<u64> {
     (read == 8).then_some(word)
 }
 
-/// Most bytes between two frame pointers.
+/// Largest distance between two frame pointers, in bytes.
 const FRAME_LIMIT: u64 = 1 << 20;
 
-/// Adds the return addresses along the chain of frame pointers, as far as it makes sense.
+/// Adds the return addresses along the chain of frame pointers, as long as the chain is plausible.
 pub(super) fn follow_frame_pointers(frames: &Frames, mut frame: u64) {
     while frame != 0 && frame.is_multiple_of(8) {
         let (Some(next), Some(pc)) = (read_word(frame), read_word(frame.wrapping_add(8))) else { return };
@@ -110,7 +113,7 @@ pub(super) fn follow_frame_pointers(frames: &Frames, mut frame: u64) {
     }
 }
 
-/// Registers of the interrupted code that say where it was.
+/// Registers of the interrupted code that show where it was.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Registers {
@@ -120,7 +123,7 @@ pub(super) struct Registers {
 }
 
 impl Registers {
-    /// Those of the context that a signal handler is given.
+    /// Reads the registers from the context of a signal handler.
     ///
     /// # Safety
     /// `context` is a handler's third argument, or null.
@@ -128,7 +131,7 @@ impl Registers {
         if context.is_null() {
             return Self::default();
         }
-        // SAFETY: the caller vouches for it.
+        // SAFETY: the caller guarantees the context.
         let machine = unsafe { &(*context).uc_mcontext };
         #[cfg(target_arch = "x86_64")]
         return Self {
@@ -146,16 +149,17 @@ impl Registers {
     }
 }
 
-/// The backtrace of interrupted code: its pc first, then by the unwind tables; where these do not reach (a call to
-/// nowhere, code without tables), the word on top of the stack and the frame pointers.
+/// Makes the backtrace of interrupted code: its pc first, then the frames of the unwind tables. If the tables do not
+/// cover the code (a call to an invalid address, code without tables), the word on top of the stack and the frame
+/// pointers are used.
 pub(super) fn interrupted(frames: &Frames, at: Registers) {
     frames.len.store(0, Relaxed);
-    // At an address that is not mapped there is nothing to unwind by: the unwinder would look for code there, and fault.
+    // If the address is not mapped, unwinding is impossible: the unwinder would look for code there, and fault.
     if read_word(at.pc).is_some() {
         unwind(frames, at.pc);
     }
     if frames.len() == 0 {
-        // The walk never met the interrupted code.
+        // The walk never reached the interrupted code.
         frames.push(at.pc);
     }
     if frames.len() >= 3 {

@@ -1,4 +1,4 @@
-//! Classes of event: one for each site and sequence of types of its values, never removed.
+//! Classes of event: one for each site and sequence of types of its values. A class is never removed.
 
 use tracing_core::Metadata;
 

@@ -1,13 +1,14 @@
-//! The spans that this thread is in, innermost last: ids only, in thread-local storage without a destructor.
+//! The spans that this thread is in, the innermost last. They are kept as ids in thread-local storage without a
+//! destructor.
 
 use std::cell::Cell;
 
-/// Most spans that are remembered; a thread deeper inside sees the innermost of these.
+/// Largest number of spans that are remembered. A thread that is deeper inside sees the innermost of these.
 const MOST: usize = 64;
 
 struct Stack {
     ids: [Cell<u64>; MOST],
-    /// Spans entered, those beyond [`MOST`] too.
+    /// Number of spans entered, including those beyond [`MOST`].
     depth: Cell<usize>,
 }
 
@@ -15,7 +16,7 @@ thread_local! {
     static STACK: Stack = const { Stack { ids: [const { Cell::new(0) }; MOST], depth: Cell::new(0) } };
 }
 
-/// The innermost span, or 0.
+/// Returns the innermost span, or 0.
 #[inline]
 pub(super) fn top() -> u64 {
     STACK.with(|stack| match stack.depth.get() {
@@ -34,7 +35,7 @@ pub(super) fn push(id: u64) {
     });
 }
 
-/// Leaves the span, which is the innermost nearly always.
+/// Leaves the span, which nearly always is the innermost.
 pub(super) fn pop(id: u64) {
     STACK.with(|stack| {
         let depth = stack.depth.get();

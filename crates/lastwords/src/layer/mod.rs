@@ -10,8 +10,8 @@
 //!
 //! An event of `tracing` is an event here. Its provider is the target. Its name is the one that it was given. An event without
 //! a name is named by its message: `served {} bytes` for `info!("served {n} bytes")`, where `{}` stands for a value. A message that is
-//! constant is the name alone, and no field. Where the message does not tell constant text from values, the name is the
-//! place in the source, such as `main.rs:71`. The fields of the event keep their types: a class of event is made for each
+//! constant is the name alone, and no field. If constant text and values of the message cannot be distinguished, the name is
+//! the place in the source, such as `main.rs:71`. The fields of the event keep their types: a class of event is made for each
 //! callsite and sequence of types, once. Values that are only `Debug` or `Display` are recorded as text. Text beyond 3 KiB an event
 //! is cut. An event inside a span has two fields more: `span`, such as `svc::handle{id=777}`, and `span_id`.
 //!
@@ -25,10 +25,10 @@
 //! listed in the session's table of open spans while they are open. `span:enter ...` and `span:exit ...` are recorded if
 //! [`LastwordsLayer::with_enter_and_exit`] asks for them: in a program of many small spans they are most of all events.
 //!
-//! Recording neither allocates nor locks nor formats numbers. What nobody records is not formatted: [`init`] and [`Wanted`] see
-//! to it that the fields of such an event are not evaluated either. Levels select as everywhere: the channel
-//! for WARN and ERROR ([`ChannelConfig::errors`](crate::ChannelConfig::errors)), which sessions have by default, gets those
-//! besides. What spans of these levels do is recorded with level INFO, so that they do not evict the errors from there.
+//! Recording neither allocates nor locks nor formats numbers. An event that nobody records is not formatted, and with [`init`]
+//! or [`Wanted`] its fields are not evaluated either. Levels work as for all events: the channel for WARN and ERROR
+//! ([`ChannelConfig::errors`](crate::ChannelConfig::errors)), which sessions have by default, gets events of these levels in
+//! addition. The events of a span itself are recorded with level INFO, so that they do not evict the errors from there.
 
 mod class;
 mod current;
@@ -50,15 +50,15 @@ pub(crate) use self::site::{refresh, watch};
 use self::values::{Payload, SEPARATOR, SpanText};
 use crate::record::spans;
 
-/// Records what `tracing` says into the sessions of this process.
+/// Records the events and spans of `tracing` into the sessions of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LastwordsLayer {
     enter_and_exit: bool,
 }
 
 impl LastwordsLayer {
-    /// Records each entering and leaving of a span as an event. Default: no. The table of open spans notes which
-    /// spans are entered in either case.
+    /// Records each entering and leaving of a span as an event. Default: no. The table of open spans shows in either
+    /// case which spans are entered.
     #[must_use]
     pub fn with_enter_and_exit(mut self, on: bool) -> Self {
         self.enter_and_exit = on;
@@ -66,17 +66,19 @@ impl LastwordsLayer {
     }
 }
 
-/// The layer.
+/// Returns the layer.
 #[must_use]
 pub fn layer() -> LastwordsLayer {
     LastwordsLayer::default()
 }
 
-/// Lets through the events that a session of this process records now, and all spans. An event that is not let through costs a
-/// look-up and a load, and its fields are not evaluated; without this they are evaluated, though not formatted.
+/// Lets through the events that a session of this process records now, and all spans. An event that is not let through
+/// costs a look-up and a load, and its fields are not evaluated. Without this filter they are evaluated, though not
+/// formatted.
 ///
-/// As a layer it decides for all layers of a subscriber: meant for one where [`layer`] is the only other,
-/// `registry().with(layer()).with(Wanted)`. Beside other layers it is the filter of ours: `layer().with_filter(Wanted)`.
+/// As a layer, it decides for all layers of a subscriber. Use it so if [`layer`] is the only other layer:
+/// `registry().with(layer()).with(Wanted)`. Beside other layers, use it as the filter of our layer:
+/// `layer().with_filter(Wanted)`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Wanted;
 
@@ -110,10 +112,11 @@ impl<S> Filter<S> for Wanted {
     }
 }
 
-/// Makes a subscriber with this layer and [`Wanted`] the program's, and sends the records of the `log` crate there too.
+/// Installs a subscriber with this layer and [`Wanted`] for the whole program, and sends the records of the `log` crate
+/// there too.
 ///
 /// # Errors
-/// The program has a subscriber, or a logger, already.
+/// The program already has a subscriber or a logger.
 pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let subscriber = tracing_subscriber::registry().with(layer()).with(Wanted);
     tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber))?;
@@ -184,7 +187,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     }
 }
 
-/// The span that an event or a new span is in: the one that it names, else the innermost of the thread; 0 where it is in none.
+/// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
+/// there is none.
 fn parent(named: Option<&Id>, is_root: bool) -> u64 {
     match named {
         Some(parent) => parent.into_u64(),
@@ -193,8 +197,9 @@ fn parent(named: Option<&Id>, is_root: bool) -> u64 {
     }
 }
 
-/// The span that an event happened in, as the table of open spans has it; the name alone where no session has a table, or the
-/// span found no room there. Nothing where a filter keeps the span from this layer.
+/// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
+/// session has a table, or if the span found no room there. Nothing is appended if a filter keeps the span from this
+/// layer.
 fn put_span<S: Subscriber + for<'a> LookupSpan<'a>>(payload: &mut Payload, id: u64, context: &Context<'_, S>) {
     let (listed, name);
     let text = if let Some((bytes, len)) = spans::text(id) {

@@ -1,4 +1,4 @@
-//! Names of events that were given none: the constant part of the message, or the place in the source.
+//! Names of events that have none: the constant part of the message, or the place in the source.
 
 use std::fmt::{self, Write as _};
 
@@ -7,17 +7,18 @@ use tracing_core::field::{Field, Visit};
 
 use crate::process::constant;
 
-/// Most bytes of a name.
+/// Largest size of a name, in bytes.
 const MOST: usize = 120;
 
-/// `main.rs:71`.
+/// Returns the name of a place in the source, such as `main.rs:71`.
 pub(super) fn of_place(file: &'static str, line: u32) -> &'static str {
     let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
     if file.is_empty() { "event" } else { String::leak(format!("{file}:{line}")) }
 }
 
-/// The name that the event's message gives: its constant text with `{}` in place of values, and whether all of it is constant.
-/// Returns `None` if the message has no constant text, or if constant text cannot be told from values.
+/// Returns the name that the event's message gives: its constant text with `{}` in place of values, and whether all of
+/// it is constant. Returns `None` if the message has no constant text, or if constant text cannot be distinguished from
+/// values.
 pub(super) fn of_event(event: &Event<'_>) -> Option<(&'static str, bool)> {
     let mut message = Message::default();
     event.record(&mut message);
@@ -27,9 +28,9 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<(&'static str, bool)> {
     is_name.then(|| (&*String::leak(text), !has_values))
 }
 
-/// The pieces of a message as the formatting machinery writes them: constant text of a format string lies in the memory of the
-/// program that nobody writes to, values that are formatted do not. Two pieces of constant text never follow each other in a
-/// format string: then one of them is a value, and nothing tells which.
+/// The pieces of a message as the formatting machinery writes them. Constant text of a format string is in memory of
+/// the program that nobody writes to; formatted values are not. Two pieces of constant text never follow each other in
+/// a format string. If two pieces seem constant, one of them is a value, and it is not known which.
 #[derive(Default)]
 struct Message {
     text: String,
@@ -59,7 +60,7 @@ impl fmt::Write for Message {
 impl Visit for Message {
     fn record_str(&mut self, field: &Field, text: &str) {
         if field.name() == "message" {
-            // Text is taken, never refused.
+            // Text is cut, so the write cannot fail.
             let _ = self.write_str(text);
         }
     }

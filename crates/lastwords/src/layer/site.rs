@@ -1,8 +1,8 @@
-//! The places that events and spans come from: how their events are described, and whether anyone records them, which is one
-//! load before anything is formatted.
+//! The places that events and spans come from. A site describes its events, and knows whether anyone records them. That
+//! takes one load, before anything is formatted.
 //!
-//! Callsites of `tracing` have a site for each kind of event. Records of the `log` crate come from one callsite a level; there
-//! each place in the source has a site, so that target, file and line are told once, by the description.
+//! Callsites of `tracing` have a site for each kind of event. Records of the `log` crate come from one callsite for
+//! each level. There, each place in the source has a site, so that the description contains target, file and line once.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -37,19 +37,19 @@ impl Kind {
     }
 }
 
-/// Where events come from.
+/// A place that events come from.
 pub(super) struct Site {
-    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits; [`LOG_PLACE`] in place of the
-    /// kind for a place of the `log` crate.
+    /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits. For a place of the
+    /// `log` crate, [`LOG_PLACE`] replaces the kind.
     key: usize,
     pub(super) kind: Kind,
     /// The module of a place of the `log` crate.
     module: &'static str,
-    /// Its records of the `log` crate are told apart by their places.
+    /// The site is for records of the `log` crate, which are distinguished by their places.
     is_log: bool,
-    /// Fields of the callsite that `desc` tells, a bit each.
+    /// Fields of the callsite that `desc` already contains, one bit each.
     pub(super) told: u64,
-    /// Where the message is among the fields, if it is constant text: it is the name then.
+    /// Index of the message among the fields, if it is constant text. The message is the name then.
     pub(super) message_at: Option<usize>,
     /// The description without fields.
     pub(super) desc: EventDesc,
@@ -57,14 +57,14 @@ pub(super) struct Site {
     pub(super) other_name: &'static str,
     /// The classes of events from here.
     pub(super) classes: Chain<Class>,
-    /// True if a session records its events. Written under the lock of the callsites.
+    /// True if a session records the site's events. It is written under the lock of the callsites.
     wanted: AtomicBool,
 }
 
 static SITES: Table<Site> = Table::new();
 
 impl Site {
-    /// A site that is wanted until it is judged.
+    /// Makes a site that is wanted until it is evaluated.
     fn new(metadata: &'static Metadata<'static>, kind: Kind, desc: EventDesc) -> Self {
         Self {
             key: key_of(metadata, kind),
@@ -80,11 +80,11 @@ impl Site {
         }
     }
 
-    /// The site of the events of a callsite, named by the message of the first of them.
+    /// Makes the site of a callsite's events. It is named by the message of the first of them.
     fn of_events(event: &Event<'_>, provider: &'static str, file: &'static str, line: u32) -> Self {
         let metadata = event.metadata();
         let place = match metadata.name() {
-            // The macros make up this name for events without one, tracing-log the other.
+            // The macros generate this name for events without one, and tracing-log generates the other.
             name if name.starts_with("event ") || name == "log event" || name.is_empty() => None,
             name => Some(name),
         };
@@ -98,12 +98,12 @@ impl Site {
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
     }
 
-    /// Target, module, file and line, which tell places of the `log` crate apart.
+    /// Returns target, module, file and line, which distinguish places of the `log` crate.
     fn place(&self) -> (&str, &str, &str, u32) {
         (self.desc.provider, self.module, self.desc.file, self.desc.line)
     }
 
-    /// The caller holds the lock.
+    /// Evaluates whether a session wants the site's events. The caller holds the lock.
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
         let wanted = slot::any_takes(&self.desc) || (self.message_at.is_some() && slot::any_takes(&other));
@@ -116,18 +116,18 @@ impl Site {
     }
 }
 
-/// Judges every site anew; the caller holds the lock of the callsites.
+/// Evaluates every site again. The caller holds the lock of the callsites.
 pub(crate) fn refresh() {
     threads::sessions_changed();
     SITES.iter().for_each(Site::judge);
 }
 
-/// Lets everything through, so that all that happens looks for changes of rules. Async-signal-safe.
+/// Lets all events through, so that each of them looks for changes of rules. Async-signal-safe.
 pub(crate) fn watch() {
     SITES.iter().for_each(|site| site.wanted.store(true, Relaxed));
 }
 
-/// The site of the event, if it is wanted.
+/// Returns the site of the event, if it is wanted.
 #[inline]
 pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Site> {
     let metadata = event.metadata();
@@ -138,13 +138,14 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Site> {
     site.if_wanted()
 }
 
-/// The site of what the span does, if it is wanted.
+/// Returns the site of this kind of event of the span, if it is wanted.
 #[inline]
 pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> Option<&'static Site> {
     find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind)).if_wanted()
 }
 
-/// Returns true if events of the callsite are wanted. An unknown callsite is: `log` asks with metadata that last as long as the question.
+/// Returns true if events of the callsite are wanted. An unknown callsite is wanted, because `log` asks with metadata
+/// that do not outlive the call.
 #[inline]
 pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
     find(metadata, Kind::Event).is_none_or(|site| site.is_log || site.if_wanted().is_some())
@@ -172,8 +173,8 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     let desc = EventDesc {
         provider: "span",
         name: String::leak(name),
-        // The events of a span itself have level INFO at most, whatever the span's own level: a channel for warnings and
-        // errors takes none of them.
+        // The events of a span itself have level INFO at most, whatever the span's own level. So a channel for warnings
+        // and errors takes none of them.
         level: level_of(metadata).max(level::INFO),
         format: "",
         file: metadata.file().unwrap_or(""),
@@ -184,7 +185,7 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
     add(site.key as u64, site)
 }
 
-/// Adds the site and judges it. Where the lock is not to be had it is wanted until the next change.
+/// Adds the site and evaluates it. If the lock cannot be taken, the site is wanted until the next change.
 fn add(hash: u64, new: Site) -> &'static Site {
     let site = SITES.add(hash, |a, b| (a.key, a.place()) == (b.key, b.place()), new);
     if let Some(_guard) = Guard::take() {
@@ -205,27 +206,28 @@ fn key_of(metadata: &Metadata<'_>, kind: Kind) -> usize {
     std::ptr::from_ref(metadata).addr() | kind as usize
 }
 
-/// The level as the registry has it: 1 is the most severe.
+/// Returns the level as the registry has it: 1 is the most severe.
 pub(super) fn level_of(metadata: &Metadata<'_>) -> u8 {
     let levels = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG];
     levels.iter().position(|level| level == metadata.level()).map_or(level::TRACE, |at| at as u8 + level::ERROR)
 }
 
-/// Most places of records of the `log` crate that are told apart: a program may make up any number of targets. Records of those
-/// beyond have the provider `log`, and target, module, file and line as fields.
+/// Largest number of places of the `log` crate that get their own site, because a program may use any number of
+/// targets. Records of further places have the provider `log`, and target, module, file and line as fields.
 const MOST_PLACES: usize = 1024;
 static PLACES: AtomicUsize = AtomicUsize::new(0);
-/// Most bytes of target, module and file of a place.
+/// Largest number of bytes of target, module and file of a place.
 const MOST_BYTES: usize = 512;
-/// In the low bits of [`Site::key`].
+/// Value in the low bits of [`Site::key`] for a place of the `log` crate.
 const LOG_PLACE: usize = 7;
-/// The fields that a place tells, by their index in a record of the `log` crate, as the crate tracing-log makes it.
+/// The fields that a place determines, by their index in a record of the `log` crate, as the crate tracing-log makes
+/// it.
 const TARGET: usize = 1;
 const MODULE: usize = 2;
 const FILE: usize = 3;
 const LINE: usize = 4;
 
-/// The site of the record's place; none where there are too many places, or its texts are too long.
+/// Returns the site of the record's place; none if there are too many places, or its texts are too long.
 fn of_log(event: &Event<'_>) -> Option<&'static Site> {
     let told = event.normalized_metadata()?;
     let (target, module, file) = (told.target(), told.module_path().unwrap_or(""), told.file().unwrap_or(""));
@@ -250,7 +252,7 @@ fn add_place(event: &Event<'_>, told: &Metadata<'_>, key: usize, hash: u64) -> O
     let leak = |text: Option<&str>| -> &'static str { String::leak(text.unwrap_or("").to_owned()) };
     let (target, module) = (leak(Some(told.target())), leak(told.module_path()));
     let site = Site::of_events(event, target, leak(told.file()), told.line().unwrap_or(0));
-    // Most modules are their own target.
+    // For most modules, the target is the module itself.
     let told = if target == module || module.is_empty() { 1 << MODULE } else { 0 };
     let told = told | 1 << TARGET | 1 << FILE | 1 << LINE;
     Some(add(hash, Site { key, told, module, ..site }))

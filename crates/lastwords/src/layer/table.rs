@@ -1,4 +1,4 @@
-//! Lists and tables that only grow: values are found without a lock and stay for the life of the process.
+//! Lists and tables that only grow. Values are found without a lock and stay for the life of the process.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -12,7 +12,7 @@ pub(super) struct Chain<T> {
 
 struct Node<T> {
     value: T,
-    /// The next node; fixed when the node is published.
+    /// The next node. It does not change after the node is published.
     next: AtomicPtr<Node<T>>,
 }
 
@@ -21,13 +21,13 @@ impl<T: Send + Sync + 'static> Chain<T> {
         Self { first: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// All values.
+    /// Iterates over all values.
     #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static T> {
         chain(self.first.load(Acquire))
     }
 
-    /// Puts the value in, unless another thread was faster with one that `is` the same, which is given then.
+    /// Adds the value, unless another thread has added one that `is` the same first. Returns the value in the list.
     pub(super) fn add(&self, is: impl Fn(&T, &T) -> bool, value: T) -> &'static T {
         let node: &'static Node<T> = Box::leak(Box::new(Node { value, next: AtomicPtr::default() }));
         let mut first = self.first.load(Acquire);
@@ -59,29 +59,29 @@ impl<T: Send + Sync + 'static> Table<T> {
         &self.buckets[(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize]
     }
 
-    /// The value that `is` knows, if it is there.
+    /// Returns the value for which `is` is true, if there is one.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<&'static T> {
         self.bucket(hash).iter().find(|value| is(value))
     }
 
-    /// [`Chain::add`] to the values of the hash.
+    /// Adds to the values of the hash, as [`Chain::add`] does.
     pub(super) fn add(&self, hash: u64, is: impl Fn(&T, &T) -> bool, value: T) -> &'static T {
         self.bucket(hash).add(is, value)
     }
 
-    /// All values.
+    /// Iterates over all values.
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static T> {
         self.buckets.iter().flat_map(Chain::iter)
     }
 }
 
-/// The values from this node on.
+/// Iterates over the values from this node on.
 #[inline]
 fn chain<T: 'static>(first: *mut Node<T>) -> impl Iterator<Item = &'static T> {
     let mut next = first;
     std::iter::from_fn(move || {
-        // SAFETY: null, or a node that was leaked, and whole before it was published.
+        // SAFETY: the pointer is null, or leads to a node that was leaked and was complete before it was published.
         let node: &'static Node<T> = unsafe { next.as_ref() }?;
         next = node.next.load(Relaxed);
         Some(&node.value)

@@ -13,13 +13,13 @@ use crate::session::shared::{self, MAX_SESSIONS};
 /// Counts changes of the set of sessions. [`sessions_changed`] writes it.
 static CHANGES: AtomicU32 = AtomicU32::new(1);
 
-/// A thread's own note of the sessions that have its name.
+/// The sessions that have this thread's name, as the thread remembers them.
 struct Written {
-    /// [`state`] at the time.
+    /// Value of [`state`] at the time of writing.
     state: Cell<u32>,
-    /// The thread's id at the time: that of a forked child is another.
+    /// The thread's id at the time of writing. In a forked child it is another one.
     tid: Cell<u32>,
-    /// By place in the process's list: the address of the session that has the name. Sessions are never freed.
+    /// By position in the process's list: the address of the session that has the name. Sessions are never freed.
     sessions: [Cell<usize>; MAX_SESSIONS],
 }
 
@@ -28,13 +28,13 @@ thread_local! {
         const { Written { state: Cell::new(0), tid: Cell::new(0), sessions: [const { Cell::new(0) }; MAX_SESSIONS] } };
 }
 
-/// A number that changes with the set of sessions and with each fork. Both parts only grow.
+/// Returns a number that changes with the set of sessions and with each fork. Both parts only grow.
 #[inline]
 fn state() -> u32 {
     CHANGES.load(Relaxed).wrapping_add(os::forks())
 }
 
-/// Has each thread look for new sessions at its next event. Async-signal-safe.
+/// Makes each thread look for new sessions at its next event. Async-signal-safe.
 pub(super) fn sessions_changed() {
     CHANGES.fetch_add(1, Relaxed);
 }
@@ -65,10 +65,10 @@ fn write_to_new_sessions(written: &Written) {
     }
 }
 
-/// The name that this thread has in the kernel. Where the kernel may have cut it, Rust's longer one, if that begins so; the main
-/// thread, whose name is the program's, is `main`.
+/// Returns the name that this thread has in the kernel. If the kernel may have cut the name, it returns Rust's longer
+/// name if that begins with the kernel's. The main thread, whose name is the program's, is `main`.
 ///
-/// Rust's name is not asked for otherwise: `std::thread::current` panics late in a thread's end, when destructors still run.
+/// Rust's name is not used otherwise: `std::thread::current` panics late in a thread's end, when destructors still run.
 fn name_of(me: &Identity) -> String {
     if me.tid == me.pid {
         return "main".to_owned();

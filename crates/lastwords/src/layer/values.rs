@@ -13,12 +13,13 @@ use crate::record::encode::Formatted;
 use crate::record::encode::writer::INNER_NUL;
 use crate::session::registry::FieldType;
 
-/// Bytes of a payload.
+/// Largest size of a payload, in bytes.
 const ROOM: usize = 4096;
-/// Fields of a callsite whose types a signature can tell; `tracing` allows 32.
+/// Largest number of a callsite's fields whose types fit into a signature; `tracing` allows 32.
 const MAX_FIELDS: usize = 40;
 
-/// Type of a value, three bits of a [`Signature`]: one more than its place in [`TYPES`], 0 = the field has no value.
+/// Type of a value, in three bits of a [`Signature`]: one more than its position in [`TYPES`]; 0 means that the field
+/// has no value.
 #[derive(Debug, Clone, Copy)]
 enum Type {
     Unsigned = 1,
@@ -36,8 +37,8 @@ const TYPES: [FieldType; 5] = [
     FieldType::String,
 ];
 
-/// Tells which fields have values, and of which types, in three bits a field. Two more bits say that the event has a span, and that
-/// its message is its name.
+/// Records which fields have values, and of which types, in three bits for each field. Two more bits mean that the
+/// event has a span, and that its message is its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Signature(u128);
 
@@ -50,7 +51,7 @@ impl Signature {
         self.0 & HAS_SPAN != 0
     }
 
-    /// The message is the name, and no field.
+    /// Returns true if the message is the name, and no field.
     pub(super) fn is_named(self) -> bool {
         self.0 & IS_NAMED != 0
     }
@@ -60,21 +61,21 @@ impl Signature {
         self.0 |= (ty as u128) << (3 * index);
     }
 
-    /// Type of the field of that index.
+    /// Returns the type of the field with this index.
     pub(super) fn field(self, index: usize) -> Option<FieldType> {
         let bits = if index < MAX_FIELDS { self.0 >> (3 * index) & 7 } else { 0 };
         TYPES.get((bits as usize).checked_sub(1)?).copied()
     }
 }
 
-/// Payload bytes in the making, and what types they have.
+/// Payload bytes under construction, and their types.
 pub(super) struct Payload {
     bytes: [MaybeUninit<u8>; ROOM],
     len: usize,
     pub(super) signature: Signature,
-    /// Least index of the next field: the class has the fields in order of index.
+    /// Smallest index that the next field may have: the class has the fields in order of index.
     next: usize,
-    /// Fields that the description tells, a bit each.
+    /// Fields that the description already contains, one bit each.
     told: u64,
     site: &'static Site,
 }
@@ -92,7 +93,7 @@ impl Payload {
         }
     }
 
-    /// The bytes put so far.
+    /// Returns the bytes written so far.
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
         // SAFETY: `put` and `room` initialise bytes before they add them to `len`.
@@ -103,19 +104,19 @@ impl Payload {
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) -> bool {
         let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) else { return false };
-        // SAFETY: `room` has as many bytes as `bytes`, and is ours alone.
+        // SAFETY: `room` has as many bytes as `bytes`, and nobody else uses it.
         unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         self.len += bytes.len();
         true
     }
 
-    /// A number that is no field of the callsite.
+    /// Appends a number that is no field of the callsite.
     #[inline]
     pub(super) fn number(&mut self, value: u64) {
         self.put(&value.to_ne_bytes());
     }
 
-    /// The span that the event happened in: its id and the parts of its text.
+    /// Appends the span in which the event happened: its id and the parts of its text.
     pub(super) fn span(&mut self, id: u64, parts: &[&[u8]]) {
         let start = self.len;
         for part in parts {
@@ -130,7 +131,8 @@ impl Payload {
     /// Appends as much of the text as there is room for.
     #[inline]
     fn write_cut(&mut self, text: &str) {
-        // Each later field needs eight bytes at most, or the NUL of an empty text; the span behind them its text and ids.
+        // Each later field needs at most eight bytes, or the NUL of an empty text. The span after them needs its text
+        // and ids.
         let most = (ROOM - 9 * MAX_FIELDS - 2 * TEXT_LEN).saturating_sub(self.len);
         self.put(cut(text, most).as_bytes());
     }
@@ -148,8 +150,8 @@ impl Payload {
         self.put(&[0]);
     }
 
-    /// Returns true if the field is to be recorded. A field that the description tells is not recorded. A value that comes twice,
-    /// or out of order, is left out.
+    /// Returns true if the field must be recorded. A field that the description already contains is not recorded. A
+    /// value that comes twice, or out of order, is left out.
     #[inline(always)]
     fn accepts(&mut self, field: &TracingField) -> bool {
         let index = field.index();
@@ -167,7 +169,7 @@ impl Payload {
         }
     }
 
-    /// A field that is text.
+    /// Records a field that is text.
     #[inline]
     fn text(&mut self, field: &TracingField, write: impl FnOnce(&mut Self)) {
         if self.accepts(field) {
@@ -227,38 +229,39 @@ impl Visit for Payload {
 
     #[inline]
     fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
-        // A value whose formatting fails is recorded as far as it went.
+        // If formatting fails, the part written so far is recorded.
         self.text(field, |payload| _ = write!(payload, "{value:?}"));
     }
 }
 
-/// Stands between the parts of a span's text.
+/// Separates the parts of a span's text.
 pub(super) const SEPARATOR: u8 = 0x1f;
 
-/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], `key=value` joined by blanks; cut where the table has no room for it.
+/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], and `key=value` fields joined by blanks. The text is cut if the
+/// table has no room for it.
 pub(super) struct SpanText {
     pub(super) text: Formatted<TEXT_LEN>,
-    /// A field stands before the next one.
+    /// The text has a field already, so a blank precedes the next one.
     separate: bool,
 }
 
 impl SpanText {
-    /// The text of a new span, without fields so far.
+    /// Returns the text of a new span, without fields so far.
     pub(super) fn new(metadata: &Metadata<'_>) -> Self {
         let mut text = Self { separate: false, ..Self::more() };
-        // Text is cut, never refused.
+        // Text is cut, so the write cannot fail.
         let _ = write!(text.text, "{}\x1f{}\x1f", metadata.target(), metadata.name());
         text
     }
 
-    /// Fields that a span gets later.
+    /// Returns an empty text for fields that a span gets later.
     pub(super) fn more() -> Self {
         Self { text: Formatted::EMPTY, separate: true }
     }
 
     fn field(&mut self, field: &TracingField, value: fmt::Arguments<'_>) {
         let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
-        // Text is cut, never refused.
+        // Text is cut, so the write cannot fail.
         let _ = write!(self.text, "{blank}{}={value}", field.name());
     }
 }

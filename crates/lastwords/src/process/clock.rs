@@ -1,4 +1,4 @@
-//! The session's clock: which one, how fast it ticks, and how it relates to CLOCK_MONOTONIC and wall time.
+//! The session's clock: its kind, its frequency, and its relation to CLOCK_MONOTONIC and wall time.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -6,15 +6,16 @@ use lastwords_abi::session::{ClockArea, ClockSample};
 use lastwords_ring::ClockKind;
 
 const SECOND: u64 = 1_000_000_000;
-/// How long the counter is measured against CLOCK_MONOTONIC where the machine does not say its frequency, ns.
+/// Duration for which the counter is measured against CLOCK_MONOTONIC if the machine does not report its frequency, in
+/// nanoseconds.
 const MEASURE: u64 = 2_000_000;
-/// Readings of which the tightest is kept.
+/// Number of readings. The one with the shortest duration is used.
 const TRIES: usize = 5;
-/// A refresher that took longer than this is dead, ns.
+/// A refresh that has taken longer than this belongs to a dead thread. The unit is nanoseconds.
 const REFRESHER_DEAD: u64 = 2 * SECOND;
 
-/// The best clock of this machine: the CPU's counter where all CPUs agree on it and sleep does not stop it, else
-/// CLOCK_MONOTONIC.
+/// Returns the best clock of this machine: the CPU's counter if all CPUs agree on it and sleep does not stop it,
+/// otherwise CLOCK_MONOTONIC.
 #[must_use]
 pub fn best() -> ClockKind {
     #[cfg(target_arch = "x86_64")]
@@ -24,7 +25,7 @@ pub fn best() -> ClockKind {
     if cfg!(target_arch = "aarch64") { ClockKind::Cntvct } else { ClockKind::Monotonic }
 }
 
-/// The TSC is invariant, and the kernel found it good enough to keep time by it.
+/// Returns true if the TSC is invariant, and the kernel trusts it enough to keep time by it.
 #[cfg(target_arch = "x86_64")]
 fn tsc_is_sound() -> bool {
     use core::arch::x86_64::__cpuid;
@@ -32,14 +33,15 @@ fn tsc_is_sound() -> bool {
     let current = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     match current.as_deref().map(str::trim) {
         Ok("tsc") => true,
-        // A guest whose host vouches for the counter. Others ("hpet", "acpi_pm") mean that the kernel found it wanting.
+        // The guest's host guarantees the counter. Other clock sources ("hpet", "acpi_pm") mean that the kernel
+        // rejected the counter.
         Ok("kvm-clock" | "hyperv_clocksource_tsc_page") | Err(_) => invariant,
         Ok(_) => false,
     }
 }
 
-/// What the machine says that its counter counts in a second. x86_64: CPUID 0x15 (crystal and ratio), or the hypervisor's 0x4000_0010
-/// (kHz); 0x16 is a nominal figure and not used.
+/// Returns the counter's frequency as the machine reports it, in ticks for each second. On x86_64 this is CPUID 0x15
+/// (crystal and ratio), or the hypervisor's 0x4000_0010 (kHz); 0x16 is a nominal figure and not used.
 fn machine_frequency() -> Option<u64> {
     #[cfg(target_arch = "x86_64")]
     {
@@ -78,7 +80,7 @@ fn measure(kind: ClockKind) -> u64 {
     u64::try_from(ticks * u128::from(SECOND) / ns).unwrap_or(SECOND).max(1)
 }
 
-/// The three clocks at one moment.
+/// The three clocks read together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reading {
     pub(crate) clock: u64,
@@ -87,7 +89,8 @@ pub(crate) struct Reading {
     pub(crate) width: u64,
 }
 
-/// The tightest of a few readings: the session's clock is read between two readings of CLOCK_MONOTONIC.
+/// Returns the best of a few readings: that in which the two readings of CLOCK_MONOTONIC around the reading of the
+/// session's clock are closest.
 pub(crate) fn read(kind: ClockKind) -> Reading {
     let mut best = Reading { clock: 0, monotonic: 0, realtime: 0, width: u64::MAX };
     for _ in 0..TRIES {
@@ -117,8 +120,8 @@ pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
     area.newest.store(1, Release);
 }
 
-/// Takes a new sample when the newest is older than half a second. Async-signal-safe; no lock is waited for, no system
-/// call is made where the clocks are read through the vDSO.
+/// Takes a new sample when the newest is older than half a second. Async-signal-safe. The function waits for no lock,
+/// and makes no system call if the clocks are read through the vDSO.
 pub(crate) fn refresh(area: &ClockArea) {
     let Some(kind) = ClockKind::from_code(area.kind.load(Relaxed)) else { return };
     let newest = area.newest.load(Acquire);

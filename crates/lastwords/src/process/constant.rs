@@ -1,9 +1,9 @@
-//! Whether text is a constant of the program.
+//! Detects text that is a constant of the program.
 
 use super::loaded;
 
-/// Whether the bytes lie in memory of the program, or of a library, that is mapped from its file and that nobody writes to.
-/// Asks the loader: not for where events are recorded.
+/// Returns true if the bytes are in memory of the program, or of a library, that is mapped from its file and that
+/// nobody writes to. It asks the loader, so it must not be called where events are recorded.
 pub(crate) fn is_constant(bytes: &[u8]) -> bool {
     let begin = bytes.as_ptr().addr() as u64;
     let end = begin + bytes.len() as u64;

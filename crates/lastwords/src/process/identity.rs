@@ -8,10 +8,10 @@ use lastwords_ring::os;
 /// Bytes of a thread's name.
 pub(crate) const NAME_LEN: usize = 16;
 
-/// What a thread's events say of it.
+/// The identity of a thread, as its events show it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Identity {
-    /// Value of [`os::forks`] for which this holds; 0 = not read yet.
+    /// Value of [`os::forks`] for which this is valid; 0 = not read yet.
     forks: u32,
     /// Process id, as the process sees it.
     pub(crate) pid: u32,
@@ -22,7 +22,8 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Process id in the upper half, thread id in the lower one: an owner of a lock, or of a span.
+    /// Returns the process id in the upper half and the thread id in the lower half. This is the owner of a lock, or of
+    /// a span.
     pub(crate) fn word(&self) -> u64 {
         u64::from(self.pid) << 32 | u64::from(self.tid)
     }
@@ -32,14 +33,15 @@ thread_local! {
     static IDENTITY: Cell<Identity> = const { Cell::new(Identity { forks: 0, pid: 0, tid: 0, name: [0; NAME_LEN] }) };
 }
 
-/// This thread, from the cache.
+/// Returns this thread's identity from the cache.
 #[inline]
 pub(crate) fn identity() -> Identity {
     let cached = IDENTITY.get();
     if cached.forks == os::forks() { cached } else { read_identity() }
 }
 
-/// Id of this thread. An event needs no more, and a copy of the whole identity would go through memory in front of the clock.
+/// Returns the id of this thread. An event needs no more, and a copy of the whole identity would pass through memory
+/// before the clock is read.
 #[inline(always)]
 pub(crate) fn tid() -> u32 {
     let cached = IDENTITY.get();
@@ -57,7 +59,7 @@ fn read_identity() -> Identity {
     identity
 }
 
-/// Start time of this process, clock ticks since boot: read once, and once more in a forked child.
+/// Returns the start time of this process in clock ticks since boot. It is read once, and once more in a forked child.
 #[cfg(feature = "tracing")]
 pub(crate) fn process_start() -> u64 {
     use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -72,7 +74,7 @@ pub(crate) fn process_start() -> u64 {
     START.load(Relaxed)
 }
 
-/// Reads this thread's name and ids anew: after a change of name, which is not noticed otherwise.
+/// Reads this thread's name and ids again. Call it after a change of name, which is not noticed otherwise.
 pub fn refresh_thread() {
     read_identity();
 }

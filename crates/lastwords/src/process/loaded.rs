@@ -1,4 +1,5 @@
-//! The program and the libraries that are loaded, as the loader lists them. Asks the loader: not for where events are recorded.
+//! The program and the libraries that are loaded, as the loader lists them. This asks the loader, so it must not be
+//! used where events are recorded.
 
 use std::ffi::{c_int, c_void};
 
@@ -7,10 +8,10 @@ pub(crate) type Object<'a> = (&'a libc::dl_phdr_info, &'a [libc::Elf64_Phdr]);
 
 type Look<'a> = &'a mut dyn FnMut(Object<'_>) -> bool;
 
-/// Shows each loaded object to `look` until that returns true; whether it did.
+/// Passes each loaded object to `look` until that returns true. Returns true if it did.
 pub(crate) fn any(mut look: impl FnMut(Object<'_>) -> bool) -> bool {
     let mut look: Look<'_> = &mut look;
-    // SAFETY: `each` takes a `Look`, as is passed here, which outlives the call.
+    // SAFETY: `each` expects a `Look`, which is passed here and outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut look).cast()) != 0 }
 }
 
@@ -24,7 +25,7 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, look: *mu
     c_int::from(look((info, headers)))
 }
 
-/// Where the segment is in memory.
+/// Returns the address of the segment in memory.
 pub(crate) fn address_of(info: &libc::dl_phdr_info, header: &libc::Elf64_Phdr) -> u64 {
     info.dlpi_addr.wrapping_add(header.p_vaddr)
 }

@@ -10,14 +10,14 @@ pub(crate) mod kept_memory;
 pub(crate) mod loaded;
 pub(crate) mod signals;
 
-/// As much of the text as `most` bytes hold, cut at a character.
+/// Cuts the text to at most `most` bytes, at a character.
 #[inline]
 pub(crate) fn cut(text: &str, most: usize) -> &str {
-    // Nearly all texts fit: that is all that an event of the tracing layer pays for.
+    // Nearly all texts fit, so this comparison is all that an event of the tracing layer pays for.
     if text.len() <= most { text } else { &text[..cut_len(text.as_bytes(), most)] }
 }
 
-/// How many bytes of a text in UTF-8 stay when it is cut to `most`, at a character.
+/// Returns how many bytes of a UTF-8 text remain when it is cut to `most`, at a character.
 pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
     let mut len = text.len().min(most);
     // A byte 10xxxxxx continues a character.
@@ -27,8 +27,8 @@ pub(crate) fn cut_len(text: &[u8], most: usize) -> usize {
     len
 }
 
-/// Returns true if the program runs with other rights than its caller has (set-user-ID, file capabilities). Then the caller's
-/// environment is not to be trusted.
+/// Returns true if the program runs with other rights than its caller has (set-user-ID, file capabilities). Then the
+/// caller's environment cannot be trusted.
 pub(crate) fn is_secure() -> bool {
     // SAFETY: no memory is involved.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }

@@ -1,4 +1,5 @@
-//! Handlers for faults that do what was done before when they are done: call the previous handler, or die of the signal.
+//! Handlers for faults. After their work, they do what would have happened without them: call the previous handler, or
+//! let the process die of the signal.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -7,13 +8,14 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-/// What a handler with SA_SIGINFO looks like.
+/// The type of a handler with SA_SIGINFO.
 pub(crate) type Function = extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// A handler for a signal, and what was installed before it.
+/// A handler for a signal, and the previous handler.
 pub(crate) struct Handler {
     function: Function,
-    /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before `known` is set; only read after.
+    /// Written once, by the caller of [`Handler::install`] that holds [`INSTALLING`], before `known` is set. Afterwards
+    /// it is only read.
     previous: UnsafeCell<libc::sigaction>,
     known: AtomicBool,
 }
@@ -24,13 +26,14 @@ unsafe impl Sync for Handler {}
 /// Held while a handler is installed.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-/// The functions of handlers that were installed here.
+/// The functions of handlers that this library installed.
 static OURS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
-/// Whether this thread is certainly in no signal handler: no signal is blocked, and no handler of the application lets its own
-/// signal in (SA_NODEFER). False where that cannot be told: for a thread that blocks signals, say. Async-signal-safe.
+/// Returns true if this thread is certainly not in a signal handler: no signal is blocked, and no handler of the
+/// application allows its own signal (SA_NODEFER). Returns false if that is not certain, for example for a thread that
+/// blocks signals. Async-signal-safe.
 pub(crate) fn is_outside_handlers() -> bool {
-    // SAFETY: the sets and actions are places of this function for the calls to fill; zeroes are valid ones.
+    // SAFETY: the sets and actions are local variables that the calls fill; zeroes are valid values.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
@@ -47,14 +50,14 @@ pub(crate) fn is_outside_handlers() -> bool {
 }
 
 impl Handler {
-    /// A handler that is not installed yet.
+    /// Makes a handler that is not installed yet.
     pub(crate) const fn new(function: Function) -> Self {
         // SAFETY: all-zero is a sigaction: SIG_DFL without flags.
         let previous = UnsafeCell::new(unsafe { std::mem::zeroed() });
         Self { function, previous, known: AtomicBool::new(false) }
     }
 
-    /// Installs the handler for this signal, once: on the alternate stack, with its signal not blocked.
+    /// Installs the handler for this signal, once. It runs on the alternate stack, and its signal is not blocked.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -67,8 +70,8 @@ impl Handler {
         if let Some(own) = OURS.iter().find(free) {
             own.store(self.function as usize, Release);
         }
-        // SAFETY: zeroed sigactions are valid; `function` has the shape that SA_SIGINFO asks for; the old action is written
-        // to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
+        // SAFETY: zeroed sigactions are valid. `function` has the type that SA_SIGINFO requires. The old action is
+        // written to a cell that nobody else writes (`INSTALLING` is held) or reads (`known` is false).
         let failed = unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = self.function as usize;
@@ -80,10 +83,10 @@ impl Handler {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Does what would have been done without the handler.
+    /// Does what would have happened without the handler.
     ///
     /// # Safety
-    /// The caller is the handler's function; `signal`, `info` and `context` are what it was given.
+    /// The caller is the handler's function, and passes the `signal`, `info` and `context` that it received.
     pub(crate) unsafe fn call_previous(&self, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         // SAFETY: a handler runs only after `install` has written the cell.
         let action = unsafe { &*self.previous.get() };
@@ -94,10 +97,10 @@ impl Handler {
     }
 }
 
-/// Puts the old disposition back. A fault comes again when the handler returns; a signal that was sent is sent again.
+/// Restores the old disposition. A fault happens again when the handler returns; a signal that was sent is sent again.
 fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction) {
-    // SAFETY: `action` is what sigaction gave; the siginfo is the kernel's, sent on as it came to this very thread. The signal
-    // is not blocked (SA_NODEFER), so that it ends the process inside the call where its disposition is the default.
+    // SAFETY: `action` is what sigaction returned. The siginfo is the kernel's and is sent on to this same thread. The
+    // signal is not blocked (SA_NODEFER), so it ends the process inside the call if its disposition is the default.
     unsafe {
         libc::sigaction(signal, action, std::ptr::null_mut());
         let sent = (*info).si_code <= 0;
@@ -110,10 +113,10 @@ fn give_back(signal: c_int, info: *mut libc::siginfo_t, action: &libc::sigaction
     }
 }
 
-/// Calls the previous handler with the signals blocked that it asked for.
+/// Calls the previous handler and blocks the signals that it requested.
 fn call(handler: usize, action: &libc::sigaction, signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: `handler` is a function that was installed with these flags, so it has the shape that the flags say; the mask
-    // is the action's own.
+    // SAFETY: `handler` is a function that was installed with these flags, so it has the type that the flags require;
+    // the mask is the action's own.
     unsafe {
         let mut mask = action.sa_mask;
         if action.sa_flags & libc::SA_NODEFER == 0 {

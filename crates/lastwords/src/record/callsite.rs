@@ -1,8 +1,8 @@
 //! Callsites: the static data of each `event!` and `mark!`, and the path from there into the rings.
 //!
-//! A disabled event is one load and one branch. A callsite makes itself known when it is first reached, whatever the state
-//! of the sessions: types of the values are known there and nowhere before. From then on it is in a list, and whoever changes
-//! rules, sessions or channels calls [`refresh_all`].
+//! A disabled event is one load and one branch. A callsite registers itself when it is first reached, whatever the
+//! state of the sessions, because only then the types of its values are known. From then on it is in a list. Code that
+//! changes rules, sessions or channels calls [`refresh_all`].
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64};
@@ -18,37 +18,37 @@ use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::session::listener;
 use crate::session::registry::{Busy, EventDesc, MOST_IDS};
 
-/// [`Callsite::enabled`] while it is not known which channels take the event: a bit that is no slot's.
+/// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit belongs to no slot.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
 const _: () = assert!(MAX_SLOTS < u64::BITS as usize, "a slot for each bit below UNKNOWN");
-/// Set in [`Callsite::enabled`] while nobody but the events themselves looks for changes of rules: see [`listener::poll`].
+/// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see [`listener::poll`].
 const POLLS: u64 = UNKNOWN << 1;
-/// Place of an id that was not given.
+/// Entry of an id that was not assigned yet.
 const NO_ID: u16 = u16::MAX;
-/// Place of an id that cannot be given: the session's registry is full.
+/// Entry of an id that cannot be assigned, because the session's registry is full.
 const NO_ROOM: u16 = u16::MAX - 1;
 const _: () = assert!(MOST_IDS <= NO_ROOM as u32);
-/// The bits of an address; those above have room for an id. Memory of a program is below (of 2^47 bytes on x86_64, of 2^48
-/// on aarch64, unless it asks for memory above), but for programs of 32 bits.
+/// The bits of an address; the bits above can contain an id. Memory of a program is below 2^47 bytes on x86_64 and
+/// below 2^48 on aarch64, unless the program requests memory above. This does not apply to programs of 32 bits.
 const ADDRESS: usize = usize::MAX >> 16;
 
 /// The static data of a callsite.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Callsite {
-    /// A bit for each slot that takes the event; [`UNKNOWN`] at first. Written under [`LOCK`].
+    /// A bit for each slot that takes the event; [`UNKNOWN`] at first. It is written under [`LOCK`].
     enabled: AtomicU64,
-    /// The [`signature`] of its values once `desc` and `next` hold, 0 before. Written under [`LOCK`].
+    /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written under [`LOCK`].
     known: AtomicU32,
-    /// The slot, where one alone takes the event, with the event's id there in the bits that addresses leave; null otherwise.
-    /// One load from here leads to the slot: `rseq_fast.rs` in the crate `ring` says why that counts. Written under
-    /// [`LOCK`], before `enabled`.
+    /// If exactly one slot takes the event: the slot, with the event's id there in the bits above the address; null
+    /// otherwise. One load from here leads to the slot: `rseq_fast.rs` in the crate `ring` explains why that matters.
+    /// It is written under [`LOCK`], before `enabled`.
     only: AtomicPtr<RecorderSlot>,
-    /// Id of the event in each slot. Written under [`LOCK`], before the bit of `enabled`.
+    /// Id of the event in each slot. It is written under [`LOCK`], before the bit of `enabled`.
     ids: [AtomicU16; MAX_SLOTS],
     desc: AtomicPtr<EventDesc>,
     next: AtomicPtr<Callsite>,
-    /// The same place in the program with values of other types: that of a generic function is one static for all of them.
+    /// The callsite of the same place with values of other types: a generic function has one static for all its types.
     other: AtomicPtr<Callsite>,
 }
 
@@ -58,7 +58,7 @@ static LIST: AtomicPtr<Callsite> = AtomicPtr::new(std::ptr::null_mut());
 static LOCK: AtomicU64 = AtomicU64::new(0);
 
 impl Callsite {
-    /// A callsite that was not reached yet.
+    /// Makes a callsite that was not reached yet.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -72,13 +72,13 @@ impl Callsite {
         }
     }
 
-    /// Not 0 when the event is to be recorded, or was never reached.
+    /// Returns a value other than 0 if the event must be recorded, or was never reached.
     #[inline(always)]
     pub fn enabled(&self) -> u64 {
         self.enabled.load(Acquire)
     }
 
-    /// The slot and the event's id there, where one slot alone takes the event.
+    /// Returns the slot and the event's id there, if exactly one slot takes the event.
     #[inline(always)]
     pub(crate) fn only(&self) -> Option<(&'static RecorderSlot, u16)> {
         let only = self.only.load(Acquire);
@@ -86,28 +86,30 @@ impl Callsite {
         if slot.is_null() {
             return None;
         }
-        // SAFETY: slots are published whole and never freed, and `refresh` stored this one's address below the id.
+        // SAFETY: slots are complete when they are published and are never freed, and `refresh` stored this one's
+        // address below the id.
         Some((unsafe { &*slot }, (only.addr() >> ADDRESS.count_ones()) as u16))
     }
 
-    /// The slot's handle and the event's id there, if it takes the event.
+    /// Returns the slot and the event's id there, if the slot takes the event.
     fn slot(&self, index: usize) -> Option<(&'static RecorderSlot, u16)> {
         let slot = slot::at(index)?;
         let id = self.ids[index].load(Acquire);
-        // The place may have been emptied and taken by another slot meanwhile, whose id this then is.
+        // Another slot may have taken this place meanwhile. Then the id belongs to that slot.
         let is_same = std::ptr::eq(slot, SLOTS[index].load(Relaxed));
         (id != NO_ID && is_same).then_some((slot, id))
     }
 
-    /// The event's description, once the callsite is known.
+    /// Returns the event's description, once the callsite is known.
     pub(crate) fn desc(&self) -> Option<&'static EventDesc> {
         let is_known = self.known.load(Acquire) != 0;
         // SAFETY: `desc` was stored from a `&'static EventDesc` before `known`.
         is_known.then(|| unsafe { &*self.desc.load(Relaxed) })
     }
 
-    /// The callsite of these values: this one, or, where values of other types came here first, one that is chained to it.
-    /// It is known from now on. `None` if the lock, or memory, was not had: the event is lost, and the next one tries again.
+    /// Returns the callsite for values of these types: this one, or, if values of other types came here first, one that
+    /// is chained to it. The callsite is known from now on. Returns `None` if the lock could not be taken or there is
+    /// no memory. Then the event is lost, and the next one tries again.
     #[cold]
     fn of_types(&'static self, desc: &'static EventDesc, signature: u32) -> Option<&'static Self> {
         let mut site = self;
@@ -123,23 +125,23 @@ impl Callsite {
         }
     }
 
-    /// The next of the chain, made where there is none; `None` where there is no memory for it.
+    /// Returns the next callsite of the chain, and makes it if there is none; `None` if there is no memory for it.
     fn other(&self) -> Option<&'static Self> {
         let found = self.other.load(Acquire);
         if !found.is_null() {
-            // SAFETY: what is stored there lives for ever.
+            // SAFETY: pointers stored there are to values that live for ever.
             return Some(unsafe { &*found });
         }
         let new = kept_memory::keep(Self::new())?;
         match self.other.compare_exchange(found, std::ptr::from_ref(new).cast_mut(), AcqRel, Acquire) {
             Ok(_) => Some(new),
-            // SAFETY: as above; another thread was faster.
+            // SAFETY: another thread was faster; its pointer is also to a value that lives for ever.
             Err(faster) => Some(unsafe { &*faster }),
         }
     }
 
-    /// Makes the callsite known, then calls `record` for each slot that takes the event. A slot whose registry was not to be
-    /// had counts the event as lost.
+    /// Registers the callsite, then calls `record` for each slot that takes the event. A slot whose registry could not
+    /// be locked counts the event as lost.
     #[cold]
     #[inline(never)]
     pub(crate) fn each_slot(
@@ -166,8 +168,8 @@ impl Callsite {
         }
     }
 
-    /// Returns a mask of the slots that take the event, and finds it out where it is not known. [`UNKNOWN`] stays in the mask where a lock was not had:
-    /// the slots that are not in it may want the event, and the next event tries again.
+    /// Returns a mask of the slots that take the event, and evaluates the slots first if necessary. [`UNKNOWN`] stays
+    /// in the mask if a lock could not be taken: other slots may also want the event, and the next event tries again.
     pub(crate) fn judged(&'static self, desc: &'static EventDesc) -> u64 {
         let mask = self.enabled.load(Acquire);
         if mask & UNKNOWN == 0 {
@@ -177,13 +179,15 @@ impl Callsite {
         self.enabled.load(Acquire)
     }
 
-    /// Puts the callsite on the list and judges it, where that is still to be done. Does nothing if the lock is not had.
+    /// Puts the callsite on the list and evaluates it, if that was not done yet. Does nothing if the lock cannot be
+    /// taken.
     fn register(&'static self, desc: &'static EventDesc) {
         let _errno = ErrnoKept::now();
         let Some(_guard) = Guard::take() else { return };
         if self.known.load(Acquire) == 0 {
             self.desc.store(std::ptr::from_ref(desc).cast_mut(), Relaxed);
-            // The list comes before the first id: whoever empties a slot later takes the ids from all that are on the list.
+            // The callsite is put on the list before it gets its first id: code that empties a slot later removes the
+            // ids of all callsites on the list.
             self.next.store(LIST.load(Relaxed), Relaxed);
             LIST.store(std::ptr::from_ref(self).cast_mut(), Release);
             self.known.store(signature::of(desc.fields), Release);
@@ -193,8 +197,8 @@ impl Callsite {
         }
     }
 
-    /// Judges each slot anew; the caller holds [`LOCK`]. Where the lock of a session's registry is not had, the mask keeps
-    /// [`UNKNOWN`] beside the slots whose ids are there, and the next event looks again.
+    /// Evaluates each slot again; the caller holds [`LOCK`]. If the lock of a session's registry cannot be taken, the
+    /// mask keeps [`UNKNOWN`] beside the slots whose ids are known, and the next event tries again.
     fn refresh(&self, desc: &EventDesc) {
         let mut enabled = 0u64;
         let mut only = std::ptr::null_mut();
@@ -217,27 +221,27 @@ impl Callsite {
         if listener::is_missing() {
             enabled |= POLLS;
         }
-        // A mask with another bit than that of a slot has two.
+        // A mask that also has a bit which belongs to no slot has two bits.
         let only = if enabled.is_power_of_two() { only } else { std::ptr::null_mut() };
         self.only.store(only, Release);
         self.enabled.store(enabled, Release);
     }
 
-    /// The id of the event in a slot, or [`NO_ROOM`].
+    /// Returns the id of the event in a slot, or [`NO_ROOM`].
     fn give_id(&self, index: usize, slot: &RecorderSlot, desc: &EventDesc) -> Result<u16, Busy> {
         let known = self.ids[index].load(Relaxed);
         if known != NO_ID {
             return Ok(known);
         }
         let registered = slot.session.regions.registry.register(slot.channel_id, slot.entry, desc)?;
-        // Where the registry is full, there is none; equal descriptions have one id in all processes of a session.
+        // If the registry is full, the event has no id. Equal descriptions have one id in all processes of a session.
         let id = registered.unwrap_or(NO_ROOM);
         self.ids[index].store(id, Release);
         Ok(id)
     }
 }
 
-/// [`Callsite::only`] of the slot; null where its address leaves no room for the id.
+/// Returns the value of [`Callsite::only`] for the slot; null if its address leaves no room for the id.
 fn with_id(slot: &'static RecorderSlot, id: u16) -> *mut RecorderSlot {
     let slot = std::ptr::from_ref(slot).cast_mut();
     match slot.addr() & !ADDRESS {
@@ -252,12 +256,12 @@ impl Default for Callsite {
     }
 }
 
-/// Judges every callsite anew: after a change of rules, channels or sessions.
+/// Evaluates every callsite again, after a change of rules, channels or sessions.
 pub(crate) fn refresh_all() {
     change(|| ());
 }
 
-/// Has the events of all callsites poll for changes, those that are not wanted too. Async-signal-safe.
+/// Makes the events of all callsites poll for changes, also those that are not wanted. Async-signal-safe.
 pub(crate) fn watch_all() {
     for site in listed() {
         site.enabled.fetch_or(POLLS, Release);
@@ -265,15 +269,15 @@ pub(crate) fn watch_all() {
     }
 }
 
-/// The callsites that were reached.
+/// Iterates over the callsites that were reached.
 fn listed() -> impl Iterator<Item = &'static Callsite> {
     // SAFETY: only `&'static Callsite`s are put on the list.
     let at = |site: *mut Callsite| unsafe { site.as_ref() };
     std::iter::successors(at(LIST.load(Acquire)), move |site: &&'static Callsite| at(site.next.load(Relaxed)))
 }
 
-/// Changes [`SLOTS`], then judges every callsite anew, and nobody else changes them in between: a slot that is emptied here
-/// has no ids any more when it is filled again. False, and nothing is changed, if the lock was not had.
+/// Changes [`SLOTS`], then evaluates every callsite again. Nobody else changes them in between, so a slot that is
+/// emptied here has no ids when it is filled again. Returns false, and changes nothing, if the lock could not be taken.
 pub(crate) fn change(change: impl FnOnce()) -> bool {
     (listener::calls().before)();
     let Some(_guard) = Guard::take() else { return false };
@@ -287,20 +291,24 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
     true
 }
 
-/// Holds [`LOCK`], with signals blocked: a handler that reaches a new callsite cannot wait for the thread it interrupted.
+/// Holds [`LOCK`], with signals blocked, because a handler that reaches a new callsite cannot wait for the thread that
+/// it interrupted.
 pub(crate) struct Guard {
-    /// None on the listener's thread, which no signal interrupts. A filter of the application may forbid it the system call.
+    /// None on the listener's thread, which no signal interrupts. A filter of the application may forbid that thread
+    /// the system call.
     _signals: Option<SignalsBlocked>,
 }
 
 impl Guard {
-    /// None when this thread holds it already (a crash handler inside a refresh), or nobody lets go for a second.
+    /// Takes the lock. Returns none if this thread holds it already (a crash handler inside a refresh), or if the owner
+    /// keeps it for a second.
     pub(crate) fn take() -> Option<Self> {
         let me = identity::identity().word();
         let signals = (!listener::is_thread(me)).then(SignalsBlocked::now);
         for round in 0..20_000 {
             let owner = LOCK.load(Relaxed);
-            // It is free, or its owner is a thread of the process that this one was forked from: it is not here.
+            // The lock is free, or its owner is a thread of the process that was forked. That thread does not exist
+            // here.
             let is_free = owner >> 32 != me >> 32;
             if is_free && LOCK.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
                 return Some(Self { _signals: signals });
@@ -316,12 +324,12 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // The signals are let in after this: fields are dropped behind it.
+        // Signals are unblocked after this store, because fields are dropped after `drop` returns.
         LOCK.store(0, Release);
     }
 }
 
-/// Records the values of a callsite; called by the macros when `enabled` is not 0.
+/// Records the values of a callsite. The macros call it when `enabled` is not 0.
 #[inline(always)]
 pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
     if site.known.load(Relaxed) == const { V::SIGNATURE }
@@ -333,20 +341,21 @@ pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
     }
 }
 
-/// Makes a callsite known before it is reached: one that a signal handler reaches.
+/// Registers a callsite before it is reached, if a signal handler will reach it.
 pub(crate) fn prime<S: Site, V: Given<S>>(site: &'static Callsite) {
     if site.known.load(Acquire) == 0 {
         site.register(V::DESC);
     }
 }
 
-/// Says whether an event of the site's name and level is recorded now; called by [`event_enabled!`](crate::event_enabled).
+/// Returns true if an event of the site's name and level is recorded now. [`event_enabled!`](crate::event_enabled)
+/// calls it.
 pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
     prime::<S, ()>(site);
     site.enabled() != 0
 }
 
-/// Several slots, or the first time.
+/// Records in several slots, or for the first time.
 #[cold]
 #[inline(never)]
 fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {

@@ -1,4 +1,4 @@
-//! Contexts: the values that precede each payload of a channel that asks for them.
+//! Contexts: the values that precede each payload of a channel that requests them.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub use crate::process::identity::refresh_thread;
 pub use crate::session::user_context::UserContext;
 
 impl UserContext {
-    /// A context of this name, whose value `read` gives. `read` runs in the recording thread at each event of the channel,
-    /// perhaps inside a signal handler: it must not allocate, lock, block or record.
+    /// Makes a context of this name. `read` returns its value. It runs in the recording thread at each event of the
+    /// channel, perhaps inside a signal handler, so it must not allocate, lock, block or record.
     ///
     /// A type without a fixed size does not compile.
     pub fn new<F: Field>(name: &'static str, read: impl Fn() -> F + Send + Sync + 'static) -> Self {
@@ -25,7 +25,7 @@ impl UserContext {
     }
 }
 
-/// Bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::session::context`]) and of the user's.
+/// Returns the bytes of the contexts chosen by `mask` (bits of [`lastwords_abi::session::context`]) and of the user's.
 #[must_use]
 pub fn len(mask: u32, user: &[UserContext]) -> usize {
     let fixed = [(bits::PID, 4), (bits::TID, 4), (bits::THREAD_NAME, NAME_LEN), (bits::CPU, 4)];
@@ -33,7 +33,8 @@ pub fn len(mask: u32, user: &[UserContext]) -> usize {
     builtin + if mask & bits::USER == 0 { 0 } else { user.iter().map(|context| context.size).sum() }
 }
 
-/// Writes the contexts; the CPU is the one of now, which the record can still leave.
+/// Writes the contexts. The CPU is the current one; the thread may still move to another one before the event is
+/// recorded.
 #[inline(always)]
 pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     if mask & (bits::PID | bits::TID | bits::THREAD_NAME) != 0 {
@@ -56,7 +57,7 @@ pub(crate) fn write(mask: u32, user: &[UserContext], out: &mut impl Out) {
     }
 }
 
-/// Room for a value; callbacks of other languages store numbers there as they are.
+/// Room for a value. Callbacks of other languages store numbers there in memory order.
 #[repr(align(16))]
 struct Room([u8; MAX_LEN]);
 

@@ -21,11 +21,11 @@ pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, 
     }
 }
 
-/// Records a payload that is ready, copied once, where at most the thread id stands before it.
+/// Records a payload that is complete and is copied once, if at most the thread id precedes it.
 #[inline]
 pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
     let tid = || identity::tid();
-    // Fewer than eight bytes as a word in memory order.
+    // Fewer than eight bytes become a word in memory order.
     let word = || {
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
@@ -41,7 +41,7 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
     };
 }
 
-/// The thread id, which most channels ask for, in front of the values: a payload like any other.
+/// The values with the thread id in front, which most channels request. The result is a payload like any other.
 #[derive(Clone, Copy)]
 struct WithTid<V>(u32, V);
 
@@ -78,7 +78,7 @@ fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, value
     record_body(slot, id, WithTid(identity::tid(), values));
 }
 
-/// Records a payload as it is. The number of words of a fixed size is known when the program is compiled.
+/// Records a payload without contexts. The number of words of a fixed size is known at compile time.
 #[inline(always)]
 fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     match const { words_of(V::FIXED) } {
@@ -101,7 +101,7 @@ fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V
     }
 }
 
-/// Bytes of what has a fixed size; 0 of all else.
+/// Returns the bytes of a fixed size; 0 if the size is not fixed.
 const fn len_of(fixed: Option<usize>) -> usize {
     match fixed {
         Some(len) => len,
@@ -109,7 +109,7 @@ const fn len_of(fixed: Option<usize>) -> usize {
     }
 }
 
-/// Words of what has a fixed size; a large number for all else.
+/// Returns the words of a fixed size; a large number if the size is not fixed.
 const fn words_of(fixed: Option<usize>) -> usize {
     match fixed {
         Some(size) => size.div_ceil(8),
@@ -117,14 +117,14 @@ const fn words_of(fixed: Option<usize>) -> usize {
     }
 }
 
-/// Records a payload of a fixed size, in the words that it needs.
+/// Records a payload of a fixed size, in as few words as possible.
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     // The stream counts the event if it is lost.
     let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) }, None);
 }
 
-/// Records values of fixed sizes and a text behind them. A text that is short, or has a NUL inside, goes into words.
+/// Records values of fixed sizes, followed by a text. A text that is short, or contains a NUL, goes into words.
 #[inline(always)]
 fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     let text = values.last_text();
@@ -136,7 +136,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
     let _ = slot.channel.record_words(id, head, const { len_of(V::HEAD) }, Some(Tail::Text(text)));
 }
 
-/// The words that `write` fills.
+/// Returns the words that `write` fills.
 #[inline(always)]
 fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
     let mut words = [0; W];
@@ -146,7 +146,7 @@ fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
     words
 }
 
-/// Contexts in front of the values.
+/// The values with contexts in front.
 struct WithContexts<'a, V>(&'a RecorderSlot, V);
 
 impl<V: Values> Values for WithContexts<'_, V> {
@@ -171,8 +171,8 @@ fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values:
     record_sized(slot, id, WithContexts(slot, values));
 }
 
-/// Records a payload whose size is only known when the program runs. It takes a copy of the references, so that those of the
-/// fast path need no memory.
+/// Records a payload whose size is only known at run time. It takes a copy of the references, so that those of the fast
+/// path need no memory.
 #[inline(never)]
 fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
     let size = values.size();

@@ -1,4 +1,4 @@
-//! Callsites of other languages, whose payloads are ready: in words, in words with a text behind them, or in parts.
+//! Callsites of other languages. Their payloads are complete: in words, in words followed by a text, or in parts.
 
 use lastwords_abi::session::context as bits;
 use lastwords_ring::{ShortText, Tail, prepend};
@@ -11,7 +11,7 @@ use crate::record::encode::{Parts, memory};
 use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::EventDesc;
 
-/// Makes the event's description, once it is needed; none where there is no memory for it.
+/// Makes the event's description when it is needed; returns none if there is no memory for it.
 pub trait Describe: FnOnce() -> Option<&'static EventDesc> {}
 impl<F: FnOnce() -> Option<&'static EventDesc>> Describe for F {}
 
@@ -19,9 +19,9 @@ impl<F: FnOnce() -> Option<&'static EventDesc>> Describe for F {}
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Part {
-    /// Its bytes.
+    /// Address of the bytes.
     pub data: *const u8,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
@@ -35,9 +35,9 @@ impl AsRef<[u8]> for Part {
     }
 }
 
-/// Records a payload of at most 24 bytes that lies in whole words, the rest of the last one zero. The words are arguments of their
-/// own, so that they stay in registers up to the ring where nothing precedes them but the thread's id. `describe` is asked for
-/// the event's description when the callsite is reached for the first time.
+/// Records a payload of at most 24 bytes in whole words; the rest of the last word is zero. The words are separate
+/// arguments, so that they stay in registers up to the ring if only the thread's id precedes them. `describe` is called
+/// for the event's description when the callsite is reached for the first time.
 #[inline(always)]
 pub fn record_short(
     site: &'static Callsite,
@@ -61,7 +61,7 @@ fn record_short_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first
     let _ = slot.channel.record_words(id, words, len + 4, None);
 }
 
-/// Records a payload of at most 16 bytes, which lies in whole words, and a text behind it whose NUL `text` includes.
+/// Records a payload of at most 16 bytes in whole words, followed by a text. `text` includes its NUL.
 #[inline(always)]
 pub fn record_text(
     site: &'static Callsite,
@@ -82,15 +82,16 @@ pub fn record_text(
     }
 }
 
-/// The same for a short text, if the fast path of the only channel takes it now. False if nothing was recorded.
+/// Records a short text like [`record_text`], if one channel alone takes the event and its fast path can record it now.
+/// Returns false if nothing was recorded.
 ///
 /// # Safety
-/// The text is as [`ShortText`] says.
+/// The text fulfils the conditions of [`ShortText`].
 #[inline(always)]
 #[must_use]
 pub unsafe fn record_short_text(site: &'static Callsite, words: (u64, u64), len: usize, text: ShortText) -> bool {
     let only = site.only().filter(|(slot, _)| slot.contexts == 0);
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the text.
     only.is_some_and(|(slot, id)| unsafe { slot.channel.record_short_text(id, words, len, text) })
 }
 
@@ -100,7 +101,7 @@ fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first:
     let _ = slot.channel.record_words(id, words, len + 4, Some(Tail::Text(without_nul)));
 }
 
-/// The same for all channels: `len` bytes of the words, and the text behind them.
+/// Records in all channels: `len` bytes of the words, followed by the text.
 #[inline(never)]
 fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8], describe: impl Describe) {
     let words = memory(&words);
@@ -130,17 +131,17 @@ fn each_slot(site: &'static Callsite, describe: impl Describe, record: &mut dyn 
     }
 }
 
-/// The event's description. `None` if there is no memory for it.
+/// Returns the event's description, or `None` if there is no memory for it.
 fn described(site: &'static Callsite, describe: impl Describe) -> Option<&'static EventDesc> {
     if site.desc().is_none() {
-        // A plug-in's callsite, and its description, are read long after the plug-in was closed.
+        // The callsite of a plug-in, and its description, are read long after the plug-in was closed.
         keep_loaded::library_of(std::ptr::from_ref(site).cast());
     }
     site.desc().or_else(describe)
 }
 
-/// Says whether an event of this callsite is recorded now, as [`event_enabled!`](crate::event_enabled) says it of one in Rust. True
-/// if that is not known yet.
+/// Returns true if an event of this callsite is recorded now, or if that is not known yet. This is
+/// [`event_enabled!`](crate::event_enabled) for other languages.
 pub fn would_record(site: &'static Callsite, describe: impl Describe) -> bool {
     described(site, describe).is_none_or(|desc| site.judged(desc) != 0)
 }

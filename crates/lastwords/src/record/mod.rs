@@ -1,4 +1,5 @@
-//! From a callsite to the ring: which channels want an event, how its values become bytes, and who copies them.
+//! The path from a callsite to the ring: selects the channels that want an event, turns its values into bytes, and
+//! copies them.
 
 pub(crate) mod callsite;
 pub mod context;

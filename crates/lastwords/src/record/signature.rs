@@ -1,9 +1,9 @@
-//! A number that tells the types of a callsite's values from those of others.
+//! A number that distinguishes the types of a callsite's values from other types.
 
 use crate::session::registry::fnv::{BASIS, with_byte};
 use crate::session::registry::{FieldDesc, FieldType};
 
-/// Of the types of these fields; never 0.
+/// Returns the signature of the types of these fields; it is never 0.
 pub(crate) const fn of(fields: &[FieldDesc]) -> u32 {
     let (mut hash, mut rest) = (BASIS, fields);
     while let [first, others @ ..] = rest {
@@ -44,7 +44,7 @@ const fn of_labels(mut hash: u32, labels: &[(i64, &str)]) -> u32 {
     hash
 }
 
-/// The lowest byte that is not 0 and all above it, so that small numbers are one step.
+/// Adds the bytes of the value from the lowest on, until the rest is 0, so that small numbers take one step.
 const fn add(mut hash: u32, mut value: u64) -> u32 {
     loop {
         hash = with_byte(hash, (value & 0xff) as u8);

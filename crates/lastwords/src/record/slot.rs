@@ -16,10 +16,11 @@ use crate::session::rules;
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
 
-/// Most recorder slots at a time.
+/// Largest number of recorder slots at a time.
 pub(crate) const MAX_SLOTS: usize = 32;
 
-/// Written when sessions begin and end; read by every recorder. A slot stays valid for the life of the process.
+/// The slots. They are written when sessions begin and end, and every recorder reads them. A slot stays valid for the
+/// life of the process.
 pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS];
 
@@ -27,7 +28,7 @@ pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct RecorderSlot {
-    /// Records.
+    /// The handle that records in the channel's rings.
     pub(crate) channel: Channel,
     /// Id of the channel in its session.
     pub(crate) channel_id: u16,
@@ -43,7 +44,7 @@ pub(crate) struct RecorderSlot {
 }
 
 impl RecorderSlot {
-    /// A recorder for the channel of that id.
+    /// Makes a recorder for the channel of this id.
     fn new(
         session: &'static SessionShared,
         id: u32,
@@ -71,7 +72,7 @@ impl RecorderSlot {
         Ok(Self { channel, channel_id, contexts, contexts_len, user_contexts: user.to_vec(), entry, session })
     }
 
-    /// Counts an event that was lost, by its cause: one of [`lastwords_abi::stream`]'s `LOST_`.
+    /// Counts a lost event by its cause, a `LOST_` constant of [`lastwords_abi::stream`].
     #[cold]
     pub(crate) fn count(&self, cause: usize) {
         if let Some(stream) = self.channel.streams().first() {
@@ -86,38 +87,38 @@ impl RecorderSlot {
     }
 }
 
-/// The slot in a place, if there is one.
+/// Returns the slot at this place, if there is one.
 pub(crate) fn at(place: usize) -> Option<&'static RecorderSlot> {
-    // SAFETY: slots are published whole and never freed.
+    // SAFETY: slots are complete when they are published, and are never freed.
     unsafe { SLOTS[place].load(Acquire).as_ref() }
 }
 
-/// Makes every channel of the session a slot. `contexts` gives the application's own contexts of a channel.
+/// Makes a slot for every channel of the session. `contexts` returns the application's own contexts of a channel.
 pub(crate) fn install(
     session: &'static SessionShared,
     contexts: impl Fn(&str) -> Vec<UserContext>,
 ) -> Result<(), Error> {
-    // From now on there are fork and signal handlers, a thread that listens, and callsites on a list.
+    // From now on there are fork and signal handlers, a listening thread, and callsites on a list.
     keep_loaded::library_of(core::ptr::from_ref(&SLOTS).cast());
     let new = |(id, entry): (u32, &'static ChannelEntry)| {
         let slot =
             RecorderSlot::new(session, id, entry, &contexts(&crate::session::session_region::text(&entry.name)))?;
         Ok(Box::into_raw(Box::new(slot)))
     };
-    // All memory is asked for before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
+    // All memory is allocated before: a handler that interrupted `malloc` may be waiting for the callsites' lock.
     let slots = session.view().channels().map(new).collect::<Result<Vec<_>, Error>>()?;
     let mut places = Vec::with_capacity(slots.len());
     callsite::change(|| places.extend(slots.iter().map_while(|slot| publish(*slot))));
     let is_whole = places.len() == slots.len();
-    // Set once: a session is installed once.
+    // The value is set once, because a session is installed once.
     let _ = session.slots.set(places);
     let remedy = "close a session of this process, or give it fewer channels";
     let full = Error::Full { what: "slot (channel of a session)", limit: MAX_SLOTS, remedy };
     if is_whole { Ok(()) } else { Err(full) }
 }
 
-/// Puts a slot into the first free place, so that a session's channels record an event in their order: a reader takes the
-/// later for copies. It is never freed. Nobody else changes the places meanwhile.
+/// Puts a slot into the first free place, so that a session's channels record an event in their order; a reader takes
+/// later events for copies. A slot is never freed. Nobody else changes the places meanwhile.
 fn publish(slot: *mut RecorderSlot) -> Option<usize> {
     let place = SLOTS.iter().position(|place| place.load(Relaxed).is_null())?;
     SLOTS[place].store(slot, Release);
@@ -130,14 +131,14 @@ pub(crate) fn remove(session: &'static SessionShared) {
     callsite::change(|| places.for_each(|place| SLOTS[*place].store(core::ptr::null_mut(), Release)));
 }
 
-/// Returns true if the slot takes the event: it records, and its rules let the event in.
+/// Returns true if the slot takes the event: it records, and its rules allow the event.
 pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
     let rules = &slot.session.view().control().rules;
     slot.is_recording() && rules::takes(rules, u32::from(slot.channel_id), desc)
 }
 
-/// Counts an event that has no id yet, and cannot be given one now, in each slot that takes it but those of the mask `but`. An event
-/// that could not even be described counts in every slot that records.
+/// Counts an event without an id, which it cannot get now, in each slot that takes it except those of the mask `but`.
+/// An event without a description counts in every slot that records.
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     for place in (0..MAX_SLOTS).filter(|place| but & 1 << place == 0) {

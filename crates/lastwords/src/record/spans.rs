@@ -1,9 +1,10 @@
-//! The table of open spans in shared memory: a reader lists from it the spans that were open at death, even when the event
-//! of their opening was overwritten long ago.
+//! The table of open spans in shared memory. From it, a reader lists the spans that were open at death, even if the
+//! event of their opening was overwritten long ago.
 //!
-//! An entry is near the place that its id hashes to, so that entering, leaving and closing find it without a list. Where all
-//! entries there are taken, a new span evicts the one that has been idle longest, and the eviction is counted. A span that a
-//! thread is in is never evicted, unless its process is known to be dead. [`lastwords_abi::spans`] describes the protocol.
+//! An entry is near the position that the hash of its id gives, so that entering, leaving and closing find it without a
+//! list. If all entries there are in use, a new span evicts the one that has been idle longest, and the eviction is
+//! counted. A span that a thread is in is never evicted, unless its process is known to be dead.
+//! [`lastwords_abi::spans`] describes the protocol.
 
 mod dead;
 
@@ -18,11 +19,11 @@ use crate::process::{cut_len, identity};
 use crate::record::encode::CUT;
 use crate::session::shared::{self, SessionShared};
 
-/// Entries that are looked at for one id.
+/// Number of entries that may contain one id.
 const PROBES: usize = 32;
-/// How often a thread tries to add to a text that another thread is adding to.
+/// Number of times that a thread tries to append to a text while another thread is appending to it.
 const TRIES: usize = 1000;
-/// One generation in [`Span::inside`].
+/// Increment for one generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;
 
 /// Returns true if a session of this process has a table.
@@ -30,8 +31,8 @@ pub(crate) fn are_listed() -> bool {
     tables().next().is_some()
 }
 
-/// Lists a span that opens in every session of this process that has a table. `parent` is 0 where it has none, `level` is 1 to 5;
-/// `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
+/// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
+/// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
 pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
     let me = identity::identity();
     for (session, table) in tables() {
@@ -40,7 +41,7 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
             table.control.dropped.fetch_add(1, Relaxed);
             continue;
         };
-        // The entry is this thread's until `inside` says that it is complete.
+        // The entry belongs to this thread until `inside` marks it as complete.
         entry.parent.store(parent, Relaxed);
         entry.opened.store(now, Relaxed);
         entry.active.store(now, Relaxed);
@@ -54,7 +55,7 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
     }
 }
 
-/// Notes that this thread is in the span, which it was not in before.
+/// Notes that this thread has entered the span, which it was not in before.
 pub(crate) fn enter(id: u64) {
     let me = identity::identity();
     each_entry(id, me.pid, |entry| {
@@ -64,11 +65,11 @@ pub(crate) fn enter(id: u64) {
     });
 }
 
-/// Notes that this thread is in the span no longer.
+/// Notes that this thread has left the span.
 pub(crate) fn leave(id: u64) {
     let me = identity::identity();
     each_entry(id, me.pid, |entry| {
-        // If another thread enters in between, that one is not named; it is counted.
+        // If another thread enters in between, its name is lost, but it is counted.
         if entry.entered.load(Relaxed) == me.word() {
             entry.entered.store(0, Relaxed);
         }
@@ -81,16 +82,16 @@ pub(crate) fn leave(id: u64) {
 pub(crate) fn append(id: u64, text: &[u8]) {
     for (_, table) in tables() {
         let Some(entry) = table.find(id, identity::identity().pid) else { continue };
-        // An entry that threads are in is not evicted.
+        // An entry that threads are in cannot be evicted.
         if !count(entry, id, |inside| inside + 1) {
             continue;
         }
         let lock = || entry.state.compare_exchange(SPAN_OPEN, SPAN_APPENDING, AcqRel, Relaxed).is_ok();
-        // A signal handler may have interrupted the thread that it would wait for: it does not wait for ever.
+        // The loop is bounded, because a signal handler may have interrupted the thread for which it waits.
         let wait = std::hint::spin_loop;
         if (0..TRIES).any(|_| lock() || (wait(), false).1) {
             let at = entry.text_len.load(Relaxed) as usize;
-            // After the bytes: a reader never takes text that is not there.
+            // The length is stored after the bytes, so a reader never reads text that is not there.
             entry.text_len.store(put_text(entry, at, text) as u32, Release);
             entry.state.store(SPAN_OPEN, Release);
         } else {
@@ -101,7 +102,7 @@ pub(crate) fn append(id: u64, text: &[u8]) {
     }
 }
 
-/// The text of an open span of this process, and its length. None where the span is in no table.
+/// Returns the text of an open span of this process, and its length; none if the span is in no table.
 pub(crate) fn text(id: u64) -> Option<([u8; TEXT_LEN], usize)> {
     let pid = identity::identity().pid;
     let entry = tables().find_map(|(_, table)| table.find(id, pid))?;
@@ -116,10 +117,10 @@ pub(crate) fn text(id: u64) -> Option<([u8; TEXT_LEN], usize)> {
     is_same.then_some((text, len))
 }
 
-/// Takes the span off the tables.
+/// Removes the span from the tables.
 pub(crate) fn close(id: u64) {
     each_entry(id, identity::identity().pid, |entry| {
-        // A thread that never said that it left does not keep the entry.
+        // A thread that never left does not keep the entry in use.
         if update(entry, id, |inside| inside | WRITING) {
             entry.state.store(0, Relaxed);
             entry.id.store(0, Release);
@@ -127,14 +128,14 @@ pub(crate) fn close(id: u64) {
     });
 }
 
-/// Changes the number of threads that are in the span; false if the entry is the span's no longer.
+/// Changes the number of threads that are in the span. Returns false if the entry no longer belongs to the span.
 fn count(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
     update(entry, id, |inside| inside & !WRITING | change(inside & WRITING).min(WRITING - 1))
 }
 
-/// Changes `inside`; false if the entry is the span's no longer.
+/// Changes `inside`. Returns false if the entry no longer belongs to the span.
 fn update(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
-    // The id holds if the exchange succeeds: it changes only together with the generation.
+    // If the exchange succeeds, the id was still valid, because it changes only together with the generation.
     let is_span = |inside| inside & WRITING != WRITING && entry.id.load(Acquire) == id;
     let changed = |inside| is_span(inside).then(|| change(inside));
     entry.inside.fetch_update(AcqRel, Acquire, changed).is_ok()
@@ -144,8 +145,8 @@ fn each_entry(id: u64, pid: u32, act: impl Fn(&Span)) {
     tables().filter_map(|(_, table)| table.find(id, pid)).for_each(act);
 }
 
-/// Writes the bytes from `at` on, and returns where the text ends then. Text that does not fit is cut at a character, and the
-/// cut is marked once. The caller alone writes the entry's text.
+/// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is cut at a character,
+/// and the cut is marked once. Only the caller writes the entry's text meanwhile.
 fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
     const MOST: usize = TEXT_LEN - CUT.len();
     if at > MOST {
@@ -175,9 +176,9 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
     shared::all().filter_map(|session| {
         let mapping = session.regions.spans.as_ref()?;
         let most = (mapping.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
-        // SAFETY: a spans region that was checked when it was mapped, mapped read-write for the life of the process; control
-        // and entries lie in it, aligned as the region is. `capacity` was written before the session was published; all other
-        // fields are atomics.
+        // SAFETY: the spans region was checked when it was mapped, and is mapped read-write for the life of the
+        // process. Control and entries are inside it, aligned as the region is. `capacity` was written before the
+        // session was published; all other fields are atomics.
         unsafe {
             let control = &*mapping.as_ptr().add(CONTROL_OFF).cast::<SpansControl>();
             let len = most.min(control.capacity as usize);
@@ -188,17 +189,17 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
 }
 
 impl Table {
-    /// The entries where the id may be.
+    /// Iterates over the entries that may contain the id.
     fn probe(&self, id: u64) -> impl Iterator<Item = &'static Span> + use<> {
         let (entries, hash) = (self.entries, id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
-        // The hash as a part of the table: there is no division on the way of a span that is entered.
+        // The hash is scaled to the size of the table. This avoids a division when a span is entered.
         let from = ((hash * entries.len() as u64) >> 32) as usize;
         let (before, behind) = entries.split_at(from);
         behind.iter().chain(before).take(PROBES)
     }
 
-    /// The entry of the process's span. Ids of spans are small numbers that are equal in many processes: the opener tells them
-    /// apart.
+    /// Returns the entry of the process's span. Ids of spans are small numbers that many processes use, so the opener
+    /// is compared too.
     fn find(&self, id: u64, pid: u32) -> Option<&'static Span> {
         self.probe(id).find(|entry| {
             entry.id.load(Acquire) == id
@@ -207,15 +208,15 @@ impl Table {
         })
     }
 
-    /// An entry for the id, marked as being written, and what `inside` becomes when it is complete: a free entry, or else the
-    /// one that has been idle longest.
+    /// Returns an entry for the id, marked as being written, and the value of `inside` for when it is complete. The
+    /// entry is a free one, otherwise the one that has been idle longest.
     fn claim(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
         let is_free = |entry: &&Span| entry.id.load(Relaxed) == 0;
         let claimed = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
         let Some(entry) = self.probe(id).find(claimed) else { return self.evict(id, now, session) };
         let generation = next_generation(entry.inside.load(Relaxed));
         entry.inside.store(generation | WRITING, Relaxed);
-        // A reader that sees a part of what is stored next sees that the entry is being written.
+        // A reader that sees a part of the following stores also sees that the entry is being written.
         fence(Release);
         Some((entry, generation))
     }
@@ -223,7 +224,7 @@ impl Table {
     #[cold]
     fn evict(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
         let pid = identity::identity().pid;
-        // Entries that other threads take meanwhile are passed over: there are others.
+        // Entries that other threads take meanwhile are skipped, because there are more.
         for _ in 0..PROBES {
             let (entry, inside) = self.idle_longest(id, now, pid, session)?;
             let writing = next_generation(inside) | WRITING;
@@ -238,8 +239,8 @@ impl Table {
         None
     }
 
-    /// The entry to evict and its `inside`: the one that has been idle longest, among those that no thread is in or whose process
-    /// is dead.
+    /// Returns the entry to evict and its `inside`: the one that has been idle longest, among those that no thread is
+    /// in or whose process is dead.
     fn idle_longest(&self, id: u64, now: u64, pid: u32, session: &SessionShared) -> Option<(&'static Span, u32)> {
         let candidates = self.probe(id).filter_map(|entry| {
             let inside = entry.inside.load(Acquire);
@@ -249,7 +250,7 @@ impl Table {
             }
             if threads != 0 {
                 let opener = (entry.opener.load(Relaxed) >> 32) as u32;
-                // Process ids of other namespaces say nothing here.
+                // This process cannot interpret process ids of other namespaces.
                 if opener == pid || session.view().is_foreign() {
                     return None;
                 }
@@ -258,7 +259,7 @@ impl Table {
                     return None;
                 }
             }
-            // Used since the last look, or taken at this moment: it is not idle.
+            // The entry was used since the last look, or was taken just now, so it is not idle.
             let _ = entry.active.compare_exchange(0, now, Relaxed, Relaxed);
             Some(((entry.active.load(Relaxed), entry.opened.load(Relaxed)), entry, inside))
         });
@@ -266,7 +267,7 @@ impl Table {
     }
 }
 
-/// The generation after that of `inside`, with no thread in it.
+/// Returns the generation after that of `inside`, with no thread in it.
 fn next_generation(inside: u32) -> u32 {
     (inside & !WRITING).wrapping_add(GENERATION)
 }
@@ -276,7 +277,7 @@ mod tests {
     use super::*;
 
     fn free() -> Span {
-        // SAFETY: an entry of integers only, for which all bytes 0 are a value.
+        // SAFETY: an entry has only integers, for which all-zero bytes are valid.
         unsafe { std::mem::zeroed() }
     }
 

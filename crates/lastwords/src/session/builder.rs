@@ -1,4 +1,4 @@
-//! What a session is asked to be.
+//! The configuration of a session.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,13 @@ use super::layout::cpus;
 use super::rules::RuleSpec;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
-/// Configures a session. [`Builder::start`] begins it. A builder that [`crate::Session::builder`] did not make has no name, and
-/// begins no session.
+/// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
+/// name, and cannot start a session.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Builder {
     pub(crate) name: String,
-    /// What was asked for by name; [`Builder::channels`] has the default.
+    /// The requested channels; [`Builder::channels`] applies the default.
     pub(crate) channels: Vec<ChannelConfig>,
     pub(crate) memory: Memory,
     pub(crate) reservation: Option<Reservation>,
@@ -32,7 +32,7 @@ pub struct Builder {
     pub(crate) size: Option<u64>,
     pub(crate) seconds: Option<u32>,
     pub(crate) rate: Option<u64>,
-    /// Rules of the environment, which come after all others.
+    /// Rules of the environment, which follow all other rules.
     pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
     pub(crate) retention: Retention,
@@ -55,37 +55,40 @@ impl Builder {
     }
 
     setters! {
-        /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] for warnings and errors besides.
+        /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] in addition for
+        /// warnings and errors.
         channel(it, channel: ChannelConfig) => it.channels.push(channel);
 
-        /// Where the memory comes from. Default: shared-memory files.
+        /// Chooses the kind of memory. Default: shared-memory files.
         backend(it, memory: Memory) => it.memory = memory;
 
-        /// How space is reserved. Default: the fastest that works; the lock in persistent memory.
+        /// Chooses how space is reserved. Default: the fastest that works; the lock in persistent memory.
         reservation(it, reservation: Reservation) => it.reservation = Some(reservation);
 
-        /// The clock. Default: the CPU's counter where it is sound, else CLOCK_MONOTONIC.
+        /// Chooses the clock. Default: the CPU's counter if it is sound, else CLOCK_MONOTONIC.
         clock(it, clock: ClockKind) => it.clock = Some(clock);
 
         /// Chooses the processes that record in the session. Default: [`Scope::Process`], this one and its forked children.
         scope(it, scope: Scope) => it.scope = scope;
 
-        /// The folder of sessions. Default: [`crate::dirs::base_path`].
+        /// Chooses the folder of sessions. Default: [`crate::dirs::base_path`].
         dir(it, dir: impl Into<PathBuf>) => it.dir = Some(dir.into());
 
-        /// Sizes the rings of the first channel so that those of all CPUs together take this many bytes at most; a sub-buffer has 4096
-        /// bytes at least, and its size is a power of two. The environment can ask for the same (see the crate's first page).
+        /// Sizes the rings of the first channel so that the rings of all CPUs together take at most this many bytes. A
+        /// sub-buffer has at least 4096 bytes, and its size is a power of two. The environment can request the same
+        /// (see the crate's first page).
         size(it, bytes: u64) => it.size = Some(bytes);
 
-        /// Sizes the rings of the first channel so that each holds this many seconds at the [`Builder::rate`]. Where no rate is
-        /// given, it is measured: as many bytes a second as the busiest of these rings took, on the average, in the life of the
-        /// newest session of this name. The first session of a name has the default size. [`Builder::size`] comes before this.
+        /// Sizes the rings of the first channel so that each contains this many seconds at the [`Builder::rate`].
+        /// Without a given rate, it is measured: the bytes a second that the busiest of these rings took, on the
+        /// average, in the life of the newest session of this name. The first session of a name has the default size.
+        /// [`Builder::size`] takes precedence over this.
         seconds(it, seconds: u32) => it.seconds = Some(seconds);
 
-        /// Bytes a second that a CPU records in the first channel, for [`Builder::seconds`].
+        /// Sets the bytes a second that a CPU records in the first channel, for [`Builder::seconds`].
         rate(it, bytes_per_second: u64) => it.rate = Some(bytes_per_second);
 
-        /// Most memory that the session may take, bytes. More is an error at the start.
+        /// Limits the memory of the session, in bytes. A session that needs more is an error at the start.
         size_limit(it, bytes: u64) => it.size_limit = bytes;
 
         /// Allocates the spare for snapshots from the start.
@@ -94,23 +97,25 @@ impl Builder {
         /// Starts a thread that waits for changes by other processes and renews the clock's calibration each second. Default: yes.
         listen(it, on: bool) => it.listen = on;
 
-        /// Enables events by a glob over `provider:name`; those of no glob are disabled. Without any, all are enabled.
+        /// Enables events by a glob over `provider:name`. Events that match no glob are disabled. Without any call, all
+        /// are enabled.
         events(it, glob: impl Into<String>) => it.events.push(glob.into());
 
-        /// A property of the trace, such as a version.
+        /// Adds a property of the trace, such as a version.
         env(it, key: impl Into<String>, value: impl Into<String>) => it.env.push((key.into(), value.into()));
 
-        /// Bytes for descriptions of events. Default: 512 KiB.
+        /// Sets the bytes for descriptions of events. Default: 512 KiB.
         registry_size(it, bytes: u64) => it.registry_len = bytes.clamp(4096, 1 << 30);
 
-        /// Most spans that can be listed as open at a time; 0 for no table. Default: 512.
+        /// Sets how many spans can be listed as open at a time; 0 for no table. Default: 512.
         spans(it, most: u32) => it.spans = most.min(1 << 20);
 
-        /// Removes the session when it ends in good order: for tests, and for programs whose recordings nobody wants afterwards.
-        /// A session that ended by a panic, an error or a death stays. Default: every ended session stays as long as retention keeps it.
+        /// Removes the session when it ends in good order. This is for tests, and for programs whose recordings nobody
+        /// wants afterwards. A session that ended by a panic, an error or a death stays. Default: every ended session
+        /// stays as long as retention keeps it.
         remove_at_end(it, on: bool) => it.remove_at_end = on;
 
-        /// Limits the ended sessions that stay when this one begins. Default: [`Retention::default`].
+        /// Limits the ended sessions that stay when this one starts. Default: [`Retention::default`].
         retention(it, retention: Retention) => it.retention = retention;
     }
 
@@ -122,18 +127,18 @@ impl Builder {
         let Some(first) = channels.first_mut() else { return channels };
         let count = u64::from(first.sub_buffers.max(2));
         if let Some(bytes) = self.size {
-            // A ring for each CPU, and one for threads without restartable sequences.
+            // There is a ring for each CPU, and one for threads without restartable sequences.
             let each = bytes / (u64::from(cpus()) + 1) / count;
             first.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
         } else if let (Some(seconds), Some(rate)) = (self.seconds, self.rate) {
-            // One sub-buffer is being overwritten.
+            // One sub-buffer is being overwritten, so it does not count.
             let each = rate.saturating_mul(u64::from(seconds)).div_ceil(count - 1).min(1 << 30);
             first.sub_buffer_size = each.next_power_of_two().max(4096);
         }
         channels
     }
 
-    /// The reservation's code; the default where none was asked for.
+    /// Returns the reservation's code, or the default if none was requested.
     pub(crate) fn reservation_code(&self, persistent: bool) -> Result<u32, Error> {
         let unsupported = |why, remedy| Err(Error::unsupported("reservation rseq", why, remedy));
         let default = match persistent {

@@ -1,4 +1,4 @@
-//! What a session is asked to be.
+//! The settings of a session and of its channels.
 
 use lastwords_abi::registry::level;
 use lastwords_abi::session as abi;
@@ -8,7 +8,7 @@ use lastwords_ring::init::Misfit;
 use super::error::Error;
 use super::user_context::{MAX_LEN, UserContext};
 
-/// Who records in a session.
+/// The processes that record in a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scope {
     /// One process and its forked children.
@@ -18,16 +18,16 @@ pub enum Scope {
     User,
 }
 
-/// How space is reserved in a ring.
+/// The algorithm that reserves space in a ring.
 #[repr(u32)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reservation {
     /// Restartable sequences: one store publishes the whole event.
     Rseq = abi::RESERVATION_RSEQ,
-    /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session record; events of others are
-    /// counted as lost, until a thread has ended whose place they take.
+    /// Compare-and-swap and commit counters. At most 510 threads of all processes of the session can record. Events of
+    /// other threads are counted as lost until one of these threads ends and another takes its place.
     Lockless = abi::RESERVATION_LOCKLESS,
-    /// Signals blocked and a lock that the dead cannot hold.
+    /// A lock with signals blocked. A dead owner cannot keep the lock.
     Locked = abi::RESERVATION_LOCKED,
 }
 
@@ -48,7 +48,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of a number, from 1 for errors to 5; the least severe for greater ones, none for 0.
+    /// Returns the level of a number, from 1 for errors to 5; the least severe for greater numbers, none for 0.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         let levels = [Self::Error, Self::Warn, Self::Info, Self::Debug, Self::Trace];
@@ -56,12 +56,13 @@ impl Level {
     }
 }
 
-/// What is recorded with each event of a channel, besides the application's own contexts: `Context::TID | Context::CPU`.
+/// The contexts recorded with each event of a channel, in addition to the application's own: `Context::TID |
+/// Context::CPU`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Context(u32);
 
 impl Context {
-    /// Nothing.
+    /// No context.
     pub const NONE: Self = Self(0);
     /// The process id.
     pub const PID: Self = Self(abi::context::PID);
@@ -71,10 +72,10 @@ impl Context {
     pub const THREAD_NAME: Self = Self(abi::context::THREAD_NAME);
     /// The CPU.
     pub const CPU: Self = Self(abi::context::CPU);
-    /// All of these.
+    /// All of these contexts.
     pub const ALL: Self = Self(Self::PID.0 | Self::TID.0 | Self::THREAD_NAME.0 | Self::CPU.0);
 
-    /// The contexts of bits as [`lastwords_abi::session::context`] has them; others are left out.
+    /// Makes contexts from bits of [`lastwords_abi::session::context`]; other bits are ignored.
     #[must_use]
     pub const fn of(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
@@ -89,7 +90,7 @@ impl core::ops::BitOr for Context {
     }
 }
 
-/// Functions that take a value, change it and give it back: `name(it, argument: Type) => change of it`.
+/// Defines functions that take a value, change it and return it: `name(it, argument: Type) => change of it`.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident($it:ident $(, $argument:ident: $ty:ty)*) => $change:expr;)*) => { $(
         $(#[$doc])*
@@ -117,7 +118,8 @@ pub struct ChannelConfig {
 }
 
 impl ChannelConfig {
-    /// 8 sub-buffers of 128 KiB for each CPU, the newest overwriting the oldest; the thread id with each event.
+    /// Makes a channel with 8 sub-buffers of 128 KiB for each CPU, in which the newest events overwrite the oldest, and
+    /// with the thread id in each event.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -131,36 +133,36 @@ impl ChannelConfig {
         }
     }
 
-    /// The channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only, so that no flood of others
-    /// evicts them.
+    /// Makes the channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only. No flood of other
+    /// events can evict them.
     pub fn errors() -> Self {
         Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn)
     }
 
     setters! {
-        /// `count` sub-buffers of `size` bytes for each CPU; both powers of two.
+        /// Sets `count` sub-buffers of `size` bytes for each CPU. Both must be powers of two.
         sub_buffers(it, count: u32, size: u64) => (it.sub_buffers, it.sub_buffer_size) = (count, size);
 
-        /// The newest events overwrite the oldest: a flight recorder.
+        /// Lets the newest events overwrite the oldest: a flight recorder.
         overwrite(it) => it.mode = abi::MODE_OVERWRITE;
 
-        /// Events that find no room are discarded and counted.
+        /// Discards and counts events that find no room.
         discard(it) => it.mode = abi::MODE_DISCARD;
 
         /// Chooses the contexts that are recorded with each event. Default: the thread id, and the process id in sessions of a user.
         contexts(it, contexts: Context) => it.contexts = Some(contexts);
 
-        /// Every event header carries the size of its payload.
+        /// Adds the size of its payload to every event header.
         payload_size(it, on: bool) => it.payload_size = on;
 
-        /// Takes events of this level and more severe ones only.
+        /// Takes only events of this level and more severe ones.
         max_level(it, level: Level) => it.max_level = Some(level);
 
-        /// A context of the application's own with each event, behind those before it.
+        /// Adds a context of the application's own to each event, after the contexts added before.
         context(it, context: UserContext) => it.user_contexts.push(context);
     }
 
-    /// Bits of the contexts; the user's own among them when there are any.
+    /// Returns the bits of the contexts, including the bit for the application's own if there are any.
     pub(crate) fn context_bits(&self, scope: Scope) -> u32 {
         use abi::context::{PID, TID, USER};
         let default = if scope == Scope::User { PID | TID } else { TID };
@@ -183,7 +185,7 @@ impl ChannelConfig {
     }
 }
 
-/// Names of sessions and channels become names of files, and words of command lines.
+/// Checks a name, because names of sessions and channels become names of files, and words of command lines.
 pub(crate) fn check_name(name: &str) -> Result<(), Error> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let why = match name.as_bytes() {

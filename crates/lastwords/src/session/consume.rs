@@ -1,7 +1,9 @@
-//! Consuming reads: what one has had, no other is given. The reader is any process that may open the session's folder.
+//! Consuming reads: events that one consumer has read are not given to another. The consumer is any process that may
+//! open the session's folder.
 //!
-//! A consumer learns how far each ring can be read so that nothing before that place is still to come, reads up to there by
-//! whatever means, and then says that it did. One that dies before has consumed nothing.
+//! A consumer asks for the position up to which each ring can be read, so that no earlier event is still to come. It
+//! reads up to there by any means, and then confirms the read. A consumer that dies before it confirms has consumed
+//! nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -15,46 +17,47 @@ use crate::session::regions::{Regions, StreamRegion};
 use crate::session::remote_control::Handle;
 use crate::session::snapshot::{self, SnapshotReader};
 
-/// How far a ring is to be read.
+/// The range of a ring to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// Which half of the ring: 0 or 1.
+    /// The half of the ring: 0 or 1.
     pub half: usize,
-    /// Position before which nothing is still being written, bytes since the half was begun.
+    /// Position before which nothing is still being written, in bytes since the start of the half.
     pub position: u64,
     /// Lost events by cause, as `lost` in docs/ABI.md, section 7.
     pub lost: [u64; 7],
-    /// How many of these others tell of: earlier consumers, or the one that is at work beside this.
+    /// Losses that another consumer has reported or is reporting.
     pub told: [u64; 7],
-    /// Bytes of snapshots that were dropped before this half was recorded, and that none was told of.
+    /// Bytes of snapshots that were dropped before this half was recorded, and that no consumer has reported.
     pub dropped: u64,
 }
 
-/// Reads the rings of a session to consume them. Dropped, it leaves all as it was.
+/// Reads the rings of a session to consume them. If it is dropped, nothing changes.
 #[derive(Debug)]
 pub struct Consumer<'a> {
     regions: &'a Regions,
     bounds: Vec<Option<Bound>>,
-    /// The snapshot, where that is consumed. Without it, the live halves are.
+    /// The snapshot, if it is consumed. Without it, the live halves are.
     reader: Option<SnapshotReader<'a>>,
     /// Held while live halves are consumed, so that nobody else does the same.
     _lock: Option<Lock>,
-    /// Snapshots that were taken before the last look.
+    /// Number of snapshots at the time of the last look.
     snapshots: u32,
     clock: Option<u64>,
-    /// Losses are counted for both halves of a ring, which two consumers may read at a time: one of them tells of the losses.
+    /// Losses are counted for both halves of a ring, which two consumers may read at a time. The holder of this lock
+    /// reports the losses.
     teller: Option<Lock>,
 }
 
-/// What became of a consuming read.
+/// The result of a consuming read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Consumed {
-    /// Rings that a snapshot took while they were read: it has their events too.
+    /// Rings that a snapshot took while they were read. The snapshot has their events too.
     pub in_snapshot: usize,
 }
 
 impl<'a> Consumer<'a> {
-    /// `reader` is the snapshot, where that is consumed. Without it, the live halves are.
+    /// Makes a consumer. `reader` is the snapshot, if it is consumed. Without it, the live halves are.
     pub(crate) fn new(session: &'a Handle, reader: Option<SnapshotReader<'a>>) -> Result<Self, Error> {
         let Handle { regions, folder } = session;
         let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
@@ -65,12 +68,13 @@ impl<'a> Consumer<'a> {
         Ok(consumer)
     }
 
-    /// Sets the bounds and the clock anew, to what is in the rings now. A reader looks right before it copies the rings: in
-    /// overwrite mode, what lies before older bounds may be overwritten by then.
+    /// Sets the bounds and the clock to what is in the rings now. A reader must call this immediately before it copies
+    /// the rings: in overwrite mode, events before older bounds may be overwritten by then.
     pub fn look(&mut self) {
         let regions = self.regions;
         self.snapshots = regions.view.control().snapshots.load(Acquire);
-        // Before the first ring is looked at: an event that is not in its ring by then is later.
+        // The clock is read before the first ring is looked at, so an event that is not in its ring by then has a later
+        // time.
         let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
         self.clock = kind.map(ClockKind::now_ordered);
         let word = regions.view.control().snapshot_stream.load(Acquire);
@@ -84,38 +88,38 @@ impl<'a> Consumer<'a> {
             streams.map(|(i, stream)| half(i, stream).map(|half| bound(regions, stream, half, tells))).collect();
     }
 
-    /// UUID of the session.
+    /// Returns the UUID of the session.
     #[must_use]
     pub fn session(&self) -> [u8; 16] {
         self.regions.view.uuid
     }
 
-    /// How far each stream is to be read, in order of index; none of those that are not to be read.
+    /// Returns the bounds of each stream, in order of index; none for streams that are not to be read.
     #[must_use]
     pub fn bounds(&self) -> &[Option<Bound>] {
         &self.bounds
     }
 
-    /// The session's clock before the rings were looked at, ticks. Who reads the events up to it, and leaves later ones in each
-    /// ring ([`Self::shorten`]), has them in the order in which they were recorded, and has the next read's behind them. None
-    /// where the clock may step back.
+    /// Returns the session's clock before the rings were looked at, in ticks. A reader that reads only the events up to
+    /// this clock, and leaves later ones in each ring ([`Self::shorten`]), gets them in the order in which they were
+    /// recorded, and the next read gets later ones. Returns none if the clock may step back.
     #[must_use]
     pub fn clock(&self) -> Option<u64> {
         self.clock
     }
 
-    /// A stream was read up to `position` only.
+    /// Notes that a stream was read only up to `position`.
     pub fn shorten(&mut self, stream: usize, position: u64) {
         if let Some(bound) = self.bounds.get_mut(stream).and_then(Option::as_mut) {
             bound.position = bound.position.min(position);
         }
     }
 
-    /// All up to the bounds was read: no reader is given it again, and a ring that discards has that room. A snapshot of which
-    /// nothing is left gives its rings back.
+    /// Confirms that everything up to the bounds was read. No other reader gets it, and a ring in discard mode can
+    /// reuse that room. If nothing is left of a snapshot, its rings become free.
     ///
     /// # Errors
-    /// Someone else is changing snapshots; the snapshot is another's by now. Nothing is consumed then.
+    /// Another process is changing snapshots, or the snapshot now belongs to another reader. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
         let Self { regions, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
         let bounded =
@@ -146,11 +150,12 @@ impl<'a> Consumer<'a> {
     }
 }
 
-/// `tells`: this consumer tells of what was lost.
+/// Returns the bound of a stream. `tells`: this consumer reports the losses.
 fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> Bound {
     let control = stream.stream.control();
     let read = |counters: &[AtomicU64; 7]| counters.each_ref().map(|counter| counter.load(Relaxed));
-    // What sub-buffers before the position say of losses is counted when it was read.
+    // The losses are read after the position, because they must include the losses that sub-buffers before the position
+    // report.
     let position = stream.stream.settled(half, regions.view.parts());
     let told = read(&control.told);
     let lost = if tells { read(&control.lost) } else { told };
@@ -158,7 +163,7 @@ fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> 
     Bound { half, position, lost, told, dropped }
 }
 
-/// The half that was live when it was read is so now, and was not swapped out and begun anew in between.
+/// Returns true if the half that was live during the read still is, and was not swapped out and reset in between.
 fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) -> bool {
     let first = || stream.stream.control().half[bound.half & 1].first.load(Acquire);
     stream.spare(&regions.view) != bound.half && (swaps == 0 || first() <= bound.position)

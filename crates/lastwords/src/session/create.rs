@@ -1,4 +1,4 @@
-//! Making a session: memory, identity, tables, rules, streams; then its folder is published, whole.
+//! Creates a session: memory, identity, tables, rules, streams. Its folder is published when everything is complete.
 
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -28,7 +28,7 @@ use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention;
 use crate::session::rules::{self, RuleSpec};
 
-/// Makes the session that `builder` asks for, in a folder of `base`. Returns what people should know of it, too.
+/// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
 ///
 /// `locked`: the caller holds the lock of `base`.
 pub(crate) fn create(
@@ -36,11 +36,11 @@ pub(crate) fn create(
     base: Option<&Base>,
     locked: bool,
 ) -> Result<(SessionShared, String), Error> {
-    // Before retention removes the session that shows the rate.
+    // The rate is measured before retention removes the session that shows it.
     if builder.seconds.is_some() && builder.rate.is_none() {
         builder.rate = base.and_then(|base| rate::measured(base, &builder.name));
     }
-    // Before the memory is taken, as what is removed makes room.
+    // Retention runs before the memory is allocated, because the removed sessions make room.
     let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
     let uuid = new_uuid();
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
@@ -56,14 +56,14 @@ pub(crate) fn create(
     Ok((SessionShared::new(regions, folder), note))
 }
 
-/// Where the session is, if that is another place than it should be.
+/// Returns a note about the place of the session, if it is not the usual one.
 fn place_note(folder: &Folder) -> Option<String> {
     let place = folder.path.parent().filter(|place| dirs::candidates().iter().any(|one| one == place))?;
     let other = dirs::taken_by_another().filter(|other| place != other)?;
     Some(format!("in {}, as {} is another user's", place.display(), other.display()))
 }
 
-/// Makes memory, tables and streams. Returns the regions, and for people what the back-end chose.
+/// Creates memory, tables and streams. Returns the regions, and the back-end's choice for people.
 fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Result<(Regions, String), Error> {
     let layout = Layout::new(builder, uuid)?;
     let place = folder.map(Folder::for_ring).transpose()?;
@@ -109,12 +109,12 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         hostname: padded(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim()),
         program: program(),
     };
-    // SAFETY: mappings are page-aligned, and no region is smaller than a page; nobody else sees this one yet.
+    // SAFETY: mappings are page-aligned, and no region is smaller than a page. Nobody else sees this one yet.
     unsafe { write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info) };
     SessionRegion::of(mapping)
 }
 
-/// Text in a field, cut at the end.
+/// Returns text for a field, cut at the end.
 fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0u8; N];
     let text = cut(text, N - 1).as_bytes();
@@ -122,14 +122,14 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     field
 }
 
-/// Path of this program, cut at the front.
+/// Returns the path of this program, cut at the front.
 fn program() -> [u8; 256] {
     let path = std::fs::read_link("/proc/self/exe").map(|path| path.display().to_string()).unwrap_or_default();
     let start = (path.len().saturating_sub(255)..=path.len()).find(|at| path.is_char_boundary(*at)).unwrap_or(0);
     padded(&path[start..])
 }
 
-/// Makes a stream of a region; pages are allocated where its data is paged.
+/// Initialises a region as a stream. If its data is paged, pages are allocated.
 fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
     // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
@@ -140,7 +140,7 @@ fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<Stre
     Ok(ring)
 }
 
-/// Channels, rules, clock, this process; then recording is on.
+/// Fills channels, rules, clock and this process, then switches recording on.
 fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
     for (id, channel) in layout.channels.iter().enumerate().take(MAX_CHANNELS) {
         let streams = || layout.specs.iter().filter(|spec| spec.channel == id as u32);
@@ -159,7 +159,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
             reserved2: 0,
             name: padded(&channel.name),
         };
-        // SAFETY: inside the table, which nobody else sees yet.
+        // SAFETY: the entry is inside the table, which nobody else sees yet.
         let entry = unsafe {
             let place = view.channel_ptr(id);
             place.write(entry);
@@ -176,7 +176,8 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
     control.recording.store(1, Release);
 }
 
-/// The levels of the channels, which hold whatever comes behind them; then the events that were asked for, if any were.
+/// Returns the first rules: the levels of the channels, which remain valid whatever rules follow, then the requested
+/// events, if any.
 fn first_rules(builder: &Builder, layout: &Layout) -> Vec<RuleSpec> {
     let level = |(id, channel): (usize, &ChannelConfig)| {
         channel.max_level.map(|level| RuleSpec::enable("*").in_channel(id as u32).up_to(level))
@@ -190,7 +191,7 @@ fn first_rules(builder: &Builder, layout: &Layout) -> Vec<RuleSpec> {
     first
 }
 
-/// Registry and spans.
+/// Initialises registry and spans.
 fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     regions.registry.init();
     for (key, value) in &builder.env {
@@ -202,12 +203,12 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
         }
     }
     let registry = &regions.registry.mapping;
-    // SAFETY: as in `init_session`.
+    // SAFETY: the reasons of `init_session` apply.
     unsafe { write_region(registry.as_ptr(), KIND_REGISTRY, registry.len(), layout.uuid, 0, [0; 0]) };
     if let Some(spans) = &regions.spans {
         let control = spans.as_ptr().wrapping_add(lastwords_abi::spans::CONTROL_OFF).cast::<SpansControl>();
         let capacity = (spans.len() as usize - SPANS_OFF) / size_of::<Span>();
-        // SAFETY: inside the region, aligned, and nobody else sees it yet.
+        // SAFETY: the address is inside the region and aligned, and nobody else sees it yet.
         unsafe {
             (&raw mut (*control).capacity).write(capacity as u32);
             write_region(spans.as_ptr(), KIND_SPANS, spans.len(), layout.uuid, 0, [0; 0]);
@@ -215,11 +216,11 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     }
 }
 
-/// Flushes, says where the regions are and publishes the folder.
+/// Flushes the regions, lists their locations and publishes the folder.
 fn publish(regions: &Regions, folder: Option<&mut Folder>) -> Result<(), Error> {
     if is_persistent(regions.view.info.backend) {
         for mapping in regions.mappings() {
-            // SAFETY: the mapping's own bytes. What lies behind was flushed by the back-end when it was zeroed.
+            // SAFETY: the bytes belong to the mapping. The back-end has flushed the rest when it was zeroed.
             unsafe { flush::flush(mapping.as_ptr(), (mapping.len()).min(REGION_ALIGN * 64) as usize) };
         }
         flush::fence();

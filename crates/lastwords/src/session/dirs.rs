@@ -1,9 +1,10 @@
-//! Where sessions live: a base folder of the user, and a folder for each session in it.
+//! The folders of sessions: a base folder of the user, and a folder for each session in it.
 //!
-//! `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords` (where that is as the XDG specification demands: the user's alone),
-//! else `/dev/shm/lastwords-UID`. Where another user has made that, it is `/dev/shm/lastwords-UID-` and 16 random digits. A program
-//! with the rights of another than its caller (setuid, file capabilities) does not look at the environment. Folders are 0700 and
-//! their own; a link, a FIFO or another user's folder in their place is refused, never followed.
+//! The base folder is `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords` (if that folder belongs to the user alone, as
+//! the XDG specification requires), else `/dev/shm/lastwords-UID`. If another user has created the last one, it is
+//! `/dev/shm/lastwords-UID-` and 16 random digits. A program with other rights than its caller (setuid, file
+//! capabilities) ignores the environment. Folders belong to the user and have mode 0700. A link, a FIFO or another
+//! user's folder in their place is refused, never followed.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -25,21 +26,22 @@ use crate::process;
 use crate::session::Error;
 use crate::session::layout::{SESSION, is_file};
 
-/// Folders in the making have names that begin so.
+/// Beginning of the names of folders that are being created.
 const UNFINISHED: &str = ".new-";
-/// Folders in the making that are older than this belong to nobody.
+/// Age from which a folder that is being created belongs to nobody.
 const ABANDONED: Duration = Duration::from_secs(120);
-/// How long [`Base::lock`] waits for one holder of the lock, and for all of them.
+/// How long [`Base::lock`] waits for one holder of the lock.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long [`Base::lock`] waits for all holders of the lock together.
 const LOCK_WAIT_IN_ALL: Duration = Duration::from_secs(60);
 
-/// The base folder that this process would use, whether or not it exists.
+/// Returns the base folder that this process would use, whether or not it exists.
 #[must_use]
 pub fn base_path() -> PathBuf {
     candidates().swap_remove(0)
 }
 
-/// All places where this user's sessions can be, the one in use first; `$LASTWORDS_DIR` alone where it is set.
+/// Returns all places where this user's sessions can be, the one in use first; only `$LASTWORDS_DIR` if it is set.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {
     let set = |name: &str| {
@@ -53,10 +55,11 @@ pub fn candidates() -> Vec<PathBuf> {
     runtime.into_iter().chain(in_shm(Path::new(SHM))).collect()
 }
 
-/// Where the folders of users without a runtime folder are.
+/// The parent of the folders of users without a runtime folder.
 const SHM: &str = "/dev/shm";
 
-/// The place in `/dev/shm` that should be this user's and is another's, so that sessions are elsewhere.
+/// Returns the place in `/dev/shm` that should be this user's but belongs to another user, so that sessions are
+/// elsewhere.
 #[must_use]
 pub fn taken_by_another() -> Option<PathBuf> {
     Some(in_shm_by_name(Path::new(SHM))).filter(|place| is_anothers(place))
@@ -66,13 +69,13 @@ fn in_shm_by_name(shm: &Path) -> PathBuf {
     shm.join(format!("lastwords-{}", geteuid().as_raw()))
 }
 
-/// Something of another user is there, which that user alone can take away: [`SHM`] has the sticky bit.
+/// Returns true if the place belongs to another user. Only that user can remove it: [`SHM`] has the sticky bit.
 fn is_anothers(place: &Path) -> bool {
     fs::symlink_metadata(place).is_ok_and(|meta| meta.uid() != geteuid().as_raw())
 }
 
-/// The folder of this user in `shm`. Where another user has taken its name, the folders of this user that have other names, the one
-/// in use first; a random name where there is none.
+/// Returns the folder of this user in `shm`. If another user has taken its name, returns the folders of this user with
+/// other names, the one in use first, or a random name if there is none.
 fn in_shm(shm: &Path) -> Vec<PathBuf> {
     let place = in_shm_by_name(shm);
     if !is_anothers(&place) {
@@ -89,7 +92,7 @@ fn in_shm(shm: &Path) -> Vec<PathBuf> {
     own
 }
 
-/// Whether a folder is this user's alone, as `sudo -E` and `su` leave it not, and can be written.
+/// Returns true if a folder belongs to this user alone and can be written. After `sudo -E` and `su` it does not.
 fn is_runtime_dir(dir: &Path) -> bool {
     let writable = || sys::access(dir, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     dir.is_absolute() && open_own_dir(CWD, dir, dir, 0o077).is_ok() && writable()
@@ -105,19 +108,19 @@ pub(crate) struct Base {
 /// An open folder of a session.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// Where it is once it is published.
+    /// Path of the folder once it is published.
     pub(crate) path: PathBuf,
     fd: VerifiedFile,
-    /// Its name in the base folder now.
+    /// Current name of the folder in the base folder.
     pub(crate) name: String,
 }
 
-/// The lock of a file or folder. The system takes it back when its holder dies.
+/// The lock of a file or folder. The system releases it when its holder dies.
 #[derive(Debug)]
 pub(crate) struct Lock(OwnedFd);
 
 impl Lock {
-    /// Takes the lock, unless another has it.
+    /// Takes the lock, unless another process has it.
     fn take(file: OwnedFd, shown: &Path) -> Result<Option<Self>, Error> {
         match sys::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -128,14 +131,14 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A child that another thread forked meanwhile has the descriptor, too, and would keep the lock while it lives. Where the
-        // call fails, closing the descriptor is all that can be done.
+        // A child that another thread forked meanwhile also has the descriptor, and would keep the lock while it lives.
+        // If the call fails, closing the descriptor is the only way left.
         let _ = sys::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl Base {
-    /// Opens the folder, making it if its parent exists.
+    /// Opens the folder, and creates it if its parent exists.
     pub(crate) fn make(path: &Path) -> Result<Self, Error> {
         match sys::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => Self::open(path),
@@ -163,16 +166,16 @@ impl Base {
         opened.map_err(|error| Error::io("open", self.path.join(".lock"), error))
     }
 
-    /// Waits, for a bounded time, until no other process of the user is making a session.
+    /// Waits, for a bounded time, until no other process of the user is creating a session.
     pub(crate) fn lock(&self) -> Result<Lock, Error> {
         let (start, mut since, mut holder) = (Instant::now(), Instant::now(), None);
         loop {
             let file = self.lock_file()?;
-            // Each holder sets the time of the file: where many start at once, there is progress.
+            // Each holder sets the time of the file. If many processes start at once, this shows progress.
             let now = sys::fstat(&file).ok().map(|stat| (stat.st_mtime, stat.st_mtime_nsec));
             if let Some(lock) = Lock::take(file, &self.path.join(".lock"))? {
                 let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-                // Where it fails, others wait less.
+                // If it fails, others wait for a shorter time.
                 let _ = sys::futimens(&lock.0, &Timestamps { last_access: now, last_modification: now });
                 return Ok(lock);
             }
@@ -186,7 +189,7 @@ impl Base {
         }
     }
 
-    /// Makes an unpublished folder for a session of that name; `unique` is [`unique_of`] its UUID.
+    /// Creates an unpublished folder for a session of this name; `unique` is [`unique_of`] its UUID.
     pub(crate) fn new_folder(&self, name: &str, unique: &str) -> Result<Folder, Error> {
         self.remove_abandoned();
         let temporary = format!("{UNFINISHED}{unique}");
@@ -194,7 +197,7 @@ impl Base {
         sys::mkdirat(&self.fd, &temporary, Mode::RWXU).map_err(|error| Error::io("mkdir", &shown, error))?;
         let path = self.path.join(format!("{name}-{unique}"));
         let folder = open_dir(&self.fd, &temporary, &shown).and_then(|fd| Folder::of(path, fd, temporary.clone()));
-        // It is empty.
+        // The folder is empty.
         folder.inspect_err(|_| _ = sys::unlinkat(&self.fd, &temporary, AtFlags::REMOVEDIR))
     }
 
@@ -205,20 +208,21 @@ impl Base {
         Folder::of(path, fd, name.to_owned())
     }
 
-    /// Names of what is in the folder.
+    /// Returns the names of the entries in the folder.
     fn names(&self) -> Result<impl Iterator<Item = String>, Error> {
         let entries = fs::read_dir(&self.path).map_err(|error| Error::io("read", &self.path, error))?;
         Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()))
     }
 
-    /// Names of the folders of published sessions, sorted. Files that are there, too, are among them: [`Base::folder`] opens none.
+    /// Returns the names of the folders of published sessions, sorted. Files in the base folder are among them, but
+    /// [`Base::folder`] does not open them.
     pub(crate) fn sessions(&self) -> Result<Vec<String>, Error> {
         let mut names: Vec<String> = self.names()?.filter(|name| !name.starts_with('.')).collect();
         names.sort();
         Ok(names)
     }
 
-    /// Names of the folders of published sessions of that name, the newest first.
+    /// Returns the names of the folders of published sessions of this name, the newest first.
     pub(crate) fn sessions_of(&self, name: &str) -> Result<Vec<String>, Error> {
         let mut folders = self.sessions()?;
         folders.retain(|folder| name_of(folder) == name);
@@ -226,19 +230,19 @@ impl Base {
         Ok(folders)
     }
 
-    /// When a file was last made or removed in a session's folder.
+    /// Returns the time when a file was last created or removed in a session's folder.
     pub(crate) fn modified(&self, folder: &str) -> Option<SystemTime> {
         fs::symlink_metadata(self.path.join(folder)).and_then(|meta| meta.modified()).ok()
     }
 
-    /// Removes folders whose makers died before they were done.
+    /// Removes folders whose creators died before they were complete.
     fn remove_abandoned(&self) {
         for name in self.names().into_iter().flatten().filter(|name| name.starts_with(UNFINISHED)) {
             let age = self.modified(&name).and_then(|then| then.elapsed().ok());
             if age > Some(ABANDONED)
                 && let Ok(folder) = self.folder(&name)
             {
-                // What cannot be removed now is tried again when the next session is made.
+                // A folder that cannot be removed now is tried again when the next session is created.
                 drop(folder.remove());
             }
         }
@@ -246,7 +250,7 @@ impl Base {
 }
 
 impl Folder {
-    /// The folder that was opened as `fd`.
+    /// Makes a folder from its open descriptor.
     fn of(path: PathBuf, fd: OwnedFd, name: String) -> Result<Self, Error> {
         let fd = VerifiedFile::new(fd).map_err(|error| Error::io("stat", &path, error))?;
         Ok(Self { path, fd, name })
@@ -261,7 +265,7 @@ impl Folder {
         Base::open(&absolute)?.folder(name)
     }
 
-    /// Gives the folder its own name: from here on others find it, whole.
+    /// Renames the folder to its final name. From here on others find it, complete.
     pub(crate) fn publish(&mut self) -> Result<(), Error> {
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let base = open_dir(self.fd()?, "..", &self.path)?;
@@ -275,31 +279,31 @@ impl Folder {
     /// # Safety
     /// No other call for this folder is under way.
     pub(crate) unsafe fn give_up(&self) {
-        // SAFETY: the descriptor is used during calls only, and there are none.
+        // SAFETY: the descriptor is used only during calls, and no call is under way.
         unsafe { self.fd.give_up() }
     }
 
-    /// The open folder.
+    /// Returns the descriptor of the open folder.
     pub(crate) fn fd(&self) -> Result<BorrowedFd<'_>, Error> {
         self.fd.get().ok_or_else(|| Error::io("use", &self.path, Errno::BADF))
     }
 
-    /// Where the session's regions are, if they are no files in the folder.
+    /// Returns the locations of the session's regions, if they are not files in the folder.
     pub(crate) fn places(&self) -> Result<Option<Vec<Place>>, Error> {
         Ok(open_places(self.for_ring()?)?)
     }
 
-    /// The folder as the ring knows it.
+    /// Returns the folder in the form that the ring uses.
     pub(crate) fn for_ring(&self) -> Result<backend::Folder<'_>, Error> {
         Ok(backend::Folder { fd: self.fd()?, path: &self.path })
     }
 
-    /// Takes the lock of the folder, unless another has it.
+    /// Takes the lock of the folder, unless another process has it.
     pub(crate) fn lock(&self) -> Result<Option<Lock>, Error> {
         Lock::take(open_dir(self.fd()?, ".", &self.path)?, &self.path)
     }
 
-    /// The same for a second lock, that of the file that leads to the session's memory.
+    /// Takes a second lock in the same way: that of the file that leads to the session's memory.
     pub(crate) fn lock_losses(&self) -> Result<Option<Lock>, Error> {
         let folder = self.fd()?;
         let failed = |name: &str, error| Error::io("open", self.path.join(name), error);
@@ -307,13 +311,13 @@ impl Folder {
         Lock::take(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?, &self.path)
     }
 
-    /// Removes the folder with its files, and the session's file in a hugetlbfs; no folder in it is entered. A folder that holds
-    /// what is no session's, or that has no session's name, stays as it is.
+    /// Removes the folder with its files, and the session's file in a hugetlbfs. Folders in it are not entered. A
+    /// folder that contains anything foreign, or that does not have the name of a session's folder, is left unchanged.
     pub(crate) fn remove(&self) -> Result<(), Error> {
         if let Some(fd) = self.fd.get() {
             return self.remove_at(fd);
         }
-        // The program closed our descriptor: by its path, if the folder is there still.
+        // The program closed our descriptor, so the folder is opened by its path, if it still exists.
         let path = self.path.with_file_name(&self.name);
         let again = Self::open(&path)?;
         let fd = again.fd()?;
@@ -332,32 +336,32 @@ impl Folder {
             return Err(Error::io("unlink", path, error));
         }
         for name in names {
-            // The removal of the folder below fails, and reports it, if a file stays.
+            // If a file stays, the removal of the folder below fails and reports it.
             let _ = sys::unlinkat(fd, name, AtFlags::empty());
         }
         sys::unlinkat(base, &self.name, AtFlags::REMOVEDIR).map_err(|error| Error::io("rmdir", &self.path, error))
     }
 
-    /// The session's own file in a hugetlbfs, known by its name.
+    /// Returns the session's own file in a hugetlbfs, which is recognized by its name.
     fn outside(&self) -> Option<PathBuf> {
         let (_, unique) = self.name.rsplit_once('-')?;
         let path = PathBuf::from(&self.places().ok()??.first()?.path);
         (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
     }
 
-    /// Names of the files in the folder, which are all a session's.
+    /// Returns the names of the files in the folder, which must all belong to a session.
     fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Error> {
-        let remedy = "only folders of sessions are removed: move away what is none of it";
+        let remedy = "only folders of sessions are removed: move away everything that does not belong to the session";
         let refused = |why: String| Err(Error::unsupported("removal of a folder", why, remedy));
         if !is_of_session(&self.name) {
-            return refused(format!("{} has no name of a session's folder", self.path.display()));
+            return refused(format!("{} does not have the name of a session's folder", self.path.display()));
         }
         let listed = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(self.path.with_file_name(&self.name)));
         let mut names = Vec::new();
         for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
             if !is_ours(&entry) {
-                return refused(format!("{} is no file of a session", self.path.join(entry.file_name()).display()));
+                return refused(format!("{} is not a file of a session", self.path.join(entry.file_name()).display()));
             }
             names.push(entry.file_name());
         }
@@ -365,14 +369,14 @@ impl Folder {
     }
 }
 
-/// Whether a folder's name is that of a session, or of one in the making.
+/// Returns true if the name is that of a session's folder, or of one that is being created.
 fn is_of_session(name: &str) -> bool {
     let unique = name.strip_prefix(UNFINISHED).or_else(|| Some(name.rsplit_once('-')?.1));
     unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
-/// Whether an entry of a session's folder may go with it: its own files, regions under whatever name (those of later
-/// versions too), and what holds no data.
+/// Returns true if an entry of a session's folder may be removed with the folder: the session's files, regions under
+/// any name (also those of later versions), and entries without data.
 fn is_ours(entry: &fs::DirEntry) -> bool {
     let Ok(kind) = entry.file_type() else { return false };
     let named = entry.file_name().to_str().is_some_and(is_file);
@@ -385,22 +389,23 @@ fn is_ours(entry: &fs::DirEntry) -> bool {
     if kind.is_file() { named || region() } else { !kind.is_dir() }
 }
 
-/// The name of the session that has a folder of that name.
+/// Returns the name of the session that has a folder of this name.
 pub(crate) fn name_of(folder: &str) -> &str {
     folder.rsplit_once('-').map_or(folder, |(name, _)| name)
 }
 
-/// What ends the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
+/// Returns the end of the name of a session's folder: 16 hexadecimal digits, the first half of its random UUID.
 pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
     uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A new random UUID, version 4.
+/// Returns a new random UUID, version 4.
 pub(crate) fn new_uuid() -> [u8; 16] {
     let mut uuid = [0u8; 16];
-    // Up to 256 bytes come whole.
+    // Up to 256 bytes are returned in one call.
     if getrandom(&mut uuid[..], GetRandomFlags::empty()) != Ok(uuid.len()) {
-        // Without getrandom (seccomp), which the standard library's hashers need too: what tells this moment and process from others.
+        // Without getrandom (seccomp), which the standard library's hashers need too, the UUID is made from values that
+        // distinguish this moment and process from others.
         for (word, n) in uuid.as_chunks_mut().0.iter_mut().zip(0u8..) {
             let place = std::ptr::from_ref(&SystemTime::UNIX_EPOCH).addr();
             let hasher = BuildHasherDefault::<DefaultHasher>::default();

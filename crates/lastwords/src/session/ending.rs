@@ -1,5 +1,5 @@
-//! How a session ended, and when: words of its control area that each of its processes may write, and what a reader makes of
-//! them. A killed process writes nothing: the process table tells that it is gone.
+//! How and when a session ended. Each process of the session may write the words in its control area, and a reader
+//! interprets them. A killed process writes nothing; the process table shows that it is gone.
 
 #[cfg(target_env = "gnu")]
 use core::ffi::c_int;
@@ -24,17 +24,18 @@ use crate::process::keep_loaded;
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// Its last handle was dropped in good order. The exit status of the process, where the process exited later and told it.
+    /// Its last handle was dropped in good order. The value is the exit status of the process, if the process exited
+    /// later and could write it.
     Closed(Option<u8>),
-    /// The application said so: [`Session::finish`](crate::Session::finish) was given an error.
+    /// The application reported an error: [`Session::finish`](crate::Session::finish) was given one.
     Error,
     /// A panic dropped its last handle, or ended the process.
     Panic,
-    /// A fatal signal, by its number.
+    /// A fatal signal ended it. The value is the number of the signal.
     Signal(u8),
-    /// The process exited while the session was open. The exit status, where the C library tells it.
+    /// The process exited while the session was open. The value is the exit status, if the C library provides it.
     Exit(Option<u8>),
-    /// The process is gone without a word: SIGKILL, another signal that nothing handled, `_exit`, loss of power.
+    /// The process is gone and has written nothing: SIGKILL, another signal without a handler, `_exit`, loss of power.
     Killed,
 }
 
@@ -43,10 +44,10 @@ pub enum Ending {
 pub struct Ended {
     /// How it ended.
     pub how: Ending,
-    /// CLOCK_REALTIME at its end, ns. For [`Ending::Killed`] the last time that it was seen alive, within about a second where
-    /// the session's thread listened.
+    /// CLOCK_REALTIME at its end, in nanoseconds. For [`Ending::Killed`] it is the last time that the session was seen
+    /// alive, within about a second if the session's thread listened.
     pub at: u64,
-    /// The process that ended it; 0 where nobody said so.
+    /// The process that ended it; 0 if it is not known.
     pub pid: u32,
 }
 
@@ -63,7 +64,7 @@ impl Ending {
         }
     }
 
-    /// The ending of a word; `None` where the word says nothing, or what this version does not know.
+    /// Returns the ending of a word; `None` if the word is empty, or unknown to this version.
     fn of(word: u32) -> Option<Self> {
         let number = (word & ENDING_NUMBER != 0).then_some((word >> 8) as u8);
         let known =
@@ -72,7 +73,7 @@ impl Ending {
     }
 }
 
-/// Writes down how the session ends. Async-signal-safe.
+/// Writes how the session ends. Async-signal-safe.
 pub(crate) fn mark(view: &SessionRegion, how: Ending) {
     let control = view.control();
     control.ended.store(ClockKind::Realtime.now(), Relaxed);
@@ -86,8 +87,8 @@ pub(crate) fn mark_all(how: Ending) {
     shared::all().map(SessionShared::view).filter(|view| is_ours(view)).for_each(|view| mark(view, how));
 }
 
-/// Whether the end of this process may be that of the session: that of a forked child is not, while its parent records.
-/// Async-signal-safe.
+/// Returns true if the end of this process may be that of the session. The end of a forked child is not, while its
+/// parent records. Async-signal-safe.
 pub(crate) fn is_ours(view: &SessionRegion) -> bool {
     let info = &view.info;
     let here = info.creator_pidns == os::pid_namespace();
@@ -114,23 +115,25 @@ pub(crate) fn note_panic(aborts: bool) {
 /// Flushes the words to persistent memory.
 fn keep(view: &SessionRegion) {
     if is_persistent(view.info.backend) {
-        // SAFETY: the control area's first line, which is mapped.
+        // SAFETY: this is the control area's first line, which is mapped.
         unsafe { flush::flush(core::ptr::from_ref(view.control()).cast(), flush::LINE) };
         flush::fence();
     }
 }
 
-/// How long after a mark a clock's sample may come: the process was on its way out.
+/// Largest time from a mark to a later clock sample, in nanoseconds, for which the process still counts as ended by the
+/// mark.
 const ON_THE_WAY: u64 = 2_000_000_000;
 
-/// The end of a session that no process has any more, or that is `finished`.
+/// Returns the end of a session that no process has any more, or that is `finished`.
 pub(crate) fn read(view: &SessionRegion) -> Ended {
     let (control, clock) = (view.control(), view.clock());
     let marked = Ending::of(control.ending.load(Acquire));
     let at = control.ended.load(Relaxed);
     let newest = clock.samples.get(clock.newest.load(Acquire) as usize).unwrap_or(&clock.samples[0]);
     let seen = newest.realtime.load(Relaxed);
-    // Who closed a session that did not end with it left it to others, none of which said anything.
+    // If a process closed the session but did not finish it, others still had the session, and none of them has marked
+    // an end.
     let is_left_to_others = matches!(marked, Some(Ending::Closed(_)));
     let seen_after = seen > at.saturating_add(ON_THE_WAY);
     let lived_on = control.finished.load(Acquire) == 0 && (is_left_to_others || seen_after);
@@ -140,22 +143,22 @@ pub(crate) fn read(view: &SessionRegion) -> Ended {
     Ended { how: Ending::Killed, at: seen.max(at).max(control.panicked.load(Relaxed)), pid: 0 }
 }
 
-/// Most sessions of a process that were closed and wait for its exit status.
+/// Largest number of closed sessions of a process that wait for its exit status.
 const MOST_CLOSED: usize = 8;
 
-/// A session that was closed in good order, while its process goes on.
+/// A session that was closed in good order while its process continues.
 struct Closed {
     pid: u32,
     uuid: [u8; 16],
     /// The file of its session region.
     file: CString,
-    /// Offset of [`abi::Control::ending`] in it.
+    /// Offset of [`abi::Control::ending`] in the file.
     word: u64,
 }
 
 static CLOSED: Mutex<Vec<Closed>> = Mutex::new(Vec::new());
 
-/// Remembers a session that was closed, so that the exit status of its process is added.
+/// Remembers a closed session, so that the exit status of its process can be added.
 pub(crate) fn remember(session: &SessionShared) {
     let view = session.view();
     let Some(file) = session.folder.as_ref().map(|folder| folder.path.join(SESSION)) else { return };
@@ -169,8 +172,8 @@ pub(crate) fn remember(session: &SessionShared) {
 }
 
 impl Closed {
-    /// Adds the exit status, if the file is the session's still and nothing else was said. Allocates nothing, and writes through
-    /// memory: a call that writes beyond the limit of file sizes would end the process (SIGXFSZ).
+    /// Adds the exit status, if the file still belongs to the session and nothing else was marked. Allocates nothing,
+    /// and writes through memory, because a write call beyond the limit of file sizes would end the process (SIGXFSZ).
     fn add_status(&self, status: Option<u8>) {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let Ok(file) = rustix::fs::open(self.file.as_c_str(), flags, Mode::empty()) else { return };
@@ -179,15 +182,15 @@ impl Closed {
             return;
         }
         let uuid_at = core::mem::offset_of!(lastwords_abi::region::RegionHeader, session);
-        // SAFETY: the mapping is new, has `len` bytes, all of which the file has, and is unmapped behind its last use; the word is
-        // aligned, and every process that writes it writes it as an atomic.
+        // SAFETY: the mapping is new and has `len` bytes, all of which the file has. It is unmapped after its last use.
+        // The word is aligned, and every process that writes it writes it as an atomic.
         unsafe {
             let access = ProtFlags::READ | ProtFlags::WRITE;
             let Ok(map) = mmap(core::ptr::null_mut(), len, access, MapFlags::SHARED, &file, 0) else { return };
             if map.byte_add(uuid_at).cast::<[u8; 16]>().read_unaligned() == self.uuid {
                 let word = AtomicU32::from_ptr(map.byte_add(self.word as usize).cast());
                 let (old, new) = (Ending::Closed(None).word(), Ending::Closed(status).word());
-                // Where something else was said meanwhile, that stays.
+                // If something else was marked meanwhile, that stays.
                 let _ = word.compare_exchange(old, new, AcqRel, Relaxed);
             }
             let _ = munmap(map, len);
@@ -195,12 +198,12 @@ impl Closed {
     }
 }
 
-/// What is done when the process exits: by `exit`, or because `main` returns.
+/// Marks the end when the process exits, by `exit` or because `main` returns.
 fn at_exit(status: Option<u8>) {
-    // A process that is not the one that began them is a forked child of it.
+    // If a closed session has another pid, this process is a forked child of the one that closed it.
     let pid = std::process::id();
     mark_all(Ending::Exit(status));
-    // Where `exit` was called by a signal handler, the lock may be held by what it interrupted.
+    // If a signal handler called `exit`, the interrupted code may hold the lock.
     if let Ok(closed) = CLOSED.try_lock() {
         closed.iter().filter(|closed| closed.pid == pid).for_each(|closed| closed.add_status(status));
     }
@@ -216,13 +219,14 @@ extern "C" fn on_exit() {
     at_exit(None);
 }
 
-/// Sees to it, once a process, that its exit is noted.
+/// Registers, once for each process, the function that marks its exit.
 pub(crate) fn watch_exit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // The C library calls the function when this library may have been closed.
+        // The C library calls the function even after the program has closed this library, so the library must stay
+        // loaded.
         keep_loaded::library_of(on_exit as *const c_void);
-        // SAFETY: the function has the type that is asked for and stays mapped.
+        // SAFETY: the function has the required type and stays mapped.
         #[cfg(target_env = "gnu")]
         unsafe {
             unsafe extern "C" {
@@ -230,7 +234,7 @@ pub(crate) fn watch_exit() {
             }
             on_exit(self::on_exit, core::ptr::null_mut());
         }
-        // SAFETY: as above.
+        // SAFETY: the function has the required type and stays mapped.
         #[cfg(not(target_env = "gnu"))]
         unsafe {
             libc::atexit(on_exit);

@@ -1,5 +1,5 @@
-//! What the environment asks of every session of this process: the variable `LASTWORDS`, for those who run a program, as
-//! `RUST_LOG` is. It is not honoured in secure execution (`AT_SECURE`), where the caller is not to be trusted.
+//! The environment's settings for every session of this process: the variable `LASTWORDS`. Like `RUST_LOG`, it is for the
+//! people who run a program. It is ignored in secure execution (`AT_SECURE`), where the caller cannot be trusted.
 //!
 //! ```text
 //! LASTWORDS  = directive ("," directive)*
@@ -12,32 +12,33 @@
 //! bytes      = number ["K" | "M" | "G"]
 //! ```
 //!
-//! The last directive that matches an event decides. Where one enables events, those that no directive matches are not recorded.
-//! The variable comes after what the program asks for itself. A directive that is wrong is passed over, and the session's note
-//! says so.
+//! The last directive that matches an event decides. If a directive enables events, events that match no directive are not
+//! recorded. The variable is applied after the program's own settings. A wrong directive is ignored, and the session's note
+//! reports it.
 
 use super::rules::{PATTERN_LEN, RuleSpec};
 use super::{Builder, Level};
 use crate::process::is_secure;
 
-/// The variable.
+/// Name of the variable.
 const NAME: &str = "LASTWORDS";
-/// Most directives for events; a session has room for 64 rules.
+/// Largest number of directives for events; a session has room for 64 rules.
 const MOST_RULES: usize = 32;
 
-/// Asks of a session what the environment of this process asks for; returns what could not be understood, for its notes.
+/// Applies the environment of this process to a session. Returns the directives that were not understood, for the
+/// session's notes.
 pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
     let asked = std::env::var_os(NAME).filter(|_| !is_secure()).unwrap_or_default();
     let asked = asked.to_string_lossy();
     let (mut rules, mut problems) = (Vec::new(), Vec::new());
     for directive in asked.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
-        let mut pass_over = |why| problems.push(format!("{NAME}: {directive:?} is passed over: {why}"));
+        let mut ignore = |why| problems.push(format!("{NAME}: {directive:?} is ignored: {why}"));
         match follow(builder, directive) {
             Ok(Some(_)) if rules.len() == MOST_RULES => {
-                pass_over(format!("only {MOST_RULES} directives for events are taken"));
+                ignore(format!("only {MOST_RULES} directives for events are accepted"));
             }
             Ok(rule) => rules.extend(rule),
-            Err(why) => pass_over(why),
+            Err(why) => ignore(why),
         }
     }
     if rules.iter().any(|rule| rule.enable) {
@@ -47,7 +48,7 @@ pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
     problems
 }
 
-/// Follows a directive; returns its rule if it is one for events.
+/// Applies a directive. Returns its rule if it is one for events.
 fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, String> {
     let Some((key, value)) = directive.split_once('=').map(|(key, value)| (key.trim(), value.trim())) else {
         return Ok(Some(match level(directive) {
@@ -68,21 +69,22 @@ fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, St
     Ok(None)
 }
 
-/// A rule for events up to a level; none: they are off.
+/// Makes a rule for events up to a level. Without a level, the events are off.
 fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
     // All events have the level `trace` or a more severe one.
     let limit = level.filter(|level| *level != Level::Trace);
     RuleSpec { enable: level.is_some(), channel: None, level: limit, pattern }
 }
 
-/// The level of a word, where it is one: `Some(None)` for `off`.
+/// Returns the level of a word, if the word is one: `Some(None)` for `off`.
 fn level(word: &str) -> Option<Option<Level>> {
     let word = word.to_ascii_lowercase();
     let number = ["off", "error", "warn", "info", "debug", "trace"].iter().position(|known| *known == word)?;
     Some(Level::of(number as u32))
 }
 
-/// The glob of a target: of a provider, with those below it (`shop` has `shop::db`), or as it stands.
+/// Returns the glob of a target: a provider with those below it (`shop` includes `shop::db`), or the text itself if it
+/// is a glob.
 fn pattern(target: &str) -> Result<String, String> {
     let is_glob = target.replace("::", "").contains(':');
     let pattern = if is_glob { target.to_owned() } else { format!("{target}:*") };

@@ -1,4 +1,4 @@
-//! Why a session could not be made, joined or changed.
+//! Errors of creating, joining or changing a session.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,72 +9,72 @@ use lastwords_ring::backend::BackendError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or folder of sessions.
+    /// An error of a file or folder of sessions.
     #[error("{}: {call}: {source}{}", path.display(), hint(source))]
     Io {
-        /// What was called.
+        /// The failed call.
         call: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A folder that must not be trusted.
+    /// A folder that cannot be trusted.
     #[error("{}: {what}; remove it, or set LASTWORDS_DIR to a folder of your own", path.display())]
     Untrusted {
         /// The folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         what: String,
     },
-    /// A name of a session or channel.
+    /// A name of a session or channel is not valid.
     #[error("name {name:?}: {why}; use 1 to 47 letters, digits, `.`, `_` and `-`, beginning with a letter or digit")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// A channel's geometry.
+    /// A channel's geometry is not valid.
     #[error("channel {channel:?}: {field} is {value}; {rule}")]
     Geometry {
         /// Name of the channel.
         channel: String,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// Its value.
         value: u64,
-        /// What it should be.
+        /// The condition that the value must fulfil.
         rule: &'static str,
     },
-    /// More memory than was allowed.
+    /// The session needs more memory than its limit.
     #[error(
         "the session takes {needs} bytes, its limit is {limit}; raise the limit, or ask for fewer or smaller sub-buffers"
     )]
     TooLarge {
-        /// Bytes that it takes.
+        /// Bytes that the session takes.
         needs: u64,
-        /// Bytes that it may take.
+        /// Bytes that the session may take.
         limit: u64,
     },
     /// A table is full.
     #[error("no room for another {what}: {limit} is the most; {remedy}")]
     Full {
-        /// What there is no room for.
+        /// The kind of entry for which there is no room.
         what: &'static str,
-        /// The most there can be.
+        /// Size of the table.
         limit: usize,
-        /// What to do.
+        /// Advice for the user.
         remedy: &'static str,
     },
-    /// Something that this machine, back-end or session does not offer.
+    /// This machine, back-end or session does not support something.
     #[error("{what}: {why}; {remedy}")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: &'static str,
-        /// Why it cannot be.
+        /// The reason.
         why: String,
-        /// What to do instead.
+        /// An alternative for the user.
         remedy: &'static str,
     },
     /// The back-end gave no memory.
@@ -85,17 +85,17 @@ pub enum Error {
     Region {
         /// The file.
         path: String,
-        /// Offset of what is wrong, bytes.
+        /// Offset of the error, in bytes.
         offset: u64,
-        /// What is wrong.
+        /// Description of the error.
         what: String,
     },
-    /// Someone else is at it.
+    /// Another process or thread holds something that is needed.
     #[error("{what} is held by {}; try again when it is done", holder(*owner))]
     Busy {
-        /// What is held.
+        /// Description of what is held.
         what: &'static str,
-        /// Who holds it; 0 when unknown.
+        /// Process or thread id of the holder; 0 when unknown.
         owner: u32,
     },
     /// There is no spare, or no snapshot.
@@ -103,9 +103,9 @@ pub enum Error {
     Snapshot {
         /// Name of the session.
         session: String,
-        /// What is missing.
+        /// Description of what is missing.
         what: &'static str,
-        /// What to do.
+        /// Advice for the user.
         remedy: &'static str,
     },
 }
@@ -126,7 +126,7 @@ impl Error {
 
 fn hint(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
-        Some(libc::ELOOP | libc::ENOTDIR) => "; a link or file stands where a folder should: remove it",
+        Some(libc::ELOOP | libc::ENOTDIR) => "; there is a link or file in place of a folder: remove it",
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => "; set LASTWORDS_DIR to a folder that you may write",
         Some(libc::ENOENT) => "; its parent must exist",
         _ => "",

@@ -15,8 +15,8 @@ use crate::session::dirs::{Base, Folder};
 use crate::session::processes::{self, Identity};
 use crate::session::registry::context_bodies;
 
-/// The folder of a user's session of that name that this process can join: of this boot, this user, this pid namespace, not
-/// finished.
+/// Returns the folder of a user's session of this name that this process can join: it is of this boot, this user and
+/// this pid namespace, and not finished.
 pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
     let boot = processes::boot_id();
     let pidns = Identity::current().pidns;
@@ -25,7 +25,7 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
         let ours = info.scope == SCOPE_USER && info.boot_id == boot && info.creator_pidns == pidns;
         ours && view.control().finished.load(Acquire) == 0
     };
-    // The newest is the one where there is one: the others are not opened.
+    // If the newest session can be joined, the others are not opened.
     let names = base.sessions_of(name)?;
     let mut folders = names.iter().filter_map(|candidate| base.folder(candidate).ok());
     Ok(folders.find(|folder| look(folder, can_be_joined).unwrap_or(false)))
@@ -40,14 +40,15 @@ pub(crate) fn join(folder: Folder) -> Result<SessionShared, Error> {
     Ok(SessionShared::new(regions, Some(folder)))
 }
 
-/// The session of this process whose folder that is: this process records in it, and one more of its parts wants to.
+/// Returns the session of this process that has this folder, with one handle more. Another part of this process already
+/// records in it.
 pub(crate) fn ours(folder: &Folder) -> Option<&'static SessionShared> {
     let uuid = look(folder, |view| view.uuid).ok()?;
     shared::all().find(|session| session.view().uuid == uuid && session.add_handle())
 }
 
-/// That it was joined, and what is not as it was asked for: the session is others' too. It must have the channels that are asked
-/// for.
+/// Returns a note that the session was joined, and which settings differ from the requested ones. The session must have
+/// the requested channels.
 pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error> {
     let mut differs = Vec::new();
     for config in &builder.channels {
@@ -83,7 +84,7 @@ fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
         && config.payload_size == (entry.flags & CHANNEL_PAYLOAD_SIZE != 0)
 }
 
-/// A joined session's own contexts must be those that this process can give.
+/// Checks that this process can provide the joined session's own contexts.
 pub(crate) fn check_contexts(regions: &Regions, contexts: impl Fn(&str) -> Vec<UserContext>) -> Result<(), Error> {
     for (id, entry) in regions.view.channels() {
         let name = text(&entry.name);

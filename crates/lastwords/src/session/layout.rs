@@ -1,4 +1,4 @@
-//! Geometry of a session: its regions and what lies where in the session region.
+//! The geometry of a session: its regions, and the layout of the session region.
 
 use std::fs;
 use std::mem::offset_of;
@@ -16,25 +16,25 @@ use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
 use super::regions::is_persistent;
 use super::{Builder, ChannelConfig, Error};
 
-/// Names of the regions, which are those of their files.
+/// Names of the regions, which are also the names of their files.
 pub(crate) const SESSION: &str = "session";
 pub(crate) const REGISTRY: &str = "registry";
 pub(crate) const SPANS: &str = "spans";
-/// Most CPUs that get a stream of their own.
+/// Largest number of CPUs that get a stream of their own.
 const MOST_CPUS: u32 = 4096;
 
-/// Name of a stream's region.
+/// Returns the name of a stream's region.
 pub(crate) fn stream_name(index: u32) -> String {
     format!("stream-{index:04}")
 }
 
-/// Whether a file of that name in a session's folder is the session's.
+/// Returns true if a file of this name in a session's folder belongs to the session.
 pub(crate) fn is_file(name: &str) -> bool {
     let stream = || name.strip_prefix("stream-").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()));
     [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
 }
 
-/// The session region as this version makes it. Readers go by the offsets in [`SessionInfo`].
+/// The session region as this version lays it out. Readers use the offsets in [`SessionInfo`].
 #[repr(C)]
 #[allow(dead_code, reason = "only offsets and the size are asked for")]
 pub(crate) struct Shape {
@@ -48,7 +48,8 @@ pub(crate) struct Shape {
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 
-/// All regions of a session (session, registry, spans where there are any, streams), and what they are made from.
+/// All regions of a session (session, registry, spans if there are any, streams), and the settings that they are made
+/// from.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) uuid: [u8; 16],
@@ -60,7 +61,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of the session that is asked for; an error where it cannot be, or takes too much memory.
+    /// Computes the layout of the requested session. Returns an error if it is not valid, or takes too much memory.
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
         let reservation = builder.reservation_code(is_persistent(builder.memory.kind()))?;
         let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
@@ -96,7 +97,7 @@ impl Layout {
     }
 }
 
-/// The memory that is asked for: the regions in their order.
+/// Returns the memory requests for the regions, in order.
 fn plans(builder: &Builder, specs: &[StreamSpec]) -> Vec<Plan> {
     let plan = |name: &str, len: u64| Plan::whole(name, len.next_multiple_of(REGION_ALIGN));
     let spans_len = (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64;
@@ -113,7 +114,7 @@ fn plans(builder: &Builder, specs: &[StreamSpec]) -> Vec<Plan> {
     plans
 }
 
-/// CPUs that are, or can be plugged in without a new board: one more than the highest of them.
+/// Returns one more than the highest CPU that exists, or that can be plugged in without a new board.
 pub(crate) fn cpus() -> u32 {
     let listed = fs::read_to_string("/sys/devices/system/cpu/present").ok();
     let highest = listed.as_deref().and_then(|list| list.trim().rsplit([',', '-']).next()?.parse::<u32>().ok());

@@ -1,13 +1,14 @@
-//! The thread that waits for changes from other processes: one in each process that has sessions.
+//! The thread that waits for changes from other processes. Each process that has sessions has one.
 //!
-//! A forked child has no such thread at first, so that it can do what needs a process of one thread: `unshare(CLONE_NEWUSER)`, or
-//! an `exec` right away. Until it has one, every event of the child asks for changes itself ([`poll`]), and follows a change of rules
-//! at once. The first event outside of a signal handler starts the thread, and from then on a change is followed within
-//! milliseconds. The same holds where the system refuses the thread at the start of a session.
+//! A forked child has no such thread at first, so that it can do what requires a process of one thread:
+//! `unshare(CLONE_NEWUSER)`, or an `exec` right away. Until it has the thread, every event of the child looks for
+//! changes itself ([`poll`]), and follows a change of rules at once. The first event outside of a signal handler starts
+//! the thread. From then on a change is followed within milliseconds. The same happens if the system refuses the thread
+//! at the start of a session.
 //!
-//! It sleeps on the generation of every session (a shared futex) and wakes once a second to keep the clocks' calibration
-//! fresh, and to ask who died where spans find no room. All its signals are blocked, so that no handler of the application ever
-//! runs on it.
+//! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to keep the clocks'
+//! calibration up to date, and to look for dead processes if spans find no room. All its signals are blocked, so that
+//! no handler of the application ever runs on it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
@@ -24,69 +25,71 @@ use rustix::thread::{ClockId, Timespec};
 use crate::process::{clock, identity, signals};
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
-/// 1 while the thread of this process exists.
+/// State of this process's thread: [`NONE`], [`STARTING`] or [`RUNS`].
 static RUNNING: AtomicU32 = AtomicU32::new(NONE);
 /// There is no thread.
 const NONE: u32 = 0;
-/// The thread was asked for.
+/// The thread was requested.
 const STARTING: u32 = 1;
-/// The thread waits for changes, and calls the kernel for nothing but that.
+/// The thread waits for changes, and calls the kernel only for that.
 const RUNS: u32 = 2;
-/// The thread, as [`identity::Identity::word`] names it; 0 before the first. Written by the thread at its start. A forked child has
-/// another process id, so that the word of its parent's thread is nobody's there.
+/// The thread, as [`identity::Identity::word`] names it; 0 before the first. The thread writes it at its start. A
+/// forked child has another process id, so the word of its parent's thread matches no thread of the child.
 static THREAD: AtomicU64 = AtomicU64::new(0);
-/// Counts changes of the set of sessions; the thread waits on it, too.
+/// Number of changes of the set of sessions. The thread waits on it, too.
 static WAKE: AtomicU32 = AtomicU32::new(0);
 
-/// Stack of the thread, bytes.
+/// Size of the thread's stack, in bytes.
 const STACK: usize = 256 << 10;
-/// The shortest notice where several words cannot be waited on (kernels before 5.16, filters of system calls).
+/// Time between looks if the kernel cannot wait on several words (kernels before 5.16, filters of system calls).
 const POLL: Duration = Duration::from_millis(50);
-/// Longest sleep, ns.
+/// Longest sleep, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// 1 while there is to be a thread and is none. Written where a session starts, in a forked child, and by [`poll`]; read when
-/// callsites are judged.
+/// 1 while the thread is needed but does not exist. It is written at the start of a session, in a forked child, and by
+/// [`poll`]. It is read when callsites are evaluated.
 static IS_MISSING: AtomicU32 = AtomicU32::new(0);
-/// The generations of all sessions, summed up, when [`poll`] last looked.
+/// The sum of the generations of all sessions when [`poll`] last looked.
 static POLLED: AtomicU32 = AtomicU32::new(0);
-/// CLOCK_MONOTONIC from when on [`poll`] tries again to start the thread.
+/// Time of CLOCK_MONOTONIC from which [`poll`] may try again to start the thread.
 static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
-/// Time between two such tries, ns.
+/// Time between two such tries, in nanoseconds.
 const RETRY: u64 = 20_000_000;
 
 /// The functions of the layers above that sessions call.
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// The callsites are about to be judged anew. Called without a lock.
+    /// Called before the callsites are evaluated again, without a lock.
     pub(crate) before: fn(),
-    /// Rules, channels or sessions changed: the callsites are to be judged anew.
+    /// Called after a change of rules, channels or sessions, to evaluate the callsites again.
     pub(crate) changed: fn(),
-    /// The callsites were judged anew. Called under their lock.
+    /// Called after the callsites were evaluated again, under their lock.
     pub(crate) after: fn(),
-    /// A second has passed.
+    /// Called each second.
     pub(crate) each_second: fn(),
-    /// There is no thread: every event has to call [`poll`] from now on. Called in forked children.
+    /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
     pub(crate) watch: fn(),
 }
 
-/// Written where the first session starts, before anything is called.
+/// The functions. They are written at the start of the first session, before any is called.
 static CALLS: OnceLock<Calls> = OnceLock::new();
 const NO_CALLS: Calls = Calls { before: || (), changed: || (), after: || (), each_second: || (), watch: || () };
 
-/// Gives the calls; those that are given first stay, and each start of a session gives the same.
+/// Sets the functions. The first ones stay; each start of a session sets the same.
 pub(crate) fn set_calls(calls: Calls) {
     let _ = CALLS.set(calls);
 }
 
-/// The calls; they do nothing before the first session.
+/// Returns the functions, which do nothing before the first session.
 pub(crate) fn calls() -> &'static Calls {
     CALLS.get().unwrap_or(&NO_CALLS)
 }
 
-/// Starts the thread, or tells the one that runs that the sessions changed. Async-signal-safe but for `pthread_create`.
+/// Starts the thread, or tells the running thread that the sessions changed. Async-signal-safe except for
+/// `pthread_create`.
 pub(crate) fn start() {
-    // Before the thread runs: the first that it does is to judge the callsites anew, which need not poll any more.
+    // This is stored before the thread runs, because the thread first evaluates the callsites again, which then need
+    // not poll any more.
     IS_MISSING.store(0, SeqCst);
     if RUNNING.compare_exchange(NONE, STARTING, SeqCst, SeqCst).is_err() {
         tell();
@@ -98,12 +101,12 @@ pub(crate) fn start() {
     }
 }
 
-/// Waits for the thread, a second at the most: what a thread does at its start, the application may forbid in its next statement
-/// by a filter of system calls that kills.
+/// Waits for the thread, at most a second. The thread makes system calls at its start that the application's next
+/// statement may forbid, by a filter that kills.
 fn wait_until_it_runs() {
     let tenth = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     for _ in 0..10 {
-        // Returns when the word has another value.
+        // The call returns when the word has another value.
         let _ = futex::wait(&RUNNING, Flags::empty(), STARTING, Some(&tenth));
         if RUNNING.load(SeqCst) != STARTING {
             return;
@@ -116,21 +119,21 @@ pub(crate) fn is_thread(word: u64) -> bool {
     THREAD.load(Relaxed) == word
 }
 
-/// There is no thread, and there should be one. Async-signal-safe.
+/// Notes that there is no thread although there should be one. Async-signal-safe.
 fn miss() {
     IS_MISSING.store(1, SeqCst);
     NEXT_TRY.store(ClockKind::Monotonic.now().saturating_add(RETRY), Relaxed);
     (calls().watch)();
 }
 
-/// Whether events have to call [`poll`].
+/// Returns true if events must call [`poll`].
 #[inline]
 pub(crate) fn is_missing() -> bool {
     IS_MISSING.load(Relaxed) != 0
 }
 
-/// Does what the missing thread would do: looks for changes of the sessions. Starts the thread where that is possible, which it is
-/// not in a signal handler: `pthread_create` takes locks that the interrupted code may hold.
+/// Does the work of the missing thread: looks for changes of the sessions. Also starts the thread if that is possible.
+/// It is not possible in a signal handler, because `pthread_create` takes locks that the interrupted code may hold.
 #[cold]
 pub(crate) fn poll() {
     let _errno = ErrnoKept::now();
@@ -145,7 +148,7 @@ pub(crate) fn poll() {
     }
 }
 
-/// The process is about to die: no thread is started any more. Async-signal-safe.
+/// Prevents further starts of the thread, because the process is about to die. Async-signal-safe.
 pub(crate) fn give_up() {
     IS_MISSING.store(0, SeqCst);
 }
@@ -154,7 +157,7 @@ fn generation_of(session: &SessionShared) -> &sync::AtomicU32 {
     &session.view().control().generation
 }
 
-/// Tells the thread, where there is one, that the sessions changed.
+/// Tells the thread, if there is one, that the sessions changed.
 pub(crate) fn tell() {
     if RUNNING.load(SeqCst) != NONE {
         WAKE.fetch_add(1, SeqCst);
@@ -162,11 +165,11 @@ pub(crate) fn tell() {
     }
 }
 
-/// In a forked child, which has no other thread than the one that forked: the thread is missing if the parent had one.
+/// Notes in a forked child that the thread is missing if the parent had one. The child has only the thread that forked.
 /// Async-signal-safe.
 pub(crate) fn note_fork() {
     if RUNNING.swap(NONE, SeqCst) != NONE {
-        // The first event may start it.
+        // The first event may start the thread.
         miss();
         NEXT_TRY.store(0, Relaxed);
     }
@@ -178,8 +181,8 @@ pub(crate) fn wake(word: &AtomicU32) {
 }
 
 fn spawn() -> bool {
-    // SAFETY: the attributes are local, initialised by the calls before they are used; `run` has the type
-    // that is asked for and takes no argument.
+    // SAFETY: the attributes are local, and the calls initialise them before they are used. `run` has the required type
+    // and takes no argument.
     unsafe {
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         let mut thread: libc::pthread_t = core::mem::zeroed();
@@ -199,9 +202,9 @@ fn spawn() -> bool {
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
     THREAD.store(identity::identity().word(), Relaxed);
-    // The first round, too, comes before the application can forbid system calls.
+    // The first round also comes before the application can forbid system calls.
     let mut seen = follow(&[NOTHING; MAX_SESSIONS + 1]);
-    // A child that was forked meanwhile has its own word.
+    // A child that was forked meanwhile has its own copy of the word.
     RUNNING.store(RUNS, SeqCst);
     wake(&RUNNING);
     loop {
@@ -212,12 +215,12 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     }
 }
 
-/// Judges the callsites anew where a session changed since `seen`; a new session may have changed between its start and this
-/// look. Returns what [`look`] found.
+/// Evaluates the callsites again if a session changed since `seen`. A new session may have changed between its start
+/// and this look. Returns the result of [`look`].
 fn follow(seen: &Words) -> Words {
     let now = look();
     if now[1..] != seen[1..] {
-        // A panic of a re-evaluation must not take the application down.
+        // A panic in the evaluation must not end the application.
         drop(std::panic::catch_unwind(calls().changed));
     }
     now
@@ -228,7 +231,7 @@ type Word = (*const AtomicU32, u32);
 const NOTHING: Word = (core::ptr::null(), 0);
 type Words = [Word; MAX_SESSIONS + 1];
 
-/// [`WAKE`] and the generations of all sessions; [`NOTHING`] in the places that are left.
+/// Returns [`WAKE`] and the generations of all sessions; [`NOTHING`] in the remaining entries.
 fn look() -> Words {
     let mut words = [NOTHING; MAX_SESSIONS + 1];
     for (place, word) in words.iter_mut().zip(std::iter::once(&WAKE).chain(shared::all().map(generation_of))) {
@@ -237,8 +240,8 @@ fn look() -> Words {
     words
 }
 
-/// Sleeps until one of the words has another value, or the time is over. The words may be shared, and stay mapped for the life of
-/// the process.
+/// Sleeps until one of the words has another value, or the time is over. The words may be shared, and stay mapped for
+/// the life of the process.
 fn sleep(words: &Words) {
     let mut waits = [Wait::new(); MAX_SESSIONS + 1];
     let used = words.iter().take_while(|word| **word != NOTHING).count();
@@ -250,8 +253,8 @@ fn sleep(words: &Words) {
     let until = ClockKind::Monotonic.now() + SECOND;
     let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
     let result = futex::waitv(&waits[..used], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
-    // Changed already, interrupted, or all the time slept. Whatever else the kernel, or a filter of its calls, says comes back
-    // at once each time.
+    // Expected results are: a word has changed already, a signal interrupted the wait, or the whole time is over. Any
+    // other error, of the kernel or of a filter of its calls, returns at once each time, so the thread sleeps here.
     if !matches!(result, Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT)) {
         std::thread::sleep(POLL);
     }

@@ -1,12 +1,13 @@
-//! Memory of a session that its file has lost: a file that somebody truncated under its recorders, or whose file system could not
-//! give the page after all. The kernel answers an access to such a page with SIGBUS, which would end the application.
+//! Memory of a session that its file has lost: somebody truncated the file while processes record in it, or its file
+//! system could not provide the page. The kernel answers an access to such a page with SIGBUS, which would end the
+//! application.
 //!
-//! A handler puts a private zeroed page in the place of the lost one, and the access is made again. From then on recorders write
-//! there, to nobody's use; readers of the file find it too short and report that. Every other SIGBUS is left to the handler that
-//! was installed before, or ends the process as it would have.
+//! A handler replaces the lost page by a private zeroed page, and the access is repeated. From then on recorders write
+//! there, and no reader sees it. Readers of the file find it too short and report that. Every other SIGBUS goes to the
+//! previous handler, or ends the process as it would have without this one.
 //!
-//! Only the user who owns the files can truncate them (they have mode 0600), and memfds are sealed against it. Nothing can be done
-//! for a thread that blocks SIGBUS itself: the kernel ends its process at once.
+//! Only the user who owns the files can truncate them (they have mode 0600), and memfds are sealed against it. This
+//! does not help a thread that blocks SIGBUS itself: the kernel ends its process at once.
 
 use std::ffi::{c_int, c_void};
 
@@ -17,17 +18,18 @@ use crate::session::shared;
 
 static HANDLER: Handler = Handler::new(on_fault);
 
-/// Installs the handler, once a process. Where the kernel refuses it, SIGBUS does what it did before.
+/// Installs the handler, once for each process. If the kernel refuses it, SIGBUS has its previous effect.
 pub(crate) fn watch() {
     drop(HANDLER.install(libc::SIGBUS));
 }
 
-/// Whether a signal came from a page that a session of this process has lost, which is then there again. Async-signal-safe.
+/// Handles a signal that came from a page that a session of this process has lost: replaces the page and returns true.
+/// Otherwise returns false. Async-signal-safe.
 ///
 /// # Safety
-/// `info` is what the kernel passed to the signal's handler.
+/// `info` is the value that the kernel passed to the signal's handler.
 pub(crate) unsafe fn mend(signal: c_int, info: *const libc::siginfo_t) -> bool {
-    // SAFETY: as the caller vouches; a signal that a process sent, which has a code of 0 or less, has no address.
+    // SAFETY: the caller guarantees `info`. A signal that a process sent has a code of 0 or less, and no address.
     let address = unsafe {
         if signal != libc::SIGBUS || (*info).si_code <= 0 {
             return false;

@@ -36,20 +36,20 @@ pub use error::Error;
 pub use retention::Retention;
 use shared::SessionShared;
 
-/// Removes what the session left in file systems, and its mark in memory that stays.
+/// Removes the session's files, and its magic in persistent memory.
 pub(crate) fn remove(session: &SessionShared) {
     // A folder that cannot be removed is listed as finished.
     drop(session.folder.as_ref().map(Folder::remove));
     wipe(&session.regions);
 }
 
-/// Takes the magic from a session in persistent memory, so that its place can be used again.
+/// Removes the magic of a session in persistent memory, so that its memory can be used again.
 pub(crate) fn wipe(regions: &regions::Regions) {
     if !regions::is_persistent(regions.view.info.backend) {
         return;
     }
     for mapping in regions.mappings() {
-        // SAFETY: the first bytes of a region; readers see a region or none.
+        // SAFETY: these are the first bytes of a region; readers see a region or none.
         unsafe {
             mapping.as_ptr().cast::<[u8; 16]>().write_volatile([0; 16]);
             flush::flush(mapping.as_ptr(), 16);
@@ -58,10 +58,11 @@ pub(crate) fn wipe(regions: &regions::Regions) {
     flush::fence();
 }
 
-/// Gives memory and descriptors back to the system. Late recorders find private memory: empty rings.
+/// Gives memory and descriptors back to the system. Late recorders then write to private memory, which has empty rings.
 pub(crate) fn give_back(session: &SessionShared) {
     let regions = &session.regions;
-    // SAFETY: all but recorders, who need no files, is done by the session's owner, who is here.
+    // SAFETY: the session's owner calls this, and all other use has ended. Only recorders may still run, and they need
+    // no files.
     let detach = |mapping: &Mapping| unsafe { mapping.detach() };
     for stream in &regions.streams {
         for half in [0, 1] {
@@ -72,7 +73,7 @@ pub(crate) fn give_back(session: &SessionShared) {
     regions.registry.forget();
     regions.mappings().for_each(detach);
     if let Some(folder) = &session.folder {
-        // SAFETY: as above.
+        // SAFETY: no other call for the folder is under way, for the same reason.
         unsafe { folder.give_up() }
     }
 }

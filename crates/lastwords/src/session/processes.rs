@@ -1,4 +1,4 @@
-//! Processes of a session: who joined, who is alive, and what a forked child does.
+//! The processes of a session: which have joined, which are alive, and what a forked child does.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -14,36 +14,36 @@ use crate::session::{listener, shared};
 /// `pid` of an entry that is being written.
 const CLAIMING: u32 = u32::MAX;
 
-/// A process, so that another of the same id is not taken for it.
+/// The identity of a process. It distinguishes the process from another one that has the same id later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Process id in its own namespace.
     pub(crate) pid: u32,
-    /// Start time, clock ticks since boot; 0 when unknown.
+    /// Start time in clock ticks since boot; 0 when unknown.
     pub(crate) start: u64,
-    /// Inode of its pid namespace; 0 when unknown.
+    /// Inode of the process's pid namespace; 0 when unknown.
     pub(crate) pidns: u64,
 }
 
-/// Whether a process still runs.
+/// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It runs.
+    /// The process runs.
     Alive,
-    /// It is gone, or its id is another process's now.
+    /// The process is gone, or another process has its id now.
     Dead,
-    /// It is of another pid namespace, and nothing here tells.
+    /// The process is of another pid namespace, and it is not known here.
     Unknown,
 }
 
 impl Identity {
-    /// This process. Async-signal-safe.
+    /// Returns the identity of this process. Async-signal-safe.
     pub(crate) fn current() -> Self {
         let pid = std::process::id();
         Self { pid, start: os::start_time(pid), pidns: os::pid_namespace() }
     }
 
-    /// Whether it runs now.
+    /// Returns whether the process runs now.
     pub(crate) fn life(&self) -> Life {
         if self.pid == 0 {
             return Life::Dead;
@@ -79,7 +79,7 @@ fn life_elsewhere(identity: &Identity) -> Life {
     if all_seen { Life::Dead } else { Life::Unknown }
 }
 
-/// Whether /proc/NAME is the process; `None` when it is this user's and does not tell.
+/// Returns true if /proc/NAME is the process; `None` if the entry belongs to this user but cannot be read.
 fn is_it(identity: &Identity, name: &str) -> Option<bool> {
     use std::os::unix::fs::MetadataExt as _;
     let folder = format!("/proc/{name}");
@@ -91,14 +91,14 @@ fn is_it(identity: &Identity, name: &str) -> Option<bool> {
         return Some(false);
     }
     let status = std::fs::read_to_string(format!("{folder}/status")).ok()?;
-    // A zombie with other threads is a process of which only the first thread has ended.
+    // If a zombie has other threads, only the first thread of the process has ended.
     let has = |wanted: &str| status.lines().any(|line| line.starts_with(wanted));
     let zombie = has("State:\tZ") && status.lines().any(|line| line == "Threads:\t1");
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(!zombie && ids.split_whitespace().last()?.parse() == Ok(identity.pid))
 }
 
-/// Enters this process; false when the table is full of the living. Async-signal-safe.
+/// Enters this process into the table. Returns false if the table is full of living processes. Async-signal-safe.
 pub(crate) fn join(processes: &[Process]) -> bool {
     let me = Identity::current();
     if processes.iter().any(|process| Identity::of(process) == Some(me)) {
@@ -121,7 +121,7 @@ fn claim(process: &Process, from: u32) -> bool {
     process.pid.compare_exchange(from, CLAIMING, AcqRel, Relaxed).is_ok()
 }
 
-/// Takes this process out.
+/// Removes this process from the table.
 pub(crate) fn leave(processes: &[Process]) {
     let me = Identity::current();
     for process in processes.iter().filter(|process| Identity::of(process) == Some(me)) {
@@ -129,32 +129,32 @@ pub(crate) fn leave(processes: &[Process]) {
     }
 }
 
-/// Whether nobody has the session any more: neither the living nor the dead, whose last words are in it. Children that died
-/// before the process that made it are its own affair.
+/// Returns true if nobody has the session any more: no living process, and no dead one whose last words are in it. If
+/// the process that created the session asks, children that died do not count.
 pub(crate) fn is_left(view: &SessionRegion) -> bool {
     let (me, here) = (std::process::id(), os::pid_namespace());
     let info = &view.info;
     let in_charge = info.scope == SCOPE_PROCESS && (info.creator_pid, info.creator_pidns) == (me, here);
-    // None where it is on the heap: forked children have their own.
+    // A session on the heap has no file: forked children have their own copy.
     let own_maps = maps_of("self");
     let file = file_of(&own_maps, view).filter(|(_, inode)| *inode != "0");
     let has_it = |process: &Identity| match process.life() {
-        // Its entry stays where /proc did not tell its start time.
+        // The creator's entry stays if /proc does not show its start time.
         _ if in_charge && (process.pid, process.pidns) == (me, here) => false,
         Life::Dead => !in_charge,
         Life::Unknown => true,
-        // Programs that were executed have the id of the child that joined when it was forked, not its memory.
+        // A program started by `exec` has the id of the child that joined at the fork, but not its memory.
         Life::Alive => file.is_none_or(|file| maps(process, file)),
     };
     let stays = |file| (0..START_ROUNDS).all(|_| has_child(file));
     !file.is_some_and(stays) && !joined(view.processes()).iter().any(has_it)
 }
 
-/// How often children are looked at before they count as recording: one that was just forked may be about to execute another
-/// program.
+/// Number of times that children are checked before they count as recording. A child that was just forked may be about
+/// to execute another program.
 const START_ROUNDS: u32 = 25;
 
-/// Whether a child of this process, joined or not yet, maps the file; if so, a little later.
+/// Returns true, after a short wait, if a child of this process maps the file, whether or not it has joined yet.
 fn has_child(file: MappedFile<'_>) -> bool {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(Result::ok);
     let mut lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -174,7 +174,7 @@ fn maps_of(process: impl std::fmt::Display) -> String {
     std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default()
 }
 
-/// Addresses and file of each mapping that /proc/PID/maps lists.
+/// Iterates over the mappings that /proc/PID/maps lists: addresses and file.
 fn mappings(maps: &str) -> impl Iterator<Item = (Range<usize>, MappedFile<'_>)> {
     maps.lines().filter_map(|line| {
         let mut words = line.split(' ');
@@ -184,20 +184,20 @@ fn mappings(maps: &str) -> impl Iterator<Item = (Range<usize>, MappedFile<'_>)> 
     })
 }
 
-/// The file in which the session is mapped.
+/// Returns the file in which the session is mapped.
 fn file_of<'a>(maps: &'a str, view: &SessionRegion) -> Option<MappedFile<'a>> {
     let at = view.mapping.as_ptr() as usize;
     mappings(maps).find(|(range, _)| range.contains(&at)).map(|(_, file)| file)
 }
 
-/// Whether a process maps the file; one that does not tell does.
+/// Returns true if a process maps the file, or if its mappings cannot be read.
 fn maps(process: &Identity, file: MappedFile<'_>) -> bool {
     let here = process.pidns == 0 || process.pidns == os::pid_namespace();
     let maps = if here { maps_of(process.pid) } else { String::new() };
     maps.is_empty() || mappings(&maps).any(|(_, mapped)| mapped == file)
 }
 
-/// All processes that joined and did not leave: the dead died in the session.
+/// Returns all processes that joined and did not leave. Dead ones among them died in the session.
 pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
     processes.iter().filter_map(Identity::of).collect()
 }
@@ -208,8 +208,8 @@ pub(crate) fn is_alone(processes: &[Process]) -> bool {
     joined.contains(&me) && joined.iter().all(|identity| *identity == me || identity.life() == Life::Dead)
 }
 
-/// Whether a living process, as this one sees it, has executed another program since it joined: of this process that is known,
-/// as it does not map the session but where it looks at it now.
+/// Returns true if the process is this one, as its id shows, but has executed another program since it joined. Then it
+/// maps the session only for this look.
 pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> bool {
     if *process != Identity::current() {
         return false;
@@ -219,12 +219,12 @@ pub(crate) fn was_executed_anew(process: &Identity, view: &SessionRegion) -> boo
     file.is_some() && mappings(&maps).filter(|(_, mapped)| Some(*mapped) == file).all(|(range, _)| range.contains(&at))
 }
 
-/// Whether a session is certainly of another boot than this one, by their ids.
+/// Returns true if a session is certainly of another boot than this one, by their ids.
 pub(crate) fn is_other_boot(id: &[u8; 16], this: &[u8; 16]) -> bool {
     id != this && ![id, this].contains(&&[0; 16])
 }
 
-/// Boot id of the machine; zeroes where /proc does not tell.
+/// Returns the boot id of the machine; zeroes if /proc does not provide it.
 pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0).to_be_bytes()

@@ -1,15 +1,16 @@
-//! The rate of earlier sessions, for rings that are to hold what is recorded in a number of seconds.
+//! Measures the rate of earlier sessions, for rings that must contain a given number of seconds.
 
 use super::dirs::Base;
 use super::ending;
 use super::regions::Regions;
 
-/// Most sessions that are looked into.
+/// Largest number of sessions that are examined.
 const MOST_LOOKS: usize = 4;
 /// Shortest life, in nanoseconds, that shows a rate.
 const SHORTEST: u64 = 100_000_000;
 
-/// Bytes a second that the busiest ring of the first channel took in the newest session of this name that shows it.
+/// Returns the bytes a second of the busiest ring of the first channel, from the newest session of this name that has a
+/// rate.
 pub(crate) fn measured(base: &Base, name: &str) -> Option<u64> {
     let folders = base.sessions_of(name).ok()?;
     folders.iter().take(MOST_LOOKS).find_map(|folder| rate_of(&Regions::open(&base.folder(folder).ok()?).ok()?))

@@ -1,4 +1,5 @@
-//! The regions of a session, mapped: as its maker made them, or as another process finds them in its folder.
+//! The regions of a session, mapped: as their creator made them, or as another process finds them in the session's
+//! folder.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -23,14 +24,15 @@ pub(crate) struct StreamRegion {
 impl Drop for StreamRegion {
     fn drop(&mut self) {
         for half in [0, 1] {
-            // SAFETY: nobody records in a region that is dropped; `give` filled the tables, which are empty but on the heap.
+            // SAFETY: nobody records in a region that is dropped. `give` filled the tables; they are empty except on
+            // the heap.
             unsafe { free_pages(self.stream.page_table(half)) }
         }
     }
 }
 
-/// A session as this process has it mapped: all its regions. A session in which this process records is kept for ever; others are
-/// dropped, and so are those that could not start.
+/// All regions of a session, mapped in this process. A session in which this process records is kept for ever. Others
+/// are dropped, and so are sessions that could not start.
 #[derive(Debug)]
 pub struct Regions {
     pub(crate) view: SessionRegion,
@@ -39,7 +41,7 @@ pub struct Regions {
     pub(crate) streams: Vec<StreamRegion>,
 }
 
-/// Maps the region of that name, where there is one: a file in a session's folder, or at its one of `places`.
+/// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`.
 fn find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Option<Mapping>, Error> {
     if let Some(places) = places {
         return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
@@ -55,9 +57,9 @@ fn must_find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Ma
     find(folder, places, name)?.ok_or_else(missing)
 }
 
-/// Looks into the session region alone, which is mapped meanwhile.
+/// Maps the session region alone, and passes it to `look`.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
-    // Callers take copies of what they see.
+    // Callers copy the values that they read.
     open_view(folder, folder.places()?.as_deref()).map(|view| look(&view))
 }
 
@@ -65,7 +67,7 @@ fn open_view(folder: &Folder, places: Option<&[Place]>) -> Result<SessionRegion,
     let view = SessionRegion::of(must_find(folder, places, SESSION)?)?;
     let shown = folder.path.to_string_lossy();
     if !shown.ends_with(&unique_of(&view.uuid)) {
-        // A memfd's path names a process id, which another process may have by now.
+        // A memfd's path contains a process id, which another process may have by now.
         return Err(Error::region(shown, 40, "the session there is another than the folder's"));
     }
     Ok(view)
@@ -91,7 +93,7 @@ impl Regions {
         Ok(Self { registry: Registry::of(registry, &view), view, spans, streams })
     }
 
-    /// All mappings.
+    /// Iterates over all mappings.
     pub(crate) fn mappings(&self) -> impl Iterator<Item = &Mapping> {
         [&self.view.mapping, &self.registry.mapping]
             .into_iter()
@@ -101,11 +103,11 @@ impl Regions {
 }
 
 impl StreamRegion {
-    /// The stream in a mapping, which must be of the session.
+    /// Attaches to the stream in a mapping, which must belong to the session.
     pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
-        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up before), or, where
-        // nobody records in them, until their `Regions` are dropped, of which the streams are a part;
-        // pages that a table names are those of this process, as files with tables are refused below.
+        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up
+        // before). If nobody records in them, they stay until their `Regions` are dropped, which own the streams. The
+        // pages in a table belong to this process, because files with tables are refused below.
         let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
         let stream = attached.map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
         let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
@@ -118,7 +120,7 @@ impl StreamRegion {
         Ok(Self { mapping, stream })
     }
 
-    /// Gives a half its memory.
+    /// Allocates the memory of a half.
     pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
         Ok(match self.stream.page_table(half) {
             [] => self.mapping.populate(self.stream.spec().data_range(half)),
@@ -126,12 +128,12 @@ impl StreamRegion {
         }?)
     }
 
-    /// Empties a half and gives its memory back.
+    /// Empties a half and frees its memory.
     ///
     /// # Safety
     /// No recorder is in that half, and nobody reads it.
     pub(crate) unsafe fn free(&self, half: usize) {
-        // SAFETY: the caller vouches that nobody is in the half; `give` filled the table.
+        // SAFETY: the caller guarantees that nobody is in the half; `give` filled the table.
         unsafe {
             self.stream.reset_half(half);
             match self.stream.page_table(half) {
@@ -141,14 +143,14 @@ impl StreamRegion {
         }
     }
 
-    /// Which half recorders do not use now.
+    /// Returns the half that recorders do not use now.
     pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
         ((flips & 1) ^ 1) as usize
     }
 }
 
-/// Whether a back-end's memory needs flushes to be kept.
+/// Returns true if a back-end's memory needs flushes to be kept.
 pub(crate) fn is_persistent(backend: u32) -> bool {
     matches!(backend, BACKEND_DAX | BACKEND_PHYSICAL)
 }

@@ -1,4 +1,5 @@
-//! Sessions of other processes: listed, changed and removed through their folders. Nothing has to be alive for that.
+//! Sessions of other processes: lists, changes and removes them through their folders. No process needs to be alive for
+//! that.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,58 +18,59 @@ use crate::session::rules::{self, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::{Ended, Error, ending, retention, wipe};
 
-/// Whether someone records in a session.
+/// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// At least one process of it is alive.
+    /// At least one process of the session is alive.
     Live,
-    /// Its processes are gone, and none of them closed it.
+    /// The session's processes are gone, and none of them closed it.
     LeftOver,
-    /// It was closed.
+    /// The session was closed.
     Finished,
-    /// Its processes are of another pid namespace, and nothing here tells.
+    /// The session's processes are of another pid namespace, and their state is not known here.
     Unknown,
 }
 
 /// A session in a folder.
 #[derive(Debug, Clone)]
 pub struct Summary {
-    /// Its folder.
+    /// Path of the folder.
     pub folder: PathBuf,
     /// Name of the session.
     pub name: String,
-    /// What it is, or why it cannot be read: another version, memory that went with its process.
+    /// The details, or the reason why the session cannot be read: another version, or memory that was freed with its
+    /// process.
     pub details: Result<Details, String>,
-    /// The process that its memory went with: nothing is left of it but its folder.
+    /// The process whose end freed the session's memory. Only the folder is left.
     pub gone_with: Option<u32>,
 }
 
-/// What a session says of itself.
+/// Details from the session region.
 #[derive(Debug, Clone)]
 pub struct Details {
     /// UUID of the session.
     pub uuid: [u8; 16],
-    /// Whether someone records in it.
+    /// State of the session.
     pub state: State,
-    /// Whether recording is switched on.
+    /// Recording is switched on.
     pub recording: bool,
-    /// Process that made it.
+    /// Process that created the session.
     pub creator: u32,
-    /// Its program.
+    /// Program that created the session.
     pub program: String,
-    /// User who made it.
+    /// User that created the session.
     pub uid: u32,
-    /// CLOCK_REALTIME when it was made, ns.
+    /// CLOCK_REALTIME at the creation, in nanoseconds.
     pub created: u64,
-    /// How and when it ended; none while somebody records in it, or may.
+    /// How and when the session ended; none while a process records in it, or may.
     pub ended: Option<Ended>,
-    /// Panics in it that a panic hook saw.
+    /// Number of panics in the session that a panic hook saw.
     pub panics: u32,
-    /// Ended sessions that retention removed when it began.
+    /// Number of ended sessions that retention removed when this one began.
     pub removed: u32,
-    /// Bytes of its rings.
+    /// Bytes of the rings.
     pub bytes: u64,
-    /// Whether all processes of the user share it.
+    /// All processes of the user share the session.
     pub is_users: bool,
     /// `heap`, `shm`, `memfd`, `huge`, `dax` or `physical`.
     pub backend: &'static str,
@@ -78,9 +80,9 @@ pub struct Details {
     pub snapshot: &'static str,
     /// Ids, each in its own pid namespace, of the processes that joined and did not leave, and whether they live.
     pub processes: Vec<(u32, Life)>,
-    /// Its channels.
+    /// Channels of the session.
     pub channels: Vec<ChannelSummary>,
-    /// Its rules.
+    /// Rules of the session.
     pub rules: Vec<RuleSpec>,
 }
 
@@ -91,24 +93,24 @@ pub struct ChannelSummary {
     pub id: u32,
     /// Name of the channel.
     pub name: String,
-    /// Whether it records.
+    /// The channel records.
     pub recording: bool,
-    /// Overwrites, or discards.
+    /// New events overwrite old ones; otherwise they are discarded when the ring is full.
     pub overwrites: bool,
     /// Sub-buffers of each half of a stream.
     pub sub_buffers: u32,
     /// Bytes of a sub-buffer.
     pub sub_buffer_size: u64,
-    /// Streams.
+    /// Number of streams.
     pub streams: u32,
-    /// Events that were given an id.
+    /// Number of events that have an id.
     pub events: u32,
 }
 
-/// The sessions of this user: in `dir`, or in all places where they can be.
+/// Lists the sessions of this user: in `dir`, or in all places where they can be.
 ///
 /// # Errors
-/// `dir` cannot be read or trusted. Places that are only candidates are passed over.
+/// `dir` cannot be read or trusted. Without `dir`, places that cannot be read or trusted are skipped.
 pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
     // Two places may be the same folder.
     let mut seen = HashSet::new();
@@ -137,7 +139,7 @@ fn summary(folder: &Folder) -> Summary {
     Summary { folder: folder.path.clone(), name, details, gone_with }
 }
 
-/// The process in whose memory a session is, where it is in no file.
+/// Returns the process that has the session in its memory, if it is in no file.
 fn maker_of_memory(folder: &Folder) -> Option<u32> {
     let places = folder.places().ok()??;
     let path = &places.first()?.path;
@@ -203,34 +205,34 @@ impl Handle {
     /// Maps the session in a folder.
     ///
     /// # Errors
-    /// The folder is not this user's, or does not hold a session of this version that can be mapped.
+    /// The folder does not belong to this user, or contains no session of this version that can be mapped.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         let folder = Folder::open(folder)?;
         Ok(Self { regions: Regions::open(&folder)?, folder })
     }
 
-    /// Name of the session.
+    /// Returns the name of the session.
     #[must_use]
     pub fn name(&self) -> String {
         self.regions.view.name()
     }
 
-    /// What the session says of itself.
+    /// Returns the details of the session.
     #[must_use]
     pub fn summary(&self) -> Summary {
         let details = Ok(details(&self.regions.view));
         Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
     }
 
-    /// Reads the live rings to consume them, while recording goes on; no other may meanwhile.
+    /// Makes a consumer of the live rings, while recording continues. Only one process may do that at a time.
     ///
     /// # Errors
-    /// Another process does; the folder cannot be locked.
+    /// Another process consumes them, or the folder cannot be locked.
     pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
         Consumer::new(self, None)
     }
 
-    /// Reads the snapshot to consume it.
+    /// Makes a consumer of the snapshot.
     ///
     /// # Errors
     /// There is no snapshot, or another process reads it.
@@ -247,15 +249,15 @@ impl std::ops::Deref for Handle {
     }
 }
 
-/// What both a process of the session and any other process of its user can do with it.
+/// The operations that both a process of the session and any other process of its user can use.
 impl Regions {
-    /// Id of the channel of that name.
+    /// Returns the id of the channel of this name.
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
         self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
     }
 
-    /// Adds a rule: the processes of the session follow it within milliseconds.
+    /// Adds a rule. The processes of the session follow it within milliseconds.
     ///
     /// # Errors
     /// The list of rules is full or held.
@@ -263,7 +265,7 @@ impl Regions {
         rules::add(&self.view, rule)
     }
 
-    /// Switches recording on or off: of the session, or of one channel.
+    /// Switches recording on or off, for the session or for one channel.
     pub fn set_recording(&self, channel: Option<u32>, on: bool) {
         let word = match channel {
             None => Some(&self.view.control().recording),
@@ -276,11 +278,11 @@ impl Regions {
     }
 }
 
-/// Ends a session and removes its folder. Its processes stop recording; one whose memory went with its process, or that this
-/// version cannot read, is removed all the same.
+/// Ends a session and removes its folder. Its processes stop recording. A session whose memory was freed with its
+/// process, or that this version cannot read, is removed too.
 ///
 /// # Errors
-/// The folder is not this user's, or cannot be removed.
+/// The folder does not belong to this user, or cannot be removed.
 pub fn destroy(folder: &Path) -> Result<(), Error> {
     let folder = Folder::open(folder)?;
     if let Ok(regions) = Regions::open(&folder) {

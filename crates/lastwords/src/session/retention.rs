@@ -1,5 +1,5 @@
-//! Retention: a session that ended stays, and when another begins the oldest of the ended sessions are removed that are more
-//! than asked for. The work of one start is bounded, whatever lies in the folder; what is left is done by later starts.
+//! Retention: ended sessions stay. When another session begins, the oldest ended sessions above the limits are removed.
+//! The work at one start is bounded, whatever is in the folder; later starts do the rest.
 
 use std::sync::atomic::Ordering::Acquire;
 
@@ -15,14 +15,14 @@ use super::session_region::SessionRegion;
 
 /// How many ended sessions stay. A program's sessions are those of one session name.
 ///
-/// Sessions in persistent memory are not counted, and never removed: their place is used again on request only. Sessions of
-/// other pid namespaces, and all where there is no /proc, are removed only where they were ended in good order, as nothing else
-/// tells that they ended.
+/// Sessions in persistent memory are not counted, and never removed: their memory is used again only on request.
+/// Sessions of other pid namespaces, and all sessions if there is no /proc, are removed only if they were ended in good
+/// order, because otherwise it is not known that they ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Ended sessions of each name, the newest. Default: 5.
+    /// Number of ended sessions of each name that stay, the newest ones. Default: 5.
     pub sessions: usize,
-    /// Bytes of all ended sessions of the user in the folder of sessions. Default: 1 GiB.
+    /// Limit of the bytes of all ended sessions of the user in the folder of sessions. Default: 1 GiB.
     pub bytes: u64,
 }
 
@@ -37,24 +37,24 @@ impl Default for Retention {
     }
 }
 
-/// Most sessions that one start looks into.
+/// Largest number of sessions that one start examines.
 const MOST_LOOKS: usize = 128;
-/// Most folders whose age one start asks for.
+/// Largest number of folders whose age one start reads.
 const MOST_AGES: usize = 1024;
-/// Most sessions that one start removes.
+/// Largest number of sessions that one start removes.
 const MOST_REMOVALS: usize = 8;
 
-/// What was removed.
+/// The result of retention.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
     pub(crate) sessions: u32,
     pub(crate) bytes: u64,
-    /// The first that could not be removed.
+    /// The first error of a removal.
     pub(crate) failed: Option<Error>,
 }
 
 impl Removed {
-    /// For people.
+    /// Returns the notes for people.
     pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         let plural = if self.sessions == 1 { "" } else { "s" };
         let removed = || format!("retention removed {} ended session{plural}, {} bytes", self.sessions, self.bytes);
@@ -66,21 +66,21 @@ impl Removed {
 /// An ended session.
 struct Candidate {
     folder: String,
-    /// CLOCK_REALTIME at its end, ns.
+    /// CLOCK_REALTIME at its end, in nanoseconds.
     at: u64,
     bytes: u64,
-    /// Another process may join it yet.
+    /// Another process may still join the session.
     joinable: bool,
 }
 
-/// Removes what is too much. `locked`: the caller holds the lock of the folder. Never fails: the reason is part of what is
-/// returned.
+/// Removes the sessions above the limits. `locked`: the caller holds the lock of the folder. The function never fails;
+/// an error is part of the result.
 pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool) -> Removed {
     let mut removed = Removed::default();
     if retention == Retention::ALL {
         return removed;
     }
-    // Of several processes that begin at a time one does the work.
+    // If several processes begin at a time, one of them does the work.
     let Some(_one) = base.try_lock_itself() else { return removed };
     let boot = processes::boot_id();
     let mut ended = candidates(base, name, &boot);
@@ -98,7 +98,8 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     removed
 }
 
-/// Those to remove, of ended sessions in the order of their ends; `name` is that of the session that begins.
+/// Returns the sessions to remove, from ended sessions in the order of their ends. `name` is that of the session that
+/// begins.
 fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&'a Candidate> {
     let is_own = |candidate: &&Candidate| name_of(&candidate.folder) == name;
     let mut excess = ended.iter().filter(is_own).count().saturating_sub(retention.sessions);
@@ -119,7 +120,7 @@ fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&
     chosen
 }
 
-/// The ended sessions among those that are looked into: of this name first, then the oldest folders.
+/// Returns the ended sessions among those that are examined: those of this name first, then the oldest folders.
 fn candidates(base: &Base, name: &str, boot: &[u8; 16]) -> Vec<Candidate> {
     let (own, others): (Vec<_>, Vec<_>) =
         base.sessions().unwrap_or_default().into_iter().partition(|folder| name_of(folder) == name);
@@ -128,12 +129,12 @@ fn candidates(base: &Base, name: &str, boot: &[u8; 16]) -> Vec<Candidate> {
     own.into_iter().chain(others).filter_map(|folder| candidate(base, folder, boot)).collect()
 }
 
-/// The folders that were changed last the longest ago, and, as living sessions may be the oldest, some of the others.
+/// Returns the folders whose last change is oldest. Some others are added, because the oldest sessions may still live.
 fn oldest(base: &Base, mut folders: Vec<String>, most: usize) -> Vec<String> {
     if folders.len() <= most {
         return folders;
     }
-    // Another part of too many each time.
+    // If there are too many folders, each process begins at another one.
     let start = std::process::id() as usize % folders.len();
     folders.rotate_left(start);
     folders.truncate(MOST_AGES);
@@ -156,7 +157,8 @@ fn candidate(base: &Base, folder: String, boot: &[u8; 16]) -> Option<Candidate> 
     Some(Candidate { folder, at, bytes, joinable })
 }
 
-/// Whether no process has the session. Unlike for a listing, nothing is searched for: processes of other pid namespaces live.
+/// Returns true if no process has the session. Unlike for a listing, processes of other pid namespaces are not searched
+/// for and count as alive.
 fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
     let here = os::pid_namespace();
     let is_gone = |process: &processes::Identity| {
@@ -168,7 +170,7 @@ fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
         || processes::joined(view.processes()).iter().all(is_gone)
 }
 
-/// Bytes of a session's rings.
+/// Returns the bytes of a session's rings.
 pub(crate) fn bytes(view: &SessionRegion) -> u64 {
     let halves = if view.control().snapshot.load(Acquire) == SNAPSHOT_OFF { 1 } else { 2 };
     let of = |(_, c): (u32, &lastwords_abi::session::Channel)| {
@@ -177,9 +179,9 @@ pub(crate) fn bytes(view: &SessionRegion) -> u64 {
     view.channels().map(of).fold(0, u64::saturating_add).saturating_mul(halves)
 }
 
-/// Removes it, unless somebody has it again, or another removed it meanwhile.
+/// Removes the session, unless a process has it again, or another process removed it meanwhile.
 fn remove(base: &Base, candidate: &Candidate, locked: bool, boot: &[u8; 16]) -> Result<bool, Error> {
-    // While the folder is locked nobody joins a session.
+    // While the folder is locked, no process joins a session.
     let lock = (candidate.joinable && !locked).then(|| base.try_lock());
     if matches!(lock, Some(None)) {
         return Ok(false);

@@ -1,8 +1,8 @@
-//! Which events a channel takes: globs over `provider:name`, in order; the last rule that matches decides, and without one
-//! an event is taken.
+//! The rules decide which events a channel takes. They are globs over `provider:name`, in order. The last rule that
+//! matches decides, and without one an event is taken.
 //!
-//! A channel that has an enabling rule of its own with a level keeps to that level whatever rules for all channels say: a
-//! channel for errors is not flooded by `enable '*'`.
+//! If a channel has an enabling rule of its own with a level, it keeps to that level whatever rules for all channels
+//! say. So `enable '*'` does not flood a channel for errors.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
@@ -16,16 +16,16 @@ use crate::session::config::{Level, setters};
 use crate::session::registry::EventDesc;
 use crate::session::session_region::{SessionRegion, locked, text, until_nul};
 
-/// Most bytes of a pattern.
+/// Largest size of a pattern, in bytes.
 pub(crate) const PATTERN_LEN: usize = 112;
-/// How often a reader tries for rules that do not change while it reads.
+/// Number of times that a reader tries again if the rules change while it reads.
 const READ_TRIES: u32 = 1000;
 
-/// A rule, read or to be written.
+/// A rule that was read or will be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct RuleSpec {
-    /// Enables, or disables.
+    /// True if the rule enables events, false if it disables them.
     pub enable: bool,
     /// Channel id, or `None` for all channels.
     pub channel: Option<u32>,
@@ -47,14 +47,14 @@ impl RuleSpec {
     }
 
     setters! {
-        /// In one channel only.
+        /// Limits the rule to one channel.
         in_channel(it, channel: u32) => it.channel = Some(channel);
 
-        /// Of this level or a more severe one only.
+        /// Limits the rule to this level and more severe ones.
         up_to(it, level: Level) => it.level = Some(level);
     }
 
-    /// Whether `newer`, behind it in the list, decides in all cases where `self` matches.
+    /// Returns true if `newer`, which follows in the list, decides in all cases in which `self` matches.
     fn is_shadowed_by(&self, newer: &Self) -> bool {
         let same = self.channel == newer.channel && self.level == newer.level && self.pattern == newer.pattern;
         let all = newer.pattern == "*" && newer.level.is_none();
@@ -63,8 +63,8 @@ impl RuleSpec {
     }
 }
 
-/// Whether the rules of a session let `channel` take the event, as they stood at one moment. Allocates nothing. An event is taken
-/// where the rules do not stop changing.
+/// Returns true if the rules of a session let `channel` take the event. All rules are read in one consistent state.
+/// Allocates nothing. If the rules keep changing, the event is taken.
 pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
     at_one_moment(rules, |lines| decide(lines, channel, desc)).unwrap_or(true)
 }
@@ -85,18 +85,20 @@ fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
     decided && limit.is_none_or(|limit| level < limit)
 }
 
-/// The rules of a session, as they stood at one moment; none where they do not stop changing.
+/// Reads the rules of a session in one consistent state. Returns no rules if they keep changing.
 pub(crate) fn read(rules: &Rules) -> Vec<RuleSpec> {
     at_one_moment(rules, |lines| lines.iter().map(spec_of).collect()).unwrap_or_default()
 }
 
-/// What `look` sees in the current table while that stays as it is. `None` if it changed in each of [`READ_TRIES`] rounds.
+/// Returns what `look` returns for the current table, if the table did not change meanwhile. Returns `None` if it
+/// changed in each of [`READ_TRIES`] rounds.
 fn at_one_moment<T>(rules: &Rules, look: impl Fn(&[Rule]) -> T) -> Option<T> {
     (0..READ_TRIES).find_map(|round| {
-        // Acquires the table, which was filled before.
+        // Acquire: the table was filled before the turn was stored.
         let turn = rules.turn.load(Acquire);
         let seen = look(table(rules, turn));
-        // Pairs with the fence in `write`: who saw a word of a later writer here sees the turn before that writer, too.
+        // This pairs with the fence in `write`: a reader that saw a word of a later writer also sees the turn before
+        // that writer.
         fence(Acquire);
         if rules.turn.load(Relaxed) == turn {
             return Some(seen);
@@ -106,14 +108,14 @@ fn at_one_moment<T>(rules: &Rules, look: impl Fn(&[Rule]) -> T) -> Option<T> {
     })
 }
 
-/// The rules in use of the table that is current in a turn.
+/// Returns the rules in use of the table that is current in a turn.
 fn table(rules: &Rules, turn: u32) -> &[Rule] {
     let which = (turn & 1) as usize;
     let used = (rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
     &rules.tables[which][..used]
 }
 
-/// The pattern, NUL-padded.
+/// Returns the pattern, NUL-padded.
 fn pattern(rule: &Rule) -> [u8; PATTERN_LEN] {
     let mut pattern = [0; PATTERN_LEN];
     for (bytes, word) in pattern.as_chunks_mut().0.iter_mut().zip(&rule.pattern) {
@@ -141,7 +143,7 @@ fn store(rule: &Rule, spec: &RuleSpec) {
     rule.level.store(spec.level.map_or(0, |level| level as u32 + 1), Relaxed);
 }
 
-/// Appends a rule, dropping those that it shadows, and tells all processes of the session.
+/// Appends a rule, removes those that it shadows, and notifies all processes of the session.
 pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     if rule.pattern.len() > PATTERN_LEN || rule.pattern.is_empty() || rule.pattern.contains('\0') {
         let why = format!("{:?} has {} bytes", rule.pattern, rule.pattern.len());
@@ -165,12 +167,13 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes these the rules, [`MAX_RULES`] at most; the caller holds the lock, or nobody else sees the session yet. Where the caller
-/// dies in here, the rules stay what they were.
+/// Writes these rules, at most [`MAX_RULES`]. The caller holds the lock, or nobody else sees the session yet. If the
+/// caller dies in this function, the old rules stay valid.
 pub(crate) fn write(rules: &Rules, lines: &[RuleSpec]) {
     let turn = rules.turn.load(Acquire);
     let next = turn.wrapping_add(1);
-    // Pairs with the fence in `at_one_moment`: readers of this table, which was current one turn ago, find that out.
+    // This pairs with the fence in `at_one_moment`: readers of this table, which was current one turn ago, notice the
+    // change.
     fence(Release);
     let which = (next & 1) as usize;
     for (rule, line) in rules.tables[which].iter().zip(lines) {
@@ -189,7 +192,7 @@ mod tests {
         unsafe { Box::<Rules>::new_zeroed().assume_init() }
     }
 
-    /// As many rules as there can be, all of the same pattern.
+    /// Returns the largest number of rules, all of the same pattern.
     fn many(pattern: char) -> Vec<RuleSpec> {
         vec![RuleSpec::enable(String::from(pattern).repeat(PATTERN_LEN)); if cfg!(miri) { 4 } else { MAX_RULES }]
     }
@@ -203,7 +206,7 @@ mod tests {
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 for _ in 0..rounds {
-                    // Where the rules changed all the time, none are seen.
+                    // If the rules changed all the time, none are seen.
                     let seen = read(&rules);
                     assert!(seen.is_empty() || seen == first || seen == second, "{seen:?}");
                 }
@@ -226,7 +229,7 @@ mod tests {
         let rules = empty();
         let (first, second) = (many('a'), many('b'));
         write(&rules, &first);
-        // What a writer does before it publishes, in part.
+        // This does a part of what a writer does before it publishes.
         for rule in &rules.tables[0][..MAX_RULES / 2] {
             store(rule, &second[0]);
         }

@@ -15,7 +15,8 @@ use lastwords_ring::{ClockKind, init};
 use super::error::Error;
 use crate::session::listener;
 
-/// The session region. It is reached through atomics; what is not atomic in it is written before others see it.
+/// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
+/// region.
 #[derive(Debug)]
 pub(crate) struct SessionRegion {
     pub(crate) mapping: Mapping,
@@ -24,7 +25,7 @@ pub(crate) struct SessionRegion {
 }
 
 impl SessionRegion {
-    /// Checks a mapped region and looks into it.
+    /// Checks a mapped region and gives access to it.
     pub(crate) fn of(mapping: Mapping) -> Result<Self, Error> {
         let path = path_of(&mapping);
         // SAFETY: mappings are page-aligned, and readable for their length.
@@ -35,73 +36,75 @@ impl SessionRegion {
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
-        // SAFETY: `check_offsets` found that the part lies in the mapping.
+        // SAFETY: `check_offsets` checked that the part is inside the mapping.
         unsafe { self.mapping.as_ptr().add(offset as usize).cast() }
     }
 
-    /// What changes at run time.
+    /// Returns the control words, which change at run time.
     pub(crate) fn control(&self) -> &'static Control {
-        // SAFETY: in the mapping and aligned by `check_offsets`; all that changes in it is atomic.
+        // SAFETY: `check_offsets` checked that the area is inside the mapping and aligned; everything in it that
+        // changes is atomic.
         unsafe { &*self.at(self.info.control_off) }
     }
 
-    /// How time is read.
+    /// Returns the area of the clock.
     pub(crate) fn clock(&self) -> &'static ClockArea {
-        // SAFETY: as for `control`.
+        // SAFETY: the reasons of `control` apply.
         unsafe { &*self.at(self.info.clock_off) }
     }
 
-    /// What time is read by; none where this program does not know it.
+    /// Returns the kind of clock; none if this program does not know it.
     pub(crate) fn clock_kind(&self) -> Option<ClockKind> {
         ClockKind::from_code(self.clock().kind.load(Relaxed))
     }
 
-    /// The channels that are in use, with their ids.
+    /// Iterates over the channels that are in use, with their ids.
     pub(crate) fn channels(&self) -> impl Iterator<Item = (u32, &'static Channel)> + use<> {
-        // SAFETY: as for `control`; fields that are no atomics are written before `state` and not changed.
+        // SAFETY: the reasons of `control` apply; fields that are not atomics are written before `state` and not
+        // changed.
         let table: &'static [Channel] =
             unsafe { core::slice::from_raw_parts(self.at(self.info.channels_off), MAX_CHANNELS) };
         table.iter().enumerate().filter(|(_, channel)| channel.state.load(Acquire) == 1).map(|(id, c)| (id as u32, c))
     }
 
-    /// A place of the table of channels, for writing before it is published.
+    /// Returns an entry of the table of channels, for writing before it is published.
     pub(crate) fn channel_ptr(&self, id: usize) -> *mut Channel {
         assert!(id < MAX_CHANNELS, "channel {id}: the table has {MAX_CHANNELS}");
-        // SAFETY: inside the table.
+        // SAFETY: the entry is inside the table.
         unsafe { self.at::<Channel>(self.info.channels_off).add(id) }
     }
 
-    /// The processes that joined.
+    /// Returns the table of processes that joined.
     pub(crate) fn processes(&self) -> &'static [Process] {
-        // SAFETY: as for `control`.
+        // SAFETY: the reasons of `control` apply.
         unsafe { core::slice::from_raw_parts(self.at(self.info.processes_off), MAX_PROCESSES) }
     }
 
-    /// What recorders need.
+    /// Returns the parts that recorders need.
     pub(crate) fn parts(&self) -> SessionParts {
-        // SAFETY: a checked session region, mapped for the life of the process.
+        // SAFETY: this is a checked session region, mapped for the life of the process.
         unsafe { SessionParts::of_region(self.mapping.as_ptr()) }
     }
 
-    /// Tells the others, before this process takes a lock of the session, that it is not of the creator's pid namespace, if
-    /// so. A forked child may be of another than its parent. Async-signal-safe.
+    /// Notes in the session, before this process takes a lock, if the process is not of the creator's pid namespace. A
+    /// forked child may be of another namespace than its parent. Async-signal-safe.
     pub(crate) fn tell_namespace(&self) {
         if self.info.creator_pidns != os::pid_namespace() {
             self.control().namespaces.store(1, Release);
         }
     }
 
-    /// Whether processes of another pid namespace than ours may take part, whose ids say nothing to us.
+    /// Returns true if processes of another pid namespace may take part. This process cannot interpret their ids.
     pub(crate) fn is_foreign(&self) -> bool {
         self.control().namespaces.load(Acquire) != 0
     }
 
-    /// Name of the session.
+    /// Returns the name of the session.
     pub(crate) fn name(&self) -> String {
         text(&self.info.name)
     }
 
-    /// Tells all processes that something changed.
+    /// Notifies all processes of a change.
     pub(crate) fn announce(&self) {
         let generation = &self.control().generation;
         generation.fetch_add(1, SeqCst);
@@ -109,7 +112,7 @@ impl SessionRegion {
     }
 }
 
-/// Runs `change` under a lock of a session. An error is the process that keeps the lock.
+/// Runs `change` under a lock of a session. The error is the thread that holds the lock.
 pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl FnOnce() -> T) -> Result<T, u32> {
     let mine = lastwords_ring::lock_word();
     if os::lock(lock, mine, || namespaces.load(Acquire) != 0) == Lock::Refused {
@@ -120,22 +123,22 @@ pub(crate) fn locked<T>(lock: &OwnerLock, namespaces: &AtomicU32, change: impl F
     Ok(done)
 }
 
-/// Text of a NUL-padded field.
+/// Returns the text of a NUL-padded field.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(until_nul(bytes)).into_owned()
 }
 
-/// The bytes before the first NUL.
+/// Returns the bytes before the first NUL.
 pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// The file of a region, for messages; its name where it is in no file.
+/// Returns the file of a region, for messages; the region's name if it is in no file.
 pub(crate) fn path_of(mapping: &Mapping) -> &str {
     mapping.place().map_or(&mapping.name, |(path, _)| path)
 }
 
-/// A mapped region must be of this kind and of a version that this program writes.
+/// Checks that a mapped region has this kind and a version that this program writes.
 pub(crate) fn check_header(mapping: &Mapping, kind: u32) -> Result<(), Error> {
     // SAFETY: mappings are page-aligned, and readable for their length.
     let header = unsafe { init::check_header(mapping.as_ptr(), mapping.len(), kind) };

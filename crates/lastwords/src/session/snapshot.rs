@@ -1,7 +1,7 @@
-//! Snapshots: each ring has a spare half; taking a snapshot swaps live and spare while recording goes on.
+//! Snapshots: each ring has a spare half. Taking a snapshot swaps live and spare halves while recording continues.
 //!
-//! States of [`lastwords_abi::session::Control::snapshot`]: off, ready, swapping, taken, reading. All changes are made under
-//! the session's snapshot lock, which the dead do not hold.
+//! [`lastwords_abi::session::Control::snapshot`] has the state: off, ready, swapping, taken, reading. All changes are
+//! made under the session's snapshot lock, which dead processes do not keep.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -21,29 +21,29 @@ use crate::session::session_region;
 /// A snapshot that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// Its number, from 1.
+    /// Number of the snapshot, from 1.
     pub number: u32,
-    /// The session's clock when it was taken, ticks.
+    /// The session's clock when the snapshot was taken, in ticks.
     pub clock: u64,
-    /// Bytes of the snapshot before it that nobody had consumed: they are gone.
+    /// Bytes of the previous snapshot that nobody had consumed. They are lost.
     pub dropped: u64,
-    /// What could not be made sure of.
+    /// Recorders for which the swap could not confirm that they have left the old half.
     pub rest: Rest,
 }
 
-/// Which rings a snapshot takes.
+/// The rings of a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rings {
-    /// All, by one store.
+    /// All rings, swapped by one store.
     All,
-    /// The stream of that index: a channel's on a CPU.
+    /// The stream of this index: a channel's on a CPU.
     Stream(u32),
-    /// The streams of all channels that are bound to that CPU, one after the other.
+    /// The streams of all channels that are bound to this CPU, swapped one after the other.
     Cpu(u32),
 }
 
 impl Rings {
-    /// As [`Control::snapshot_stream`] has it.
+    /// Returns the value for [`Control::snapshot_stream`].
     fn word(self) -> u32 {
         match self {
             Self::All => 0,
@@ -52,7 +52,7 @@ impl Rings {
         }
     }
 
-    /// Those streams.
+    /// Returns these streams.
     fn of(self, regions: &Regions) -> Result<Vec<&Stream>, Error> {
         let streams = regions.streams.iter().map(|region| &region.stream).enumerate();
         let (chosen, what): (Vec<_>, _) = match self {
@@ -75,7 +75,7 @@ impl Regions {
     /// Allocates the spare of every ring, so that snapshots can be taken.
     ///
     /// # Errors
-    /// No memory, or someone else is changing snapshots.
+    /// There is no memory, or another process is changing snapshots.
     pub fn enable_snapshots(&self) -> Result<(), Error> {
         locked(self, |control| {
             if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
@@ -92,7 +92,7 @@ impl Regions {
         })
     }
 
-    /// Frees the spares and what is in them; all, or none where a recorder is still in one.
+    /// Frees the spares and their contents. It frees all of them, or none if a recorder is still in one.
     ///
     /// # Errors
     /// The snapshot is being read, or a thread is still recording in a spare.
@@ -101,7 +101,8 @@ impl Regions {
             if settled(self, control)? == SNAPSHOT_OFF {
                 return Ok(());
             }
-            // A recorder that a swap gave up to wait for would write into pages that are somebody else's by then.
+            // If a swap stopped waiting for a recorder, that recorder would write into pages that belong to others by
+            // then.
             let parts = self.view.parts();
             let closed = self.streams.iter().try_for_each(|stream| close_spare(parts, &stream.stream));
             closed.map_err(|held| Error::Busy { what: "the spare of a ring", owner: held.owner })?;
@@ -112,10 +113,10 @@ impl Regions {
         })
     }
 
-    /// Takes a snapshot of those rings: swaps live and spare while recording goes on.
+    /// Takes a snapshot of the rings: swaps live and spare halves while recording continues.
     ///
     /// # Errors
-    /// There are no such rings; snapshots are not enabled, or one is being read.
+    /// There are no such rings, snapshots are not enabled, or a snapshot is being read.
     pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
         let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
         locked(self, |control| {
@@ -126,7 +127,7 @@ impl Regions {
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
             let is_alone = processes::is_alone(self.view.processes());
             let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone };
-            // SAFETY: the state says that the spares have memory, and the snapshot lock is held, so that nobody else swaps.
+            // SAFETY: the state shows that the spares have memory, and the snapshot lock is held, so nobody else swaps.
             match unsafe { swap.run() } {
                 Ok(rest) => Ok(note(self, control, rings, dropped, rest)),
                 Err(LockHeld { owner }) => {
@@ -137,7 +138,7 @@ impl Regions {
         })
     }
 
-    /// Marks the snapshot as being read by this process, so that none replaces it meanwhile.
+    /// Marks the snapshot as being read by this process, so that no other snapshot replaces it meanwhile.
     ///
     /// # Errors
     /// There is no snapshot, or another process reads it.
@@ -147,7 +148,7 @@ impl Regions {
                 return Err(missing(self, "there is no snapshot", "take one first"));
             }
             let me = Identity::current();
-            // The lower half of the start time, then the process id.
+            // The mark has the lower half of the start time, then the process id.
             let mark = (me.start << 32) | u64::from(me.pid);
             control.snapshot_reader.store(mark, Relaxed);
             control.snapshot.store(SNAPSHOT_READING, Release);
@@ -155,10 +156,11 @@ impl Regions {
         })
     }
 
-    /// Makes a reader pass over all that was recorded until now.
+    /// Makes readers skip everything that was recorded until now.
     ///
     /// # Errors
-    /// Someone else is changing snapshots: nobody swaps between the look at which half is live and the store.
+    /// Another process is changing snapshots. The lock prevents a swap between reading which half is live and the
+    /// store.
     pub fn clear(&self) -> Result<(), Error> {
         locked(self, |_| {
             self.streams.iter().for_each(|stream| stream.stream.clear(stream.spare(&self.view) ^ 1));
@@ -167,10 +169,11 @@ impl Regions {
     }
 }
 
-/// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has made sure that no recorder is in the spare.
+/// Frees the memory of a ring's spare. The caller holds the snapshot lock, and has ensured that no recorder is in the
+/// spare.
 fn free_spare(regions: &Regions, stream: &StreamRegion) {
-    // SAFETY: nobody swaps or reads it, as the snapshot lock is held and no reader is marked, and no recorder is in it: callers
-    // see to that.
+    // SAFETY: nobody swaps or reads the spare, because the snapshot lock is held and no reader is marked. Callers
+    // ensure that no recorder is in it.
     unsafe { stream.free(stream.spare(&regions.view)) }
 }
 
@@ -181,10 +184,10 @@ pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Resu
     session_region::locked(&control.snapshot_lock, &control.namespaces, || change(control)).map_err(busy)?
 }
 
-/// The state of the snapshot, which the caller may change. Refused while a living process reads it.
+/// Returns the state of the snapshot, which the caller may change. Returns an error while a living process reads it.
 fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
     match control.snapshot.load(Acquire) {
-        // Where whoever swapped died, recorders may still be leaving the half that is to be emptied.
+        // If the process that swapped has died, recorders may still be leaving the half that will be emptied.
         SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
         SNAPSHOT_READING => {
             let mark = control.snapshot_reader.load(Acquire);
@@ -196,11 +199,12 @@ fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
         }
         _ => {}
     }
-    // Its reader may have left it meanwhile.
+    // The reader may have released it meanwhile.
     Ok(control.snapshot.load(Acquire))
 }
 
-/// What a snapshot holds that nobody has consumed is about to be lost: rings say so, to whoever reads what follows. Bytes.
+/// Prepares for dropping the unconsumed contents of a snapshot. The rings note the loss for the next reader. Returns
+/// the size in bytes.
 fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
     if !matches!(control.snapshot.load(Acquire), SNAPSHOT_TAKEN | SNAPSHOT_READING) {
         return 0;
@@ -225,7 +229,7 @@ fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error
     Error::Snapshot { session: regions.view.name(), what, remedy }
 }
 
-/// A snapshot that is being read; dropping it leaves the snapshot to be read again.
+/// A snapshot that is being read. If it is dropped, the snapshot can be read again.
 #[derive(Debug)]
 pub struct SnapshotReader<'a> {
     regions: &'a Regions,
@@ -233,12 +237,12 @@ pub struct SnapshotReader<'a> {
 }
 
 impl SnapshotReader<'_> {
-    /// The snapshot was read and is not needed again.
+    /// Releases a snapshot that was read and is not needed again.
     pub fn release(self) {
         self.end(SNAPSHOT_READY);
     }
 
-    /// The snapshot is still ours to read.
+    /// Checks that this process may still read the snapshot.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let control = self.regions.view.control();
         let mark = control.snapshot_reader.load(Acquire);
@@ -248,7 +252,7 @@ impl SnapshotReader<'_> {
         Err(Error::Busy { what: "the session's snapshot", owner: mark as u32 })
     }
 
-    /// Leaves `reading` for `state`, unless the snapshot is another's by now.
+    /// Changes the state from `reading` to `state`, unless another process has taken the snapshot over.
     fn end(&self, state: u32) {
         let control = self.regions.view.control();
         if control.snapshot_reader.compare_exchange(self.mark, 0, Release, Relaxed).is_ok() {

@@ -6,26 +6,27 @@ use std::sync::Arc;
 
 use super::registry::FieldType;
 
-/// Most bytes of the contexts of a channel.
+/// Largest size of the contexts of a channel, in bytes.
 pub(crate) const MAX_LEN: usize = 192;
 
-/// Writes the value of now to the room, which has its size.
+/// A function that writes the current value to the room, which has the value's size.
 pub(crate) type Read = dyn Fn(&mut [u8]) + Send + Sync;
 
 /// A context that the application defines: a value of fixed size, read when an event is recorded.
 #[derive(Clone)]
 pub struct UserContext {
     pub(crate) name: Cow<'static, str>,
-    /// How its bytes are read.
+    /// Type of the value.
     pub(crate) ty: FieldType,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub(crate) size: usize,
     pub(crate) read: Arc<Read>,
 }
 
 impl UserContext {
-    /// A context whose type is only known now, for other languages: `read` writes the value to zeroed bytes, of the type's size
-    /// and aligned for any type. None where the type has no fixed size. As for [`UserContext::new`] besides.
+    /// Makes a context whose type is only known at run time, for other languages. `read` writes the value to zeroed
+    /// bytes, which have the type's size and are aligned for any type. Returns none if the type has no fixed size. The
+    /// rules of [`UserContext::new`] apply to `read`.
     pub fn of_type(
         name: impl Into<Cow<'static, str>>,
         ty: FieldType,

@@ -1,4 +1,4 @@
-//! What the tests of sessions share: numbered events, a naive reader, children that are this same test program.
+//! Common code of the tests of sessions: numbered events, a naive reader, and children that run this same test program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use lastwords::{ChannelConfig, Session};
 use lastwords_testkit::naive;
 
-/// Tells a child where to record.
+/// Name of the variable with the folder in which a child records.
 pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
 
-/// A small channel whose events are payload only.
+/// Makes a small channel whose events are payload only.
 pub(crate) fn plain(name: &str) -> ChannelConfig {
     ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE)
 }
@@ -24,7 +24,7 @@ pub(crate) fn record(numbers: std::ops::Range<u64>) {
     }
 }
 
-/// The numbers in events' payloads, in order of time.
+/// Returns the numbers in events' payloads, in order of time.
 fn numbers_of(events: Vec<(u32, lastwords_testkit::ring::Event)>) -> Vec<u64> {
     let mut events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
     events.sort_by_key(|event| event.clock);
@@ -32,20 +32,20 @@ fn numbers_of(events: Vec<(u32, lastwords_testkit::ring::Event)>) -> Vec<u64> {
     events.iter().filter_map(|event| number(&event.body)).collect()
 }
 
-/// The session's numbers that a naive reader finds in a folder.
+/// Returns the session's numbers that a naive reader finds in a folder.
 pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1, "{}", folder.display());
     numbers_of(sessions[0].events())
 }
 
-/// The same of the snapshot.
+/// Returns the snapshot's numbers that a naive reader finds in a folder.
 pub(crate) fn snapshot_numbers(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     numbers_of(sessions[0].snapshot_events())
 }
 
-/// The numbers in a file that holds all regions.
+/// Returns the numbers in a file that contains all regions.
 pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
     let bytes = std::fs::read(file).expect("the file is readable");
     let sessions = naive::read_files(&[&bytes]);
@@ -53,7 +53,7 @@ pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
     numbers_of(sessions[0].events())
 }
 
-/// The session's folder.
+/// Returns the session's folder.
 pub(crate) fn folder(session: &Session) -> PathBuf {
     session.folder().expect("a folder").to_owned()
 }
@@ -70,12 +70,12 @@ pub(crate) fn spawn(name: &str, dir: &Path, variables: &[(&str, &str)]) -> Child
         .expect("the child starts")
 }
 
-/// Where this process is to record, if it is a child.
+/// Returns the folder in which this process must record, if it is a child.
 pub(crate) fn child_dir() -> Option<PathBuf> {
     std::env::var_os(DIR).map(PathBuf::from)
 }
 
-/// Waits until `done`, at most ten seconds.
+/// Waits until `done` returns true, at most ten seconds.
 pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
@@ -84,16 +84,16 @@ pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The one session in a folder of sessions.
+/// Returns the only session in a folder of sessions.
 pub(crate) fn only_session(dir: &Path) -> PathBuf {
     let found = lastwords::remote_control::list(Some(dir)).expect("the folder is listed");
     assert_eq!(found.len(), 1, "{found:?}");
     found[0].folder.clone()
 }
 
-/// SIGKILL to the calling process.
+/// Sends SIGKILL to the calling process.
 pub(crate) fn kill_self() -> ! {
-    // SAFETY: no memory is involved.
+    // SAFETY: the call involves no memory.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     unreachable!("killed")
 }
@@ -107,7 +107,7 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Events that a session's streams have counted as lost.
+/// Returns the events that a session's streams have counted as lost.
 pub(crate) fn lost(folder: &Path) -> u64 {
     use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
     let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost);
@@ -125,18 +125,18 @@ pub(crate) fn limit_address_space(more: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
     let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: a limit of this process alone.
+    // SAFETY: the limit applies to this process only.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
 }
 
-/// The areas of a session region that change: where they begin.
+/// Offsets of the areas of a session region that change.
 pub(crate) struct Areas {
     file: std::fs::File,
     pub(crate) control: u64,
     pub(crate) clock: u64,
 }
 
-/// Looks into the session region of a folder.
+/// Reads the areas of the session region in a folder.
 pub(crate) fn areas(folder: &Path) -> Areas {
     use lastwords_abi::region::HEADER_SIZE;
     use lastwords_abi::session::SessionInfo;
@@ -150,7 +150,7 @@ pub(crate) fn areas(folder: &Path) -> Areas {
 }
 
 impl Areas {
-    /// The number of `N` bytes at an offset of the region.
+    /// Returns the number of `N` bytes at an offset of the region.
     pub(crate) fn get<const N: usize>(&self, at: u64) -> u64 {
         use std::os::unix::fs::FileExt as _;
         let mut bytes = [0; 8];
@@ -158,7 +158,7 @@ impl Areas {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes a number of `N` bytes there, as another process of the session may.
+    /// Writes a number of `N` bytes at an offset of the region, as another process of the session may.
     pub(crate) fn put<const N: usize>(&self, at: u64, number: u64) {
         use std::os::unix::fs::FileExt as _;
         self.file.write_all_at(&number.to_le_bytes()[..N], at).expect("writable");

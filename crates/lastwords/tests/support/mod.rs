@@ -1,5 +1,5 @@
-//! A small reader of descriptions, so that tests compare lines: events by the naive reader, names and types from the registry
-//! file as docs/ABI.md tells.
+//! A small reader of descriptions, so that tests compare lines. The naive reader reads the events; names and types come
+//! from the registry file, as docs/ABI.md describes it.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus};
 
 use lastwords_testkit::naive;
 
-/// Where a child records.
+/// Name of the variable with the folder in which a child records.
 const DIR: &str = "LASTWORDS_SUPPORT_DIR";
 
 /// Bytes that are read from the front.
@@ -46,7 +46,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// How to show a value.
+/// The way in which a value is shown.
 #[derive(Clone, Debug)]
 enum Type {
     Integer { signed: bool, bytes: usize, base: u64 },
@@ -129,7 +129,7 @@ struct Class {
     fields: Vec<(String, Type)>,
 }
 
-/// Records of the registry: kind and body.
+/// Returns the records of the registry: kind and body.
 pub(crate) fn records(folder: &Path) -> Vec<(u64, Vec<u8>)> {
     let file = std::fs::read(folder.join("registry")).expect("the registry");
     let end = Bytes(&file[136..]).number(8) as usize;
@@ -158,7 +158,7 @@ fn classes(folder: &Path) -> BTreeMap<(u32, u16), Class> {
     classes
 }
 
-/// Names of all described events and `FILE:LINE` of their callsites.
+/// Returns the names of all described events and `FILE:LINE` of their callsites.
 pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
     let place = |body: Vec<u8>| {
         let mut from = Bytes(&body[6..]);
@@ -168,18 +168,19 @@ pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
     records(folder).into_iter().filter(|(kind, _)| *kind == 1).map(|(_, body)| place(body)).collect()
 }
 
-/// Events of the session as `provider:name a=1 b="x"`, in order of time; `skip` bytes of contexts before each payload.
+/// Returns the events of the session as `provider:name a=1 b="x"`, in order of time. There are `skip` bytes of contexts
+/// before each payload.
 pub(crate) fn lines_after(folder: &Path, skip: usize) -> Vec<String> {
     let in_channels = channel_lines(folder, skip);
     in_channels.into_iter().map(|(_, _, line)| line).collect()
 }
 
-/// The same for a session without contexts.
+/// Returns the events of a session without contexts, as [`lines_after`] does.
 pub(crate) fn lines(folder: &Path) -> Vec<String> {
     lines_after(folder, 0)
 }
 
-/// Channel, level and line of each event.
+/// Returns channel, level and line of each event.
 pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String)> {
     let classes = classes(folder);
     let sessions = naive::read(folder).expect("the folder is readable");
@@ -201,18 +202,18 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
     lines
 }
 
-/// Texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md tells.
+/// Returns the texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md describes it.
 pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
     let shown = |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };
     open_spans_and_threads(folder).into_iter().map(shown).collect()
 }
 
-/// Open spans that were evicted for newer ones.
+/// Returns the number of open spans that were evicted for newer ones.
 pub(crate) fn evicted_spans(folder: &Path) -> u64 {
     counter_of_spans(folder, 152)
 }
 
-/// Values that were left out of open spans because another thread was adding to the same span.
+/// Returns the number of values that were left out of open spans because another thread was adding to the same span.
 pub(crate) fn skipped_values(folder: &Path) -> u64 {
     counter_of_spans(folder, 160)
 }
@@ -222,7 +223,7 @@ fn counter_of_spans(folder: &Path, at: usize) -> u64 {
     u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
+/// Returns the texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
 pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
@@ -253,7 +254,7 @@ pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
     (out.status, found[0].folder.clone())
 }
 
-/// Where this process is to record, if it is a child.
+/// Returns the folder in which this process must record, if it is a child.
 pub(crate) fn child_dir() -> Option<PathBuf> {
     std::env::var_os(DIR).map(PathBuf::from)
 }

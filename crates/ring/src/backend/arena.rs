@@ -1,4 +1,4 @@
-//! Regions one after another in one file, device or memfd.
+//! Places regions one after another in one file, device or memfd.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use super::mapping::Backing;
 use super::{Allocated, BackendError, Mapping, Plan};
 use crate::flush;
 
-/// One file that takes all regions, in one mapping.
+/// One file that contains all regions, in one mapping.
 pub(super) struct Arena<'a> {
     pub(super) plans: &'a [Plan],
     pub(super) file: NamedFile,
     /// Offset in the file of the first region.
     pub(super) base: u64,
-    /// Whether blocks come and go by fallocate.
+    /// The file's blocks can be allocated and freed by fallocate.
     pub(super) blocks: bool,
 }
 
-/// Bytes of an arena for `plans`, a multiple of `step`.
+/// Returns the bytes of an arena for `plans`, a multiple of `step`.
 pub(super) fn length(plans: &[Plan], step: u64) -> u64 {
     plans.iter().map(|plan| plan.len).sum::<u64>().next_multiple_of(step)
 }
 
 impl Arena<'_> {
-    /// Gives blocks to what is needed, maps `len` bytes and cuts the mapping into regions.
+    /// Allocates blocks for the parts that need memory, maps `len` bytes and divides the mapping into regions.
     pub(super) fn allocate(self, len: u64) -> Result<Vec<Mapping>, BackendError> {
         self.back()?;
         let start = self.file.map(self.base, len, MapFlags::SHARED)?;
         Ok(self.cut(start))
     }
 
-    /// Gives blocks to what the plans need.
+    /// Allocates blocks for the parts of the plans that need memory.
     pub(super) fn back(&self) -> Result<(), BackendError> {
         let mut at = self.base;
         for plan in self.plans.iter().filter(|_| self.blocks) {
@@ -46,13 +46,13 @@ impl Arena<'_> {
         Ok(())
     }
 
-    /// Names each plan's part of a mapping that begins at `start`.
+    /// Divides a mapping that begins at `start` into the plans' regions.
     pub(super) fn cut(self, start: NonNull<u8>) -> Vec<Mapping> {
         let (file, blocks) = (Arc::new(self.file), self.blocks);
         let mut at = 0u64;
         let cut = |plan: &Plan| {
             let backing = Some(Backing { file: Arc::clone(&file), offset: self.base + at, blocks });
-            // SAFETY: `at` stays inside the mapping, whose length is the sum of the plans' lengths or more.
+            // SAFETY: `at` stays inside the mapping, whose length is at least the sum of the plans' lengths.
             let start = unsafe { start.add(at as usize) };
             at += plan.len;
             Mapping { name: plan.name.clone(), start, len: plan.len, backing }
@@ -60,14 +60,14 @@ impl Arena<'_> {
         self.plans.iter().map(cut).collect()
     }
 
-    /// Zeroes a mapping, pushes the zeroes out of the caches and cuts the mapping into regions. Last words that it holds should be
-    /// recovered before the place is used anew: unless `reuse`, a place that holds a session is refused, and unmapped. `what` says
-    /// for people what was chosen.
+    /// Zeroes a mapping, flushes the zeroes out of the caches and divides the mapping into regions. If the memory
+    /// contains a session, it should be recovered first: without `reuse`, such memory is refused and unmapped. `what`
+    /// describes the chosen memory for people.
     ///
     /// # Safety
     /// `len` bytes at `start`, at least 4096, are a mapping of the arena's file that nobody else uses.
     pub(super) unsafe fn overwrite(self, start: NonNull<u8>, len: u64, reuse: bool, what: &str) -> Allocated {
-        // SAFETY: the mapping is longer than a magic, and nobody else uses it, as the caller vouches.
+        // SAFETY: the mapping is longer than a magic, and the caller guarantees that nobody else uses it.
         unsafe {
             if !reuse && start.cast::<[u8; MAGIC.len()]>().read() == MAGIC {
                 let _ = munmap(start.as_ptr().cast(), len as usize);

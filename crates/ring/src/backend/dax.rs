@@ -1,5 +1,5 @@
-//! Memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a fixed physical range through a device
-//! file, such as memory that the kernel was told to leave alone.
+//! Allocates memory that keeps its contents: a file on a DAX file system, a device-DAX node, or a fixed physical range
+//! through a device file, such as memory that the kernel was told not to use.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{Allocated, BackendError, Folder, PAGE, Plan};
 /// Device-DAX nodes are mapped in multiples of their alignment.
 const DEVICE_STEP: u64 = 2 << 20;
 
-/// All regions in one file or device on DAX; a file that is not there is made.
+/// Allocates all regions in one file or device on DAX. A file that does not exist is created.
 pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
     let file = NamedFile::open(Folder::here(), path, OFlags::RDWR | OFlags::CREATE)?;
     let stat = file.look()?;
@@ -36,12 +36,12 @@ pub(super) fn allocate(path: &Path, reuse: bool, plans: &[Plan]) -> Allocated {
         }
     };
     let arena = Arena { plans, file, base: 0, blocks: false };
-    // SAFETY: a mapping of `len` bytes made just now.
+    // SAFETY: the mapping of `len` bytes was just made.
     unsafe { arena.overwrite(start, len, reuse, what) }
 }
 
-/// All regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file, which
-/// must exist.
+/// Allocates all regions in `len` bytes at `offset` of a device file (`/dev/mem`, a UIO or reserved-memory node) or of
+/// a plain file, which must exist.
 pub(super) fn allocate_physical(path: &Path, offset: u64, len: u64, reuse: bool, plans: &[Plan]) -> Allocated {
     let refused = |what: String| Err(BackendError::invalid(&path.display().to_string(), offset, len, what));
     if !offset.is_multiple_of(PAGE) {
@@ -61,6 +61,6 @@ pub(super) fn allocate_physical(path: &Path, offset: u64, len: u64, reuse: bool,
     }
     let start = file.map(offset, needed, MapFlags::SHARED)?;
     let arena = Arena { plans, file, base: offset, blocks: false };
-    // SAFETY: a mapping of `needed` bytes made just now.
+    // SAFETY: the mapping of `needed` bytes was just made.
     unsafe { arena.overwrite(start, needed, reuse, &format!("{len} bytes at {offset:#x} of {}", path.display())) }
 }

@@ -1,4 +1,4 @@
-//! Files that hold regions: opened, sized, given blocks and mapped, with errors that name the file.
+//! Files that contain regions. This module opens, sizes, allocates and maps them, and its errors name the file.
 
 use core::ptr::{NonNull, null_mut};
 use std::ffi::c_void;
@@ -14,15 +14,15 @@ use rustix::process::{Resource, geteuid, getrlimit};
 use super::mapping::{Backing, Mapping};
 use super::{BackendError, Folder, PAGE, VerifiedFile};
 
-/// A file, and the path that errors show. Its descriptor is kept while regions lie in it.
+/// A file, and the path that errors show. The descriptor stays open while regions are in the file.
 #[derive(Debug)]
 pub(crate) struct NamedFile {
     pub(super) fd: VerifiedFile,
     pub(super) path: String,
 }
 
-/// `openat` with O_CLOEXEC and O_NOFOLLOW, again when it was interrupted. A file that it makes has mode 0600. O_NONBLOCK: a FIFO in
-/// the place of the file must not stop us.
+/// Calls `openat` with O_CLOEXEC and O_NOFOLLOW, and repeats it after an interruption. A file that it creates has mode
+/// 0600. O_NONBLOCK is set because a FIFO in the place of the file must not block the call.
 pub fn open_at(folder: impl AsFd, name: impl AsRef<Path>, flags: OFlags) -> Result<OwnedFd, Errno> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     retry_on_intr(|| fs::openat(&folder, name.as_ref(), flags, Mode::RUSR | Mode::WUSR))
@@ -47,8 +47,8 @@ impl NamedFile {
         Self::open(folder, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Asks the system for something of the file, again where a signal came in between: by the descriptor that is kept, or by a new
-    /// one where the program closed that.
+    /// Calls the system with the file's descriptor, and repeats the call after a signal. If the program has closed the
+    /// descriptor, the file is opened again.
     pub(super) fn call<T>(
         &self,
         call: &'static str,
@@ -68,7 +68,7 @@ impl NamedFile {
         retry_on_intr(|| ask(fd)).map_err(|error| BackendError::new(call, &self.path, offset, len, error))
     }
 
-    /// Looks at the file, and refuses what is neither a regular file nor a device.
+    /// Reads the file's metadata, and refuses anything that is neither a regular file nor a device.
     pub(super) fn look(&self) -> Result<Stat, BackendError> {
         let stat = self.call("stat", 0, 0, |fd| fs::fstat(fd))?;
         match FileType::from_raw_mode(stat.st_mode) {
@@ -82,14 +82,14 @@ impl NamedFile {
         self.call("ftruncate", 0, len, |fd| fs::ftruncate(fd, len))
     }
 
-    /// Gives blocks to a range of the file. A file system that knows no fallocate gets zeroes written.
+    /// Allocates blocks for a range of the file. If the file system has no fallocate, zeroes are written.
     pub(super) fn fallocate(&self, offset: u64, len: u64) -> Result<(), BackendError> {
         if len == 0 {
             return Ok(());
         }
         let done = self.call("fallocate", offset, len, |fd| {
             match fs::fallocate(fd, FallocateFlags::empty(), offset, len) {
-                // A file system or a kernel that has no such call, or a filter that forbids it.
+                // The file system or the kernel has no such call, or a filter forbids it.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => Ok(false),
                 done => done.map(|()| true),
             }
@@ -97,7 +97,7 @@ impl NamedFile {
         if done { Ok(()) } else { self.fill_holes(offset, len) }
     }
 
-    /// Writes back, page by page, what is there: holes get blocks, data stays.
+    /// Reads each page of the range and writes it back. Holes get blocks, and data stays.
     fn fill_holes(&self, offset: u64, len: u64) -> Result<(), BackendError> {
         check_limit("write", &self.path, offset, len)?;
         let end = offset + len;
@@ -106,7 +106,7 @@ impl NamedFile {
             let mut page = [0u8; 4096];
             let part = &mut page[..(end - at).min(4096) as usize];
             at += self.call("write", at, part.len() as u64, |fd| {
-                // Where it cannot be read, nothing is there yet.
+                // If the page cannot be read, the file has no data there yet.
                 let _ = pread(fd, &mut *part, at);
                 pwrite(fd, part, at).and_then(|wrote| if wrote > 0 { Ok(wrote as u64) } else { Err(Errno::IO) })
             })?;
@@ -114,13 +114,13 @@ impl NamedFile {
         Ok(())
     }
 
-    /// Takes the blocks of a range away.
+    /// Frees the blocks of a range.
     pub(super) fn punch_hole(&self, offset: u64, len: u64) -> Result<(), BackendError> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.call("fallocate", offset, len, |fd| fs::fallocate(fd, hole, offset, len))
     }
 
-    /// `mmap`, shared, readable and writable, with `extra` flags.
+    /// Maps a part of the file, shared, readable and writable, with `extra` flags.
     pub(super) fn map(&self, offset: u64, len: u64, extra: MapFlags) -> Result<NonNull<u8>, BackendError> {
         // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
         unsafe { self.map_at(null_mut(), offset, len, extra) }
@@ -137,18 +137,18 @@ impl NamedFile {
     ) -> Result<NonNull<u8>, BackendError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         self.call("mmap", offset, len, |fd| {
-            // SAFETY: as the caller vouches.
+            // SAFETY: the caller guarantees the condition.
             let start = unsafe { mmap(place, len as usize, protection, flags, fd, offset) }?;
             NonNull::new(start.cast()).ok_or(Errno::NOMEM)
         })
     }
 
-    /// Maps the whole file at a multiple of `align`, a power of two, as huge pages ask for.
+    /// Maps the whole file at a multiple of `align`, a power of two, which huge pages require.
     pub(super) fn map_aligned(&self, len: u64, align: u64) -> Result<NonNull<u8>, BackendError> {
         let area: *mut c_void = self.map(0, len + align, MapFlags::SHARED)?.as_ptr().cast();
         let before = (area as usize).next_multiple_of(align as usize) - area as usize;
-        // SAFETY: the file is mapped anew inside an area that nobody uses, and what is left of that before and behind is given
-        // back. Where that fails, it only keeps address space.
+        // SAFETY: the file is mapped again inside an area that nobody uses, and the rest of that area before and after
+        // it is unmapped. If that fails, it only wastes address space.
         unsafe {
             let place = area.byte_add(before);
             let start = self.map_at(place, 0, len, MapFlags::SHARED | MapFlags::FIXED);
@@ -159,7 +159,7 @@ impl NamedFile {
         }
     }
 
-    /// Maps a region that lies at `offset`, in pages of `step` bytes.
+    /// Maps a region at `offset`, in pages of `step` bytes.
     pub(super) fn region(self, name: &str, offset: u64, len: u64, step: u64) -> Result<Mapping, BackendError> {
         let blocks = !is_device(&self.look()?) && step == PAGE;
         let before = offset % step;
@@ -171,17 +171,17 @@ impl NamedFile {
     }
 }
 
-/// It is a character device, which has no length.
+/// Returns true for a character device, which has no length.
 pub(super) fn is_device(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice
 }
 
-/// It belongs to this user.
+/// Returns true if the file belongs to this user.
 pub(super) fn is_own(stat: &Stat) -> bool {
     stat.st_uid == geteuid().as_raw()
 }
 
-/// Refuses what the process's limit on file sizes forbids: the system would not only refuse it but kill the process.
+/// Refuses a length above the process's limit on file sizes, because the system would kill the process with a signal.
 pub(super) fn check_limit(call: &'static str, path: &str, offset: u64, len: u64) -> Result<(), BackendError> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if offset.saturating_add(len) > limit => {

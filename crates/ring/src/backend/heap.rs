@@ -1,4 +1,5 @@
-//! Pages of private memory: no large contiguous mapping, nothing outside the process; for recovery from a core.
+//! Allocates pages of private memory, for recovery from a core. There is no large contiguous mapping, and nothing is
+//! outside the process.
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -10,7 +11,7 @@ use rustix::mm::{Advice, madvise, munmap};
 use super::{Allocated, BackendError, Mapping, PAGE, Plan};
 use crate::os::private_memory;
 
-/// Regions as private mappings; the data of streams is pages that [`fill_pages`] maps.
+/// Allocates regions as private mappings. The data of streams is in pages that [`fill_pages`] maps.
 pub(super) fn allocate(plans: &[Plan]) -> Allocated {
     let block = |plan: &Plan| {
         let start = memory(plan.len as usize)?;
@@ -24,14 +25,14 @@ fn memory(len: usize) -> Result<NonNull<u8>, BackendError> {
     private_memory(len).ok_or_else(|| BackendError::new("allocate", "the heap", 0, len as u64, Errno::NOMEM))
 }
 
-/// Enters fresh zeroed pages in a page table, where it has none. Pages are mapped in runs of 16.
+/// Enters fresh zeroed pages in a page table where it has none. Pages are mapped in runs of 16.
 ///
 /// # Errors
-/// The system has no memory; pages that were entered stay.
+/// The system has no memory. Pages that were already entered stay.
 pub fn fill_pages(table: &[AtomicU64]) -> Result<(), BackendError> {
     for run in table.chunks(RUN).filter(|run| run[0].load(Ordering::Relaxed) == 0) {
         let first = memory(len_of(run))?.as_ptr() as u64;
-        // The first entry is written last: it says that the run is there.
+        // The first entry is written last: it means that the run is complete.
         for (index, entry) in run.iter().enumerate().rev() {
             entry.store(first + index as u64 * PAGE, Ordering::Release);
         }
@@ -48,13 +49,15 @@ pub unsafe fn free_pages(table: &[AtomicU64]) {
         let first = run[0].swap(0, Ordering::AcqRel) as *mut c_void;
         run.iter().for_each(|entry| entry.store(0, Ordering::Release));
         if !first.is_null() {
-            // SAFETY: `fill_pages` mapped the run, and the swap gave it to us alone; nobody uses it, as the caller vouches.
+            // SAFETY: `fill_pages` mapped the run, and the swap gave its entry to this call only. The caller guarantees
+            // that nobody uses the run.
             let _ = unsafe { munmap(first, len_of(run)) };
         }
     }
 }
 
-/// Gives the memory of a page table's pages back to the system but leaves them mapped: late recorders may write.
+/// Gives the memory of a page table's pages back to the system but leaves them mapped, because late recorders may still
+/// write.
 ///
 /// # Safety
 /// [`fill_pages`] filled the table.
@@ -62,13 +65,13 @@ pub unsafe fn discard_pages(table: &[AtomicU64]) {
     for run in table.chunks(RUN) {
         let first = run[0].load(Ordering::Relaxed) as *mut c_void;
         if !first.is_null() {
-            // SAFETY: pages that `fill_pages` mapped, private and anonymous: they read as zeroes after.
+            // SAFETY: `fill_pages` mapped these pages, private and anonymous: they read as zeroes afterwards.
             let _ = unsafe { madvise(first, len_of(run), Advice::LinuxDontNeed) };
         }
     }
 }
 
-/// Pages that are mapped at a time, for fewer calls of the system.
+/// Number of pages that are mapped at a time, to save system calls.
 const RUN: usize = 16;
 
 fn len_of(run: &[AtomicU64]) -> usize {

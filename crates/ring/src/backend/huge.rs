@@ -1,4 +1,5 @@
-//! Huge pages: fewer TLB misses for large rings. hugetlbfs where it has free pages, else transparent ones by advice.
+//! Allocates huge pages, which cause fewer TLB misses for large rings. It uses hugetlbfs if that has free pages, else
+//! transparent huge pages by advice.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,7 @@ use super::arena::{Arena, length};
 use super::file::NamedFile;
 use super::{Allocated, BackendError, Folder, Mapping, PAGE, Plan};
 
-/// Bytes of the huge pages that are asked for when the system does not say.
+/// Size of the huge pages to request if the system does not report it, in bytes.
 const HUGE: u64 = 2 << 20;
 /// Name of the file in the session's folder.
 pub const ARENA_FILE: &str = "arena";
@@ -17,27 +18,28 @@ pub(super) fn allocate(folder: Folder<'_>, unique: &str, plans: &[Plan]) -> Allo
     hugetlb(unique, plans).or_else(|why_not| transparent(folder, plans, &why_not))
 }
 
-/// A file in a mounted hugetlbfs, or why not.
+/// Allocates in a file of a mounted hugetlbfs, or returns the reason why not.
 fn hugetlb(unique: &str, plans: &[Plan]) -> Result<(Vec<Mapping>, String), String> {
     let mount = hugetlb_mount().ok_or("no hugetlbfs is mounted")?;
     let path = mount.join(unique);
     let file = NamedFile::create(Folder::here(), &path).map_err(|error| error.to_string())?;
     let (mappings, step) = reserve(file, plans).map_err(|error| {
-        // The file is ours and of no use; if it cannot be removed it is empty.
+        // The file is ours and no longer useful. If it cannot be removed, it is empty.
         drop(std::fs::remove_file(&path));
         error.to_string()
     })?;
     Ok((mappings, format!("{} KiB pages of hugetlbfs at {}", step >> 10, mount.display())))
 }
 
-/// The regions, and the bytes of a huge page, which a hugetlbfs reports as the block size of its files.
+/// Allocates the regions. Returns them with the size of a huge page, which a hugetlbfs reports as the block size of its
+/// files.
 fn reserve(file: NamedFile, plans: &[Plan]) -> Result<(Vec<Mapping>, u64), BackendError> {
     let block = file.look()?.st_blksize as u64;
     let step = if block.is_power_of_two() && block >= PAGE { block } else { HUGE };
     let len = length(plans, step);
     file.truncate(len)?;
     file.fallocate(0, len)?;
-    // Huge pages are taken and given back whole: no part of the file is sparse.
+    // Huge pages are allocated and freed as a whole, so no part of the file is sparse.
     Ok((Arena { plans, file, base: 0, blocks: false }.allocate(len)?, step))
 }
 
@@ -48,10 +50,10 @@ fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
     let start = file.map_aligned(len, HUGE)?;
     let arena = Arena { plans, file, base: 0, blocks: true };
     let (memory, size) = (start.as_ptr().cast(), len as usize);
-    // SAFETY: advice on a mapping of our own; it changes no contents.
+    // SAFETY: this is advice on a mapping of our own; it changes no contents.
     if unsafe { madvise(memory, size, Advice::LinuxHugepage) }.is_ok() {
-        // Touching under the advice is what takes huge pages; where it fails, fallocate below gives the reason.
-        // SAFETY: populates a mapping of our own.
+        // Writing to the pages after the advice allocates huge pages. If it fails, fallocate below returns the reason.
+        // SAFETY: this populates a mapping of our own.
         let _ = unsafe { madvise(memory, size, Advice::LinuxPopulateWrite) };
     }
     // SAFETY: nobody uses the mapping, which would keep its memory after the file is removed.
@@ -66,7 +68,7 @@ fn transparent(folder: Folder<'_>, plans: &[Plan], why_not: &str) -> Allocated {
     Ok((arena.cut(start), note))
 }
 
-/// The first hugetlbfs of /proc/self/mounts.
+/// Returns the first hugetlbfs of /proc/self/mounts.
 fn hugetlb_mount() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     mounts.lines().find_map(|line| {
@@ -76,7 +78,7 @@ fn hugetlb_mount() -> Option<PathBuf> {
     })
 }
 
-/// How much of the mapping at `start` is in huge pages, as /proc/self/smaps says, KiB.
+/// Returns how much of the mapping at `start` is in huge pages according to /proc/self/smaps, in KiB.
 fn huge_kib(start: usize) -> u64 {
     let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     let first = format!("{start:x}-");

@@ -9,54 +9,54 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use super::BackendError;
 use super::file::NamedFile;
 
-/// Memory of one region, given back when it is dropped: who records in it, or looks into it, keeps it.
+/// Memory of one region. It is unmapped when the value is dropped, so recorders and readers keep the value.
 #[derive(Debug)]
 pub struct Mapping {
     /// Name of the region in its session.
     pub name: String,
     pub(crate) start: NonNull<u8>,
     pub(crate) len: u64,
-    /// The file behind it; none for a block of the heap.
+    /// The file that contains the region; none for a block of the heap.
     pub(crate) backing: Option<Backing>,
 }
 
-/// The file, or a device that acts as one, behind a region.
+/// A file, or a device that acts as one, that contains a region.
 #[derive(Debug)]
 pub(crate) struct Backing {
     pub(crate) file: Arc<NamedFile>,
     /// Offset of the region in the file.
     pub(crate) offset: u64,
-    /// Whether the file's blocks come and go (false for devices).
+    /// The file's blocks can be allocated and freed (false for devices).
     pub(crate) blocks: bool,
 }
 
-// SAFETY: the memory is shared by design and is reached through atomics or raw pointers by whoever uses it; the handle
-// itself holds an address, a length and a file.
+// SAFETY: the memory is shared by design, and its users reach it through atomics or raw pointers. The handle itself
+// contains only an address, a length and a file.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; no method of a shared handle writes to the handle.
+// SAFETY: no method of a shared handle writes to the handle.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// First byte; on a 4096-byte boundary.
+    /// Returns the address of the first byte, which is on a 4096-byte boundary.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a region is never empty")]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Path of the file behind it and the offset there, or `None` for the heap.
+    /// Returns the path of the file that contains the region and the offset in it, or `None` for the heap.
     #[must_use]
     pub fn place(&self) -> Option<(&str, u64)> {
         self.backing.as_ref().map(|backing| (backing.file.path.as_str(), backing.offset))
     }
 
-    /// Gives memory to `range`: what was sparse can be written from now on.
+    /// Allocates memory for `range`, so that its sparse parts can be written from now on.
     ///
     /// # Errors
     /// The file system is full, or refuses.
@@ -66,7 +66,8 @@ impl Mapping {
         backing.file.fallocate(backing.offset + range.start, range.end - range.start)
     }
 
-    /// Takes the memory of `range` back, where the file can do without; it reads as zeroes after. Nobody may be writing there.
+    /// Frees the memory of `range` if the file supports that. The range reads as zeroes afterwards. Nobody may write
+    /// there during the call.
     pub fn release(&self, range: Range<u64>) {
         let Some(backing) = &self.backing else { return };
         let range = self.bounded(range);
@@ -77,23 +78,23 @@ impl Mapping {
         }
     }
 
-    /// Puts private zeroed memory in the place of the region, in this process only, and closes the file's descriptor. A ring of
-    /// zeroes is an empty ring, so recorders that are still on their way write there and harm nothing; the file's memory goes with
-    /// its last name. The kernel merges such ranges, so that sessions that were ended take address space but no mappings of their
-    /// own. A heap block stays as it is.
+    /// Replaces the region by private zeroed memory, in this process only, and closes the file's descriptor. A ring of
+    /// zeroes is an empty ring, so late recorders write there and do no harm. The file's memory is freed when its last
+    /// name is removed. The kernel merges such ranges, so that ended sessions take address space but no mappings of
+    /// their own. A heap block stays.
     ///
     /// # Safety
     /// No other call for this region, or for one that shares its file, is under way.
     pub unsafe fn detach(&self) {
         let Some(backing) = &self.backing else { return };
-        // A refusal leaves the file's memory there, which works as well.
+        // If the system refuses, the file's memory stays there, which also works.
         self.put_zeroes(self.as_ptr(), self.len as usize);
-        // SAFETY: descriptors are used during calls only, and there are none.
+        // SAFETY: descriptors are used only during calls, and no call is under way.
         unsafe { backing.file.fd.give_up() }
     }
 
-    /// Puts a private zeroed page in the place of the one at `address`, which the file has lost; false where the address is not
-    /// in the region, or the system refuses. Async-signal-safe.
+    /// Replaces the page at `address`, which the file has lost, by a private zeroed page. Returns false if the address
+    /// is not in the region, or if the system refuses. The function is async-signal-safe.
     #[must_use]
     pub fn mend(&self, address: usize) -> bool {
         let start = self.as_ptr() as usize;
@@ -106,11 +107,12 @@ impl Mapping {
         self.put_zeroes(self.as_ptr().wrapping_add((address - start) / page * page), page)
     }
 
-    /// Maps private zeroed memory at a place in the region, in one step. False where the system refuses: all is as it was.
+    /// Maps private zeroed memory at an address in the region, in one step. Returns false if the system refuses; then
+    /// nothing has changed.
     fn put_zeroes(&self, place: *mut u8, len: usize) -> bool {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: the place lies in a mapping of our own, into which nothing holds references that are not to atomics.
+        // SAFETY: the address is in a mapping of our own. All references into it are to atomics.
         unsafe { mmap_anonymous(place.cast(), len, protection, flags) }.is_ok()
     }
 
@@ -122,7 +124,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a mapping of our own of this length. Who has its address has borrowed the handle, or keeps it for ever.
+        // SAFETY: this is a mapping of our own with this length. Code that has its address has borrowed the handle, or
+        // keeps the handle for ever.
         let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
     }
 }

@@ -1,9 +1,9 @@
-//! Layer three: where the memory of a session's regions comes from.
+//! The third layer provides the memory of a session's regions.
 //!
-//! All regions of a session are asked for at once; every back-end gives zeroed, writable memory that begins on a
-//! 4096-byte boundary and stays mapped until [`Mapping::detach`] puts private memory in its place. What recording can
-//! touch is backed before [`Backend::allocate`] returns, so that a full file system is an error there and never a signal
-//! later.
+//! All regions of a session are allocated at once. Every back-end gives zeroed, writable memory that begins on a
+//! 4096-byte boundary and stays mapped until [`Mapping::detach`] replaces it by private memory. All memory that
+//! recording can touch is backed before [`Backend::allocate`] returns. So a full file system is an error there and
+//! never a signal later.
 
 mod arena;
 mod dax;
@@ -31,85 +31,87 @@ pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
 pub use shared::open_region;
 pub use verified_file::VerifiedFile;
 
-/// What a back-end is asked for: one region.
+/// A request for one region.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Name of the region, unique in its session: letters, digits, `-` and `.`; a file's name where regions are files.
+    /// Name of the region, unique in its session: letters, digits, `-` and `.`. It is a file name if regions are files.
     pub name: String,
-    /// Bytes, a multiple of 4096.
+    /// Length in bytes, a multiple of 4096.
     pub len: u64,
-    /// The byte range that may stay without memory for now (the spare half of a stream); empty when all is needed.
+    /// The byte range that may stay without memory for now (the spare half of a stream). It is empty if all of the
+    /// region needs memory.
     pub sparse: Range<u64>,
 }
 
 impl Plan {
-    /// A region that is wholly backed.
+    /// Returns a plan for a region that is completely backed.
     #[must_use]
     pub fn whole(name: impl Into<String>, len: u64) -> Self {
         Self { name: name.into(), len, sparse: len..len }
     }
 }
 
-/// An open folder: that of a session, as a rule.
+/// An open folder, usually that of a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Folder<'a> {
-    /// The folder, open.
+    /// Descriptor of the open folder.
     pub fd: BorrowedFd<'a>,
-    /// Its path, for messages and for other processes.
+    /// Path of the folder, for messages and for other processes.
     pub path: &'a Path,
 }
 
 impl Folder<'_> {
-    /// The folder in which the process is, from where a file is found by its path.
+    /// Returns the working directory of the process, from which a path of a file is resolved.
     fn here() -> Self {
         Self { fd: rustix::fs::CWD, path: Path::new("") }
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     fn shown(&self, name: &Path) -> String {
         self.path.join(name).display().to_string()
     }
 }
 
-/// Where the memory of regions comes from.
+/// Kinds of memory for regions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// Pages on the heap of this process; seen by nobody else, kept by a core.
+    /// Pages on the heap of this process. No other process sees them, and a core contains them.
     Heap,
-    /// One shared-memory file a region, in the session's folder.
+    /// One shared-memory file for each region, in the session's folder.
     #[default]
     Shm,
-    /// One memfd: shared, and kept by a core with the default filter.
+    /// One memfd. Processes can share it, and a core with the default filter contains it.
     Memfd,
-    /// One file in huge pages: in hugetlbfs when one is mounted, writable and has free pages, else in the session's folder with
-    /// advice to the kernel. Pages of a hugetlbfs are given back when the process ends, not when its session does: they can be
-    /// unmapped whole only, and late recorders may be in them.
+    /// One file in huge pages. The file is in hugetlbfs if one is mounted, writable and has free pages; otherwise it is
+    /// in the session's folder with advice to the kernel. Pages of a hugetlbfs are freed when the process ends, not
+    /// when its session does: they can only be unmapped as a whole, and late recorders may be in them.
     Huge,
-    /// A device-DAX node, an existing file of this user, or a file to be made.
+    /// A device-DAX node, an existing file of this user, or a file to be created.
     Dax {
         /// The file or device.
         path: PathBuf,
-        /// Whether a session that is recorded there may be overwritten; without it, it is refused.
+        /// Allows overwriting a session that is recorded there. Without it, such memory is refused.
         reuse: bool,
     },
     /// A range of a device file (`/dev/mem`, a UIO or reserved-memory node) or of a plain file.
     Physical {
         /// The file.
         path: PathBuf,
-        /// Where the range begins, bytes, a multiple of 4096.
+        /// Begin of the range, in bytes, a multiple of 4096.
         offset: u64,
-        /// Its length, bytes.
+        /// Length of the range, in bytes.
         len: u64,
-        /// As for `Dax`.
+        /// Allows overwriting a session, as for `Dax`.
         reuse: bool,
     },
 }
 
-/// Memory for each plan, in their order; and what was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
+/// Memory for each plan, in the order of the plans, and a description of the memory for people: "2 MiB pages of
+/// hugetlbfs", "no MAP_SYNC here".
 type Allocated = Result<(Vec<Mapping>, String), BackendError>;
 
 impl Backend {
-    /// Which one, of [`lastwords_abi::session`]'s `BACKEND_`.
+    /// Returns the `BACKEND_` constant of [`lastwords_abi::session`] for this back-end.
     #[must_use]
     pub fn kind(&self) -> u32 {
         match self {
@@ -122,13 +124,14 @@ impl Backend {
         }
     }
 
-    /// Memory for each plan, in their order; and what was chosen, for people: "2 MiB pages of hugetlbfs", "no MAP_SYNC here".
-    /// Regions that are files of their own names are made in the session's `folder`; [`write_places`] is to say there where others
-    /// are. `unique` is the name of the session's file in a hugetlbfs.
+    /// Allocates memory for each plan, in the order of the plans. Returns it with a description for people: "2 MiB
+    /// pages of hugetlbfs", "no MAP_SYNC here". Regions that are files of their own are created in the session's
+    /// `folder`. For other regions, call [`write_places`] to list them there. `unique` is the name of the session's
+    /// file in a hugetlbfs.
     ///
     /// # Errors
-    /// What the system said, with the path and the length asked for. Nothing stays behind but empty files in the
-    /// session's folder.
+    /// The error of the system, with the path and the requested length. Nothing is left behind except empty files in
+    /// the session's folder.
     pub fn allocate(&self, folder: Option<Folder<'_>>, unique: &str, plans: &[Plan]) -> Allocated {
         let folder = || folder.ok_or_else(|| BackendError::invalid("the session's folder", 0, 0, "there is none"));
         match self {
@@ -141,26 +144,26 @@ impl Backend {
         }
     }
 
-    /// Bytes of the pages in which stream data is given, or 0 when it is contiguous.
+    /// Returns the size of the pages that contain stream data in bytes, or 0 if the data is contiguous.
     #[must_use]
     pub fn page_size(&self) -> u32 {
         if matches!(self, Self::Heap) { PAGE as u32 } else { 0 }
     }
 }
 
-/// Why a back-end gave no memory.
+/// Reason why a back-end gave no memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {call} of {len} bytes at offset {offset}: {source}{}", remedy(source))]
 pub struct BackendError {
     /// The call that failed: `openat`, `fallocate`, `mmap`, …
     pub call: &'static str,
-    /// The file, or what stands for it.
+    /// The file, or a text in place of it.
     pub path: String,
-    /// Offset in the file, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Length asked for, bytes.
+    /// Requested length, in bytes.
     pub len: u64,
-    /// What the system said.
+    /// The error of the system.
     pub source: io::Error,
 }
 
@@ -174,7 +177,7 @@ impl BackendError {
     }
 }
 
-/// What to do against it.
+/// Returns advice on how to fix the error.
 fn remedy(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::ENOSPC) => "; make room there, or ask for fewer or smaller sub-buffers",

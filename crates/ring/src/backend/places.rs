@@ -1,7 +1,7 @@
-//! The file in a session's folder that says where regions are that are no files there.
+//! The file in a session's folder that lists the regions that are not files in this folder.
 //!
-//! Text, a line a region: `NAME OFFSET LENGTH PATH`, numbers decimal, the path to the end of the line. Readers that scan
-//! for the regions' magic need it only to find the file to scan.
+//! It is text with one line for each region: `NAME OFFSET LENGTH PATH`. Numbers are decimal, and the path extends to
+//! the end of the line. Readers that scan for the regions' magic need it only to find the file to scan.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -14,17 +14,17 @@ use super::{BackendError, Folder, Mapping, PAGE};
 
 /// Name of the file.
 pub const PLACES_FILE: &str = "regions";
-/// Longest such file that is read.
+/// Largest such file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Where one region is.
+/// The location of one region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// Name of the region.
     pub name: String,
-    /// Offset in the file, bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Length, bytes.
+    /// Length, in bytes.
     pub len: u64,
     /// The file; `/proc/PID/fd/N` for a memfd, `heap:PID:ADDRESS` for the heap.
     pub path: String,
@@ -33,7 +33,7 @@ pub struct Place {
 /// Writes the file into a session's folder.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system.
 pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a Mapping>) -> Result<(), BackendError> {
     let mut text = String::new();
     for mapping in mappings {
@@ -49,7 +49,7 @@ pub fn write_places<'a>(folder: Folder<'_>, mappings: impl Iterator<Item = &'a M
     File::from(file).write_all(text.as_bytes()).map_err(|error| failed("write", error))
 }
 
-/// Reads the lines; those that are not of the form are left out.
+/// Parses the lines; lines of another form are left out.
 #[must_use]
 pub fn parse_places(text: &str) -> Vec<Place> {
     let parse = |line: &str| {
@@ -62,10 +62,10 @@ pub fn parse_places(text: &str) -> Vec<Place> {
     text.lines().filter_map(parse).collect()
 }
 
-/// Reads a folder's file, or `None` where it has none.
+/// Reads a folder's file; returns `None` if the folder has none.
 ///
 /// # Errors
-/// What the system said.
+/// The error of the system.
 pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendError> {
     let failed = |call, len, error| BackendError::new(call, &folder.shown(PLACES_FILE.as_ref()), 0, len, error);
     let file = match open_at(folder.fd, PLACES_FILE, OFlags::RDONLY) {
@@ -80,10 +80,10 @@ pub fn open_places(folder: Folder<'_>) -> Result<Option<Vec<Place>>, BackendErro
 }
 
 impl Place {
-    /// Maps the region, writable. The file's owner is checked: only this user's, or a device.
+    /// Maps the region, writable. The file must belong to this user or be a device.
     ///
     /// # Errors
-    /// What the system said, or what is wrong with the place.
+    /// The error of the system, or a description of what is wrong with the location.
     pub fn map(&self) -> Result<Mapping, BackendError> {
         let Self { name, offset, len, path } = self;
         if let Some(place) = path.strip_prefix("heap:") {
@@ -101,13 +101,13 @@ impl Place {
         if !(fits && (is_device || is_own(&stat))) {
             return Err(BackendError::invalid(path, *offset, *len, "no region of this user can be there"));
         }
-        // hugetlbfs maps whole huge pages only; its block size is their size.
+        // hugetlbfs maps only complete huge pages; its block size is their size.
         let is_huge = !is_device && block.is_power_of_two() && block > 65536;
         file.region(name, *offset, *len, if is_huge { block } else { PAGE })
     }
 }
 
-/// Opens `/proc/PID/fd/N`, which is a link by nature, if it leads to a memfd.
+/// Opens `/proc/PID/fd/N`, which is always a link, if it leads to a memfd.
 fn open_link(path: &str) -> Result<NamedFile, BackendError> {
     let failed = |error| BackendError::new("open", path, 0, 0, error);
     let target = std::fs::read_link(path).map_err(failed)?;

@@ -1,4 +1,4 @@
-//! Memory that other processes map: files in the session's folder, or one memfd.
+//! Allocates memory that other processes map: files in the session's folder, or one memfd.
 
 use std::os::fd::AsRawFd as _;
 
@@ -8,7 +8,8 @@ use super::arena::{Arena, length};
 use super::file::{NamedFile, is_device};
 use super::{Allocated, BackendError, Folder, Mapping, PAGE, Plan};
 
-/// One file a region in the session's folder, mode 0600. What a killed process wrote stays in the page cache.
+/// Creates one file for each region in the session's folder, mode 0600. Data that a killed process wrote stays in the
+/// page cache.
 pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
     let make = |plan: &Plan| {
         let file = NamedFile::create(folder, &plan.name)?;
@@ -19,8 +20,8 @@ pub(super) fn allocate_files(folder: Folder<'_>, plans: &[Plan]) -> Allocated {
     Ok((mappings.into_iter().flatten().collect(), "one file a region".to_owned()))
 }
 
-/// One memfd for all regions, which has no name in the file system and which the default core filter (0x33) keeps in a core.
-/// Others reach it as `/proc/PID/fd/N` while the process lives.
+/// Creates one memfd for all regions. It has no name in the file system, and a core with the default filter (0x33)
+/// contains it. Other processes open it as `/proc/PID/fd/N` while the process lives.
 pub(super) fn allocate_memfd(plans: &[Plan]) -> Allocated {
     let fd = memfd_create("lastwords", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
         .map_err(|error| BackendError::new("memfd_create", "memfd", 0, 0, error))?;
@@ -28,19 +29,19 @@ pub(super) fn allocate_memfd(plans: &[Plan]) -> Allocated {
     let file = NamedFile::new(fd, path)?;
     let len = length(plans, PAGE);
     file.truncate(len)?;
-    // Fixes the length for good: who opens the memfd through /proc cannot truncate it under its recorders. A kernel or filter that
-    // refuses seals leaves the memfd as it is.
+    // The seals make the length permanent, so that a process that opens the memfd through /proc cannot truncate it
+    // while others record. If the kernel or a filter refuses seals, the memfd stays without them.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     let _ = file.call("seal", 0, len, |fd| fcntl_add_seals(fd, seals));
     let mappings = Arena { plans, file, base: 0, blocks: true }.allocate(len)?;
     Ok((mappings, "one memfd; gone with the last process that has it, kept in its core".to_owned()))
 }
 
-/// Maps a region that another process made as a file in its folder. A file that is no regular file, or that is shorter
+/// Maps a region that another process created as a file in its folder. A file that is not regular, or that is shorter
 /// than a region header, is refused.
 ///
 /// # Errors
-/// What the system said, or what is wrong with the file.
+/// The error of the system, or a description of what is wrong with the file.
 pub fn open_region(folder: Folder<'_>, name: &str) -> Result<Mapping, BackendError> {
     let file = NamedFile::open(folder, name, OFlags::RDWR)?;
     let stat = file.look()?;

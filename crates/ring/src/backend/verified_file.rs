@@ -1,16 +1,16 @@
-//! Descriptors that are kept for long.
+//! Descriptors that stay open for long.
 //!
-//! Programs close descriptors that they did not open (`closefrom` of a daemon), and the numbers are soon other files'. So
-//! the file's identity is kept with its descriptor, and looked at before each use.
+//! Programs close descriptors that they did not open (`closefrom` of a daemon), and other files then get the same
+//! numbers. So the file's identity is kept with its descriptor, and checked before each use.
 
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, OwnedFd};
 
-/// A descriptor and the identity of its file. Dropping it closes the descriptor if it is still that file's.
+/// A descriptor and the identity of its file. Dropping it closes the descriptor if it still refers to that file.
 #[derive(Debug)]
 pub struct VerifiedFile {
-    /// -1 once it was given up.
+    /// The descriptor; -1 after it was given up.
     fd: AtomicI32,
     /// Device and inode of the file.
     identity: (u64, u64),
@@ -20,34 +20,35 @@ impl VerifiedFile {
     /// Keeps the descriptor.
     ///
     /// # Errors
-    /// The system does not tell the file's identity.
+    /// The system does not report the file's identity.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let identity = identity_of(fd.as_fd())?;
         Ok(Self { fd: AtomicI32::new(fd.into_raw_fd()), identity })
     }
 
-    /// The descriptor; `None` where the program closed it, or it was given up.
+    /// Returns the descriptor; `None` if the program closed it, or if it was given up.
     #[must_use]
     pub fn get(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.fd.load(Relaxed);
-        // SAFETY: a number that is not -1. Before `fstat` has said that it is open, and of our file, nothing else is asked of it.
-        // Who closes it meanwhile did not get it from us.
+        // SAFETY: the number is not -1. Until `fstat` has confirmed that it is open and refers to our file, it is used
+        // for nothing else. If other code closes it meanwhile, it did not get it from us.
         let file = (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })?;
         self.is(file).then_some(file)
     }
 
-    /// Closes the descriptor, if it is still our file's.
+    /// Closes the descriptor if it still refers to our file.
     ///
     /// # Safety
-    /// Nobody uses what [`VerifiedFile::get`] gave.
+    /// Nobody uses the descriptor that [`VerifiedFile::get`] returned.
     pub unsafe fn give_up(&self) {
         if self.get().is_some() {
-            // SAFETY: it was given to us for good, is still what was given, and nobody else's: the caller vouches for that.
+            // SAFETY: this value owns the descriptor, which still refers to the same file. The caller guarantees that
+            // nobody else uses it.
             drop(unsafe { OwnedFd::from_raw_fd(self.fd.swap(-1, Relaxed)) });
         }
     }
 
-    /// Whether a descriptor is of the same file.
+    /// Returns true if a descriptor refers to the same file.
     #[must_use]
     pub fn is(&self, other: BorrowedFd<'_>) -> bool {
         identity_of(other).is_ok_and(|identity| identity == self.identity)

@@ -1,20 +1,21 @@
-//! The lane in which a thread recorded last, in thread-local storage.
+//! Caches the lane in which a thread recorded last, in thread-local storage.
 
 #[cfg(any(not(target_arch = "x86_64"), loom))]
 pub(super) use self::general::{get, set};
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(super) use self::x86_64::{get, set};
 
-/// By the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in code that may
-/// become a library calls `__tls_get_addr`, and what would stay in registers is saved around the call, even where the linker
-/// takes it out again.
+/// This uses the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in
+/// code that may become a library calls `__tls_get_addr`. Values in registers must be saved around that call, even if
+/// the linker removes the call.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 mod x86_64 {
     use core::arch::{asm, global_asm};
 
     use crate::reserve::rseq_fast::Lane;
 
-    // Of this program or library alone, and once in it even where the crate is twice.
+    // The symbol is hidden, so it belongs to this program or library alone. It is weak, so there is one even if the
+    // program contains the crate twice.
     global_asm!(
         ".pushsection .tbss.lastwords_ring_last_lane, \"awT\", @nobits",
         ".weak lastwords_ring_last_lane",
@@ -29,8 +30,8 @@ mod x86_64 {
     #[inline(always)]
     pub(crate) fn get() -> Option<&'static Lane> {
         let lane: *const Lane;
-        // SAFETY: the variable is this thread's, 8 bytes, zero at first, and written by `set` only; reading it changes
-        // nothing. A lane that was set lives for ever.
+        // SAFETY: the variable belongs to this thread, has 8 bytes, is zero at first, and only `set` writes it. Reading
+        // it changes nothing. A lane that was set lives for ever.
         unsafe {
             asm!(
                 "mov {lane}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",
@@ -43,7 +44,8 @@ mod x86_64 {
     }
 
     pub(crate) fn set(lane: &'static Lane) {
-        // SAFETY: as in `get`; one store, so that a signal handler sees the one lane or the other.
+        // SAFETY: the variable is the one of `get`. It is one store, so a signal handler sees either the old lane or
+        // the new one.
         unsafe {
             asm!(
                 "mov {at}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",

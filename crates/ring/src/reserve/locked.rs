@@ -1,9 +1,9 @@
-//! Signals blocked and a lock that names its owner, so that a dead owner does not hold it.
+//! Records with signals blocked, under a lock that names its owner, so that a dead owner does not keep it.
 //!
-//! What is published is published by one store, as in the restartable sequences: a dead owner leaves nothing but bytes
-//! behind the produced position, and whoever takes the lock from it simply goes on. Where processes of several pid
-//! namespaces record, nobody can tell a dead owner from one that has stopped: the lock is taken from either, and what the
-//! owner may yet write lies where nothing is recorded before the ring comes round.
+//! One store publishes an event, as in the restartable sequences. So a dead owner leaves only bytes after the produced
+//! position, and the next owner of the lock simply continues. If processes of several pid namespaces record, a recorder
+//! cannot distinguish a dead owner from a stopped one. It takes the lock from either. Nobody records where the previous
+//! owner may still write, until the ring comes round.
 
 use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
@@ -43,14 +43,14 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
             Step::Done => return Ok(()),
             Step::Progress if before == Before::Stopped => before = Before::Left,
             Step::Progress => {}
-            // The lock was taken from us while we stood still, and others went on.
+            // Another recorder took the lock while this thread was stopped, and recorded.
             Step::Aborted | Step::TooManyPieces => return Err(Lost::Lock),
             Step::Lost(cause) => return Err(cause),
         }
     }
 }
 
-/// Publishes with the lock held.
+/// Publishes while it holds the lock.
 impl Publish for Channel {
     fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published {
         let control = step.stream.half(step.half);
@@ -64,9 +64,9 @@ impl Publish for Channel {
         let mut each = |p: Piece| {
             point!(Step);
             bytes!(writes, p.dst, p.len);
-            // SAFETY: the lock is held and the position stands, so that nobody else writes behind it (a recorder that takes
-            // the lock from us here leaves this sub-buffer to us). `single_writer` lets each copy lie between position and
-            // end, or in the header of the open sub-buffer. The payload is not ring memory.
+            // SAFETY: the lock is held and the position has not changed, so nobody else writes after it. (A recorder
+            // that takes the lock from this one leaves this sub-buffer alone.) `single_writer` ensures that each copy
+            // is between position and end, or in the header of the open sub-buffer. The payload is not ring memory.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
             if self.persist {
                 // SAFETY: the copy has just been made there.
@@ -81,7 +81,7 @@ impl Publish for Channel {
             flush::fence();
         }
         point!(Step);
-        // Whoever took the lock from us has gone on from where we stood: the position is never put back.
+        // If another recorder took the lock, it has continued from this position. The position must never go back.
         let is_ours = control.reserve.compare_exchange(step.position, end, Release, Relaxed).is_ok();
         if fault!(Rewind) {
             control.reserve.store(end, Release);
@@ -90,7 +90,7 @@ impl Publish for Channel {
         }
         point!(Published);
         if self.persist {
-            // SAFETY: the control is mapped, and longer.
+            // SAFETY: the control is mapped, and longer than that.
             unsafe { flush::flush(core::ptr::from_ref(control).cast(), 64) };
             flush::fence();
         }

@@ -1,10 +1,11 @@
-//! Compare-and-swap reservation, commit counters, a contiguous count: any architecture, several CPUs on one buffer.
+//! Reserves by compare-and-swap and counts commits, for any architecture and for several CPUs on one buffer.
 //!
-//! A recorder announces what it is about to reserve in its entry of the session's thread table, swaps the reserve word
-//! (position and owner), copies, and adds the bytes to the commit counter of the sub-buffer's place. The counters are
-//! cumulative over laps. A sub-buffer's header bytes are committed by whoever commits the last of the others: that
-//! thread closes it. When the ring comes round to a place that is not whole, a dead recorder's hole is made good, and a
-//! living recorder's place is passed over: no killed thread stops the ring.
+//! A recorder announces the range that it is about to reserve in its entry of the session's thread table. It swaps the
+//! reserve word (position and owner), copies the event, and adds the bytes to the commit counter of the sub-buffer's
+//! place. The counters are cumulative over laps. The recorder that commits the last bytes of a sub-buffer except its
+//! header closes the sub-buffer: it completes and commits the header. When the ring comes round to a place that is not
+//! completely committed, it reclaims the place from a dead recorder and skips the place of a living one. So no killed
+//! thread stops the ring.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_RESERVING, IN_FLIGHT_SWITCH, InFlight};
@@ -22,9 +23,9 @@ use crate::stream::Stream;
 use crate::threads::{self, Level};
 use crate::{flush, os};
 
-/// Bits of a reserve word that are the position.
+/// The bits of a reserve word that contain the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
-/// Times a recorder reads the flip words again after it met a half that was closed by a swap.
+/// Number of times that a recorder reads the flip words again after it found a half that a swap has closed.
 const CLOSED_ROUNDS: u32 = 1024;
 
 /// Records with compare-and-swap.
@@ -38,7 +39,7 @@ pub(crate) fn record<M: Memory>(channel: &Channel, stream: &Stream, record: &Rec
         .unwrap_or(Err(Lost::NoEntry))
 }
 
-/// A half as it was when its reserve word was read.
+/// The state of a half when its reserve word was read.
 struct View<'a> {
     channel: &'a Channel,
     stream: &'a Stream,
@@ -51,11 +52,11 @@ struct View<'a> {
     clock: u64,
 }
 
-/// How an attempt to record ended that did not lose the event.
+/// The result of an attempt to record that did not lose the event.
 enum Attempt {
     /// The event is committed.
     Done,
-    /// Another recorder came first, or room was made.
+    /// Another recorder was first, or the attempt made room.
     Again,
     /// A swap has closed the half.
     Closed,
@@ -77,8 +78,8 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, level
     }
 }
 
-/// Records, or makes room. It is not inlined into the loop around it: what does not change there would be computed before the
-/// loop and kept in memory.
+/// Records the event, or makes room. The function is not inlined into the loop around it. Otherwise the compiler would
+/// compute values that do not change before the loop and keep them in memory.
 #[inline(never)]
 fn attempt<M: Memory>(
     channel: &Channel,
@@ -93,23 +94,25 @@ fn attempt<M: Memory>(
     if word & CLOSED_BIT != 0 {
         return Ok(Attempt::Closed);
     }
-    // The half may have been swapped out and begun anew since the flip words were read; if it was, they say so now.
+    // The half may have been swapped out and reset since the flip words were read. If it was, the flip words show it
+    // now.
     if channel.parts.live_half(stream) != half && !fault!(StaleHalf) {
         return Ok(Attempt::Again);
     }
     let last = control.last_clock.load(Relaxed);
-    // The clock is not older than that of the reservation that `word` tells of. Where that was this very thread's, the two readings
-    // are in program order; else the counter must not be read before the word was.
+    // The clock must not be older than that of the reservation in `word`. If this thread made that reservation, the two
+    // readings are in program order. Otherwise the counter must not be read before `word` was.
     let is_own = word >> OWNER_SHIFT == level.owner && !cfg!(loom);
     let clock = if is_own { channel.clock.now() } else { channel.clock.now_ordered() };
     let clock = super::not_before(clock, last);
     let view = &View { channel, stream, level, half, control, word, position: word & POSITION, clock };
     let place = stream.place(view.position);
-    // The first event of a sub-buffer has the full clock, so that it can be read where the header was never written.
+    // The first event of a sub-buffer has the full clock, so that it can be read even if the header was never written.
     let first = place.within == HEADER_LEN as u64;
     let (header, header_len) = encode(view.channel, record, view.clock, last, first);
     let len = (header_len + record.len) as u64;
-    // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
+    // SAFETY: `Stream::attach` checked that the data or page table of each half is in the region; callers pass the `M`
+    // of the channel.
     let memory = unsafe { M::at(stream.data[view.half]) };
     if !stream.fits(place.within, len) {
         return switch(view, memory, record).map(|()| Attempt::Again);
@@ -122,7 +125,7 @@ fn attempt<M: Memory>(
     }
     point!(Reserved);
     let offset = place.sub_buffer + place.within;
-    // SAFETY: the reservation gave these bytes to this thread alone: `available` let the ring come here only when all
+    // SAFETY: the reservation gave these bytes to this thread alone. `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, &Chunk { offset, first: &header[..header_len], parts: record.parts }) };
     view.persist(memory, offset, len as usize);
@@ -144,12 +147,12 @@ impl View<'_> {
         &slots[(number & (slots.len() as u64 - 1)) as usize]
     }
 
-    /// Bytes that a place has committed before lap of sub-buffer `number` begins.
+    /// Returns the bytes that a place has committed before the lap of sub-buffer `number` begins.
     fn lap_base(&self, number: u64) -> u64 {
         (number >> self.stream.slots_shift) << self.stream.size_shift
     }
 
-    /// Announces and reserves all up to `end`; false when another came first.
+    /// Announces and reserves everything up to `end`. Returns false if another recorder was first.
     #[inline(always)]
     fn reserve(&self, end: u64, state: u64) -> bool {
         let owner = (self.word & !CLOSED_BIT) >> OWNER_SHIFT;
@@ -157,7 +160,7 @@ impl View<'_> {
             confirm(self, owner);
         }
         let mine: &InFlight = self.level.in_flight;
-        // Released: whoever sees it, in the place of the one before, sees what was committed then.
+        // Release: a reader that sees this value instead of the previous one also sees what was committed before.
         mine.begin.store(self.position, if fault!(RelaxedBegin) { Relaxed } else { Release });
         mine.end.store(end, Relaxed);
         mine.state.store(state, Relaxed);
@@ -178,7 +181,8 @@ impl View<'_> {
         reserved
     }
 
-    /// Adds committed bytes to the place of sub-buffer `number`; closes it if they were the last and its header is written.
+    /// Adds committed bytes to the place of sub-buffer `number`. Closes the sub-buffer if they were the last and its
+    /// header is written.
     #[inline(always)]
     fn commit<M: Memory>(&self, memory: M, number: u64, len: u64) {
         let slot = self.slot(number);
@@ -203,7 +207,7 @@ impl View<'_> {
     #[cold]
     #[inline(never)]
     fn persist_commit(&self, slot: &Slot) {
-        // SAFETY: slot and control are mapped, and as long.
+        // SAFETY: slot and control are mapped and have this length.
         unsafe {
             flush::flush(core::ptr::from_ref(slot).cast(), 64);
             flush::flush(core::ptr::from_ref(self.control).cast(), 128);
@@ -211,7 +215,7 @@ impl View<'_> {
         flush::fence();
     }
 
-    /// All of the sub-buffer but its header is committed, and that is written: completes the header, and commits it.
+    /// Completes and commits the header of a sub-buffer. All other bytes are committed, and the header is written.
     #[cold]
     #[inline(never)]
     fn close<M: Memory>(&self, memory: M, number: u64, slot: &Slot) {
@@ -222,7 +226,7 @@ impl View<'_> {
         place.within = end & (size - 1);
         // SAFETY: all bytes are committed or written, and only this thread came second to `arrive`.
         let (header, sum) = unsafe { self.stream.closing(memory, place, slot.end_clock.load(Relaxed)) };
-        // SAFETY: header and trailer are this thread's until it commits the header's bytes.
+        // SAFETY: header and trailer belong to this thread until it commits the header's bytes.
         unsafe {
             let header_end = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
             super::write(memory, &header_end);
@@ -234,7 +238,7 @@ impl View<'_> {
         self.channel.refresh_clock();
     }
 
-    /// Writes `len` bytes at `offset` of the half back to memory that keeps them.
+    /// Writes `len` bytes at `offset` of the half back to persistent memory.
     #[inline(always)]
     fn persist<M: Memory>(&self, memory: M, offset: u64, len: usize) {
         if self.channel.persist {
@@ -246,28 +250,29 @@ impl View<'_> {
     #[inline(never)]
     fn persist_range<M: Memory>(memory: M, offset: u64, len: usize) {
         for (at, run) in memory.runs(offset, len) {
-            // SAFETY: `run` bytes lie behind `at` in the half.
+            // SAFETY: `run` bytes follow `at` in the half.
             unsafe { flush::flush(at, run) };
         }
         flush::fence();
     }
 }
 
-/// Notes that sub-buffer `number` has its header, or all its other bytes. True for whoever comes second: the header of a
-/// sub-buffer is not completed while the one who began it may still write it.
+/// Notes that sub-buffer `number` has its header, or all its other bytes. Returns true to the recorder that comes
+/// second. So the header is not completed while the recorder that began the sub-buffer may still write it.
 #[cold]
 fn arrive(slot: &Slot, number: u64) -> bool {
     let mark = number + 1;
     slot.arrived.fetch_update(AcqRel, Acquire, |seen| (seen < mark).then_some(mark)) == Err(mark)
 }
 
-/// Tells the owner that the reserve word names that its reservation succeeded, before the word forgets it.
+/// Confirms to the owner in the reserve word that its reservation succeeded. This must happen before the word is
+/// replaced.
 #[cold]
 fn confirm(view: &View<'_>, owner: u64) {
     let Some(previous) = threads::level_of(view.channel.parts.threads, owner) else { return };
     let target = view.stream.target(view.half);
     let mine = (target << POSITION_BITS) | view.position;
-    // An error says that the owner knows it, or has withdrawn the announcement since.
+    // An error means that the owner is already confirmed, or has withdrawn the announcement since.
     let _ = previous.confirmed.fetch_update(AcqRel, Relaxed, |seen| {
         let same_target = seen >> POSITION_BITS == mine >> POSITION_BITS;
         let is_announced = previous.target.load(Acquire) == target;
@@ -275,7 +280,7 @@ fn confirm(view: &View<'_>, owner: u64) {
     });
 }
 
-/// Leaves the sub-buffer of the position, in which the event does not fit, for the next that can be had.
+/// Leaves the sub-buffer of the position, in which the event does not fit, for the next available one.
 #[cold]
 #[inline(never)]
 fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<(), Lost> {
@@ -297,7 +302,8 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
         return Ok(());
     }
     point!(Switched);
-    // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
+    // Readers of a living session must see the position that gave up the old content before they see the bytes that
+    // replace it.
     fence(Release);
     for passed in (next..start).step_by(size as usize) {
         view.slot(passed >> stream.size_shift).committed.fetch_add(size, AcqRel);
@@ -324,8 +330,8 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     Ok(())
 }
 
-/// The place of the sub-buffer that would begin at `start` can be written: all of the lap before is committed, or was
-/// left by recorders that are dead. `Full` in discard mode where it was not consumed.
+/// Returns true if the place of the sub-buffer that would begin at `start` can be written: the lap before is completely
+/// committed, or dead recorders left it incomplete. Returns `Full` in discard mode if its content was not consumed.
 fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
     if view.stream.is_full(view.control, start) {
         return Err(Lost::Full);
@@ -342,7 +348,7 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
             return Ok(fault!(NoWait));
         }
         if slot.committed.compare_exchange(committed, whole, AcqRel, Relaxed).is_ok() {
-            // Where only the header is missing, nothing was reserved and lost: it was never completed.
+            // If only the header is missing, no reservation was lost: the header was never completed.
             if committed + HEADER_LEN as u64 != whole {
                 view.stream.control.lost[RECLAIMED].fetch_add(1, Relaxed);
             }
@@ -351,7 +357,8 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
     }
 }
 
-/// A living thread has reserved in the place of sub-buffer `number` on an earlier lap, any earlier one, and not committed.
+/// Returns true if a living thread has an uncommitted reservation in the place of sub-buffer `number`, on any earlier
+/// lap.
 #[cold]
 fn is_in_flight(view: &View<'_>, number: u64) -> bool {
     let target = view.stream.target(view.half);
@@ -362,15 +369,15 @@ fn is_in_flight(view: &View<'_>, number: u64) -> bool {
         }
         let first = l.begin.load(Acquire) >> view.stream.size_shift;
         let last = (l.end.load(Relaxed).wrapping_sub(1) >> view.stream.size_shift).min(number.wrapping_sub(1));
-        // From `first` up to the next number that lies in the place.
+        // This is the distance from `first` to the next number in the same place.
         let up = number.wrapping_sub(first) & (places - 1);
         first + up <= last && (!fault!(OneLap) || first + up + places == number)
     };
     threads::living(view.channel.parts.threads, here).next().is_some()
 }
 
-/// What a dead thread's level (number `owner`) announced was never reserved, or was overwritten: nobody asks for it any more.
-/// False for streams of other channels.
+/// Returns true if the announcement of a dead thread's level (number `owner`) was never reserved, or was overwritten,
+/// so that it is no longer needed. Returns false for streams of other channels.
 #[cold]
 fn is_over(channel: &Channel, owner: u64, level: &InFlight) -> bool {
     let target = level.target.load(Acquire);
@@ -381,7 +388,7 @@ fn is_over(channel: &Channel, owner: u64, level: &InFlight) -> bool {
     let of = |s: &&Stream| u64::from(s.spec.index) == (target - 1) >> 1;
     channel.streams().iter().find(of).is_some_and(|stream| {
         let control = stream.half(((target - 1) & 1) as usize);
-        // The word first: who replaced it had confirmed before.
+        // The word is read first, because a recorder confirms the reservation before it replaces the word.
         let word = control.reserve.load(Acquire) & !CLOSED_BIT;
         let confirmed = level.confirmed.load(Acquire);
         let tagged = confirmed >> POSITION_BITS == (target << POSITION_BITS) >> POSITION_BITS;

@@ -1,6 +1,7 @@
-//! Space reservation: gives each event a place of its own in the ring, and commits the event when it is whole. The three
-//! algorithms are `rseq`, `lockless` and `locked`. The `record` function of each records one event; once it has returned
-//! `Ok`, the event is recovered after a crash at any later instruction. Else it returns why the event was lost.
+//! Reserves space: gives each event its own bytes in the ring, and commits the event when it is complete. The three
+//! algorithms are `rseq`, `lockless` and `locked`. The `record` function of each records one event. Once it has
+//! returned `Ok`, the event can be recovered after a crash at any later instruction. Otherwise it returns why the event
+//! was lost.
 
 mod lane_cache;
 pub(crate) mod locked;
@@ -18,19 +19,19 @@ use crate::packet::{self, Closing};
 use crate::record::{Chunk, Piece, Record};
 use crate::stream::Stream;
 
-/// Where a position lies in its ring.
+/// The location of a position in its ring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// Offset in the half of the position's sub-buffer.
+    /// Offset of the position's sub-buffer in the half.
     pub(crate) sub_buffer: u64,
-    /// Offset in the sub-buffer.
+    /// Offset of the position in the sub-buffer.
     pub(crate) within: u64,
-    /// Number of the sub-buffer since the ring was begun.
+    /// Number of the sub-buffer since the start of the ring.
     pub(crate) number: u64,
 }
 
 impl Stream {
-    /// Where `position` lies.
+    /// Returns the location of `position`.
     #[inline]
     pub(crate) fn place(&self, position: u64) -> Place {
         let size = self.spec.sub_buffer_size;
@@ -41,69 +42,72 @@ impl Stream {
         }
     }
 
-    /// Position of the sub-buffer behind that of `position`.
+    /// Returns the position of the sub-buffer after that of `position`.
     pub(crate) fn next_sub_buffer(&self, position: u64) -> u64 {
         (position | (self.spec.sub_buffer_size - 1)) + 1
     }
 
-    /// An event of `len` bytes, header included, fits behind `within`.
+    /// Returns true if an event of `len` bytes, header included, fits after `within`.
     #[inline]
     pub(crate) fn fits(&self, within: u64, len: u64) -> bool {
         within >= HEADER_LEN as u64 && within + len <= self.spec.sub_buffer_size - TRAILER_LEN as u64
     }
 
-    /// The event does not fit into an empty sub-buffer. The longest header is counted, which the first event may get: so the
-    /// limit is the same for every reservation, and no event is refused or not by the state of the clock.
+    /// Returns true if the event does not fit into an empty sub-buffer. The calculation uses the longest header, which
+    /// the first event may get. So the limit is the same for every reservation and does not depend on the clock.
     pub(crate) fn is_too_big(&self, record: &Record<'_>) -> bool {
         (record.len as u64).saturating_add(LEN_FULL as u64) > self.room()
     }
 
-    /// Header of the sub-buffer at `place` as it stands when closed at `within`, and its checksum.
+    /// Returns the header of the sub-buffer at `place` as it must be when the sub-buffer is closed at `within`, and its
+    /// checksum.
     ///
     /// # Safety
-    /// All `within` bytes of the sub-buffer are committed, and nobody but closing threads writes them.
+    /// All `within` bytes of the sub-buffer are committed, and only closing threads write them.
     pub(crate) unsafe fn closing<M: Memory>(&self, memory: M, place: Place, end: u64) -> ([u8; HEADER_LEN], [u8; 8]) {
         let (from, _) = memory.run(place.sub_buffer + at::TIMESTAMP_BEGIN as u64);
         bytes!(reads, from, 8);
-        // SAFETY: as the caller vouches; closing threads never write these bytes. A header lies in one page, as sub-buffers have
-        // whole pages, and at a multiple of 8.
+        // SAFETY: the caller guarantees the bytes, and closing threads never write these. A header is in one page,
+        // because sub-buffers have whole pages, and at a multiple of 8.
         let begin = unsafe { from.cast::<u64>().read_volatile() };
         let closing = Closing { end, content: place.within, discarded: self.lost() };
         let header = packet::header(&self.spec, place.number, begin, closing);
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller guarantees the bytes.
         let sum = unsafe { packet::checksum(memory, place.sub_buffer, &header, place.within) };
         (header, sum.to_ne_bytes())
     }
 }
 
-/// `clock`, but never before `last` where the clock has stepped back by little (counters of two CPUs, a wall clock).
+/// Returns `clock`, or `last` if the clock has stepped back by a small amount (counters of two CPUs, a wall clock).
 pub(crate) fn not_before(clock: u64, last: u64) -> u64 {
     let back = last.wrapping_sub(clock);
     if clock < last && back >> 40 == 0 { last } else { clock }
 }
 
-/// Writes the chunk, exactly its bytes.
+/// Writes exactly the bytes of the chunk.
 ///
 /// # Safety
-/// Those bytes are this thread's to write, in the half that `memory` is of.
+/// This thread may write those bytes, in the half that `memory` belongs to.
 #[inline(always)]
 pub(crate) unsafe fn write<M: Memory>(memory: M, chunk: &Chunk<'_>) {
     chunk.pieces(memory, |Piece { dst, src, len }| {
         bytes!(writes, dst, len);
-        // SAFETY: `len` bytes lie behind `dst` in the half, and the caller vouches for them; `src` is not ring memory.
+        // SAFETY: `len` bytes follow `dst` in the half, and the caller guarantees that it may write them; `src` is not
+        // ring memory.
         unsafe { copy(src, dst, len) };
         true
     });
 }
 
-/// Copies `len` bytes; short runs, of which events are made, without a call and without a loop, of which the compiler would make
-/// a call.
+/// Copies `len` bytes. Most events consist of short runs. These are copied without a call and without a loop, which the
+/// compiler would turn into a call.
 ///
 /// # Safety
-/// As for [`core::ptr::copy_nonoverlapping`].
+/// The conditions of [`core::ptr::copy_nonoverlapping`] apply.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: `ends` is called where `len` is at least the size of its type; what is copied from the middle lies within `len`.
+    // SAFETY: `ends` is called only if `len` is at least the size of its type; the bytes copied from the middle are
+    // within `len`.
     unsafe {
         match len {
             1..4 => {
@@ -122,14 +126,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies the first and the last `T` of `len` bytes, which overlap where there are fewer than two.
+/// Copies the first and the last `T` of `len` bytes. They overlap if there are fewer than two.
 ///
 /// # Safety
-/// `len` bytes are readable at `from` and writable at `to`, and they hold a `T`.
+/// `len` bytes are readable at `from` and writable at `to`, and `len` is at least the size of `T`.
 #[inline(always)]
 unsafe fn ends<T: Copy>(from: *const u8, to: *mut u8, len: usize) {
     let last = len - size_of::<T>();
-    // SAFETY: both lie in the `len` bytes of either side.
+    // SAFETY: both values are within the `len` bytes of either side.
     unsafe {
         let (first, second) = (from.cast::<T>().read_unaligned(), from.add(last).cast::<T>().read_unaligned());
         to.cast::<T>().write_unaligned(first);

@@ -1,11 +1,12 @@
-//! Restartable sequences: the whole event is copied inside one section, whose last store publishes it.
+//! Restartable sequences: one section copies the whole event, and its last store publishes the event.
 //!
-//! The section runs on one CPU and is the only one that runs on it: the kernel sends a thread that was preempted, moved or
-//! interrupted by a signal inside the section to its abort handler. So plain stores suffice, a killed thread leaves
-//! nothing but bytes behind the produced position, and a signal handler may record in the middle of a record.
+//! The section runs on one CPU and is the only one that runs on it. If a thread is preempted, moved or interrupted by a
+//! signal inside the section, the kernel sends it to its abort handler. So plain stores suffice, a killed thread leaves
+//! only bytes after the produced position, and a signal handler may record in the middle of a record.
 //!
-//! Everything that the section needs is computed before it, from a produced position that the section checks again: if the
-//! position still stands, nobody has recorded here in between, and the clock read since is not older than any event's.
+//! Everything that the section needs is computed before it, from a produced position that the section checks again. If
+//! the position has not changed, nobody has recorded here in between, and the clock that was read since is not older
+//! than any event's.
 
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering::Relaxed;
@@ -27,15 +28,15 @@ pub(super) mod section;
 #[cfg(loom)]
 pub(super) use crate::model::section;
 
-/// Times a section may be aborted before the event is recorded in the channel's lockless stream: under a debugger that
-/// steps, or valgrind, a section never ends.
+/// Number of aborts after which an event is recorded in the channel's lockless stream. Under a debugger that steps, or
+/// under valgrind, a section never ends.
 const RETRIES: u32 = 16;
 
-/// Most copies of a section: parts and page borders together. An event of more is recorded in the stream that is bound to no
-/// CPU, where there is no limit.
+/// Largest number of copies of a section, counting parts and page borders together. An event with more is recorded in
+/// the stream that is bound to no CPU, which has no such limit.
 const MAX_PIECES: usize = 48;
 
-/// What a section checks before it copies, and what it publishes.
+/// The values that a section checks before it copies, and the position that it publishes.
 ///
 /// The sections read it by offset: 0 area, 8 cpu, 12 half, 16 flip, 24 stream's flip, 32 control, 40 position, 48 end.
 #[repr(C)]
@@ -43,23 +44,23 @@ const MAX_PIECES: usize = 48;
 pub(crate) struct Commit<'a> {
     area: &'a Area,
     pub(crate) cpu: u32,
-    /// The half in which the copies lie.
+    /// The half that contains the copies.
     pub(crate) half: u32,
     /// The session's flip word.
     pub(crate) flip: &'a AtomicU32,
     /// The stream's flip word.
     pub(crate) stream_flip: &'a AtomicU32,
     pub(crate) control: &'a HalfControl,
-    /// Position that must still stand.
+    /// The position on which the copies are based. It must not have changed.
     pub(crate) position: u64,
-    /// Position to publish.
+    /// The position to publish.
     pub(crate) end: u64,
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(core::mem::offset_of!(Commit<'_>, end) == 48 || cfg!(not(target_pointer_width = "64")));
 
-/// Records on the CPU where the thread runs. What is lost is counted here.
+/// Records on the CPU where the thread runs. Losses are counted here.
 ///
 /// # Errors
 /// The event was lost.
@@ -119,9 +120,9 @@ impl Publish for Section<'_> {
             position: step.position,
             end,
         };
-        // SAFETY: `single_writer` lets each piece's destination lie in the half's data between the position and the end (or in
-        // the header of the sub-buffer that holds the position, which a close may rewrite), and the section copies only
-        // while this CPU's position stands there.
+        // SAFETY: `single_writer` ensures that each piece's destination is in the half's data between the position and
+        // the end (or in the header of the sub-buffer that contains the position, which a close may rewrite). The
+        // section copies only while this CPU's position has that value.
         let done = unsafe { section::publish(&commit, pieces) };
         if done { Ok(()) } else { Err(Step::Aborted) }
     }

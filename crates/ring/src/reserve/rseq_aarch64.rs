@@ -1,7 +1,7 @@
 //! The section in aarch64 instructions.
 //!
-//! Rules as on x86_64 (include/uapi/linux/rseq.h). The CPU may reorder plain stores as other CPUs see them, so the commit is
-//! a store-release; for this CPU and for whoever comes after a crash, program order holds.
+//! The rules are those of x86_64 (include/uapi/linux/rseq.h). Other CPUs may see plain stores in another order, so the
+//! commit is a store-release. For this CPU, and for readers after a crash, program order applies.
 
 use core::arch::asm;
 
@@ -17,12 +17,12 @@ use crate::reserve::rseq_fast::Lane;
 /// Copies the pieces and publishes.
 ///
 /// # Safety
-/// Every destination is writable, and written by nobody else while `commit`'s position stands on this CPU.
+/// Every destination is writable, and nobody else writes it while `commit`'s position is current on this CPU.
 pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     let done: u64;
-    // SAFETY: the descriptor names exactly the instructions between 71 and 72; what they write before the commit is
-    // unpublished memory that the caller vouches for; both exits leave the section. `commit` is read by the offsets
-    // that its shape asserts.
+    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit they write only
+    // unpublished memory, for which the caller gives its guarantee. Both exits leave the section. The instructions read
+    // `commit` by the offsets that its shape asserts.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -94,11 +94,11 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     done != 0
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`. False if the section was aborted, or does not take this
-/// event: those with a tail take the general path on this architecture.
+/// Records an event whose payload is the first `len` bytes of `words`. Returns false if the section was aborted, or
+/// cannot record this event. Events with a tail take the general path on this architecture.
 ///
 /// # Safety
-/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes behind the event.
+/// `id` is of a compact header, and `len` is at most `8 * W`. The section writes up to 7 bytes after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
@@ -111,9 +111,9 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     let total = (LEN_COMPACT + len) as u64;
     let Some((position, clock)) = place(lane, area, total).filter(|_| tail.is_none()) else { return false };
     let done: u64;
-    // SAFETY: as in `publish`: the event `fits`, with the trailer's 16 bytes behind it, and the section copies only while this CPU's
-    // position is the one from which `to` was computed. The copy stops behind the word that holds the last of `len` bytes, and
-    // `words` has it.
+    // SAFETY: the reasons of `publish` apply. The event `fits`, with the trailer's 16 bytes after it, and the section
+    // copies only while this CPU's position is the one from which `to` was computed. The copy stops after the word that
+    // contains the last of `len` bytes, and `words` has that word.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -173,17 +173,18 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
         );
     }
     if done != 0 {
-        // The event is committed: its clock is not newer than the newest, whoever stores last.
+        // The event is committed, so its clock is not newer than the newest, whichever recorder stores last.
         lane.control.last_clock.store(clock, Release);
     }
     done != 0
 }
 
-/// The position where an event of `total` bytes would stand now, and its clock. `None` where the section would not take it.
+/// Returns the position at which an event of `total` bytes would be recorded now, and its clock. Returns `None` if the
+/// section could not record it.
 #[inline(always)]
 fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     let ours = area.cpu_id.load(Relaxed) == lane.cpu;
-    // Acquire: whoever sees the flip sees the half as it was begun anew before.
+    // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
     let live = (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
     let position = lane.control.reserve.load(Relaxed);
     let behind = (position & lane.sub_buffer_mask).wrapping_sub(HEADER_LEN as u64);
@@ -193,10 +194,10 @@ fn place(lane: &Lane, area: &cpu::Area, total: u64) -> Option<(u64, u64)> {
     (ours && live && fits && near).then_some((position, clock))
 }
 
-/// Never records: a text is measured first.
+/// Never records, because this architecture has no section for such texts: the caller measures a text first.
 ///
 /// # Safety
-/// None needed.
+/// There are no requirements.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
     false

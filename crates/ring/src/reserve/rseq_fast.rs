@@ -1,10 +1,10 @@
-//! The fast path of `rseq`. It takes events with a compact header, of payloads in words, perhaps with a tail, for which the open
-//! sub-buffer has room. [`super::rseq`] records all others.
+//! The fast path of `rseq`. It records events with a compact header and a payload in words, with or without a tail, if
+//! the open sub-buffer has room. [`super::rseq`] records all others.
 //!
-//! `rdtsc` waits on today's processors for the instructions before it. So the cost of an event is its longest chain of dependent
-//! loads, more than the number of its instructions. Therefore a thread caches the [`Lane`] in which it recorded last: the
-//! addresses of the stream's half that was live, on the CPU where the thread ran. The section checks the CPU and the half beside
-//! that chain, by predicted branches.
+//! On today's processors, `rdtsc` waits for the instructions before it. So the cost of an event is its longest chain of
+//! dependent loads, more than the number of its instructions. Therefore a thread caches the [`Lane`] in which it
+//! recorded last: the addresses of the stream's half that was live, on the CPU where the thread ran. The section checks
+//! the CPU and the half outside of that chain, by predicted branches.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicPtr;
@@ -31,7 +31,8 @@ pub(crate) struct RseqFast {
     lanes: alloc::boxed::Box<[[Lane; 2]]>,
 }
 
-/// Where events of a CPU go while a half is live. Sections read it by offset, but for those of the model checker.
+/// The destination of a CPU's events while a half is live. Sections read it by offset, except those of the model
+/// checker.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -42,7 +43,7 @@ pub(crate) struct Lane {
     pub(crate) half: u32,
     /// The session's flip word.
     pub(crate) flip: &'static AtomicU32,
-    /// The stream's.
+    /// The stream's flip word.
     pub(crate) stream_flip: &'static AtomicU32,
     pub(crate) control: &'static HalfControl,
     pub(crate) data: *mut u8,
@@ -88,7 +89,7 @@ macro_rules! in_lane {
 }
 
 impl RseqFast {
-    /// The fast path over `streams`; one that is never taken where `possible` is false or the streams do not have it.
+    /// Makes the fast path over `streams`. It is never used if `possible` is false or the streams do not support it.
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
         let spec = streams[0].spec;
         let possible = possible && spec.page_size == 0 && spec.reservation == RESERVATION_RSEQ && cpu::area().is_some();
@@ -109,9 +110,9 @@ impl RseqFast {
         Self { lanes: lanes.collect() }
     }
 
-    /// Records an event whose payload is the first `len` bytes of `words`, and `tail` behind them. Behind the event the section may
-    /// write as many bytes as the trailer of a sub-buffer has, and never publishes them. False if nothing was recorded; so it is for
-    /// a tail of fewer than 8 bytes, which go better into the words.
+    /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. After the event, the
+    /// section may write as many bytes as the trailer of a sub-buffer has, and never publishes them. Returns false if
+    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words.
     #[inline(always)]
     pub(crate) fn record<const W: usize>(
         &'static self,
@@ -123,15 +124,16 @@ impl RseqFast {
         if len > 8 * W || tail.is_some_and(|tail| tail.bytes().len() < 8) {
             return false;
         }
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has 8.
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has at least 8.
         in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, tail) })
     }
 
-    /// Records an event whose payload is the first `len` bytes of two words, and a short text of C behind them, in the lane that
-    /// this thread cached. False if nothing was recorded, as it always is where there is no section for such texts.
+    /// Records an event in the lane that this thread cached. The payload is the first `len` bytes of two words,
+    /// followed by a short text of C. Returns false if nothing was recorded, which is always so on an architecture
+    /// without a section for such texts.
     ///
     /// # Safety
-    /// The text is as [`ShortText`] says.
+    /// The text fulfils the conditions of [`ShortText`].
     #[inline(always)]
     pub(crate) unsafe fn record_short_text(
         &'static self,
@@ -141,18 +143,18 @@ impl RseqFast {
         text: ShortText,
     ) -> bool {
         let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && len <= 16);
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller vouches for the text.
+        // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller guarantees the text.
         lane.is_some_and(|lane| unsafe { section::record_short_text(lane, u32::from(id), words, len, text) })
     }
 
-    /// The lane that this thread cached, if this fast path owns it.
+    /// Returns the lane that this thread cached, if this fast path owns it.
     #[inline(always)]
     fn cached_lane(&'static self) -> Option<&'static Lane> {
         lane_cache::get().filter(|lane| core::ptr::eq(lane.owner.load(Relaxed), self) || fault!(OtherOwner))
     }
 
-    /// Records in the lane of this CPU, and caches that. It is not inlined and takes its arguments by value, so that the path of
-    /// the cached lane keeps them in registers.
+    /// Records in the lane of this CPU, and caches that lane. The function is not inlined and takes its arguments by
+    /// value, so that the path of the cached lane keeps them in registers.
     #[inline(never)]
     fn in_new_lane<const W: usize>(
         &'static self,
@@ -162,8 +164,8 @@ impl RseqFast {
         self.find_lane().is_some_and(|lane| record(lane, &words) || self.aborted())
     }
 
-    /// The section did not record. Perhaps the thread has moved to another CPU, or the other half is live now: the lane for the
-    /// next event is found anew.
+    /// Handles a section that did not record. The thread may have moved to another CPU, or the other half may be live
+    /// now, so it finds the lane for the next event again.
     #[cold]
     #[inline(never)]
     fn aborted(&'static self) -> bool {
@@ -171,10 +173,10 @@ impl RseqFast {
         fault!(ForgetAborted)
     }
 
-    /// The lane of this CPU and of the live half, if there is one; the thread caches it.
+    /// Finds the lane of this CPU and of the live half, if there is one, and caches it for the thread.
     fn find_lane(&'static self) -> Option<&'static Lane> {
         let lanes = self.lanes.get(cpu::area()?.cpu_id.load(Relaxed) as usize)?;
-        // Acquire: whoever sees the flip sees the half as it was begun anew before.
+        // Acquire: a recorder that sees the flip also sees the reset of the half that happened before it.
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);

@@ -1,4 +1,4 @@
-//! Architectures without a section: nothing is ever published here, so every event goes to the lockless stream.
+//! Functions for architectures without a section. They never publish, so every event goes to the lockless stream.
 
 use super::Commit;
 use crate::record::{Piece, ShortText, Tail};
@@ -7,7 +7,7 @@ use crate::reserve::rseq_fast::Lane;
 /// Never publishes.
 ///
 /// # Safety
-/// None needed.
+/// There are no requirements.
 pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
     false
 }
@@ -15,7 +15,7 @@ pub(super) unsafe fn publish(_commit: &Commit<'_>, _pieces: &[Piece]) -> bool {
 /// Never records.
 ///
 /// # Safety
-/// None needed.
+/// There are no requirements.
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     _: &Lane,
     _: u32,
@@ -26,10 +26,10 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     false
 }
 
-/// Never records: a text is measured first.
+/// Never records, because this architecture has no section for such texts: the caller measures a text first.
 ///
 /// # Safety
-/// None needed.
+/// There are no requirements.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
     false

@@ -1,8 +1,8 @@
 //! The section in x86_64 instructions.
 //!
-//! Layout and rules: include/uapi/linux/rseq.h of Linux 4.18 and later. The descriptor's address is stored to `rseq_cs`,
-//! the section begins right behind that store; the abort handler is preceded by the signature, disguised as the operand of
-//! an undefined instruction. x86 keeps stores in order, so the last store publishes all that were before it.
+//! Layout and rules are those of include/uapi/linux/rseq.h of Linux 4.18 and later. The descriptor's address is stored
+//! to `rseq_cs`, and the section begins directly after that store. The signature precedes the abort handler, disguised
+//! as the operand of an undefined instruction. x86 keeps stores in order, so the last store publishes all earlier ones.
 
 use core::arch::asm;
 
@@ -14,7 +14,8 @@ use crate::cpu::OFFSET;
 use crate::record::{Piece, ShortText, Tail, prepended};
 use crate::reserve::rseq_fast::Lane;
 
-/// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it; `{t}` is free.
+/// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it. It may use the
+/// register `{t}`.
 macro_rules! descriptor {
     () => {
         concat!(
@@ -28,7 +29,7 @@ macro_rules! descriptor {
     };
 }
 
-/// The abort handler, out of line; it goes on at `$to`.
+/// The abort handler, out of line. It continues at `$to`.
 macro_rules! abort {
     ($to:literal) => {
         concat!(
@@ -46,12 +47,12 @@ macro_rules! abort {
 /// Copies the pieces and publishes.
 ///
 /// # Safety
-/// Every destination is writable, and written by nobody else while `commit`'s position stands on this CPU.
+/// Every destination is writable, and nobody else writes it while `commit`'s position is current on this CPU.
 pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
     let done: u64;
-    // SAFETY: the descriptor names exactly the instructions between 71 and 72; what they write before the commit is
-    // unpublished memory that the caller vouches for; both exits leave the section. `commit` is read by the offsets
-    // that its shape asserts.
+    // SAFETY: the descriptor names exactly the instructions between 71 and 72. Before the commit they write only
+    // unpublished memory, for which the caller gives its guarantee. Both exits leave the section. The instructions read
+    // `commit` by the offsets that its shape asserts.
     unsafe {
         asm!(
             descriptor!(),
@@ -108,17 +109,19 @@ pub(super) unsafe fn publish(commit: &Commit<'_>, pieces: &[Piece]) -> bool {
 
 const _: () = assert!(HEADER_LEN == 84 && CLOCK_BITS == 27 && TAG_BITS == 5, "the numbers in `fast_section`");
 
-/// The section of an event at hand, whole: it checks that the lane is of this CPU and of the live half, reads the clock, and
-/// checks that the event fits and that the clock's 27 bits do. `$end` may lessen the position in `p`, which is that behind the
-/// event. Then `to` is where the event goes, `edx` holds the clock's bits of its header, `rdx` is free behind that, and `$copy`
-/// puts the event there.
+/// The complete section of an event. It checks that the lane is of this CPU and of the live half, reads the clock, and
+/// checks that the event fits and that the clock's 27 bits suffice. `p` then is the position after the event, and
+/// `$end` may reduce it. After that, `to` is the destination of the event, `edx` contains the clock's bits of its
+/// header, and `$copy` copies the event. `rdx` is free once these bits are in the header.
 ///
-/// It reads [`Lane`] by the offsets that it asserts. Registers: `p` is the area's offset, then the position; `to` the lane until
-/// it is where the event goes; `t` the half's control; `rax` the event's size, then the clock, which stays there.
+/// The section reads [`Lane`] by the offsets that it asserts. It uses these registers: `p` is the area's offset, then
+/// the position; `to` is the lane, then the destination of the event; `t` is the half's control; `rax` is the event's
+/// size, then the clock, which stays there.
 ///
-/// The clock is read late, but in front of the copies: `rdtsc` waits for what precedes it, and on Zen 4 for stores longest (at
-/// the section's start it costs an event with a text 1 ns more, behind the copies 4 ns). So the loads that lead from one to
-/// the next are few: on Golden Cove, which has `rdtsc` wait too, 25 cycles of them cost 2.5 ns, 50 cycles 9 ns.
+/// The clock is read late, but before the copies. `rdtsc` waits for the instructions before it, and on Zen 4 it waits
+/// longest for stores: reading it at the section's start costs an event with a text 1 ns more, reading it after the
+/// copies 4 ns. So the chain of dependent loads is short: on Golden Cove, where `rdtsc` waits too, a chain of 25 cycles
+/// costs 2.5 ns and one of 50 cycles 9 ns.
 macro_rules! fast_section {
     ($lane:ident, $total:expr, [$($end:expr),*], [$($copy:expr),* $(,)?], $($operand:tt)*) => {
         asm!(
@@ -179,18 +182,19 @@ macro_rules! fast_section {
     };
 }
 
-/// The bytes behind an event that a section may write: they end before the end of the trailer, where the room for events ends.
+/// Number of bytes after the event that a section may write. They end before the end of the trailer, where the room for
+/// events ends.
 const MAX_SPILL: usize = 8;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
 
-/// Bytes of payload in a number of words, behind the header. A section stores the fewest words that have the payload; these are
-/// found by comparisons, because a jump table would be read in front of the clock.
+/// Returns the bytes of payload in a number of words, after the header. A section stores the fewest words that contain
+/// the payload. It finds their number by comparisons, because a jump table would be read before the clock.
 const fn payload_of(words: usize) -> usize {
     8 * words - LEN_COMPACT
 }
 
-/// A section that stores the event's first words from registers: four bytes for the header, and behind them the payload. It stores
-/// word 0 and those listed, then executes `$copy`.
+/// A section that stores the event's first words from registers: four bytes for the header, followed by the payload. It
+/// stores word 0 and the listed words, then executes `$copy`.
 macro_rules! framed_section {
     ($lane:ident, $id:ident, $words:ident, $total:expr, [$($w:ident $index:literal $at:literal),*],
      [$($copy:expr),* $(,)?], $($operand:tt)*) => {
@@ -209,8 +213,9 @@ macro_rules! framed_section {
     };
 }
 
-/// A section of an event with a tail, whose first words are those. The tail's last bytes are copied first, in a piece that may overlap
-/// those before it; a byte of zero follows them, which belongs to a text and lies behind all other tails.
+/// A section of an event with a tail; the arguments are the event's first words. The tail's last bytes are copied
+/// first, in a piece that may overlap those before it. A zero byte follows them. It belongs to a text, and is after the
+/// end of all other tails.
 macro_rules! tail_section {
     ($lane:ident, $id:ident, $words:ident, $len:ident, $tail:ident, [$($w:ident $index:literal $at:literal),*]) => {
         framed_section!(
@@ -249,12 +254,12 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`, and `tail` behind them. False if the section was aborted, or
-/// does not take this event.
+/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Returns false if the section
+/// was aborted, or cannot record this event.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most `8 * W`, and a tail has at least 8 bytes. The section writes up to [`MAX_SPILL`]
-/// bytes behind the event.
+/// `id` is of a compact header, `len` is at most `8 * W`, and a tail has at least 8 bytes. The section writes up to
+/// [`MAX_SPILL`] bytes after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
@@ -264,9 +269,10 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     tail: Option<Tail<'_>>,
 ) -> bool {
     let total = LEN_COMPACT + len;
-    // SAFETY: as in `publish`: the descriptor names the instructions between 71 and 72. In front of the copy the section finds
-    // that the event ends before the sub-buffer's trailer, whose bytes take what is written behind the event. The words are stored
-    // before a tail, which covers what they write behind `len`; reads of the tail stay in it.
+    // SAFETY: as in `publish`, the descriptor names the instructions between 71 and 72. Before the copy, the section
+    // checks that the event ends before the sub-buffer's trailer; the bytes of the trailer take what is written after
+    // the event. The words are stored before a tail, and the tail overwrites what they write after `len`. Reads of the
+    // tail stay in it.
     unsafe {
         if let Some(tail) = tail {
             if len <= payload_of(1) {
@@ -289,7 +295,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
         } else if W <= 4 {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
         } else {
-            // The last word first.
+            // The last word is stored first.
             fast_section!(
                 lane, total, [],
                 [
@@ -310,19 +316,22 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     true
 }
 
-/// Behind as many bytes as a block has, less the length of a text: the mask of that text's bytes in its block.
+/// Bytes for the mask of a text in its block. The mask begins at an offset of the size of a block less the length of
+/// the text.
 static KEPT: [[u8; ShortText::BLOCK]; 2] = [[0xff; ShortText::BLOCK], [0; ShortText::BLOCK]];
 const _: () = assert!(ShortText::BLOCK == 32 && LEN_COMPACT == 4, "the numbers in `record_short_text`");
 
-/// Records an event whose payload is the first `len` bytes of `words`, and a short text of C behind them. False as for [`record`].
+/// Records an event whose payload is the first `len` bytes of `words`, followed by a short text of C. Returns false in
+/// the cases of [`record`].
 ///
-/// The section finds room for the whole block in which the text ends, stores that block with zeros from the NUL on, and publishes
-/// the event up to the NUL, which it finds behind the clock. It takes the words as they are, and few registers: a function
-/// stores the registers that it saves in front of the clock. With more of them saved and spilled, an event cost 0.9 ns more on Zen.
-/// A processor that does not know `tzcnt` executes `bsf`, which does the same here.
+/// The section checks that there is room for the whole block in which the text ends. It stores that block with zeros
+/// from the NUL on, and publishes the event up to the NUL, which it finds after it has read the clock. It takes the
+/// words by value, and uses few registers, because a function stores the registers that it saves before it reads the
+/// clock. With more saved and spilled registers, an event cost 0.9 ns more on Zen. A processor without `tzcnt` executes
+/// `bsf`, which gives the same result here.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most 16, and the text is as [`ShortText`] says.
+/// `id` is of a compact header, `len` is at most 16, and the text fulfils the conditions of [`ShortText`].
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_short_text(
     lane: &Lane,
@@ -331,8 +340,8 @@ pub(in crate::reserve) unsafe fn record_short_text(
     len: usize,
     text: ShortText,
 ) -> bool {
-    // SAFETY: as in `record`; the section finds that the block ends before the sub-buffer's trailer. The words are stored before
-    // the block, which covers what they write behind `len`.
+    // SAFETY: the reasons of `record` apply. The section checks that the block ends before the sub-buffer's trailer.
+    // The words are stored before the block, and the block overwrites what they write after `len`.
     unsafe {
         fast_section!(
             lane, LEN_COMPACT + len + ShortText::BLOCK,

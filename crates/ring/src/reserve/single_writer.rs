@@ -1,4 +1,5 @@
-//! The part that `rseq` and `locked` share: one recorder at a time works on a half, and a single store publishes its work.
+//! The common part of `rseq` and `locked`: one recorder at a time works on a half, and a single store publishes its
+//! work.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
@@ -12,13 +13,13 @@ use crate::packet::{self, Closing};
 use crate::record::{Chunk, Lost, Record};
 use crate::stream::Stream;
 
-/// How far one step came.
+/// The result of one step.
 pub(crate) enum Step {
     /// The event is published.
     Done,
-    /// A sub-buffer was closed or begun; go on.
+    /// A sub-buffer was closed or begun, and the recorder must continue.
     Progress,
-    /// Another recorder came first; try again.
+    /// Another recorder was first, and the recorder must try again.
     Aborted,
     /// The event has more pieces than a section copies.
     TooManyPieces,
@@ -26,19 +27,21 @@ pub(crate) enum Step {
     Lost(Lost),
 }
 
-/// How an attempt to publish ended; where nothing was published, the step that this makes.
+/// The result of an attempt to publish. The error is the step that follows if nothing was published.
 pub(crate) type Published = Result<(), Step>;
 
-/// Copies and publishes, if nobody else has recorded since the position was read.
+/// Copies and publishes if nobody else has recorded since the position was read.
 pub(crate) trait Publish: Sized {
-    /// Copies the chunks into the half, and makes `end` the produced position, if the position of the step still stands.
+    /// Copies the chunks into the half and makes `end` the produced position, if the position is still that of the
+    /// step.
     ///
     /// # Errors
     /// Nothing was published: [`Step::Aborted`] or [`Step::TooManyPieces`].
     fn publish<M: Memory>(&self, step: &Context<'_, Self, M>, end: u64, chunks: &[Chunk<'_>]) -> Published;
 }
 
-/// One step: the stream, its half that is live, with its memory, and the position from which the step is computed.
+/// The context of one step: the stream, its live half with its memory, and the position from which the step is
+/// computed.
 pub(crate) struct Context<'a, P, M> {
     pub(crate) memory: M,
     pub(crate) stream: &'a Stream,
@@ -55,23 +58,24 @@ impl<P: Publish, M: Memory> Context<'_, P, M> {
             return refused;
         }
         if !matches!(done, Step::Progress) || self.place.within == 0 {
-            // The reading of something committed: not newer than the newest event, whoever stores last.
+            // The clock belongs to a committed event, so it is not newer than the newest event, whichever recorder
+            // stores last.
             self.stream.half(self.half).last_clock.store(self.clock, Relaxed);
         }
         done
     }
 }
 
-/// What a step has to keep clear of.
+/// The state that the previous recorder left, which a step must respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Whoever recorded last is done, or dead.
+    /// The previous recorder is done, or dead.
     Done,
-    /// A recorder that may live has stopped in the middle, and may yet write what it was about to: the rest of the open
-    /// sub-buffer is left to it.
+    /// A recorder that may still live has stopped in the middle, and may still write what it was about to write. The
+    /// rest of the open sub-buffer is left to it.
     Stopped,
-    /// The same, and its sub-buffer was left. It may write an older header where this one was begun, so the next event
-    /// has the whole clock.
+    /// A recorder has stopped in the middle, and its sub-buffer was left. It may still write an older header where this
+    /// sub-buffer was begun, so the next event has the whole clock.
     Left,
 }
 
@@ -85,11 +89,12 @@ pub(crate) fn step<M: Memory, P: Publish>(
 ) -> Step {
     let half = channel.parts.live_half(stream);
     let control = stream.half(half);
-    // Acquire: a close sums what others have published here.
+    // Acquire: a close computes a checksum over bytes that others have published here.
     let position = control.reserve.load(Acquire);
     let last = control.last_clock.load(Relaxed);
     let clock = super::not_before(channel.clock.now(), last);
-    // SAFETY: `Stream::attach` found data or page table of each half in the region; callers give the `M` of the channel.
+    // SAFETY: `Stream::attach` checked that the data or page table of each half is in the region; callers pass the `M`
+    // of the channel.
     let memory = unsafe { M::at(stream.data[half]) };
     let context = Context { memory, stream, publish, half, position, place: stream.place(position), clock };
     if context.place.within < HEADER_LEN as u64 {
@@ -105,22 +110,23 @@ pub(crate) fn step<M: Memory, P: Publish>(
     context.publish(position + len, &[event], Step::Done)
 }
 
-/// Begins the sub-buffer at whose start the position stands.
+/// Begins the sub-buffer that starts at the position.
 fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     let (stream, place) = (context.stream, context.place);
     let start = context.position - place.within;
     if stream.is_full(stream.half(context.half), start) {
         return Step::Lost(Lost::Full);
     }
-    // The position that gave the old content up is seen before what replaces it: readers of a living session rely on that.
+    // Readers of a living session must see the position that gave up the old content before they see the bytes that
+    // replace it.
     fence(Release);
     let header = packet::header(&stream.spec, place.number, context.clock, Closing::default());
     let header = Chunk::of(place.sub_buffer, &header);
     context.publish(start + HEADER_LEN as u64, &[header], Step::Progress)
 }
 
-/// Closes the sub-buffer in which the event does not fit, and moves to the start of the next, whose old
-/// content is given up by that very store.
+/// Closes the sub-buffer in which the event does not fit, and moves to the start of the next. The same store gives up
+/// the old content of the next sub-buffer.
 fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, record: &Record<'_>) -> Step {
     let (stream, place) = (context.stream, context.place);
     if stream.is_too_big(record) {
@@ -131,8 +137,8 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
         return Step::Lost(Lost::Full);
     }
     channel.refresh_clock();
-    // SAFETY: all bytes before the position that `publish` will check are committed, and only closing threads write them; a
-    // close that computed with another position is not published.
+    // SAFETY: all bytes before the position that `publish` will check are committed, and only closing threads write
+    // them. A close that was computed from another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
     let trailer = place.sub_buffer + stream.spec.sub_buffer_size - CHECK_FROM_END as u64;
     let header = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);

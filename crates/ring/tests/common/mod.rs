@@ -11,7 +11,7 @@ use lastwords_ring::{Channel, ClockKind, Stream, StreamSpec, init_stream};
 
 pub(crate) const THREADS: usize = 16;
 
-/// Zeroed, page-aligned, never freed.
+/// Returns memory that is zeroed, page-aligned, and never freed.
 pub(crate) fn pages(len: usize) -> *mut u8 {
     // SAFETY: the layout has a size above 0.
     unsafe { alloc_zeroed(Layout::from_size_align(len.max(1), 4096).expect("a layout")) }
@@ -72,8 +72,8 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
     };
     let spec = StreamSpec::new(*b"0123456789abcdef", index, info).expect("a ring");
     let region = pages(spec.region_len() as usize);
-    // SAFETY: fresh zeroed pages of the length that the specification asks for, never freed; the page tables are filled
-    // with pages that live as long.
+    // SAFETY: the pages are new, zeroed, never freed, and have the length that the specification requires. The page
+    // tables are filled with pages that live as long.
     unsafe {
         init_stream(region, &spec);
         if shape.paged {
@@ -84,7 +84,7 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
                 }
             }
         } else {
-            // Bytes that a recorder does not store show.
+            // The data is filled, so that the tests notice bytes that a recorder does not store.
             let data = spec.data_range(0).start..spec.data_range(1).end;
             region.add(data.start as usize).write_bytes(0xaa, (data.end - data.start) as usize);
         }
@@ -98,12 +98,12 @@ pub(crate) fn parts() -> SessionParts {
 }
 
 pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel {
-    // SAFETY: no arguments but a constant.
+    // SAFETY: the only argument is a constant.
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) } as u32;
     channel_on(cpus, parts, shape)
 }
 
-/// A channel with streams of its own for so many CPUs; threads elsewhere share the last.
+/// Makes a channel with streams of its own for this many CPUs. Threads on other CPUs share the last.
 pub(crate) fn channel_on(cpus: u32, parts: SessionParts, shape: &Shape) -> &'static Channel {
     let mut streams: Vec<Stream> = (0..cpus).map(|cpu| stream(shape, cpu, cpu, shape.reservation)).collect();
     if shape.reservation == abi::RESERVATION_RSEQ {
@@ -119,7 +119,7 @@ pub(crate) fn channel(shape: &Shape) -> &'static Channel {
 /// Binds this thread to the CPU on which it runs, and returns that.
 pub(crate) fn bind_to_this_cpu() -> usize {
     let cpu = lastwords_ring::current_cpu() as usize;
-    // SAFETY: plain calls on a set of our own.
+    // SAFETY: the calls only use a local set.
     unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(cpu, &mut one);
@@ -128,38 +128,39 @@ pub(crate) fn bind_to_this_cpu() -> usize {
     cpu
 }
 
-/// A copy of `len` bytes of a half, from offset `first` on; both are multiples of the page size where the half is paged.
+/// Copies `len` bytes of a half, from offset `first` on. Both are multiples of the page size if the half is paged.
 ///
 /// # Safety
 /// The half has memory, and nobody writes these bytes meanwhile.
 pub(crate) unsafe fn copy(stream: &Stream, half: usize, first: u64, len: u64) -> Vec<u8> {
     let base = stream.data(half);
-    // SAFETY: `Stream::attach` has found data or page table of the half; the caller vouches for the rest.
+    // SAFETY: `Stream::attach` has checked the data or page table of the half; the caller guarantees the rest.
     let bytes = |at: *const u8, len: u64| unsafe { std::slice::from_raw_parts(at, len as usize) };
     match u64::from(stream.spec().page_size) {
         0 => bytes(base.wrapping_add(first as usize), len).to_vec(),
         page_size => {
             let pages = (first / page_size) as usize..((first + len) / page_size) as usize;
-            // SAFETY: as above: the table has an entry for each page.
+            // SAFETY: the table has an entry for each page.
             let page = |index| unsafe { base.cast::<u64>().add(index).read() } as *const u8;
-            // Copied page by page: recorders go on meanwhile, and would come round.
+            // The half is copied page by page, because recorders continue meanwhile, and could come round to the copied
+            // place.
             pages.map(|index| bytes(page(index), page_size)).collect::<Vec<_>>().concat()
         }
     }
 }
 
-/// A copy of the place of sub-buffer `number`.
+/// Copies the place of sub-buffer `number`.
 ///
 /// # Safety
 /// The half has memory, and nobody writes in that sub-buffer meanwhile.
 pub(crate) unsafe fn copy_sub_buffer(stream: &Stream, half: usize, number: u64) -> Vec<u8> {
     let size = stream.spec().sub_buffer_size;
-    // SAFETY: as the caller vouches.
+    // SAFETY: the caller guarantees the conditions.
     unsafe { copy(stream, half, number * size % stream.half_size(), size) }
 }
 
-/// Sub-buffer `number` is closed: its events and its header are complete, and nobody writes in it until the ring comes round to
-/// its place.
+/// Returns true if sub-buffer `number` is closed: its events and its header are complete, and nobody writes in it until
+/// the ring comes round to its place.
 fn is_closed(stream: &Stream, half: usize, number: u64) -> bool {
     let size = stream.spec().sub_buffer_size;
     if stream.spec().reservation != abi::RESERVATION_LOCKLESS {
@@ -182,9 +183,9 @@ fn u64_at(b: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(b[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Events of one quiet stream's half, whose payloads begin with a u32 that says how long they are.
+/// Reads the events of one quiet stream's half. Their payloads begin with a u32 that is their length.
 pub(crate) fn read(stream: &Stream, half: usize) -> Vec<Event> {
-    // SAFETY: callers read what is quiet.
+    // SAFETY: callers only read quiet streams.
     let bytes = unsafe { copy(stream, half, 0, stream.half_size()) };
     let size = stream.spec().sub_buffer_size;
     let n = u64::from(stream.spec().sub_buffers);
@@ -255,7 +256,7 @@ fn split(packet: &[u8], content: usize) -> Vec<Event> {
     events
 }
 
-/// A payload of `len` bytes (at least 8): its length, `sequence`, filler.
+/// Makes a payload of `len` bytes (at least 8): its length, `sequence`, filler.
 pub(crate) fn payload(sequence: u32, len: usize) -> Vec<u8> {
     let mut p = (len as u32).to_ne_bytes().to_vec();
     p.extend(sequence.to_ne_bytes());
@@ -267,7 +268,8 @@ pub(crate) fn sequence(event: &Event) -> u32 {
     u32::from_ne_bytes(event.payload[4..8].try_into().expect("4 bytes"))
 }
 
-/// Events of all streams, each checked to be of rising clock and right payload, in order of clock.
+/// Reads the events of all streams in order of clock. Checks that the clock of each stream rises and that the payloads
+/// are right.
 pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
     let mut all = Vec::new();
     for stream in channel.streams() {
@@ -282,21 +284,21 @@ pub(crate) fn read_all(channel: &Channel, half: usize) -> Vec<Event> {
     all
 }
 
-/// Consumes the oldest sub-buffer if it is closed; how many events were in it.
+/// Consumes the oldest sub-buffer if it is closed. Returns how many events were in it.
 pub(crate) fn consume(stream: &Stream, half: usize) -> usize {
     let size = stream.spec().sub_buffer_size;
     let consumed = stream.control().half[half].consumed.load(Relaxed);
     if !is_closed(stream, half, consumed / size) {
         return 0;
     }
-    // SAFETY: a closed sub-buffer stays as it is until it is consumed.
+    // SAFETY: a closed sub-buffer does not change until it is consumed.
     let packet = unsafe { copy_sub_buffer(stream, half, consumed / size) };
     let events = split(&packet, (u64_at(&packet, 48) / 8) as usize);
     stream.consume(half, consumed + size);
     events.len()
 }
 
-/// Events of the last sub-buffer of a quiet stream, which is open.
+/// Reads the events of the last sub-buffer of a quiet stream, which is open.
 pub(crate) fn read_open(stream: &Stream, half: usize) -> Vec<Event> {
     let size = stream.spec().sub_buffer_size;
     let position = stream.position(half);

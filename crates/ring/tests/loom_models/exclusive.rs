@@ -11,15 +11,15 @@ use loom::cell::UnsafeCell;
 
 use super::{LARGE, SMALL, model};
 
-/// With one event, behind which no large one fits.
+/// Makes a world with one event, after which no large one fits.
 fn world(reservation: u32) -> Arc<World> {
     let world = World::new(Shape { reservation, ..Shape::default() });
     world.record(1, 0, 80).expect("room");
     world
 }
 
-/// Two recorders under the lock: all their events are there, whole, in order, the sub-buffer that one left is closed; or the
-/// lock was not had, and that was counted.
+/// Two recorders use the lock. All their events are there, complete and in order, and the sub-buffer that one left is
+/// closed. Otherwise the lock could not be taken, and that was counted.
 pub(crate) fn locked_two_recorders() {
     model("locked_two_recorders", || {
         let world = world(RESERVATION_LOCKED);
@@ -35,7 +35,8 @@ pub(crate) fn locked_two_recorders() {
     });
 }
 
-/// The lock's owner dies at any point: the next takes the lock, what was published is there, nothing is torn.
+/// The lock's owner dies at any point. The next recorder takes the lock, the published events are there, and nothing is
+/// torn.
 pub(crate) fn locked_death_at((point, times): (Point, usize)) {
     model(&format!("locked_death_at {point:?} {times}"), move || {
         let world = world(RESERVATION_LOCKED);
@@ -52,8 +53,8 @@ pub(crate) fn locked_death_at((point, times): (Point, usize)) {
     });
 }
 
-/// Nobody can tell whether an owner lives; it stops at any point, its lock is taken from it, and it goes on: what either
-/// published is there, whole, and what was not published was counted.
+/// The recorders cannot know whether an owner lives. An owner stops at any point, another recorder takes its lock, and
+/// the owner continues. The events that either published are there and complete, and unpublished ones were counted.
 pub(crate) fn locked_usurped_at((point, times): (Point, usize)) {
     model(&format!("locked_usurped_at {point:?} {times}"), move || {
         let world = World::new(Shape { reservation: RESERVATION_LOCKED, foreign: true, ..Shape::default() });
@@ -74,14 +75,14 @@ pub(crate) fn locked_usurped_at((point, times): (Point, usize)) {
     });
 }
 
-/// What a lock guards.
+/// The value that a lock guards.
 struct Guarded(UnsafeCell<i32>);
-// SAFETY: it is reached under the lock that the model checks.
+// SAFETY: the value is accessed under the lock that the model checks.
 unsafe impl Send for Guarded {}
 // SAFETY: as for Send.
 unsafe impl Sync for Guarded {}
 
-/// An owner lock lets one in at a time, also when the one before died inside.
+/// An owner lock lets one thread in at a time, also if the previous owner died inside.
 pub(crate) fn owner_lock(dies: bool) {
     model(&format!("owner_lock {dies}"), move || {
         let world = world(RESERVATION_LOCKED);
@@ -91,7 +92,7 @@ pub(crate) fn owner_lock(dies: bool) {
             let mine = os::lock_word(tid, 0);
             let had = os::lock(lock, mine, || false) == os::Lock::Held;
             if had {
-                // SAFETY: the lock is held; the model fails where that is not enough.
+                // SAFETY: the lock is held; the model fails if that is not enough.
                 guarded.0.with_mut(|n| unsafe { *n += 1 });
                 point_here(Locked);
                 os::unlock(lock, mine);
@@ -110,8 +111,8 @@ pub(crate) fn owner_lock(dies: bool) {
     });
 }
 
-/// Sections of two threads on one CPU exclude each other: each event is there once and whole, the sub-buffer that one left is
-/// closed.
+/// Sections of two threads on one CPU exclude each other. Each event is there once and complete, and the sub-buffer
+/// that one left is closed.
 pub(crate) fn sections_of_two_threads() {
     model("sections_of_two_threads", || {
         let world = world(RESERVATION_RSEQ);
@@ -136,7 +137,7 @@ pub(crate) fn section_interrupted_at(step: usize) {
     });
 }
 
-/// A thread is killed in the middle of a section, at any step: it leaves nothing but bytes behind the produced position.
+/// A thread is killed in the middle of a section, at any step. It leaves only bytes after the produced position.
 pub(crate) fn section_death_at(step: usize) {
     model(&format!("section_death_at {step}"), move || {
         let world = world(RESERVATION_RSEQ);
@@ -151,7 +152,7 @@ pub(crate) fn section_death_at(step: usize) {
     });
 }
 
-/// A thread is moved to another CPU between any two steps: it never publishes on the one that it left.
+/// A thread is moved to another CPU between any two steps. It never publishes on the CPU that it left.
 pub(crate) fn section_migrates_at(step: usize) {
     model(&format!("section_migrates_at {step}"), move || {
         let world = World::new(Shape { reservation: RESERVATION_RSEQ, cpus: 2, ..Shape::default() });
@@ -164,7 +165,7 @@ pub(crate) fn section_migrates_at(step: usize) {
     });
 }
 
-/// As where a debugger steps: a thread whose sections never end records in the stream that is bound to no CPU.
+/// A thread whose sections never end records in the stream that is bound to no CPU. This happens when a debugger steps.
 pub(crate) fn sections_that_never_end() {
     model("sections_that_never_end", || {
         let world = world(RESERVATION_RSEQ);

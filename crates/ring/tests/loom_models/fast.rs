@@ -1,4 +1,5 @@
-//! The fast path of `rseq`: lanes that threads cache, and what becomes of them when the thread moves or a half is swapped.
+//! The fast path of `rseq`: lanes that threads cache, and what happens to them when the thread moves or a half is
+//! swapped.
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use loom::sync::Mutex;
 use super::model;
 use super::swap::swap;
 
-/// With an event of this thread, which has cached the lane of CPU 0.
+/// Makes a world with an event of this thread, which has cached the lane of CPU 0.
 fn world(cpus: u32) -> Arc<World> {
     let world = World::new(Shape { reservation: RESERVATION_RSEQ, cpus, spare: true, ..Shape::default() });
     world.record_fast(1, 0, false).expect("room");
     world
 }
 
-/// Two threads on one CPU, with and without a tail: each event is there once and whole.
+/// Two threads run on one CPU, with and without a tail. Each event is there once and complete.
 pub(crate) fn fast_of_two_threads(with_tail: bool) {
     model(&format!("fast_of_two_threads {with_tail}"), move || {
         let world = world(1);
@@ -41,7 +42,7 @@ pub(crate) fn fast_interrupted_at(step: usize) {
     });
 }
 
-/// A thread is killed at any step of the fast path: it leaves nothing but bytes behind the produced position.
+/// A thread is killed at any step of the fast path. It leaves only bytes after the produced position.
 pub(crate) fn fast_death_at(step: usize) {
     model(&format!("fast_death_at {step}"), move || {
         let world = world(1);
@@ -55,7 +56,7 @@ pub(crate) fn fast_death_at(step: usize) {
     });
 }
 
-/// A thread is moved at any step of the fast path, beside another that stays: it records on one of the two CPUs.
+/// A thread is moved at any step of the fast path, beside another that stays. It records on one of the two CPUs.
 pub(crate) fn fast_migrates_at(step: usize) {
     model(&format!("fast_migrates_at {step}"), move || {
         let world = world(2);
@@ -69,7 +70,8 @@ pub(crate) fn fast_migrates_at(step: usize) {
     });
 }
 
-/// A thread that was moved between two events has a stale lane: it records where it runs now, and finds the lane of that CPU.
+/// A thread that was moved between two events has a stale lane. It records on its new CPU, and finds the lane of that
+/// CPU.
 pub(crate) fn stale_lane() {
     model("stale_lane", || {
         let world = world(2);
@@ -81,8 +83,8 @@ pub(crate) fn stale_lane() {
     });
 }
 
-/// A snapshot beside a thread with a cached lane: each event is in one half, in the new one if it began after the swap, and the
-/// snapshot does not change.
+/// A snapshot is taken while a thread has a cached lane. Each event is in one half, in the new one if it began after
+/// the swap, and the snapshot does not change.
 pub(crate) fn fast_beside_a_swap() {
     model("fast_beside_a_swap", || {
         let world = world(1);
@@ -104,7 +106,8 @@ pub(crate) fn fast_beside_a_swap() {
     });
 }
 
-/// Two snapshots beside a thread with a cached lane, whose half is live again but was begun anew: the event is found once.
+/// Two snapshots are taken while a thread has a cached lane, whose half is live again but was reset. The event is found
+/// once.
 pub(crate) fn fast_beside_two_swaps() {
     model("fast_beside_two_swaps", || {
         let world = world(1);
@@ -125,7 +128,7 @@ pub(crate) fn fast_beside_two_swaps() {
     });
 }
 
-/// A thread records in two channels in turn: it takes the cached lane of neither for that of the other.
+/// A thread records in two channels alternately. It never uses the cached lane of one for the other.
 pub(crate) fn lane_of_another_channel() {
     model("lane_of_another_channel", || {
         let world = world(2);
@@ -138,7 +141,8 @@ pub(crate) fn lane_of_another_channel() {
     });
 }
 
-/// As where a debugger steps: what the fast path does not record goes into the stream that is bound to no CPU.
+/// Events that the fast path does not record go into the stream that is bound to no CPU. This happens when a debugger
+/// steps.
 pub(crate) fn fast_that_never_ends() {
     model("fast_that_never_ends", || {
         let world = world(1);

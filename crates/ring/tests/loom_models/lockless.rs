@@ -12,7 +12,7 @@ use super::{LARGE, SMALL, beside_point, model};
 
 const FOUR: u32 = 4;
 
-/// Events of two recorders are all there and whole, each thread's in order; nothing is lost, nothing in flight.
+/// The events of two recorders are all there and complete, each thread's in order; nothing is lost or in flight.
 pub(crate) fn two_recorders() {
     model("two_recorders", || {
         let world = World::new(Shape::default());
@@ -25,7 +25,8 @@ pub(crate) fn two_recorders() {
     });
 }
 
-/// One records what still fits while the other leaves the sub-buffer: it is closed once, with all that was reserved in it.
+/// One recorder records events that still fit while the other leaves the sub-buffer. The sub-buffer is closed once,
+/// with all events that were reserved in it.
 pub(crate) fn recorder_and_switch() {
     model("recorder_and_switch", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -40,7 +41,7 @@ pub(crate) fn recorder_and_switch() {
     });
 }
 
-/// Two leave the same sub-buffer at once: each sub-buffer is begun once and closed once.
+/// Two recorders leave the same sub-buffer at once. Each sub-buffer is begun once and closed once.
 pub(crate) fn two_switches() {
     model("two_switches", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -54,8 +55,9 @@ pub(crate) fn two_switches() {
     });
 }
 
-/// A sub-buffer is filled and left by others before the one who began it has written its header: it is closed all the same, and
-/// what closed it is not overwritten. The others record from a handler at each point of the one's way.
+/// Other recorders fill and leave a sub-buffer before the recorder that began it has written its header. The sub-buffer
+/// is closed all the same, and the closed header is not overwritten. The others record from a handler at each point of
+/// the first recorder's way.
 pub(crate) fn late_header() {
     for point in [Chosen, Announced, Switched, Begun, Closing, Closed, Reserved, Committed] {
         model(&format!("late_header {point:?}"), move || {
@@ -71,8 +73,8 @@ pub(crate) fn late_header() {
     }
 }
 
-/// The ring comes round to a sub-buffer in which a living recorder is not done: its bytes are left alone, and what finds no
-/// place is counted, exactly.
+/// The ring comes round to a sub-buffer in which a living recorder is not done. Its bytes are not changed, and events
+/// that find no place are counted exactly.
 pub(crate) fn wrap_onto_the_living() {
     model("wrap_onto_the_living", || {
         let world = World::new(Shape::default());
@@ -95,8 +97,8 @@ pub(crate) fn wrap_onto_the_living() {
     });
 }
 
-/// With more places, that of the living recorder is passed over, lap after lap: nothing is lost, the ring goes on, and the
-/// place is used again when it is free.
+/// With more places, the place of the living recorder is skipped, lap after lap. Nothing is lost, the ring continues,
+/// and the place is used again when it is free.
 pub(crate) fn pass_over_the_living() {
     model("pass_over_the_living", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -111,8 +113,8 @@ pub(crate) fn pass_over_the_living() {
     });
 }
 
-/// A recorder dies at any point beside another: the other's event is there, the dead one's if its bytes were all there, and
-/// what it announced without reserving is never taken for a hole.
+/// A recorder dies at any point beside another. The other's event is there, and the dead one's is there if all its
+/// bytes were. Bytes that the dead one announced without reserving are never taken for a hole.
 pub(crate) fn death_at(point: Point) {
     model(&format!("death_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -130,7 +132,7 @@ pub(crate) fn death_at(point: Point) {
     });
 }
 
-/// The same where the dead one was leaving a sub-buffer for the next.
+/// A recorder dies at any point while it is leaving a sub-buffer for the next.
 pub(crate) fn death_in_switch_at(point: Point) {
     model(&format!("death_in_switch_at {point:?}"), move || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -148,7 +150,7 @@ pub(crate) fn death_in_switch_at(point: Point) {
     });
 }
 
-/// A dead recorder's hole stops nobody: the ring comes round to it and takes the place, counted once.
+/// A dead recorder's hole does not stop others: the ring comes round to it and takes the place, and counts it once.
 pub(crate) fn wrap_onto_the_dead() {
     model("wrap_onto_the_dead", || {
         let world = World::new(Shape::default());
@@ -166,7 +168,8 @@ pub(crate) fn wrap_onto_the_dead() {
     });
 }
 
-/// Two come round to a dead recorder's hole at once: one takes the place, it is counted once, and both have room.
+/// Two recorders come round to a dead recorder's hole at once. One takes the place, it is counted once, and both have
+/// room.
 pub(crate) fn two_reclaimers() {
     model("two_reclaimers", || {
         let world = World::new(Shape { threads: 3, ..Shape::default() });
@@ -196,8 +199,8 @@ pub(crate) fn nested_at(point: Point) {
     });
 }
 
-/// In discard mode, a consuming reader and the recorder between them lose nothing: what is consumed, what remains and what was
-/// counted as lost is all, in order, and the reader's bytes are never written meanwhile.
+/// In discard mode, a consuming reader and the recorder together lose nothing. The consumed, the remaining and the lost
+/// events are all events, in order, and nobody writes the reader's bytes meanwhile.
 pub(crate) fn discard_and_consumer() {
     model("discard_and_consumer", || {
         let world = World::new(Shape { mode: MODE_DISCARD, ..Shape::default() });
@@ -218,7 +221,8 @@ pub(crate) fn discard_and_consumer() {
     });
 }
 
-/// Runs a reader that consumes what is settled beside `record`; what it had and what the one after it had, in order of thread.
+/// Runs a reader that consumes settled events beside `record`. Returns its events and those of the next reader, in
+/// order of thread.
 fn consumed_beside(world: &Arc<World>, record: impl FnOnce(&Arc<World>)) -> Vec<(u16, u16)> {
     let taken = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&taken);
@@ -231,8 +235,8 @@ fn consumed_beside(world: &Arc<World>, record: impl FnOnce(&Arc<World>)) -> Vec<
     events
 }
 
-/// A reader that consumes what is settled, and the next, have each event of a recorder once, whole, also where it goes on to the
-/// next sub-buffer.
+/// A reader that consumes settled events, and the next reader, get each event of a recorder once and complete, also if
+/// the recorder moves on to the next sub-buffer.
 pub(crate) fn settled_reader() {
     model("settled_reader", || {
         let world = World::new(Shape { sub_buffers: FOUR, threads: 3, ..Shape::default() });
@@ -242,7 +246,7 @@ pub(crate) fn settled_reader() {
     });
 }
 
-/// The same of two recorders: one may have reserved before the other and commit behind it.
+/// This is [`settled_reader`] with two recorders: one may have reserved before the other and commit after it.
 pub(crate) fn settled_among_two() {
     model("settled_among_two", || {
         let world = World::new(Shape { threads: 3, ..Shape::default() });
@@ -256,7 +260,7 @@ pub(crate) fn settled_among_two() {
     });
 }
 
-/// What a dead recorder left unfinished keeps no consumer from what is behind it.
+/// The unfinished bytes of a dead recorder do not keep a consumer from later events.
 pub(crate) fn settled_over_the_dead() {
     model("settled_over_the_dead", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -269,7 +273,8 @@ pub(crate) fn settled_over_the_dead() {
     });
 }
 
-/// Nothing is settled behind a recorder that lives and has not committed, until the ring has come round to it and passed it over.
+/// Nothing is settled after a living recorder that has not committed, until the ring has come round to it and skipped
+/// it.
 pub(crate) fn settled_behind_the_living() {
     model("settled_behind_the_living", || {
         let world = World::new(Shape { sub_buffers: FOUR, ..Shape::default() });
@@ -288,7 +293,7 @@ pub(crate) fn settled_behind_the_living() {
     });
 }
 
-/// A reader that copies while the ring goes on uses nothing that was overwritten meanwhile, and misses nothing else.
+/// A reader that copies while the ring continues uses nothing that was overwritten meanwhile, and misses nothing else.
 pub(crate) fn live_reader() {
     model("live_reader", || {
         let world = World::new(Shape::default());
@@ -304,7 +309,7 @@ pub(crate) fn live_reader() {
     });
 }
 
-/// More threads than entries: one records, the other's loss is counted, exactly.
+/// There are more threads than entries: one records, and the other's loss is counted exactly.
 pub(crate) fn table_full() {
     model("table_full", || {
         let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });
@@ -318,7 +323,8 @@ pub(crate) fn table_full() {
     });
 }
 
-/// Two threads come for the entry of a dead one: one has it, and no third takes it from the one who has just got it.
+/// Two threads try to take the entry of a dead one. One gets it, and no third takes it from the one that has just got
+/// it.
 pub(crate) fn two_claim_the_dead() {
     model("two_claim_the_dead", || {
         let world = World::new(Shape { threads: 1, claimed: false, ..Shape::default() });

@@ -1,5 +1,5 @@
-//! Models of the ring. Each function checks one property in all executions; `loom.rs` runs them as they are, `loom_faults.rs`
-//! with mistakes put into the ring.
+//! Models of the ring. Each function checks one property in all executions. `loom.rs` runs them without changes,
+//! `loom_faults.rs` with mistakes put into the ring.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub(crate) mod exclusive;
@@ -12,19 +12,19 @@ use std::time::Instant;
 
 use lastwords_ring::model::{Fate, Point, World, check, run_as, spawn};
 
-/// An event that fills an empty sub-buffer so far that no second of its size fits.
+/// Size of an event that fills an empty sub-buffer so far that no second of its size fits.
 pub(crate) const LARGE: usize = 70;
-/// An event that fits behind a large one.
+/// Size of an event that fits after a large one.
 pub(crate) const SMALL: usize = 6;
 
-/// Checks a model and says how many executions that took.
+/// Checks a model and prints how many executions there were.
 pub(crate) fn model(name: &str, body: impl Fn() + Send + Sync + 'static) {
     let begin = Instant::now();
     let executions = check(body);
     println!("{name}: {executions} executions, {:.1} s", begin.elapsed().as_secs_f64());
 }
 
-/// Runs `body` in a thread of its own from the moment when this thread comes by that point of `record`.
+/// Runs `body` in a thread of its own from the moment when this thread reaches that point of `record`.
 pub(crate) fn beside_point(
     world: &Arc<World>,
     point: Point,

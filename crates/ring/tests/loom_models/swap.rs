@@ -19,12 +19,12 @@ fn world(reservation: u32) -> Arc<World> {
 /// Takes a snapshot of all streams.
 pub(crate) fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
-    // SAFETY: all halves have memory, and one thread of the model swaps.
+    // SAFETY: all halves have memory, and only one thread of the model swaps.
     unsafe { Swap { parts: world.parts, streams: &streams, are_all: true, is_alone: true }.run() }
 }
 
-/// An event recorded before the swap is in the snapshot, one recorded after it is not, one recorded meanwhile is in exactly
-/// one half; and once the swap has returned the snapshot does not change.
+/// An event recorded before the swap is in the snapshot, one recorded after it is not, and one recorded meanwhile is in
+/// exactly one half. Once the swap has returned, the snapshot does not change.
 fn recorder_beside_a_swap(reservation: u32) {
     let world = world(reservation);
     let begun = Arc::new(AtomicU32::new(0));
@@ -32,7 +32,7 @@ fn recorder_beside_a_swap(reservation: u32) {
     world.record(1, 0, SMALL).expect("room");
     let (before, after) = (Arc::clone(&begun), Arc::clone(&ended));
     let other = spawn(&world, 2, 0, Fate::Lives, move |w| {
-        // 1: this event begins after the swap.
+        // The value 1 means that this event begins after the swap.
         let sequence = u16::from(after.load(SeqCst) == 1);
         if w.record(2, sequence, SMALL).is_ok() {
             before.store(1, SeqCst);
@@ -59,24 +59,25 @@ fn recorder_beside_a_swap(reservation: u32) {
     assert_eq!(all.len() as u64 + lost, 1, "each in one half: {old:?} {new:?}");
 }
 
-/// [`recorder_beside_a_swap`], lockless.
+/// Runs [`recorder_beside_a_swap`] with the lockless reservation.
 pub(crate) fn swap_lockless() {
     model("swap_lockless", || recorder_beside_a_swap(RESERVATION_LOCKLESS));
 }
 
-/// [`recorder_beside_a_swap`], locked.
+/// Runs [`recorder_beside_a_swap`] with the lock.
 pub(crate) fn swap_locked() {
     model("swap_locked", || recorder_beside_a_swap(RESERVATION_LOCKED));
 }
 
-/// [`recorder_beside_a_swap`], in restartable sections.
+/// Runs [`recorder_beside_a_swap`] with restartable sections.
 pub(crate) fn swap_sections() {
     model("swap_sections", || recorder_beside_a_swap(RESERVATION_RSEQ));
 }
 
-/// A recorder that read before one swap which half is live, and goes on while the next is being made ready, does not record
-/// in the spare that is about to be live: what it recorded before the second swap is in its snapshot. Two such, one in a signal
-/// handler of the other: the first that comes begins the sub-buffer, the second would find it begun.
+/// A recorder reads which half is live before one swap, and continues while the next swap is being prepared. It must
+/// not record in the spare that will be live. An event that it recorded before the second swap is in that snapshot. Two
+/// recorders do this, one in a signal handler of the other: the first begins the sub-buffer, and the second would find
+/// it begun.
 pub(crate) fn two_swaps() {
     model("two_swaps", || {
         let world = world(RESERVATION_LOCKLESS);
@@ -108,8 +109,8 @@ pub(crate) fn two_swaps() {
     });
 }
 
-/// A swap that finds a recorder still at work in the spare, which the last one had given up to wait for, leaves it alone: here a
-/// signal handler takes two snapshots in the middle of a record.
+/// A swap must leave the spare alone if a recorder is still at work in it, because the last swap stopped waiting for
+/// that recorder. Here a signal handler takes two snapshots in the middle of a record.
 pub(crate) fn spare_in_use() {
     model("spare_in_use", || {
         let world = world(RESERVATION_LOCKLESS);

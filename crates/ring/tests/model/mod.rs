@@ -1,9 +1,9 @@
-//! What the model checker needs in place of the kernel: clock, identity, death, interruption, restartable sections; and a
-//! session in its shapes. It is a module of the ring that is compiled under `--cfg loom` alone, for `tests/loom_*.rs`: it reaches
-//! items of the ring that are not public.
+//! Replaces the kernel for the model checker: clock, identity, death, interruption, restartable sections. It also makes
+//! a session with the types of the model checker. This module of the ring is compiled only under `--cfg loom`, for
+//! `tests/loom_*.rs`, because it uses items of the ring that are not public.
 //!
-//! The ring's bytes are plain memory, each two of them shadowed by a cell of loom's: two threads that reach the same bytes
-//! without an order between them fail the model.
+//! The ring's bytes are plain memory. A cell of loom's shadows each two of them: if two threads access the same bytes
+//! without an order between them, the model fails.
 
 use core::cell::Cell;
 use core::sync::atomic::AtomicUsize;
@@ -23,49 +23,49 @@ pub use world::{Shape, World};
 /// Most threads of a model, the first included.
 pub const MAX_TIDS: usize = 5;
 
-/// Where a recorder may be killed or interrupted.
+/// The points at which a recorder may be killed or interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Point {
     /// A half was chosen by the flip words, nothing more.
     Chosen,
-    /// An entry of the thread table was claimed, and does not yet say by whom.
+    /// An entry of the thread table was claimed, but does not yet name its owner.
     Claimed,
-    /// The reservation is announced, not made.
+    /// The reservation is announced, but not made.
     Announced,
-    /// It is made, nothing is copied.
+    /// The reservation is made, but nothing is copied.
     Reserved,
-    /// The bytes are there, the announcement says that they may not be.
+    /// The bytes are copied, but the announcement does not confirm it.
     Written,
-    /// The announcement says that the bytes are there.
+    /// The announcement confirms that the bytes are copied.
     Copied,
-    /// The commit counter is up to date, the announcement stands.
+    /// The commit counter is up to date, and the announcement still exists.
     Committed,
     /// A sub-buffer was left and the next reserved, nothing more.
     Switched,
-    /// The next one's header is written.
+    /// The header of the next sub-buffer is written.
     Begun,
-    /// All bytes are committed, the header is not complete.
+    /// All bytes are committed, but the header is not complete.
     Closing,
-    /// Header and trailer are complete, not committed.
+    /// Header and trailer are complete, but not committed.
     Closed,
-    /// Locked: the lock is had.
+    /// Locked: the lock is held.
     Locked,
     /// Between two steps of a section, or of the locked copy.
     Step,
-    /// Header or event are published.
+    /// Header or event is published.
     Published,
-    /// The spare is ready, the flip word is about to be changed.
+    /// The spare is ready, and the flip word is about to be changed.
     Swapping,
 }
 
 /// A mistake that can be put into the ring to see that a model finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A reserver does not tell the one before it that its reservation succeeded.
+    /// A recorder does not confirm the reservation before its own.
     NoConfirm,
     /// A swap does not close the old half.
     NoClosedBit,
-    /// A recorder does not look again whether its half is still the live one.
+    /// A recorder does not check again whether its half is still the live one.
     StaleHalf,
     /// A full sub-buffer is closed without waiting for its header to be written.
     EarlyClose,
@@ -79,53 +79,53 @@ pub enum Fault {
     RelaxedCommit,
     /// A living recorder's place is taken as if it were dead.
     ReclaimLiving,
-    /// Only the last lap's recorders are looked for where the ring comes round.
+    /// When the ring comes round, only recorders of the last lap are looked for.
     OneLap,
-    /// A place that is still written in is not passed over.
+    /// A place that is still being written is not skipped.
     NoWait,
     /// Locked: the produced position is stored before the bytes.
     PublishFirst,
     /// Locked: the lock is taken from an owner without asking whether it lives.
     StealLock,
-    /// Locked: who lost its lock publishes all the same.
+    /// Locked: a recorder that lost its lock publishes all the same.
     Rewind,
-    /// Locked: who takes the lock from an owner that may live goes on where that one may yet write.
+    /// Locked: a recorder that takes the lock from an owner that may live continues where that owner may still write.
     StayBeside,
-    /// A section goes on where it was interrupted.
+    /// A section continues where it was interrupted.
     NoAbort,
-    /// A section of the fast path does not look whether its cached lane is of the CPU where it runs.
+    /// A section of the fast path does not check whether its cached lane is of the current CPU.
     OtherCpu,
-    /// A section of the fast path does not look whether its cached lane is of the live half.
+    /// A section of the fast path does not check whether its cached lane is of the live half.
     OtherHalf,
-    /// A thread takes a cached lane for its own, of whichever channel it is.
+    /// A thread uses a cached lane whatever channel it belongs to.
     OtherOwner,
-    /// A fast path whose section was aborted says that it recorded.
+    /// A fast path whose section was aborted returns that it recorded.
     ForgetAborted,
     /// An entry of the thread table can be judged by the old owner's start time.
     StaleStart,
     /// The flip words are read without ordering.
     RelaxedFlip,
-    /// A consumer reads up to the produced position, whoever is still writing before it.
+    /// A consumer reads up to the produced position, although a recorder may still be writing before it.
     Unsettled,
-    /// Where a reservation begins is announced without ordering.
+    /// The begin of a reservation is announced without ordering.
     RelaxedBegin,
-    /// A swap begins the spare anew while a recorder is still in it.
+    /// A swap resets the spare while a recorder is still in it.
     NoWaitForSpare,
 }
 
-/// What happens to a modelled thread at one of the points that it comes by.
+/// The fate of a modelled thread at one of its points.
 pub enum Fate {
-    /// Nothing.
+    /// Nothing happens.
     Lives,
-    /// It is killed when it has come by that point so many times before.
+    /// The thread is killed at this point after it has passed the point this many times.
     Dies(Point, usize),
-    /// It is interrupted there by a signal handler, once.
+    /// A signal handler interrupts the thread there, once.
     Interrupted(Point, usize, Box<dyn FnOnce(&World) + Send>),
-    /// Its sections are aborted, all.
+    /// All sections of the thread are aborted.
     AlwaysAborted,
 }
 
-/// How a killed thread's stack is left.
+/// The panic payload with which a killed thread leaves its stack.
 struct Killed;
 
 struct Me {
@@ -138,7 +138,7 @@ loom::thread_local! {
 }
 
 std::thread_local! {
-    // All of a model's threads are run by one thread of the system.
+    // One thread of the system runs all threads of a model.
     static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
     static CLOCK: Cell<u64> = const { Cell::new(0) };
     static WORLD: Cell<*const World> = const { Cell::new(core::ptr::null()) };
@@ -165,12 +165,12 @@ pub fn seed(fault: Fault) {
     FAULT.with(|f| f.set(Some(fault)));
 }
 
-/// The fault is asked for.
+/// Returns true if this fault is requested.
 pub(crate) fn wants(fault: Fault) -> bool {
     FAULT.with(Cell::get) == Some(fault)
 }
 
-/// A clock that moves with each reading.
+/// Returns a clock that advances with each reading.
 pub(crate) fn tick() -> u64 {
     CLOCK.with(|c| c.replace(c.get() + 1))
 }
@@ -179,12 +179,12 @@ pub(crate) fn restart_clock() {
     CLOCK.with(|c| c.set(1));
 }
 
-/// The modelled thread.
+/// Returns the id of the modelled thread.
 pub(crate) fn tid() -> u32 {
     ME.with(|me| me.tid.get())
 }
 
-/// The modelled CPU of the modelled thread.
+/// Returns the area with the modelled CPU of the modelled thread.
 pub(crate) fn area() -> &'static Area {
     let areas = AREAS.with(|a| *a);
     &areas[tid() as usize]
@@ -198,7 +198,7 @@ pub fn migrate(cpu: u32) {
 pub(crate) fn with_world<T>(f: impl FnOnce(&World) -> T) -> T {
     let world = WORLD.with(Cell::get);
     assert!(!world.is_null(), "no world");
-    // SAFETY: `World::new` set it in this execution, and `World::drop` takes it back.
+    // SAFETY: `World::new` set it in this execution, and `World::drop` removes it.
     f(unsafe { &*world })
 }
 
@@ -206,33 +206,33 @@ pub(crate) fn set_world(world: *const World) {
     WORLD.with(|w| w.set(world));
 }
 
-/// The thread of this id was not killed.
+/// Returns true if the thread with this id was not killed.
 pub(crate) fn lives(tid: u32) -> bool {
     with_world(|w| w.dead.get(tid as usize).is_none_or(|d| d.load(Acquire) == 0))
 }
 
-/// When thread `tid` began to run.
+/// Returns the time when thread `tid` began to run.
 pub(crate) fn start_of(tid: u32) -> u64 {
     u64::from(tid) + 100
 }
 
-/// The thread of this id and start time (0 = not known) was not killed.
+/// Returns true if the thread with this id and start time (0 = not known) was not killed.
 pub(crate) fn is_alive(tid: u32, start: u32) -> bool {
     lives(tid) && (start == 0 || u64::from(start) == start_of(tid))
 }
 
-/// As an interrupt on every CPU does: whatever section runs is restarted.
+/// Restarts every running section, as an interrupt on every CPU does.
 pub(crate) fn restart_sections() -> bool {
     section::restart_all();
     true
 }
 
-/// Looks at what is to happen here.
+/// Applies the thread's fate at this point.
 pub(crate) fn point(here: Point) {
     point_here(here);
 }
 
-/// A model's own point.
+/// Applies the fate at a point of the model itself.
 pub fn point_here(here: Point) {
     let fate = ME.with(|me| me.fate.replace(Fate::Lives));
     let next = match fate {
@@ -248,7 +248,7 @@ pub fn point_here(here: Point) {
     ME.with(|me| me.fate.set(next));
 }
 
-/// The thread's sections are all aborted.
+/// Returns true if all sections of the thread are aborted.
 pub(crate) fn aborts() -> bool {
     let fate = ME.with(|me| me.fate.replace(Fate::Lives));
     let always = matches!(fate, Fate::AlwaysAborted);
@@ -285,12 +285,12 @@ pub fn run_as(world: &World, tid: u32, cpu: u32, fate: Fate, body: impl FnOnce(&
     }
 }
 
-/// Bytes of a ring are about to be written by this thread.
+/// Reports that this thread is about to write bytes of a ring.
 pub(crate) fn writes(to: *const u8, len: usize) {
     with_world(|w| w.touch(to, len, true));
 }
 
-/// Bytes of a ring are about to be read by this thread.
+/// Reports that this thread is about to read bytes of a ring.
 pub(crate) fn reads(from: *const u8, len: usize) {
     with_world(|w| w.touch(from, len, false));
 }

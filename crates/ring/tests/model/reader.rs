@@ -1,4 +1,4 @@
-//! A reader of a half at rest, written from docs/ABI.md: what a crash would leave, judged.
+//! A reader of a half at rest, written from docs/ABI.md. It judges what a crash would leave.
 
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 use lastwords_abi::session::{IN_FLIGHT_COPIED, IN_FLIGHT_SWITCH, MAX_LEVELS};
@@ -7,19 +7,19 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use super::world::{SUB_BUFFER, World};
 
-/// What was found.
+/// The result of reading a half.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
     /// Events in order of position: thread and sequence.
     pub events: Vec<(u16, u16)>,
-    /// Reservations in flight that are holes.
+    /// Number of reservations in flight that are holes.
     pub holes: usize,
-    /// Sub-buffers that are closed, with their number.
+    /// Numbers of the closed sub-buffers.
     pub closed: Vec<u64>,
 }
 
 impl Found {
-    /// Sequences of a thread's events, in order of position.
+    /// Returns the sequences of a thread's events, in order of position.
     #[must_use]
     pub fn of(&self, thread: u16) -> Vec<u16> {
         self.events.iter().filter(|e| e.0 == thread).map(|e| e.1).collect()
@@ -34,10 +34,10 @@ struct Flight {
     state: u64,
 }
 
-/// A packet on its way through the rules.
+/// A packet that is being read.
 struct Packet<'a> {
     bytes: &'a [u8],
-    /// Position of its first byte.
+    /// Position of the packet's first byte.
     base: u64,
     number: u64,
 }
@@ -51,7 +51,7 @@ impl Packet<'_> {
         u16::from_ne_bytes(self.bytes[at..at + 2].try_into().expect("2 bytes"))
     }
 
-    /// A closed packet vouches for itself: returns its content.
+    /// Checks a closed packet and returns its content.
     fn closed_content(&self) -> usize {
         assert_eq!(self.u64_at(64), self.number, "number of closed sub-buffer {}", self.number);
         let content = (self.u64_at(48) / 8) as usize;
@@ -62,12 +62,12 @@ impl Packet<'_> {
         content
     }
 
-    /// Appends the events up to `content`, but for what lies in `holes`.
+    /// Appends the events up to `content`, except those in `holes`.
     fn events(&self, content: usize, holes: &[Flight], into: &mut Vec<(u16, u16)>) {
         self.events_from(HEADER_LEN, content, holes, into);
     }
 
-    /// The same of those from offset `at` on.
+    /// Appends the events from offset `at` on in the same way.
     fn events_from(&self, mut at: usize, content: usize, holes: &[Flight], into: &mut Vec<(u16, u16)>) {
         while at < content {
             let position = self.base + at as u64;
@@ -88,15 +88,15 @@ impl Packet<'_> {
 }
 
 impl World {
-    /// What is in a half of a stream that nobody writes now.
+    /// Reads a half of a stream that nobody writes now.
     ///
     /// # Panics
-    /// Something in it is against the format.
+    /// The contents violate the format.
     #[must_use]
     pub fn read(&self, index: usize, half: usize) -> Found {
         let stream = &self.channel.streams()[index];
         super::reads(stream.data[half], stream.half_size() as usize);
-        // SAFETY: nobody writes the half now: the model checker was told of the read.
+        // SAFETY: nobody writes the half now; the read was reported to the model checker.
         let bytes = unsafe { std::slice::from_raw_parts(stream.data[half], stream.half_size() as usize) }.to_vec();
         let position = stream.position(half);
         let first = stream.half(half).first.load(Acquire);
@@ -161,7 +161,7 @@ impl World {
         packet.events(content, &holes, &mut found.events);
     }
 
-    /// The reservations in flight of a half.
+    /// Returns the reservations in flight of a half.
     fn in_flight(&self, index: usize, half: usize) -> Vec<Flight> {
         let stream = &self.channel.streams()[index];
         let target = stream.target(half);
@@ -184,7 +184,7 @@ impl World {
         flights
     }
 
-    /// Events lost by cause, and reservations reclaimed and sub-buffers passed over, of a stream.
+    /// Returns counters of a stream: events lost by cause, reservations reclaimed and sub-buffers skipped.
     #[must_use]
     pub fn lost(&self, index: usize) -> [u64; 7] {
         let control = self.channel.streams()[index].control();
@@ -193,7 +193,7 @@ impl World {
 }
 
 impl World {
-    /// Consumes the sub-buffer of a stream at `consumed` if it is closed: its events.
+    /// Consumes the sub-buffer of a stream at `consumed` if it is closed. Returns its events.
     pub fn consume(&self, index: usize, half: usize, consumed: u64) -> Vec<(u16, u16)> {
         let stream = &self.channel.streams()[index];
         let place = stream.place(consumed);
@@ -204,7 +204,7 @@ impl World {
             let mut bytes = vec![0; SUB_BUFFER as usize];
             let from = stream.data[half].wrapping_add(place.sub_buffer as usize);
             super::reads(from, bytes.len());
-            // SAFETY: a sub-buffer of the ring's own memory.
+            // SAFETY: this is a sub-buffer of the ring's own memory.
             unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
             let packet = Packet { bytes: &bytes, base: consumed, number: place.number };
             packet.events(packet.closed_content(), &[], &mut events);
@@ -213,10 +213,10 @@ impl World {
         events
     }
 
-    /// Consumes all that is settled in a half: its events.
+    /// Consumes all settled events of a half and returns them.
     ///
     /// # Panics
-    /// Something before the settled position is not committed, or against the format.
+    /// Bytes before the settled position are not committed, or violate the format.
     #[must_use]
     pub fn take(&self, index: usize, half: usize) -> Vec<(u16, u16)> {
         let stream = &self.channel.streams()[index];
@@ -238,7 +238,7 @@ impl World {
             let mut bytes = vec![0; SUB_BUFFER as usize];
             let at = stream.data[half].wrapping_add(place.sub_buffer as usize + from);
             super::reads(at, len);
-            // SAFETY: inside a sub-buffer of the ring's own memory.
+            // SAFETY: this is inside a sub-buffer of the ring's own memory.
             unsafe { core::ptr::copy_nonoverlapping(at, bytes[from..].as_mut_ptr(), len) };
             Packet { bytes: &bytes, base, number }.events_from(from, content, &[], &mut events);
         }
@@ -246,20 +246,22 @@ impl World {
         events
     }
 
-    /// Sequences of the events of closed sub-buffers, and of the last up to the produced position, read beside a recorder of
-    /// large events: one in each sub-buffer.
+    /// Returns the sequences of the events in closed sub-buffers, and in the last one up to the produced position. They
+    /// are read while a recorder records large events: one in each sub-buffer.
     #[must_use]
     pub fn read_live(&self, index: usize, half: usize) -> Vec<u16> {
         let stream = &self.channel.streams()[index];
         let before = stream.position(half);
         let mut bytes = vec![0u8; stream.half_size() as usize];
         for (at, chunk) in bytes.chunks_mut(32).enumerate() {
-            // A step of the model's: the recorder may go on between any two chunks.
+            // This is a step of the model: the recorder may continue between any two chunks.
             let _ = self.parts.flip.load(Relaxed);
-            // SAFETY: within the ring's own memory; a recorder may write it, of which the second look at the position tells.
+            // SAFETY: this is within the ring's own memory. A recorder may write it; the second look at the position
+            // detects that.
             unsafe { core::ptr::copy_nonoverlapping(stream.data[half].add(at * 32), chunk.as_mut_ptr(), 32) };
         }
-        // The bytes are not the model's, and always new: a reading of the newest position stands for the fences of both sides.
+        // The model does not see these bytes, and they are always the newest. Reading the newest position replaces the
+        // fences of both sides.
         let after = stream.half(half).reserve.fetch_or(0, Acquire) & ((1 << POSITION_BITS) - 1);
         let given_up = (after.div_ceil(SUB_BUFFER)).saturating_sub(u64::from(stream.spec.sub_buffers));
         let mut events = Vec::new();
@@ -279,13 +281,13 @@ impl World {
 }
 
 impl World {
-    /// Events of all streams in a half.
+    /// Returns the events of all streams in a half.
     #[must_use]
     pub fn read_all(&self, half: usize) -> Vec<(u16, u16)> {
         (0..self.channel.streams().len()).flat_map(|stream| self.read(stream, half).events).collect()
     }
 
-    /// How many events of all streams are in a half where nobody writes; 0 where somebody may.
+    /// Returns the number of events of all streams in a half that nobody writes; 0 if somebody may.
     #[must_use]
     pub fn read_quiet(&self, half: usize, quiet: bool) -> usize {
         if quiet { self.read_all(half).len() } else { 0 }

@@ -1,9 +1,8 @@
-//! Restartable sections, modelled: on each CPU one thing runs at a time, and what was interrupted inside a section does
-//! not go on.
+//! Models restartable sections: on each CPU one section runs at a time, and an interrupted section does not continue.
 //!
-//! A CPU is a mutex around the number of the section that it runs. Each step of a section takes the mutex, looks whether
-//! it is still the one, and does one thing: no other section of that CPU can come in between, and threads elsewhere see
-//! every state between two steps.
+//! A CPU is a mutex around the number of the section that it runs. Each step of a section takes the mutex, checks
+//! whether the section is still the running one, and does one thing. No other section of that CPU can come in between,
+//! and threads on other CPUs see every state between two steps.
 
 use core::cell::Cell;
 
@@ -21,7 +20,7 @@ std::thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A section that runs, on the CPU where the thread was when it began.
+/// A running section, on the CPU where the thread was when it began.
 struct Running {
     cpu: u32,
     number: u64,
@@ -35,7 +34,7 @@ impl Running {
         Self { cpu, number }
     }
 
-    /// Does one thing, unless the section was interrupted or the thread moved; whether it was done.
+    /// Does one thing, unless the section was interrupted or the thread moved. Returns true if it was done.
     fn step(&self, does: impl FnOnce() -> bool) -> bool {
         point(Point::Step);
         with_world(|w| {
@@ -49,15 +48,16 @@ impl Running {
 /// Copies into the ring, in a step of a section.
 fn copy(piece: Piece) -> bool {
     super::writes(piece.dst, piece.len);
-    // SAFETY: the section that copies has found the destination to be in the ring of this CPU, whose mutex is held.
+    // SAFETY: the section that copies has checked that the destination is in the ring of this CPU, whose mutex is held.
     unsafe { core::ptr::copy_nonoverlapping(piece.src, piece.dst, piece.len) };
     true
 }
 
-/// Runs the section; false if it was restarted, or if what it was computed from does not stand.
+/// Runs the section. Returns false if it was restarted, or if the values from which it was computed have changed.
 ///
 /// # Safety
-/// As for the sections that this one stands for: nobody else writes the destinations while the position stands on this CPU.
+/// The conditions of the modelled sections apply: nobody else writes the destinations while the position is current on
+/// this CPU.
 pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
     let running = Running::begin();
     let control = section.control;
@@ -76,11 +76,11 @@ pub(crate) unsafe fn publish(section: &Commit<'_>, pieces: &[Piece]) -> bool {
         })
 }
 
-/// The fast path's section: does what its instructions do, in their order. Whole words are stored, and what lies behind `len` is not
-/// published.
+/// Runs the fast path's section: does what its instructions do, in their order. Whole words are stored, and bytes after
+/// `len` are not published.
 ///
 /// # Safety
-/// As for the sections that this one stands for: `id` is of a compact header, and `len` is at most `8 * W`.
+/// The conditions of the modelled sections apply: `id` is of a compact header, and `len` is at most `8 * W`.
 pub(crate) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
@@ -93,7 +93,7 @@ pub(crate) unsafe fn record<const W: usize>(
     let control = lane.control;
     let total = (LEN_COMPACT + len + tail.map_or(0, Tail::size)) as u64;
     let (position, clock) = (Cell::new(0), Cell::new(0));
-    // Acquire: the processor's loads are in order, or the section's caller has loaded the flips so.
+    // Acquire: the processor's loads are in order, or the section's caller has loaded the flips with this order.
     let live = || (lane.flip.load(Acquire) ^ lane.stream_flip.load(Acquire) ^ lane.half) & 1 == 0;
     let fits = || {
         position.set(control.reserve.load(Relaxed));
@@ -128,15 +128,15 @@ pub(crate) unsafe fn record<const W: usize>(
     done
 }
 
-/// What an interrupt on every CPU does: whatever section runs is restarted.
+/// Restarts every running section, as an interrupt on every CPU does.
 pub(crate) fn restart_all() {
     with_world(|w| w.cpus.iter().for_each(|cpu| *cpu.lock().expect("no panics") = 0));
 }
 
-/// Never records: the model has no texts of C.
+/// Never records, because the model has no texts of C.
 ///
 /// # Safety
-/// None needed.
+/// There are no requirements.
 pub(crate) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
     false
 }

@@ -1,4 +1,4 @@
-//! A session in loom's shapes: one channel of streams with both halves.
+//! A session with the types of loom: one channel of streams with both halves.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::record::Tail;
 use crate::stream::Stream;
 use crate::{Channel, ClockKind, StreamSpec};
 
-/// Bytes that share a shadow cell; events are an even number of bytes long.
+/// Number of bytes that share a shadow cell. Events have an even number of bytes.
 const GRAIN: usize = 2;
 
-/// What a modelled session is to be.
+/// The settings of a modelled session.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
-    /// One of `RESERVATION_`.
+    /// A `RESERVATION_` constant.
     pub reservation: u32,
-    /// One of `MODE_`.
+    /// A `MODE_` constant.
     pub mode: u32,
     /// Sub-buffers of a half, a power of two.
     pub sub_buffers: u32,
-    /// Streams that are bound to a CPU.
+    /// Number of streams that are bound to a CPU.
     pub cpus: u32,
-    /// Entries of the thread table.
+    /// Number of entries of the thread table.
     pub threads: usize,
-    /// Thread `tid` has entry `tid - 1` from the beginning; else each claims its own.
+    /// Thread `tid` has entry `tid - 1` from the beginning. Otherwise each thread claims its own.
     pub claimed: bool,
     /// The spare halves have memory.
     pub spare: bool,
-    /// Nobody can tell whether others live.
+    /// Threads cannot know whether others live.
     pub foreign: bool,
 }
 
@@ -58,7 +58,7 @@ pub const SUB_BUFFER: u64 = 256;
 
 /// A session, freed when dropped.
 pub struct World {
-    /// Records into the one channel.
+    /// The handle that records into the one channel.
     pub channel: Channel,
     /// The session's parts.
     pub parts: SessionParts,
@@ -74,7 +74,8 @@ pub struct World {
     slots: Vec<*mut [Slot]>,
 }
 
-// SAFETY: the pointers are to the world's own allocations, which only `drop` uses; all else is shared by the ring's protocols.
+// SAFETY: the pointers lead to the world's own allocations, which only `drop` frees; the ring's protocols share
+// everything else.
 unsafe impl Send for World {}
 // SAFETY: as for Send.
 unsafe impl Sync for World {}
@@ -98,18 +99,18 @@ impl Data {
 
 fn leak<T>(value: T) -> (*mut T, &'static T) {
     let raw = Box::into_raw(Box::new(value));
-    // SAFETY: just allocated; freed when the world is dropped, after every user of it.
+    // SAFETY: the value was just allocated. It is freed when the world is dropped, after all its users.
     (raw, unsafe { &*raw })
 }
 
 fn leak_slice<T: Default>(len: usize) -> (*mut [T], &'static [T]) {
     let raw = Box::into_raw((0..len).map(|_| T::default()).collect::<Vec<T>>().into_boxed_slice());
-    // SAFETY: as in `leak`.
+    // SAFETY: the reasons of `leak` apply.
     (raw, unsafe { &*raw })
 }
 
 impl World {
-    /// A session with nothing in it. To be made first in a model.
+    /// Makes an empty session. A model must make it first.
     #[must_use]
     pub fn new(shape: Shape) -> Arc<Self> {
         super::restart_clock();
@@ -153,7 +154,8 @@ impl World {
         world
     }
 
-    /// The bytes are reached by this thread: nobody else may, unless there is an order between the two.
+    /// Reports that this thread accesses the bytes. Another thread may access them only if there is an order between
+    /// the two.
     pub(super) fn touch(&self, at: *const u8, len: usize, write: bool) {
         let Some((data, from)) = self.data.iter().find_map(|d| {
             let from = (at as usize).checked_sub(d.base() as usize)?;
@@ -170,12 +172,12 @@ impl World {
         }
     }
 
-    /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number from 6 up.
+    /// Records the event `sequence` of `thread` with a payload of `len` bytes, an even number of at least 6.
     pub fn record(&self, thread: u16, sequence: u16, len: usize) -> Result<(), crate::Lost> {
         self.channel.record_parts(1, &[&payload(thread, sequence, len)])
     }
 
-    /// Another channel of the same session, whose streams are those of these indices. It stays for ever.
+    /// Makes another channel of the same session with the streams of these indices. It stays for ever.
     pub fn leak_channel(&self, streams: &[usize]) -> &'static Channel {
         let same = |index: &usize| {
             let of = &self.channel.streams()[*index];
@@ -185,15 +187,16 @@ impl World {
         Box::leak(Box::new(Channel::new(self.parts, streams, ClockKind::Monotonic, 0)))
     }
 
-    /// Records the same by the fast path, or what that leaves to do: a payload of 16 bytes in words, or of 40 with a tail.
+    /// Records an event on the fast path, or in the general way if the fast path does not: a payload of 16 bytes in
+    /// words, or of 40 with a tail.
     pub fn record_fast(&self, thread: u16, sequence: u16, with_tail: bool) -> Result<(), crate::Lost> {
-        // SAFETY: the world, and its channel with it, is dropped behind all uses of it: threads that cache its lanes are the
-        // execution's own, and record while they have the world.
+        // SAFETY: the world, and its channel with it, is dropped after all uses. Threads that cache its lanes belong to
+        // this execution, and record while they have the world.
         let channel: &'static Channel = unsafe { &*core::ptr::from_ref(&self.channel) };
         Self::record_fast_in(channel, thread, sequence, with_tail)
     }
 
-    /// [`World::record_fast`] in a channel.
+    /// Records in a channel as [`World::record_fast`] does.
     pub fn record_fast_in(
         channel: &'static Channel,
         thread: u16,
@@ -210,7 +213,7 @@ impl World {
     }
 }
 
-/// The payload of an event: its length, thread and sequence, then filler.
+/// Makes the payload of an event: its length, thread and sequence, then filler.
 pub(super) fn payload(thread: u16, sequence: u16, len: usize) -> Vec<u8> {
     let mut payload = Vec::with_capacity(len);
     for word in [len as u16, thread, sequence] {
@@ -253,8 +256,8 @@ fn stream(
 impl Drop for World {
     fn drop(&mut self) {
         super::set_world(core::ptr::null());
-        // SAFETY: each came from `Box::into_raw` in `new` and is freed once; the last reference to the world is gone, and
-        // with it every thread that used them.
+        // SAFETY: each pointer came from `Box::into_raw` in `new` and is freed once. The last reference to the world is
+        // gone, and with it every thread that used them.
         unsafe {
             drop(Box::from_raw(self.flip));
             drop(Box::from_raw(self.namespaces));

@@ -3,10 +3,10 @@
 use super::{Attributes, Labels, Path, Scope};
 use lastwords_bytes::ByteOrder;
 
-/// What the bits of a field mean.
+/// The type of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldClass {
-    /// Fixed-length integer, or enumeration where it has mappings.
+    /// Fixed-length integer, or enumeration if it has mappings.
     Integer(Integer),
     /// Variable-length integer: unsigned or signed LEB128.
     Variable(Integer),
@@ -22,32 +22,32 @@ pub enum FieldClass {
     Text(Text),
     /// Bytes.
     Blob(Blob),
-    /// Named fields, one behind the other.
+    /// Named fields that follow each other.
     Struct(Struct),
     /// Elements of one class.
     Array(Box<Array>),
-    /// One of several, by a selector.
+    /// One of several options, chosen by a selector.
     Variant(Box<Variant>),
-    /// There or not, by a selector.
+    /// A field that is present or absent, as a selector decides.
     Optional(Box<Optional>),
 }
 
-/// Where the bits of a fixed-length field stand.
+/// Position and order of a fixed-length field's bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bits {
-    /// Length, bits: 1 to 64.
+    /// Length in bits: 1 to 64.
     pub length: u8,
-    /// Alignment, bits: a power of two.
+    /// Alignment in bits: a power of two.
     pub alignment: u16,
     /// Byte order.
     pub order: ByteOrder,
-    /// The first bit of the field is its most significant for little endian, its least for big endian (CTF 2's bit order
-    /// against the natural one).
+    /// The field's first bit is its most significant in little endian, and its least significant in big endian. (CTF
+    /// 2's bit order is then the opposite of the natural one.)
     pub reversed: bool,
 }
 
 impl Bits {
-    /// Whole bytes on a byte boundary, in order.
+    /// Returns the bits of whole bytes on a byte boundary, in natural order.
     #[must_use]
     pub fn bytes(size: u8, order: ByteOrder) -> Self {
         Self { length: size.saturating_mul(8), alignment: 8, order, reversed: false }
@@ -57,29 +57,29 @@ impl Bits {
 /// An integer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Integer {
-    /// Its place. Of a variable-length integer only the alignment counts, and the length is 64.
+    /// Bits of the integer. For a variable-length integer only the alignment matters, and the length is 64.
     pub bits: Bits,
-    /// Two's complement.
+    /// The integer is in two's complement.
     pub signed: bool,
-    /// 2, 8, 10 or 16: how it is shown.
+    /// Base in which it is shown: 2, 8, 10 or 16.
     pub base: u8,
-    /// Names of values: an enumeration. Sorted by label; babeltrace2 2.1 has them in the order of its hash table, which shows
-    /// where a value has several names.
+    /// Names of values, for an enumeration, sorted by label. babeltrace2 2.1 has them in the order of its hash table,
+    /// which differs visibly if a value has several names.
     pub mappings: Labels,
-    /// What else the number says.
+    /// Meanings of the number for the decoder.
     pub roles: Vec<Role>,
     /// Attributes.
     pub attributes: Attributes,
 }
 
 impl Integer {
-    /// An unsigned or signed integer shown in a base, without mappings and roles.
+    /// Makes an unsigned or signed integer shown in a base, without mappings and roles.
     #[must_use]
     pub fn new(bits: Bits, signed: bool, base: u8) -> Self {
         Self { bits, signed, base, mappings: Labels::default(), roles: Vec::new(), attributes: Attributes::default() }
     }
 
-    /// Whether it has a role.
+    /// Returns true if the integer has this role.
     #[must_use]
     pub fn has(&self, role: Role) -> bool {
         self.roles.contains(&role)
@@ -96,31 +96,31 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The label is this value's.
+    /// Returns true if the label names this value.
     #[must_use]
     pub fn names(&self, value: i128) -> bool {
         self.ranges.iter().any(|range| range.contains(value))
     }
 }
 
-/// Values from `lower` to `upper`, both included. Wide enough for signed and unsigned ones.
+/// Values from `lower` to `upper`, both included. The type can contain signed and unsigned 64-bit values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Range {
-    /// Least.
+    /// Least value.
     pub lower: i128,
-    /// Greatest.
+    /// Greatest value.
     pub upper: i128,
 }
 
 impl Range {
-    /// Whether a value is in it.
+    /// Returns true if the range contains the value.
     #[must_use]
     pub fn contains(&self, value: i128) -> bool {
         (self.lower..=self.upper).contains(&value)
     }
 }
 
-/// What an integer (or, of [`Role::TraceUuid`], an array or BLOB of 16 bytes) tells the reader.
+/// The meaning of an integer for the decoder. [`Role::TraceUuid`] is that of an array or BLOB of 16 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Role {
     /// Packet header: 0xC1FC1FC1.
@@ -131,9 +131,9 @@ pub enum Role {
     StreamClassId,
     /// Packet header: id of the stream in its class.
     StreamId,
-    /// Packet context: length of the packet with its padding, bits.
+    /// Packet context: length of the packet with its padding, in bits.
     PacketLength,
-    /// Packet context: length of the packet's content, bits.
+    /// Packet context: length of the packet's content, in bits.
     ContentLength,
     /// Packet context: clock at the end.
     PacketEnd,
@@ -150,13 +150,13 @@ pub enum Role {
 /// A floating-point number: 16, 32, 64 or 128 bits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Float {
-    /// Its place; 128 bits are said by a length of 128.
+    /// Bits of the number. A length of 128 stands for 128 bits.
     pub bits: Bits,
     /// Attributes.
     pub attributes: Attributes,
 }
 
-/// How characters stand in bytes.
+/// The encoding of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
     /// UTF-8, or ASCII.
@@ -172,7 +172,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Bytes of a code unit: of its NUL.
+    /// Returns the bytes of a code unit, and so of the NUL.
     #[must_use]
     pub fn unit(self) -> usize {
         match self {
@@ -183,19 +183,19 @@ impl Encoding {
     }
 }
 
-/// Where the length of text, a BLOB or an array comes from.
+/// The source of the length of text, of a BLOB or of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Length {
-    /// Always so many bytes or elements.
+    /// The length is always this number of bytes or elements.
     Fixed(u64),
-    /// What an unsigned integer says that was decoded before.
+    /// The value of an unsigned integer that was decoded before.
     Of(Path),
 }
 
 /// Text. It begins on a byte.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Text {
-    /// Bytes, of which those behind a NUL do not count; none where a NUL ends it.
+    /// Length in bytes; bytes after a NUL are ignored. If the length is none, a NUL ends the text.
     pub length: Option<Length>,
     /// Encoding.
     pub encoding: Encoding,
@@ -206,11 +206,11 @@ pub struct Text {
 /// Bytes. They begin on a byte.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Blob {
-    /// How many.
+    /// Length in bytes.
     pub length: Length,
     /// IANA media type, or empty.
     pub media_type: String,
-    /// [`Role::TraceUuid`].
+    /// The BLOB has the role [`Role::TraceUuid`].
     pub is_uuid: bool,
     /// Attributes.
     pub attributes: Attributes,
@@ -219,7 +219,7 @@ pub struct Blob {
 /// A structure.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Struct {
-    /// Alignment besides that of its members, bits; 0 and 1 say none.
+    /// Alignment in addition to that of its members, in bits; 0 and 1 mean none.
     pub alignment: u64,
     /// Members, in order.
     pub fields: Vec<Field>,
@@ -241,13 +241,13 @@ pub struct Field {
 /// An array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
-    /// How many elements.
+    /// Number of elements.
     pub length: Length,
-    /// Their class.
+    /// Class of the elements.
     pub element: FieldClass,
-    /// Alignment besides that of the elements, bits; 0 and 1 say none.
+    /// Alignment in addition to that of the elements, in bits; 0 and 1 mean none.
     pub alignment: u64,
-    /// [`Role::TraceUuid`].
+    /// The array has the role [`Role::TraceUuid`].
     pub is_uuid: bool,
     /// Attributes.
     pub attributes: Attributes,
@@ -256,7 +256,7 @@ pub struct Array {
 /// A variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Variant {
-    /// Integer that says which option.
+    /// Path of the integer that selects the option.
     pub selector: Path,
     /// Options.
     pub options: Vec<VariantOption>,
@@ -269,7 +269,7 @@ pub struct Variant {
 pub struct VariantOption {
     /// Name, or empty.
     pub name: String,
-    /// Values of the selector that select it.
+    /// Values of the selector that select this option.
     pub ranges: Vec<Range>,
     /// Class.
     pub class: FieldClass,
@@ -280,9 +280,9 @@ pub struct VariantOption {
 /// A field that may be absent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Optional {
-    /// Boolean or integer that says whether it is there.
+    /// Path of the boolean or integer that decides whether the field is present.
     pub selector: Path,
-    /// Values of an integer for which it is; none for a boolean.
+    /// Values of an integer for which the field is present; none for a boolean.
     pub ranges: Option<Vec<Range>>,
     /// Class.
     pub class: FieldClass,
@@ -291,7 +291,7 @@ pub struct Optional {
 }
 
 impl FieldClass {
-    /// Where the first bit may stand, bits: the least multiple. CTF2-SPEC-2.0, "alignment requirement of an instance".
+    /// Returns the alignment of the field's first bit, in bits. CTF2-SPEC-2.0, "alignment requirement of an instance".
     #[must_use]
     pub fn alignment(&self) -> u64 {
         match self {
@@ -307,13 +307,13 @@ impl FieldClass {
 }
 
 impl Struct {
-    /// Where its first bit may stand, bits: the greatest of its own and its members'.
+    /// Returns the alignment of the structure's first bit, in bits: the maximum of its own and its members'.
     #[must_use]
     pub fn alignment(&self) -> u64 {
         self.fields.iter().map(|field| field.class.alignment()).max().unwrap_or(1).max(self.alignment).max(1)
     }
 
-    /// The paths that lengths and selectors in it come from.
+    /// Returns the paths of lengths and selectors in the structure.
     #[must_use]
     pub fn paths(&self) -> Vec<&Path> {
         let mut paths = Vec::new();
@@ -321,13 +321,13 @@ impl Struct {
         paths
     }
 
-    /// Returns true if a length or selector in it comes from a scope.
+    /// Returns true if a length or selector in the structure refers to the scope.
     #[must_use]
     pub fn depends_on(&self, scope: Scope) -> bool {
         self.paths().iter().any(|path| path.scope == scope)
     }
 
-    /// The member of a name.
+    /// Returns the member with this name.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&FieldClass> {
         self.fields.iter().find(|field| field.name == name).map(|field| &field.class)

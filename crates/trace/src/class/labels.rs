@@ -1,10 +1,10 @@
-//! The labels of an enumeration or a bit map, and which of them name a value.
+//! The labels of an enumeration or a bit map, and the search for the labels of a value.
 
 use super::{Mapping, RangeIndex};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// Bytes that stand around a label where a value has several.
+/// Bytes around each label if a value has several.
 const QUOTES: u64 = 16;
 
 /// Labels and the values that they name, in the order in which they are shown. A clone shares them.
@@ -14,41 +14,41 @@ pub struct Labels(Option<Arc<Shared>>);
 #[derive(Debug)]
 struct Index {
     ranges: RangeIndex,
-    /// See [`Labels::longest`].
+    /// Result of [`Labels::longest`].
     longest: u64,
 }
 
 #[derive(Debug)]
 struct Shared {
     mappings: Vec<Mapping>,
-    /// Made when a label is first looked up.
+    /// The index, which is created when a label is first looked up.
     index: OnceLock<Index>,
 }
 
 impl Labels {
-    /// The labels of a value, in order.
+    /// Returns the labels of a value, in order.
     pub fn of(&self, value: i128) -> impl Iterator<Item = &Mapping> {
         self.of_any(std::iter::once(value))
     }
 
-    /// The labels that name at least one of the values, in order.
+    /// Returns the labels that name at least one of the values, in order.
     pub fn of_any(&self, values: impl Iterator<Item = i128>) -> impl Iterator<Item = &Mapping> {
         let index = self.index();
         let lists = values.flat_map(|value| index.into_iter().flat_map(move |index| index.ranges.of(value)));
         let mut positions: Vec<u32> = lists.flatten().copied().collect();
-        // The lists are sorted: this sort merges them.
+        // The lists are sorted, so this sort merges them.
         positions.sort();
         positions.dedup();
         positions.into_iter().filter_map(|position| self.get(usize::try_from(position).ok()?))
     }
 
-    /// Bytes of text that the labels of a value can become: of that value whose labels are the longest together.
+    /// Returns the largest number of bytes of text that the labels of one value become.
     #[must_use]
     pub fn longest(&self) -> u64 {
         self.index().map_or(0, |index| index.longest)
     }
 
-    /// The first label of a value.
+    /// Returns the first label of a value.
     #[must_use]
     pub fn first(&self, value: i128) -> Option<&Mapping> {
         self.get(usize::try_from(self.index()?.ranges.first(value)?).ok()?)

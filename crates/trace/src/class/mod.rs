@@ -20,17 +20,17 @@ use std::collections::HashMap;
 /// Deepest nesting of field classes that is accepted.
 pub const MAX_DEPTH: usize = 64;
 
-/// Attributes or extensions of CTF 2, as the JSON text that stood there; empty where there are none.
+/// Attributes or extensions of CTF 2, as their original JSON text; empty if there are none.
 pub type Attributes = String;
 
-/// A name in three parts, as CTF 2 gives traces and clocks.
+/// A name in three parts, which CTF 2 gives traces and clocks.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Identity {
     /// Namespace.
     pub namespace: Option<String>,
     /// Name.
     pub name: Option<String>,
-    /// Unique id, for CTF 1.8 the text of the UUID.
+    /// Unique id; for CTF 1.8 the text of the UUID.
     pub uid: Option<String>,
 }
 
@@ -41,9 +41,9 @@ pub struct TraceClass {
     pub version: u8,
     /// UUID of the metadata stream, which packets repeat.
     pub uuid: Option<[u8; 16]>,
-    /// Who it is.
+    /// Identity of the trace.
     pub identity: Identity,
-    /// Byte order of CTF 1.8 where nothing else is said.
+    /// Default byte order of CTF 1.8.
     pub order: ByteOrder,
     /// Environment, in the order of the metadata.
     pub env: Vec<(String, EnvValue)>,
@@ -60,14 +60,14 @@ pub struct TraceClass {
 }
 
 impl TraceClass {
-    /// A property of the environment.
+    /// Returns a property of the environment.
     #[must_use]
     pub fn property(&self, key: &str) -> Option<&EnvValue> {
         self.env.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
-    /// Names of threads by their ids, where the properties have them (`thread_ID`). A thread id that was used again may have
-    /// several names, `one|other`.
+    /// Returns the names of threads by their ids, if the properties have them (`thread_ID`). A thread id that was used
+    /// again may have several names, `one|other`.
     #[must_use]
     pub fn thread_names(&self) -> HashMap<i64, &str> {
         let prefix = crate::schema::thread_key("");
@@ -78,7 +78,7 @@ impl TraceClass {
         names.collect()
     }
 
-    /// A property that is text.
+    /// Returns a property that is text.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         match self.property(key) {
@@ -87,7 +87,7 @@ impl TraceClass {
         }
     }
 
-    /// A property that is a number.
+    /// Returns a property that is a number.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<i64> {
         match self.property(key) {
@@ -96,7 +96,8 @@ impl TraceClass {
         }
     }
 
-    /// The structure of a scope, of a stream class and an event record class (by position) where it belongs to such.
+    /// Returns the structure of a scope. `stream` and `event` are the positions of the stream class and the event
+    /// record class, for scopes that belong to these.
     #[must_use]
     pub fn scope(&self, scope: Scope, stream: usize, event: usize) -> Option<&Struct> {
         let of = self.streams.get(stream);
@@ -110,7 +111,8 @@ impl TraceClass {
         }
     }
 
-    /// Whether a length or selector in the contexts or the payload of an event record class comes from one of `scopes`.
+    /// Returns true if a length or selector in the contexts or the payload of an event record class refers to one of
+    /// `scopes`.
     #[must_use]
     pub fn depends_on(&self, stream: usize, event: usize, scopes: &[Scope]) -> bool {
         [Scope::CommonContext, Scope::SpecificContext, Scope::Payload]
@@ -120,44 +122,45 @@ impl TraceClass {
     }
 }
 
-/// What a clock counts from.
+/// The origin of a clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The Unix epoch.
     UnixEpoch,
-    /// Nothing that others know.
+    /// An origin that is not known to others.
     Unknown,
-    /// Something with a name (CTF 2).
+    /// An origin with a name (CTF 2).
     Custom(Identity),
 }
 
 /// A clock class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clock {
-    /// By what the metadata calls it: CTF 1.8's name, CTF 2's id.
+    /// Name in the metadata: CTF 1.8's name, CTF 2's id.
     pub id: String,
-    /// Who it is; the uid of CTF 1.8 is the text of its UUID.
+    /// Identity of the clock; the uid of CTF 1.8 is the text of its UUID.
     pub identity: Identity,
-    /// Ticks a second.
+    /// Ticks in a second.
     pub frequency: u64,
     /// Whole seconds from the origin to tick 0.
     pub offset_seconds: i64,
-    /// Ticks from there to tick 0.
+    /// Ticks in addition to the whole seconds, to tick 0.
     pub offset_cycles: u64,
     /// Origin.
     pub origin: Origin,
-    /// By how many ticks a reading may be wrong, where that is known.
+    /// Possible error of a reading in ticks, if it is known.
     pub precision: Option<u64>,
-    /// By how many ticks the clock may be wrong, where that is known.
+    /// Possible error of the clock in ticks, if it is known.
     pub accuracy: Option<u64>,
-    /// For people.
+    /// Description for people.
     pub description: String,
     /// Attributes.
     pub attributes: Attributes,
 }
 
 impl Clock {
-    /// The same for [`crate::clock::Converter`]: offsets of a second and more in ticks become seconds.
+    /// Returns the clock in the form for [`crate::clock::Converter`]. Offsets of a second and more in ticks become
+    /// seconds.
     #[must_use]
     pub fn to_clock(&self) -> crate::clock::Clock {
         let frequency = self.frequency.max(1);
@@ -182,7 +185,7 @@ pub struct StreamClass {
     pub name: String,
     /// Namespace and unique id (CTF 2).
     pub identity: Identity,
-    /// Position of its clock in [`TraceClass::clocks`].
+    /// Position of the stream's clock in [`TraceClass::clocks`].
     pub clock: Option<usize>,
     /// Packet context.
     pub packet_context: Option<Struct>,
@@ -196,7 +199,7 @@ pub struct StreamClass {
     pub attributes: Attributes,
 }
 
-/// How severe an event is: babeltrace2's names, in syslog's and LTTng's order.
+/// Severity of an event, with babeltrace2's names, in the order of syslog and LTTng.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogLevel(u8);
 
@@ -219,32 +222,32 @@ impl LogLevel {
         ("TRACE_DEBUG", "debug"),
     ];
 
-    /// By number, 0 (emergency) to 14 (debug).
+    /// Returns the level with this number, from 0 (emergency) to 14 (debug).
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         u8::try_from(number).ok().filter(|n| usize::from(*n) < Self::NAMES.len()).map(Self)
     }
 
-    /// By the name that CTF 2 metadata of babeltrace2 and LTTng has.
+    /// Returns the level with this name of CTF 2 metadata by babeltrace2 and LTTng.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let position = Self::NAMES.iter().position(|(_, long)| *long == name)?;
         u8::try_from(position).ok().map(Self)
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub fn number(self) -> u8 {
         self.0
     }
 
-    /// `TRACE_INFO` and such: as babeltrace2's text has it.
+    /// Returns the name in babeltrace2's text, such as `TRACE_INFO`.
     #[must_use]
     pub fn shown(self) -> &'static str {
         Self::NAMES.get(usize::from(self.0)).map_or("", |(shown, _)| *shown)
     }
 
-    /// `info`, `debug:line` and such: as CTF 2 metadata has it.
+    /// Returns the name in CTF 2 metadata, such as `info` or `debug:line`.
     #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES.get(usize::from(self.0)).map_or("", |(_, name)| *name)
@@ -256,7 +259,7 @@ impl LogLevel {
 pub struct EventClass {
     /// Id in the stream class.
     pub id: u64,
-    /// Name, where it has one.
+    /// Name, if the class has one.
     pub name: Option<String>,
     /// Namespace and unique id (CTF 2).
     pub identity: Identity,

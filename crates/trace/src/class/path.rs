@@ -1,8 +1,8 @@
-//! Where a length or selector stands.
+//! Paths to the fields that lengths and selectors refer to.
 
 use std::fmt;
 
-/// The structure that a path begins in, in the order in which a packet has them.
+/// The structure in which a path begins. The scopes are in the order of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// Packet header: of the trace.
@@ -20,7 +20,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All, in order.
+    /// All scopes, in order.
     pub const ALL: [Self; 6] = [
         Self::PacketHeader,
         Self::PacketContext,
@@ -30,7 +30,7 @@ impl Scope {
         Self::Payload,
     ];
 
-    /// As CTF 2 calls it in a field location.
+    /// Returns the name in a field location of CTF 2.
     #[must_use]
     pub fn ctf2_name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Scope {
         }
     }
 
-    /// As TSDL calls it.
+    /// Returns the name in TSDL.
     #[must_use]
     pub fn tsdl_name(self) -> &'static str {
         match self {
@@ -57,12 +57,12 @@ impl Scope {
     }
 }
 
-/// The place of a field that another field's length or selection comes from: the names of structure members from the root
-/// of a scope down. What stands between them (arrays, variants, optionals) has no name here: the field meant is in the
-/// element or option that is being decoded, or the last that was.
+/// The path to a field that another field's length or selection refers to: the names of structure members, from the
+/// root of a scope downwards. Arrays, variants and optionals in between have no name here. The path refers to the field
+/// in the element or option that is being decoded, or that was decoded last.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
-    /// Where it begins.
+    /// Scope in which the path begins.
     pub scope: Scope,
     /// Member names.
     pub names: Vec<String>,

@@ -1,20 +1,21 @@
-//! Which of many ranges contain a value.
+//! Finds those of many ranges that contain a value.
 
 use super::Range;
 
-/// Finds the ranges that contain a value in logarithmic time, however they overlap: a segment tree. Each range has the position of
-/// what it belongs to.
+/// Finds the ranges that contain a value in logarithmic time, however they overlap, with a segment tree. Each range has
+/// the position of its owner.
 #[derive(Debug, Clone, Default)]
 pub struct RangeIndex {
-    /// Where something changes: segment `n` holds the values from `bounds[n]` up to the next bound.
+    /// Values at which a range begins or ends. Segment `n` contains the values from `bounds[n]` up to the next bound.
     bounds: Vec<i128>,
-    /// Nodes of a binary tree whose root is 1 and whose leaves are the segments, from `bounds.len()` on. Each node has the positions,
-    /// ascending, whose ranges contain all values below it and not all below its parent.
+    /// Nodes of a binary tree whose root is 1 and whose leaves are the segments, from `bounds.len()` on. Each node has
+    /// positions in ascending order: those whose ranges contain all values below the node, but not all values below its
+    /// parent.
     nodes: Vec<Vec<u32>>,
 }
 
 impl RangeIndex {
-    /// Of ranges in ascending order of their positions.
+    /// Makes the index of ranges, which must be in ascending order of their positions.
     pub fn new(ranges: impl Iterator<Item = (u32, Range)> + Clone) -> Self {
         let ends = |(_, range): (u32, Range)| [Some(range.lower), range.upper.checked_add(1)].into_iter().flatten();
         let mut bounds: Vec<i128> = ranges.clone().flat_map(ends).collect();
@@ -47,7 +48,7 @@ impl RangeIndex {
         }
     }
 
-    /// The positions with ranges that contain a value: lists, each in ascending order.
+    /// Returns the positions whose ranges contain a value, as lists that are each in ascending order.
     pub fn of(&self, value: i128) -> impl Iterator<Item = &[u32]> {
         let segment = self.bounds.partition_point(|bound| *bound <= value).checked_sub(1);
         let leaf = segment.and_then(|segment| segment.checked_add(self.bounds.len()));
@@ -55,13 +56,14 @@ impl RangeIndex {
         path.filter_map(|node| self.nodes.get(node)).map(Vec::as_slice).filter(|list| !list.is_empty())
     }
 
-    /// The first of them.
+    /// Returns the first position whose ranges contain a value.
     #[must_use]
     pub fn first(&self, value: i128) -> Option<u32> {
         self.of(value).filter_map(|list| list.first()).min().copied()
     }
 
-    /// The greatest sum of weights of positions whose ranges contain one value. A position counts once or more.
+    /// Returns the greatest sum of weights of positions whose ranges contain one value. A position may count more than
+    /// once.
     #[must_use]
     pub fn heaviest(&self, weight: impl Fn(u32) -> u64) -> u64 {
         let mut sums: Vec<u64> = Vec::with_capacity(self.nodes.len());

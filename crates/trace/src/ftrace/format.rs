@@ -1,16 +1,16 @@
-//! Event formats: what `events/SYSTEM/NAME/format` and `events/header_page` tell.
+//! Event formats: the contents of `events/SYSTEM/NAME/format` and `events/header_page`.
 
-/// How a sub-buffer begins.
+/// The layout of a sub-buffer's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderPage {
-    /// Bytes of the `commit` word, at offset 8 behind the time stamp.
+    /// Bytes of the `commit` word, which is at offset 8, after the time stamp.
     pub commit_size: u8,
-    /// Where the events begin.
+    /// Offset of the events.
     pub data_offset: u32,
 }
 
 impl HeaderPage {
-    /// Of a machine whose `long` has so many bytes.
+    /// Returns the layout of a machine whose `long` has this many bytes.
     #[must_use]
     pub fn of_word_size(word_size: u8) -> Self {
         Self { commit_size: word_size, data_offset: 8 + u32::from(word_size) }
@@ -26,11 +26,11 @@ pub struct Format {
     pub system: String,
     /// Name: `sched_switch`, ….
     pub name: String,
-    /// Common fields first, then its own, as the `format` file lists them.
+    /// Common fields first, then the event's own, as the `format` file lists them.
     pub fields: Vec<Field>,
-    /// The text behind `print fmt: `.
+    /// The text after `print fmt: `.
     pub print_format: String,
-    /// `system.event` that an event probe stands on: the kernel prints it, though no `format` file has it.
+    /// The `system.event` to which an event probe is attached. The kernel prints it, although no `format` file has it.
     pub probed: Option<String>,
 }
 
@@ -39,14 +39,14 @@ pub struct Format {
 pub struct Field {
     /// The declaration, as the `format` file has it: `char comm[16]`, `__data_loc char[] name`, `pid_t prev_pid`.
     pub declaration: String,
-    /// Its name, `comm`.
+    /// Name of the field, such as `comm`.
     pub name: String,
-    /// Where it lies in the event's payload.
+    /// Offset in the event's payload.
     pub offset: u32,
-    /// Its bytes; of a `__data_loc` field those of the locator; 0 for what extends to the end.
+    /// Size in bytes. For a `__data_loc` field it is the size of the locator; 0 for a field that extends to the end.
     pub size: u32,
-    /// It is of a signed type.
+    /// The field has a signed type.
     pub is_signed: bool,
-    /// One of the fields that all events have.
+    /// The field is one of those that all events have.
     pub is_common: bool,
 }

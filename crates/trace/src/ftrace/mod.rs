@@ -1,7 +1,8 @@
-//! What readers of ftrace produce (kernel images, trace.dat files) and its writers take (the kernel's text, trace.dat, CTF).
+//! The common model of ftrace. Readers produce it (of kernel images and trace.dat files), and writers take it (of the
+//! kernel's text, trace.dat and CTF).
 //!
-//! ftrace's sub-buffers are kept as they are in memory: `u64` time stamp, `commit` word of the machine's size, data. The text
-//! and the files are made of these bytes and of the event formats, as the kernel makes them itself.
+//! ftrace's sub-buffers are kept as they are in memory: `u64` time stamp, `commit` word of the machine's size, data.
+//! Writers make the text and the files from these bytes and from the event formats, as the kernel does itself.
 
 mod format;
 pub mod page;
@@ -14,93 +15,93 @@ use std::sync::Arc;
 use crate::evidence::{Cause, Evidence, Gap};
 use lastwords_bytes::ByteOrder;
 
-/// A symbol that an address lies in.
+/// A symbol that contains an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name, without module.
+    /// Name of the symbol, without module.
     pub name: String,
-    /// Bytes from its beginning to the address.
+    /// Bytes from the symbol's begin to the address.
     pub offset: u64,
-    /// Its size, as kallsyms has it: up to the next symbol.
+    /// Size as kallsyms has it: up to the next symbol.
     pub size: u64,
-    /// Module that it is of; none for the kernel's own.
+    /// Module of the symbol; none for the kernel's own.
     pub module: Option<String>,
 }
 
 /// One row of a symbol table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SymbolRow<'a> {
-    /// Its address.
+    /// Address of the symbol.
     pub address: u64,
-    /// Its kind, as in `/proc/kallsyms`: `t`, `T`, `d`, ….
+    /// Kind of the symbol, as in `/proc/kallsyms`: `t`, `T`, `d`, ….
     pub kind: char,
-    /// Its name.
+    /// Name of the symbol.
     pub name: &'a str,
-    /// Module that it is of; none for the kernel's own.
+    /// Module of the symbol; none for the kernel's own.
     pub module: Option<&'a str>,
 }
 
-/// A parameter of a function of the kernel's.
+/// A parameter of a kernel function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name; empty where it has none.
+    /// Name of the parameter; empty if it has none.
     pub name: String,
-    /// What it holds.
+    /// Type of the parameter.
     pub kind: ParameterKind,
 }
 
-/// What a parameter holds.
+/// The type of a parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// No type is known.
+    /// The type is not known.
     Unknown,
     /// A pointer.
     Pointer,
     /// An integer.
     Number {
-        /// It has a sign.
+        /// The integer is signed.
         signed: bool,
     },
-    /// An enumerator of up to 32 bits.
+    /// An enumeration of up to 32 bits.
     Enumeration {
-        /// Value and name of each.
+        /// Value and name of each enumerator.
         names: Vec<(i64, String)>,
     },
     /// Something else.
     Other {
-        /// BTF's name of its kind: `STRUCT`, `UNION`, `ENUM64`, ….
+        /// BTF's name of the kind of type: `STRUCT`, `UNION`, `ENUM64`, ….
         kind: &'static str,
-        /// Its bytes.
+        /// Size in bytes.
         size: u32,
     },
 }
 
 /// Names for addresses.
 pub trait Symbols: Send + Sync {
-    /// The symbol that holds `address`.
+    /// Returns the symbol that contains `address`.
     fn at(&self, address: u64) -> Option<Symbol>;
 
-    /// Calls `each` with every symbol, the kernel's own first, each part by rising address.
+    /// Calls `each` with every symbol: first the kernel's own, then the modules', each part by rising address.
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>));
 
-    /// The text, without its NUL, that stands in the kernel's read-only memory at `address`; none where it is not known.
+    /// Returns the text, without its NUL, in the kernel's read-only memory at `address`; none if it is not known.
     fn text_at(&self, _address: u64) -> Option<Vec<u8>> {
         None
     }
 
-    /// The parameters of the function of a name; none where they are not known.
+    /// Returns the parameters of the function with this name; none if they are not known.
     fn parameters(&self, _function: &str) -> Option<Vec<Parameter>> {
         None
     }
 
-    /// The value of what a print format names: an enumerator, a variable of the kernel's of the size of a `long`
-    /// (`vmemmap_base`), or a size (`sizeof(struct page)`); none where it is not known.
+    /// Returns the value of a name in a print format: an enumerator, a kernel variable of the size of a `long`
+    /// (`vmemmap_base`), or a size (`sizeof(struct page)`). Returns none if it is not known.
     fn constant(&self, _name: &str) -> Option<i64> {
         None
     }
 }
 
-/// No symbol is known.
+/// A table without symbols.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoSymbols;
 
@@ -112,12 +113,12 @@ impl Symbols for NoSymbols {
     fn each(&self, _: &mut dyn FnMut(SymbolRow<'_>)) {}
 }
 
-/// All that one kernel's ftrace has.
+/// The complete ftrace data of one kernel.
 #[derive(Clone)]
 pub struct Tracing {
-    /// `uname -r`; empty where it is not known.
+    /// `uname -r`; empty if it is not known.
     pub release: String,
-    /// `uname -a`'s words, as trace-cmd keeps them; empty where they are not known.
+    /// The words of `uname -a`, as trace-cmd keeps them; empty if they are not known.
     pub uname: String,
     /// Machine, as `uname -m` has it.
     pub machine: String,
@@ -127,9 +128,9 @@ pub struct Tracing {
     pub word_size: u8,
     /// Bytes of a page.
     pub page_size: u32,
-    /// CPUs that the header of the text counts (`#P:`): those online.
+    /// Number of CPUs in the header of the text (`#P:`): those online.
     pub cpus: u32,
-    /// How a sub-buffer begins.
+    /// Layout of a sub-buffer's header.
     pub header_page: HeaderPage,
     /// Event formats by id.
     pub formats: BTreeMap<u16, Format>,
@@ -141,20 +142,22 @@ pub struct Tracing {
     pub printk_formats: BTreeMap<u64, String>,
     /// Names of the kernel's addresses.
     pub symbols: Arc<dyn Symbols>,
-    /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none where it is not known or not set yet.
+    /// Key with which the kernel hashes `%p` (SipHash-2-4 on 64-bit machines); none if it is not known or not set yet.
     pub pointer_key: Option<[u64; 2]>,
-    /// What the kernel was told of preemption when it began (`preempt_dynamic_mode`: 0 none, 1 voluntary, 2 full, 3 lazy);
-    /// none where that was settled when it was built, or is not known.
+    /// The preemption mode that the kernel chose at its start (`preempt_dynamic_mode`: 0 none, 1 voluntary, 2 full, 3
+    /// lazy); none if the mode was fixed when the kernel was built, or is not known.
     pub preempt_dynamic_mode: Option<u8>,
-    /// The kernel was built to yield where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is known.
+    /// The kernel was built to yield at points where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is
+    /// known.
     pub preempt_voluntary: bool,
-    /// Clocks offered and, in brackets, the chosen one, as `trace_clock` has them, of the top level.
+    /// Clocks of the top level, as `trace_clock` has them: those offered, with the chosen one in brackets.
     pub clocks: String,
-    /// What the readings of clocks in nanoseconds lack to nanoseconds since the epoch, where a file tells it.
+    /// Nanoseconds to add to readings of clocks in nanoseconds to get nanoseconds since the epoch, if a file has this
+    /// number.
     pub real_time: Option<i64>,
-    /// The top level first, then the instances by name.
+    /// Trace arrays: the top level first, then the instances by name.
     pub arrays: Vec<Array>,
-    /// What concerns the whole.
+    /// Evidence that concerns all arrays together.
     pub evidence: Evidence,
 }
 
@@ -165,7 +168,7 @@ pub struct Array {
     pub name: String,
     /// Current tracer: `nop`, `function`, ….
     pub tracer: String,
-    /// Name of its clock: `local`, `global`, ….
+    /// Name of the array's clock: `local`, `global`, ….
     pub clock: String,
     /// The clock counts nanoseconds (`counter` and `uptime`… do not).
     pub clock_in_ns: bool,
@@ -173,7 +176,7 @@ pub struct Array {
     pub options: Vec<String>,
     /// Options of the tracer that are on: `funcgraph-cpu`, ….
     pub tracer_options: Vec<String>,
-    /// The tracer keeps the longest latency in the spare, and the array's text is that of the spare (`tracer.print_max`).
+    /// The tracer keeps the longest latency in the spare, and the array's text shows the spare (`tracer.print_max`).
     pub shows_longest: bool,
     /// Its events are of a boot that is gone, in memory that outlived it. The kernel prints such events by their fields, and ftrace's own
     /// entries as ever.
@@ -182,13 +185,13 @@ pub struct Array {
     pub is_on: bool,
     /// The ring that is being written.
     pub live: Arc<dyn Ring>,
-    /// The spare, where a snapshot is allocated.
+    /// The spare, if a snapshot is allocated.
     pub snapshot: Option<Arc<dyn Ring>>,
 }
 
 impl Array {
-    /// The ring that is the array's text: the live one, or the spare where a tracer of latencies has what it keeps; with
-    /// `snapshot` the spare, if there is one.
+    /// Returns the ring that the array's text shows: the live one, or the spare if a latency tracer keeps its result
+    /// there. With `snapshot`, returns the spare, if there is one.
     #[must_use]
     pub fn shown(&self, snapshot: bool) -> Option<&Arc<dyn Ring>> {
         let spare = self.snapshot.as_ref().filter(|_| snapshot || self.shows_longest);
@@ -198,35 +201,35 @@ impl Array {
 
 /// A ring: sub-buffers for each CPU.
 pub trait Ring: Send + Sync {
-    /// Its CPUs by rising number.
+    /// Returns the CPUs by rising number.
     fn cpus(&self) -> &[CpuRing];
 
-    /// Reads sub-buffer `index` (0 is the oldest) of the CPU at `cpu` in [`Ring::cpus`] into `bytes`, whole, header first;
-    /// what the source does not have is zero, and the verdict says so.
+    /// Reads sub-buffer `index` (0 is the oldest) of the CPU at `cpu` in [`Ring::cpus`] into `bytes`, completely and
+    /// with its header. Bytes that the source does not have are zero, and the verdict reports this.
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo;
 
-    /// What is said of its sub-buffers; `stream` is the index in [`Ring::cpus`]. Where sub-buffers are read when they are asked
-    /// for: of those that were.
+    /// Returns the evidence about the sub-buffers; `stream` is the index in [`Ring::cpus`]. If sub-buffers are read on
+    /// demand, the evidence covers those that were read.
     fn evidence(&self) -> Evidence;
 
-    /// What is said of all of its sub-buffers, which are read for it where that was not done yet.
+    /// Returns the evidence about all sub-buffers. Those that were not read yet are read for it.
     fn checked(&self) -> Evidence {
         self.evidence()
     }
 
-    /// Reading of the clock when the ring was reset (`time_start` of the array's buffer): events before it are not shown, and
-    /// the latency format counts from it.
+    /// Returns the clock's reading when the ring was reset (`time_start` of the array's buffer). Events before it are
+    /// not shown, and the latency format counts from it.
     fn time_start(&self) -> u64 {
         0
     }
 
-    /// What the tracer noted of its longest latency; zeroes where it measures none.
+    /// Returns the tracer's note of its longest latency; zeroes if it measures none.
     fn latency(&self) -> Latency {
         Latency::default()
     }
 }
 
-/// What the counters of a ring say was lost: a gap for each CPU and cause.
+/// Returns the losses in the counters of a ring: a gap for each CPU and cause.
 pub fn counters(ring: &dyn Ring) -> impl Iterator<Item = Gap> {
     let gaps = |(stream, CpuRing { stats, .. }): (usize, &CpuRing)| {
         let counts = [
@@ -249,23 +252,23 @@ pub fn counters(ring: &dyn Ring) -> impl Iterator<Item = Gap> {
 /// The longest latency of a ring, as the head of the latency format shows it (`struct trace_array_cpu`).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Latency {
-    /// The CPU that the tracer was started on, or that had the latency.
+    /// The CPU on which the tracer was started, or which had the latency.
     pub cpu: u32,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     pub time: u64,
     /// Name of the task that ran.
     pub comm: String,
-    /// Its process.
+    /// Process of the task.
     pub pid: i64,
-    /// Its user.
+    /// User of the task.
     pub uid: u32,
-    /// Its nice value.
+    /// Nice value of the task.
     pub nice: i64,
-    /// Its scheduling policy.
+    /// Scheduling policy of the task.
     pub policy: u64,
-    /// Its real-time priority.
+    /// Real-time priority of the task.
     pub rt_priority: u64,
-    /// Where the latency began and ended: addresses of code; 0 where that is not noted.
+    /// Code addresses at which the latency began and ended; 0 if they are not noted.
     pub section: (u64, u64),
 }
 
@@ -274,7 +277,7 @@ pub struct Latency {
 pub struct CpuRing {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Sub-buffers that have events, oldest first, the reader's among them.
+    /// Number of sub-buffers that have events, including the reader's. They are in order, the oldest first.
     pub sub_buffers: usize,
     /// Bytes of a sub-buffer, header included.
     pub sub_buffer_size: u32,
@@ -282,7 +285,7 @@ pub struct CpuRing {
     pub stats: Stats,
 }
 
-/// Counters of a CPU's ring, as `per_cpu/cpuN/stats` tells them.
+/// Counters of a CPU's ring, as in `per_cpu/cpuN/stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Events written and neither overwritten nor read.
@@ -299,15 +302,16 @@ pub struct Stats {
     pub read: u64,
 }
 
-/// What is known of one sub-buffer.
+/// The state of one sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubBufferInfo {
-    /// Bytes of data that are committed: events lie in `data_offset .. data_offset + committed`.
+    /// Committed bytes of data. Events are in `data_offset .. data_offset + committed`.
     pub committed: usize,
-    /// Bytes of data at the beginning that a consumer has read: their times count, their events are not shown.
+    /// Bytes of data at the beginning that a consumer has read. Their events are not shown, but their times are needed
+    /// for later events.
     pub consumed: usize,
-    /// Events are missing before it: `Some(None)` where their number is not known.
+    /// Events are missing before the sub-buffer: `Some(None)` if their number is not known.
     pub missed: Option<Option<u64>>,
-    /// What is said of it.
+    /// Verdict on the sub-buffer.
     pub verdict: crate::evidence::Verdict,
 }

@@ -1,35 +1,36 @@
-//! The events of one sub-buffer (`kernel/trace/ring_buffer.c`).
+//! Decodes the events of one sub-buffer (`kernel/trace/ring_buffer.c`).
 //!
-//! A `u64` time stamp, a `commit` word, then events. An event is a word of 5 bits of kind and 27 bits of time since the
-//! event before, in bit-field order of the machine, then its payload. Kinds 1 to 28 are the payload's length in words;
-//! 0 has the length in the next word; 29 is padding, 30 more bits of time, 31 an absolute time stamp of 59 bits.
+//! A sub-buffer has a `u64` time stamp, a `commit` word, then events. An event has a word with 5 bits of kind and 27
+//! bits of time since the previous event, in bit-field order of the machine, then its payload. Kinds 1 to 28 are the
+//! payload's length in words; 0 has the length in the next word; 29 is padding, 30 more bits of time, 31 an absolute
+//! time stamp of 59 bits.
 
 use std::ops::Range;
 
 use super::{HeaderPage, SubBufferInfo};
 use lastwords_bytes::ByteOrder;
 
-/// Set in the commit word of a sub-buffer that was read: events are missing before it.
+/// Flag in the commit word of a sub-buffer that was read: events are missing before the sub-buffer.
 pub const MISSED_EVENTS: u64 = 1 << 31;
-/// Set beside it: their number stands behind the last event.
+/// Flag in the commit word: the number of missing events follows the last event.
 pub const MISSED_STORED: u64 = 1 << 30;
 
-/// The longest payload that a kind tells, in words.
+/// Length of the longest payload that a kind can express, in words.
 const LONGEST_SHORT: u32 = 28;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
-/// Bits of an absolute time stamp; those above are the ones of the time before it.
+/// Bits of an absolute time stamp. The bits above are those of the previous time.
 const STAMP_BITS: u32 = 59;
 
-/// What does not fit in a sub-buffer.
+/// An error in the contents of a sub-buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
     /// Offset in the sub-buffer.
     pub offset: usize,
-    /// What stands there.
+    /// The value found there.
     pub value: u64,
-    /// What could.
+    /// Description of the expected value.
     pub expected: String,
 }
 
@@ -46,29 +47,29 @@ impl std::error::Error for Misfit {}
 pub struct Event {
     /// Clock value.
     pub time: u64,
-    /// Where its payload (`common_type` first) lies in the sub-buffer.
+    /// Range of the payload (`common_type` first) in the sub-buffer.
     pub payload: Range<usize>,
 }
 
-/// What the header of a sub-buffer says.
+/// The contents of a sub-buffer's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Clock value that the first event's delta counts from.
+    /// Clock value to which the first event's delta is added.
     pub time: u64,
     /// Bytes of events.
     pub committed: usize,
-    /// Events are missing before it: `Some(None)` where their number is not told.
+    /// Events are missing before the sub-buffer: `Some(None)` if their number is not stored.
     pub missed: Option<Option<u64>>,
 }
 
-/// Reads an integer of 4 or 8 bytes; 0 behind the end.
+/// Reads an integer of 4 bytes; returns 0 beyond the end.
 #[must_use]
 pub fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u32 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<4>()).copied().unwrap_or_default();
     if order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) }
 }
 
-/// Reads an integer of 8 bytes; 0 behind the end.
+/// Reads an integer of 8 bytes; returns 0 beyond the end.
 #[must_use]
 pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
     let raw = bytes.get(at..).and_then(|b| b.first_chunk::<8>()).copied().unwrap_or_default();
@@ -84,14 +85,14 @@ pub fn native(bytes: &[u8], at: usize, size: u8, order: ByteOrder) -> u64 {
 /// Reads the header of a sub-buffer.
 ///
 /// # Errors
-/// The bytes are fewer than a header, or fewer than it says are committed.
+/// There are fewer bytes than a header has, or than the header says are committed.
 pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Header, Misfit> {
     let begin = layout.data_offset as usize;
     if bytes.len() < begin || begin < 8 + usize::from(layout.commit_size) {
         return Err(Misfit { offset: 0, value: bytes.len() as u64, expected: "the bytes of a header".into() });
     }
     let commit = native(bytes, 8, layout.commit_size, order);
-    // The flags are bits 30 and 31 whatever the size of the word; bit 31 can be extended upwards, as a sign.
+    // The flags are bits 30 and 31 for either size of the word. Bit 31 may be sign-extended into the bits above.
     let committed = usize::try_from(commit & 0x3fff_ffff).unwrap_or(usize::MAX);
     let top = commit >> 32;
     let is_sign = top == u64::from(u32::MAX) && commit & MISSED_EVENTS != 0;
@@ -105,19 +106,19 @@ pub fn header(bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Result<Head
     Ok(Header { time: long(bytes, 0, order), committed, missed })
 }
 
-/// A place in a sub-buffer, apart from its bytes. Each call of [`Cursor::next`] moves by four bytes at least.
+/// A position in a sub-buffer, without the bytes. Each call of [`Cursor::next`] advances it by at least four bytes.
 #[derive(Debug, Clone)]
 pub struct Cursor {
     at: usize,
     end: usize,
     time: u64,
     order: ByteOrder,
-    /// Offset of the first committed bytes that are passed over though no writer leaves them so.
+    /// Offset of the first committed bytes that the cursor skipped although no writer leaves such bytes.
     irregular: Option<usize>,
 }
 
 impl Cursor {
-    /// At the first event of a sub-buffer of which `committed` bytes behind the header are events.
+    /// Returns a cursor at the first event of a sub-buffer in which `committed` bytes after the header are events.
     #[must_use]
     pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         let at = layout.data_offset as usize;
@@ -125,16 +126,16 @@ impl Cursor {
         Self { at, end, time: long(bytes, 0, order), order, irregular: None }
     }
 
-    /// At the first event of a sub-buffer that [`super::Ring::sub_buffer`] gave.
+    /// Returns a cursor at the first event of a sub-buffer that [`super::Ring::sub_buffer`] has read.
     #[must_use]
     pub fn of(bytes: &[u8], layout: HeaderPage, order: ByteOrder, info: &SubBufferInfo) -> Self {
         Self::new(bytes, layout, order, info.committed)
     }
 
-    /// The next event of the sub-buffer whose bytes these are; none at its end.
+    /// Returns the next event of the sub-buffer with these bytes; none at its end.
     ///
     /// # Errors
-    /// A length does not fit in what is committed. The sub-buffer is at its end then.
+    /// A length exceeds the committed bytes. The cursor is at the end of the sub-buffer then.
     #[inline]
     pub fn next(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
         match self.short(bytes) {
@@ -143,7 +144,7 @@ impl Cursor {
         }
     }
 
-    /// The next event, if its head has its length and that fits: nearly all are such.
+    /// Decodes the next event if its head contains its length and the event fits. Nearly all events do.
     #[inline]
     fn short(&mut self, bytes: &[u8]) -> Option<Event> {
         let head = bytes.get(self.at..self.end)?.first_chunk()?;
@@ -160,7 +161,7 @@ impl Cursor {
         Some(Event { time: self.time, payload: begin..end })
     }
 
-    /// The next event, of whatever kind.
+    /// Decodes the next event, of any kind.
     fn any(&mut self, bytes: &[u8]) -> Option<Result<Event, Misfit>> {
         while self.at + 4 <= self.end {
             let head = word(bytes, self.at, self.order);
@@ -173,7 +174,7 @@ impl Cursor {
                 0 => {
                     let length = word(bytes, self.at + 4, self.order) as usize;
                     if length < 4 || self.at + 8 > self.end {
-                        return Some(Err(self.misfit(length, "a length of 4 or more in the word behind the head")));
+                        return Some(Err(self.misfit(length, "a length of 4 or more in the word after the head")));
                     }
                     (self.at + 8, length - 4)
                 }
@@ -183,7 +184,8 @@ impl Cursor {
                     return None;
                 }
                 PADDING => {
-                    // A discarded event: its word has the bytes behind the head, and its delta does not count.
+                    // This is a discarded event: its word has the number of bytes after the head, and its delta does
+                    // not count.
                     let length = word(bytes, self.at + 4, self.order) as usize;
                     let behind = self.at.saturating_add(4).saturating_add(length.max(4));
                     if length < 4 || behind > self.end {
@@ -219,14 +221,14 @@ impl Cursor {
         None
     }
 
-    /// Offset of the first committed bytes that were passed over though no writer leaves them so: padding without a length, or a last
-    /// entry that does not end where the committed bytes end.
+    /// Returns the offset of the first committed bytes that the cursor skipped although no writer leaves such bytes: padding
+    /// without a length, or a last entry that does not end where the committed bytes end.
     #[must_use]
     pub fn irregular(&self) -> Option<usize> {
         self.irregular
     }
 
-    /// The time of the last event, or of what changed the time behind it.
+    /// Returns the time of the last event, or of a later entry that changed the time.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.time
@@ -240,7 +242,8 @@ impl Cursor {
     }
 }
 
-/// An absolute time stamp has 59 bits; the others are those of the time before it, as `rb_fix_abs_ts` mends them.
+/// Completes an absolute time stamp, which has 59 bits, with the upper bits of the previous time. `rb_fix_abs_ts` of
+/// the kernel does the same.
 fn whole_stamp(stamp: u64, before: u64) -> u64 {
     let top = before >> STAMP_BITS << STAMP_BITS;
     if top == 0 {
@@ -250,7 +253,7 @@ fn whole_stamp(stamp: u64, before: u64) -> u64 {
     if whole < before { whole.wrapping_add(1 << STAMP_BITS) } else { whole }
 }
 
-/// The events of a sub-buffer.
+/// Iterator over the events of a sub-buffer.
 #[derive(Debug, Clone)]
 pub struct Events<'a> {
     bytes: &'a [u8],
@@ -258,19 +261,20 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// The time of the last event, or of what changed the time behind it.
+    /// Returns the time of the last event, or of a later entry that changed the time.
     #[must_use]
     pub fn time(&self) -> u64 {
         self.cursor.time()
     }
 
-    /// Offset of the first committed bytes that were passed over though no writer leaves them so ([`Cursor::irregular`]).
+    /// Returns the offset of the first committed bytes that no writer leaves so ([`Cursor::irregular`]).
     #[must_use]
     pub fn irregular(&self) -> Option<usize> {
         self.cursor.irregular()
     }
 
-    /// The events of a whole sub-buffer, header first, of which `committed` bytes behind the header count.
+    /// Iterates over the events of a complete sub-buffer with its header. `committed` bytes after the header are
+    /// events.
     #[must_use]
     pub fn new(bytes: &'a [u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         Self { bytes, cursor: Cursor::new(bytes, layout, order, committed) }

@@ -2,7 +2,7 @@
 
 use super::{Metadata, Proof, Session};
 use lastwords_bytes::Budget;
-use lastwords_ctf::program::{Part, Program};
+use lastwords_ctf::program::{PacketPart, Program};
 use lastwords_ctf::read;
 use lastwords_trace::class::TraceClass;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     };
     let whole = (bytes.len() as u64).saturating_mul(8);
     let end = packet.content.unwrap_or(whole).min(whole);
-    let part = Part { bytes, base: 0, content_end: end };
+    let part = PacketPart { bytes, base: 0, content_end: end };
     let mut proof = Proof { good: packet.events_at / 8, ..Proof::default() };
     let mut at = packet.events_at;
     let mut pace = Pace::default();

@@ -17,8 +17,10 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::schema::{Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of sub-buffers of a channel with which its contexts are tried.
+/// Most sub-buffers of a channel with which its contexts are tried.
 const SAMPLES: usize = 4;
+/// Bytes of whole sub-buffers that are enough to confirm the declared contexts.
+const ENOUGH: usize = 64 << 10;
 /// Number of combinations of contexts.
 const COMBINATIONS: u32 = 2 * context::USER;
 
@@ -137,8 +139,11 @@ impl Resolver<'_> {
         channel.contexts = if channel.events.is_empty() {
             self.fields(declared.unwrap_or(0))
         } else {
-            let samples = self.samples(streams, pool);
-            self.contexts(declared, &channel, &samples)
+            let samples = |enough| self.samples(streams, pool, enough);
+            match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH))) {
+                Some(bits) => self.fields(bits),
+                None => self.tried_contexts(declared, &channel, &samples(usize::MAX)),
+            }
         };
         channel
     }
@@ -167,14 +172,10 @@ impl Resolver<'_> {
         self.registry.contexts.iter().filter(|(key, _)| key.0 == self.id).map(|(_, field)| field)
     }
 
-    /// Returns the declared contexts if the samples decode with them, else the fields that all fitting combinations
-    /// have in common.
-    fn contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Vec<Field> {
+    /// Returns the fields that all combinations of contexts that fit the samples have in common. The declared contexts
+    /// do not fit, or there are none.
+    fn tried_contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Vec<Field> {
         let id = self.id;
-        let trusted = |bits: &u32| samples.whole.is_empty() || self.decodes(*bits, channel, samples);
-        if let Some(bits) = declared.filter(trusted) {
-            return self.fields(bits);
-        }
         self.doubt = true;
         let fitting: Vec<Vec<Field>> =
             self.fitting(channel, samples).into_iter().map(|bits| self.fields(bits)).collect();
@@ -253,8 +254,8 @@ impl Resolver<'_> {
         ChannelDecoder::new(&trial, self.order)
     }
 
-    /// Loads a few sub-buffers of the channel.
-    fn samples(&self, streams: &[Stream], pool: &Pool<'_>) -> Samples {
+    /// Loads a few sub-buffers of the channel: no more once the whole ones have `enough` bytes.
+    fn samples(&self, streams: &[Stream], pool: &Pool<'_>, enough: usize) -> Samples {
         let mut samples = Samples::default();
         for loose in pool.loose.iter().filter(|l| l.identity.channel == self.id) {
             let is_whole = loose.verdict == Verdict::Committed;
@@ -267,9 +268,7 @@ impl Resolver<'_> {
         }
         for stream in streams.iter().filter(|s| s.geometry.channel == self.id) {
             for half in 0..2 {
-                if samples.whole.len() < SAMPLES {
-                    samples.add(stream, half, self.budget);
-                }
+                samples.add(stream, half, enough, self.budget);
             }
         }
         samples
@@ -289,8 +288,14 @@ fn names(fields: &[Field]) -> String {
 }
 
 impl Samples {
+    /// The whole sub-buffers are as many as there shall be, or have `enough` bytes.
+    fn is_enough(&self, enough: usize) -> bool {
+        let bytes = self.whole.iter().fold(0usize, |sum, sample| sum.saturating_add(sample.bytes.len()));
+        self.whole.len() >= SAMPLES || bytes >= enough
+    }
+
     /// Adds the newest sub-buffers of a half.
-    fn add(&mut self, stream: &Stream, half: usize, budget: &Budget) {
+    fn add(&mut self, stream: &Stream, half: usize, enough: usize, budget: &Budget) {
         let Ok(control) = stream.control(budget) else { return };
         let Some(words) = control.half.get(half) else { return };
         let g = stream.geometry;
@@ -299,12 +304,15 @@ impl Samples {
         let size = usize::try_from(g.size).unwrap_or(0);
         let mut bytes = Vec::new();
         for number in [current.checked_sub(1), current.checked_sub(2), Some(current)].into_iter().flatten() {
+            if self.is_enough(enough) {
+                return;
+            }
             let loaded = stream.load(half, number, size, &mut bytes);
             if loaded.missing.is_some() || budget.bytes("samples", loaded.got as u64).is_err() {
                 continue;
             }
             match judge(&stream.identity, number, &mut bytes) {
-                Judged::Whole(header, content) if self.whole.len() < SAMPLES => {
+                Judged::Whole(header, content) => {
                     bytes.truncate(content);
                     self.whole.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
                 }

@@ -1,7 +1,8 @@
 //! Declarations of the fields of one scope in TSDL.
 //!
-//! What CTF 2 says by roles and by the location of a field, TSDL says by names. So each structure's members get names first
-//! ([`Declarer::names`]): roles have theirs, other members one that means nothing. References are then made of these names.
+//! CTF 2 expresses a field's meaning by roles and refers to fields by location. TSDL does both by names. So each
+//! structure's members get names first ([`Declarer::names`]): a member with a role gets the name of its role, any other
+//! member a name without a meaning. References then use these names.
 
 use super::tsdl::{is_identifier, member_identifier, order, push, quoted, unique};
 use crate::names::identifier;
@@ -12,10 +13,10 @@ use lastwords_trace::class::{
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
-/// What fails says why, the field first.
+/// A declaration; the error says why there is none, and begins with the field.
 type Declared<T> = Result<T, String>;
 
-/// Names that say something by themselves, wherever they stand in packet headers, packet contexts and event headers.
+/// Names that have a meaning of their own wherever they occur in packet headers, packet contexts and event headers.
 const RESERVED: [&str; 12] = [
     "magic",
     "uuid",
@@ -31,7 +32,7 @@ const RESERVED: [&str; 12] = [
     "timestamp",
 ];
 
-/// Whether a member of a structure, or of one in it, has a role.
+/// Returns true if a member of the structure, or of a structure in it, has the role.
 pub(super) fn has_role(root: Option<&Struct>, role: Role) -> bool {
     fn inside(class: &FieldClass, role: Role) -> bool {
         match class {
@@ -46,9 +47,9 @@ pub(super) fn has_role(root: Option<&Struct>, role: Role) -> bool {
     root.is_some_and(|root| root.fields.iter().any(|field| inside(&field.class, role)))
 }
 
-/// Where a field class stands.
+/// The kind of parent that a field class has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Parent {
     /// A member of a structure.
     Member,
     /// An option of a variant.
@@ -57,7 +58,7 @@ enum Place {
     Element,
 }
 
-/// The members of a structure: their names in TSDL, and by their own names their positions.
+/// The members of a structure: their names in TSDL, and their positions by their original names.
 #[derive(Debug)]
 pub(super) struct Names<'a> {
     shown: Vec<String>,
@@ -65,20 +66,20 @@ pub(super) struct Names<'a> {
     taken: HashSet<String>,
 }
 
-/// Names of members that were made, by the scope and address of their structure.
+/// The names of members made so far, by the scope and address of their structure.
 pub(super) type Known<'a> = HashMap<(Scope, *const Struct), Rc<Names<'a>>>;
 
 /// Declares the fields of one scope.
 pub(super) struct Declarer<'a, 'k> {
     scope: Scope,
-    /// The structures that references may lead into.
+    /// The structures that references may lead to.
     roots: [Option<&'a Struct>; 6],
-    /// Name of the stream's clock.
+    /// The name of the stream's clock.
     clock: Option<&'a str>,
     known: &'k mut Known<'a>,
-    /// The structures around the field, each with how many names lead to it.
+    /// The structures that contain the field, each with the number of names that lead to it.
     around: Vec<(&'a Struct, usize)>,
-    /// Names from the scope's root to the field.
+    /// The names from the scope's root to the field.
     names: Vec<&'a str>,
 }
 
@@ -105,7 +106,7 @@ impl<'a, 'k> Declarer<'a, 'k> {
             self.names.push(&field.name);
             let declared = self
                 .check(field, place)
-                .and_then(|()| self.class(&field.class, Place::Member, depth.saturating_add(1)));
+                .and_then(|()| self.class(&field.class, Parent::Member, depth.saturating_add(1)));
             let (kind, behind) = declared.map_err(|why| format!("{:?}: {why}", field.name))?;
             self.names.pop();
             push(&mut text, format_args!("{tabs}{kind} {shown}{behind};\n"));
@@ -119,14 +120,15 @@ impl<'a, 'k> Declarer<'a, 'k> {
         Ok(text)
     }
 
-    /// The names of a structure's members. A member with a role is known by its name; what users named is escaped by an underscore.
+    /// Returns the names of a structure's members. A member with a role gets the name of the role. A name that users
+    /// chose gets an underscore in front.
     fn names(&mut self, scope: Scope, of: &'a Struct) -> Rc<Names<'a>> {
         if let Some(names) = self.known.get(&(scope, std::ptr::from_ref(of))) {
             return Rc::clone(names);
         }
         let mut names = Names { shown: Vec::new(), by_name: HashMap::new(), taken: HashSet::new() };
         let roles: Vec<Option<&str>> = of.fields.iter().map(|field| role_of(scope, &field.class)).collect();
-        // Readers take the first underscore away: names that differ in it alone are one.
+        // Readers remove the first underscore, so names that differ only in it are equal.
         names.taken.extend(roles.iter().flatten().map(|name| (*name).to_owned()));
         for (position, (field, role)) in of.fields.iter().zip(roles).enumerate() {
             names.by_name.entry(&field.name).or_insert(position);
@@ -141,7 +143,7 @@ impl<'a, 'k> Declarer<'a, 'k> {
         names
     }
 
-    /// Refuses a role that a member cannot tell by its name where it stands.
+    /// Refuses a role that the member's name cannot express at its position.
     fn check(&self, field: &Field, place: usize) -> Declared<()> {
         let is_uuid = is_uuid(&field.class);
         let is_inner = self.around.len() > 1;
@@ -150,10 +152,12 @@ impl<'a, 'k> Declarer<'a, 'k> {
         if let Some(name) = role {
             let same = |other: &&Field| role_of(self.scope, &other.class) == Some(name);
             if root.fields.iter().filter(same).nth(1).is_some() {
-                return Err(format!("CTF 1.8 has one field only that says what `{name}` says"));
+                return Err(format!("CTF 1.8 allows only one field with the meaning of `{name}`"));
             }
             if is_inner && self.scope != Scope::EventHeader {
-                return Err(format!("CTF 1.8 knows a field that says what `{name}` says only beside the first fields"));
+                return Err(format!(
+                    "CTF 1.8 allows a field with the meaning of `{name}` only in the outermost structure"
+                ));
             }
         }
         match &field.class {
@@ -167,13 +171,13 @@ impl<'a, 'k> Declarer<'a, 'k> {
         }
     }
 
-    /// The type of a class, and what stands behind the name.
-    fn class(&mut self, class: &'a FieldClass, place: Place, depth: usize) -> Declared<(String, String)> {
+    /// Returns the type of a class, and the text that follows the name.
+    fn class(&mut self, class: &'a FieldClass, parent: Parent, depth: usize) -> Declared<(String, String)> {
         let alone = |text: String| Ok((text, String::new()));
         match class {
-            FieldClass::Integer(integer) => alone(self.integer(integer, place)?),
+            FieldClass::Integer(integer) => alone(self.integer(integer, parent)?),
             FieldClass::Bool(bits) | FieldClass::BitArray(bits) | FieldClass::BitMap(bits, _) => {
-                alone(self.integer(&Integer::new(*bits, false, 10), place)?)
+                alone(self.integer(&Integer::new(*bits, false, 10), parent)?)
             }
             FieldClass::Float(float) => alone(floating(float)?),
             FieldClass::Text(text) => self.text(text),
@@ -191,20 +195,20 @@ impl<'a, 'k> Declarer<'a, 'k> {
             return Err("CTF 1.8 cannot align an array further than its elements".into());
         }
         let length = self.length(&array.length)?;
-        let (element, behind) = self.class(&array.element, Place::Element, depth)?;
+        let (element, behind) = self.class(&array.element, Parent::Element, depth)?;
         Ok((element, length + &behind))
     }
 
-    fn integer(&self, integer: &Integer, place: Place) -> Declared<String> {
+    fn integer(&self, integer: &Integer, parent: Parent) -> Declared<String> {
         let Bits { length, alignment, order: byte_order, reversed } = integer.bits;
         if reversed {
             return Err("CTF 1.8 cannot reverse the bits of a byte".into());
         }
         let timed = integer.has(Role::Clock) || integer.has(Role::PacketEnd);
         let is_header = self.scope <= Scope::EventHeader;
-        let by_map = place == Place::Option && self.scope == Scope::EventHeader && integer.roles == [Role::Clock];
-        if is_header && place != Place::Member && !integer.roles.is_empty() && !by_map {
-            return Err("CTF 1.8 knows what a field says by its name: an option or element has none".into());
+        let by_map = parent == Parent::Option && self.scope == Scope::EventHeader && integer.roles == [Role::Clock];
+        if is_header && parent != Parent::Member && !integer.roles.is_empty() && !by_map {
+            return Err("CTF 1.8 derives the meaning of a field from its name: an option or element has none".into());
         }
         let map = match self.clock {
             Some(clock) if timed && is_header => format!(" map = clock.{clock}.value;"),
@@ -267,15 +271,16 @@ impl<'a, 'k> Declarer<'a, 'k> {
                 format!("CTF 1.8 selects by labels: {selector} has none for the values of the option {:?}", option.name)
             })?;
             taken.insert(bare(label));
-            let (kind, behind) = self.class(&option.class, Place::Option, depth.saturating_add(1))?;
+            let (kind, behind) = self.class(&option.class, Parent::Option, depth.saturating_add(1))?;
             push(&mut text, format_args!("{tabs}\t{kind} {label}{behind};\n"));
         }
         push(&mut text, format_args!("{tabs}}}"));
         Ok(text)
     }
 
-    /// How a field is referred to, and its class: from the innermost structure that is around both, or from the root of a scope.
-    /// Babeltrace 2.0 and 2.1 abort at a reference in an event's own context.
+    /// Returns the reference to a field, and the field's class. The reference starts at the innermost structure that
+    /// contains both fields, or at the root of a scope. Babeltrace 2.0 and 2.1 abort at a reference in an event's own
+    /// context.
     fn reference(&mut self, path: &Path) -> Declared<(Vec<String>, &'a FieldClass)> {
         let absent = || format!("CTF 1.8 cannot refer to {path} from here");
         if self.scope == Scope::SpecificContext {
@@ -306,7 +311,7 @@ impl<'a, 'k> Declarer<'a, 'k> {
         Ok((path.scope.tsdl_name().split('.').map(str::to_owned).chain(names).collect(), class))
     }
 
-    /// Follows names through structures alone.
+    /// Follows names through structures only.
     fn walk(&mut self, scope: Scope, root: &'a Struct, names: &[String]) -> Option<(Vec<String>, &'a FieldClass)> {
         let mut shown = Vec::new();
         let mut of = root;
@@ -333,7 +338,7 @@ fn is_uuid(class: &FieldClass) -> bool {
     }
 }
 
-/// The name by which readers know a member's role. In an event header any integer can tell the time.
+/// Returns the name by which readers recognize a member's role. In an event header, any integer can carry the time.
 fn role_of(scope: Scope, class: &FieldClass) -> Option<&'static str> {
     if scope == Scope::PacketHeader && is_uuid(class) {
         return Some("uuid");
@@ -356,7 +361,7 @@ fn role_of(scope: Scope, class: &FieldClass) -> Option<&'static str> {
     })
 }
 
-/// A name that means nothing to readers.
+/// Returns a name that has no meaning to readers.
 fn escaped(scope: Scope, name: &str) -> String {
     if scope > Scope::EventHeader {
         return format!("_{}", identifier(name));
@@ -365,12 +370,12 @@ fn escaped(scope: Scope, name: &str) -> String {
     if RESERVED.contains(&bare(&name)) { format!("{name}_") } else { name }
 }
 
-/// The name as readers show it.
+/// Returns the name as readers show it.
 fn bare(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }
 
-/// The labels of an integer and their values, as far as the integer has such.
+/// Lists the labels of an integer and their values. Ranges are cut to 64 bits.
 fn enumeration(integer: &Integer) -> String {
     let (least, most) = if integer.signed { (i64::MIN.into(), i64::MAX.into()) } else { (0, u64::MAX.into()) };
     let mut text = String::new();

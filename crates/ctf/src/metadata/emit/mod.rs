@@ -1,4 +1,4 @@
-//! The text of metadata, made from a trace class.
+//! Writes the text of metadata, from a trace class.
 
 mod declare;
 mod spec2;
@@ -8,10 +8,10 @@ use super::Version;
 use crate::error::Result;
 use lastwords_trace::class::TraceClass;
 
-/// The text of the metadata file of any trace class, in either version.
+/// Returns the text of the metadata file of any trace class, in either version.
 ///
 /// # Errors
-/// A field class that CTF 1.8 cannot express.
+/// CTF 1.8 cannot express a field class.
 pub fn emit(class: &TraceClass, version: Version) -> Result<String> {
     match version {
         Version::V1_8 => tsdl::metadata(class),

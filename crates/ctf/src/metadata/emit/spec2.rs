@@ -9,7 +9,7 @@ use lastwords_trace::class::{
 use lastwords_trace::schema::EnvValue;
 use serde_json::{Map, Value, json};
 
-/// The text of the metadata file.
+/// Returns the text of the metadata file.
 pub(super) fn metadata(class: &TraceClass) -> String {
     let mut text = String::new();
     let mut preamble = json!({ "type": "preamble", "version": 2 });
@@ -39,7 +39,7 @@ fn set(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// The object that is a property of another; it is made where there is none.
+/// Returns the object that is a property of another. It is created if it does not exist.
 fn entry<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     if !object.get(key).is_some_and(Value::is_object) {
         set(object, key, json!({}));
@@ -50,7 +50,7 @@ fn entry<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     }
 }
 
-/// Adds attributes to a fragment, where there are any and they are JSON.
+/// Adds attributes to a fragment if there are any and they are JSON.
 fn attach(fragment: &mut Value, attributes: &Attributes) {
     if let Ok(Value::Object(map)) = serde_json::from_str(attributes)
         && !map.is_empty()
@@ -298,7 +298,7 @@ fn role_name(role: Role) -> &'static str {
     }
 }
 
-/// Labels and the values they stand for; those of one label together.
+/// Maps labels to the ranges of values that they stand for. Ranges of one label are in one list.
 fn mappings(of: &[Mapping]) -> Value {
     let mut labels: Map<String, Value> = Map::new();
     for mapping in of {
@@ -337,7 +337,7 @@ fn text(of: &Text) -> Value {
     fragment
 }
 
-/// A string, BLOB or array of fixed or dynamic length.
+/// Returns the class of a string, BLOB or array of fixed or dynamic length.
 fn lengthy(what: &str, length: &Length) -> Value {
     match length {
         Length::Fixed(count) => json!({ "type": format!("static-length-{what}"), "length": count }),

@@ -9,10 +9,10 @@ use lastwords_trace::schema::EnvValue;
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// The text of the metadata file.
+/// Returns the text of the metadata file.
 ///
 /// # Errors
-/// A field class that CTF 1.8 cannot express; the error says where it stands.
+/// CTF 1.8 cannot express a field class; the error names the field.
 pub(super) fn metadata(class: &TraceClass) -> Result<String> {
     let mut text = "/* CTF 1.8 */\n\ntrace {\n\tmajor = 1;\n\tminor = 8;\n".to_owned();
     if let Some(uuid) = &class.uuid {
@@ -33,14 +33,14 @@ pub(super) fn metadata(class: &TraceClass) -> Result<String> {
     Ok(writer.text)
 }
 
-/// Names of the clocks: identifiers, each once.
+/// Returns the names of the clocks: unique identifiers.
 fn clock_names(clocks: &[Clock]) -> Vec<String> {
     let mut taken = HashSet::new();
     let name = |clock: &Clock| unique(identifier(&clock.id), |name| taken.insert(name.to_owned()));
     clocks.iter().map(name).collect()
 }
 
-/// The name, or the first of `name_2`, `name_3`, … that is accepted.
+/// Returns the name, or the first of `name_2`, `name_3`, … that is accepted.
 pub(super) fn unique(name: String, mut accept: impl FnMut(&str) -> bool) -> String {
     if accept(&name) {
         return name;
@@ -72,7 +72,7 @@ fn environment(text: &mut String, env: &[(String, EnvValue)]) {
     text.push_str("};\n\n");
 }
 
-/// Words that are no identifiers in TSDL, or name a block.
+/// Words that cannot be identifiers in TSDL, and words that name a block.
 const KEYWORDS: [&str; 33] = [
     "_Bool",
     "_Complex",
@@ -109,14 +109,14 @@ const KEYWORDS: [&str; 33] = [
     "inline",
 ];
 
-/// Whether the text is a name as it stands.
+/// Returns true if the text can be used as an identifier without changes.
 pub(super) fn is_identifier(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
         && !KEYWORDS.contains(&text)
 }
 
-/// The name with other characters replaced, and `_` before it where it would be a keyword or a number.
+/// Replaces characters that an identifier cannot have. Puts `_` in front of a keyword or a digit.
 pub(super) fn member_identifier(key: &str) -> String {
     let key = identifier(key);
     if is_identifier(&key) { key } else { format!("_{key}") }
@@ -135,7 +135,7 @@ fn describe(text: &mut String, clock: &Clock, name: &str) {
 struct Writer<'a> {
     text: String,
     class: &'a TraceClass,
-    /// Names of its clocks.
+    /// The names of the trace's clocks.
     clocks: &'a [String],
     known: Known<'a>,
 }
@@ -147,7 +147,7 @@ impl<'a> Writer<'a> {
             push(&mut self.text, format_args!("\n/* channel {} */", plain(&class.name).replace("*/", "* /")));
         }
         self.text.push_str("\nstream {\n");
-        // Readers refuse ids that no packet or event has: the only class is meant then.
+        // Readers refuse ids that no packet or event carries. Without an id, the only class is meant.
         let (id, words) = (class.id, format!("channel {}", class.id));
         let has_stream = has_role(self.class.header.as_ref(), Role::StreamClassId);
         if has_stream {
@@ -165,7 +165,8 @@ impl<'a> Writer<'a> {
         (0..class.events.len()).try_for_each(|event| self.event(at, event, has_id, has_stream))
     }
 
-    /// `has_id`, `has_stream`: event headers have the id of their class, packets that of their stream class.
+    /// Declares an event. `has_id`: event headers carry the id of their class. `has_stream`: packets carry the id of
+    /// their stream class.
     fn event(&mut self, stream: usize, at: usize, has_id: bool, has_stream: bool) -> Result<()> {
         let Some(class) = self.class.streams.get(stream) else { return Ok(()) };
         let Some(event) = class.events.get(at) else { return Ok(()) };
@@ -206,7 +207,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A TSDL string literal.
+/// Returns the text as a TSDL string literal.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len().saturating_add(2));
     out.push('"');
@@ -221,7 +222,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Appends; a `String` takes everything.
+/// Appends formatted text. Appending to a `String` cannot fail.
 pub(super) fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(what);
 }

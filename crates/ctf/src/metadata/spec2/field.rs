@@ -18,17 +18,17 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(super) struct Builder<'b> {
     aliases: HashMap<String, Rc<Value>>,
-    /// Bytes of the model.
+    /// Pays for the bytes of the model.
     budget: &'b Budget,
     depth: usize,
     scope: Option<Scope>,
-    /// Members from the root of the scope to the structure that is being made.
+    /// The members from the root of the scope to the structure that is being made.
     names: Vec<String>,
 }
 
 /// Values that a selector can have.
 const ANY: RangeInclusive<i128> = i64::MIN as i128..=u64::MAX as i128;
-/// Bytes that a value takes in a model, about.
+/// Returns approximately how many bytes a value takes in a model.
 fn weight(value: &Value) -> u64 {
     let inside: u64 = match value {
         Value::String(text) => text.len() as u64,
@@ -52,7 +52,7 @@ impl<'b> Builder<'b> {
     }
 
     pub(super) fn alias(&mut self, name: &str, class: &Value) -> Result<(), Wrong> {
-        // An alias may name one before it only, so that no chain of them has an end in itself.
+        // An alias may refer only to an earlier one, so that no chain of aliases is a loop.
         if let Value::String(other) = class
             && !self.aliases.contains_key(other)
         {
@@ -144,7 +144,7 @@ impl<'b> Builder<'b> {
     }
 
     fn location(&self, object: &Object, key: &str) -> Result<lastwords_trace::class::Path, Wrong> {
-        // The last name is that of the field itself; an element or option has none.
+        // The last name is that of the field itself. An element or option has no name of its own.
         let inside = self.names.len().saturating_sub(1);
         let names = self.names.get(..inside).unwrap_or_default();
         location(object.get(key), self.scope.unwrap_or(Scope::Payload), names, key)
@@ -168,7 +168,7 @@ impl<'b> Builder<'b> {
         for member in members.into_iter().flatten() {
             let member = member.as_object().ok_or("member class: expected an object")?;
             let name = text(member, "name")?.ok_or("member class: expected a `name`")?.to_owned();
-            // Each member below keeps the names above it for a while.
+            // Each member of this structure keeps the names above it for a while.
             let above: u64 = self.names.iter().map(|name| name.len() as u64 / 64).fold(0, u64::saturating_add);
             self.spend(above.saturating_add(name.len() as u64))?;
             if !names.insert(name.clone()) {
@@ -219,7 +219,7 @@ impl<'b> Builder<'b> {
     }
 }
 
-/// A variable-length integer's place.
+/// Returns the bits of a variable-length integer.
 fn leb128() -> Bits {
     Bits { length: 64, alignment: 8, order: ByteOrder::Little, reversed: false }
 }
@@ -308,12 +308,12 @@ fn encoding(object: &Object) -> Result<Encoding, Wrong> {
     })
 }
 
-/// All values of an integer.
+/// Returns the range of all values of an integer.
 fn all_of(signed: bool) -> RangeInclusive<i128> {
     if signed { i64::MIN.into()..=i64::MAX.into() } else { 0..=u64::MAX.into() }
 }
 
-/// Labels and their ranges, sorted, within `bounds`.
+/// Reads labels and their ranges, which must be within `bounds`, and sorts them.
 fn mappings(object: &Object, key: &str, bounds: &RangeInclusive<i128>) -> Result<Labels, Wrong> {
     let mut mappings: Vec<Mapping> = map(object, key)?
         .into_iter()
@@ -324,7 +324,7 @@ fn mappings(object: &Object, key: &str, bounds: &RangeInclusive<i128>) -> Result
     Ok(mappings.into())
 }
 
-/// Ranges within `bounds`, one at least.
+/// Reads ranges within `bounds`. There must be at least one.
 fn ranges(value: &Value, bounds: &RangeInclusive<i128>) -> Result<Vec<Range>, Wrong> {
     let bound = |value: &Value| {
         value

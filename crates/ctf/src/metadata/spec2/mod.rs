@@ -14,10 +14,10 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 type Object = Map<String, Value>;
-/// What is wrong in a fragment.
+/// Describes the error in a fragment.
 type Wrong = String;
 
-/// Reads metadata; `path` is for errors.
+/// Reads metadata; `path` is only used in errors.
 pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceClass, Error> {
     let mut reader = Reader {
         class: empty(),
@@ -65,10 +65,10 @@ struct Reader<'b> {
     builder: Builder<'b>,
     begun: bool,
     has_trace: bool,
-    /// Places of the clocks by id, and of the stream classes.
+    /// The positions of the clocks by id, and of the stream classes.
     clocks: HashMap<String, usize>,
     streams: HashMap<u64, usize>,
-    /// Ids of stream classes and of their events.
+    /// The ids of stream classes and of their events.
     events: HashSet<(u64, u64)>,
 }
 
@@ -272,13 +272,14 @@ fn attributes(object: &Object) -> Result<String, Wrong> {
     Ok(map(object, "attributes")?.map(|map| Value::Object(map.clone()).to_string()).unwrap_or_default())
 }
 
-/// Refuses extensions: none is known.
+/// Refuses extensions, because none is known.
 fn extensions(object: &Object) -> Result<(), Wrong> {
     let names: Vec<&str> = map(object, "extensions")?.into_iter().flatten().map(|(name, _)| name.as_str()).collect();
     if names.is_empty() { Ok(()) } else { Err(format!("extensions {}: none is known", names.join(", "))) }
 }
 
-/// The place that a field location names; `names` leads to the structure that the field stands in.
+/// Returns the location of a field, as metadata name it. `names` leads to the structure that contains the referring
+/// field.
 fn location(value: Option<&Value>, scope: Scope, names: &[String], key: &str) -> Result<FieldPath, Wrong> {
     let object = value.and_then(Value::as_object).ok_or_else(|| format!("expected a `{key}`"))?;
     let path = object.get("path").and_then(Value::as_array).ok_or_else(|| format!("{key}: expected a `path`"))?;

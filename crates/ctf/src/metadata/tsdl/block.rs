@@ -1,4 +1,4 @@
-//! The blocks: trace, env, clock, stream, event.
+//! Parses blocks: trace, env, clock, stream, event.
 
 use super::Wrong;
 use super::lex::Word;
@@ -55,16 +55,16 @@ pub(super) struct Event {
     pub(super) fields: Option<Rc<Type>>,
 }
 
-/// What stands behind the name of an attribute.
-enum Said {
+/// The right-hand side of an attribute: a value after `=`, or a type after `:=`.
+enum RightHandSide {
     Value(Value),
     Type(Rc<Type>),
 }
 
-/// Runs `set` over each attribute of a block: its name, what is said, its line.
+/// Calls `set` for each attribute of a block, with its name, its right-hand side and its line.
 fn attributes(
     parser: &mut Parser<'_>,
-    mut set: impl FnMut(&mut Parser<'_>, &str, Said, u32) -> Result<(), Wrong>,
+    mut set: impl FnMut(&mut Parser<'_>, &str, RightHandSide, u32) -> Result<(), Wrong>,
 ) -> Result<(), Wrong> {
     parser.expect("{")?;
     parser.scoped(|parser| {
@@ -74,14 +74,14 @@ fn attributes(
             }
             let line = parser.line();
             let name = parser.attribute_name()?;
-            let said = if parser.accept(":=") {
-                Said::Type(parser.specifier()?)
+            let right = if parser.accept(":=") {
+                RightHandSide::Type(parser.specifier()?)
             } else {
                 parser.expect("=")?;
-                Said::Value(parser.value()?)
+                RightHandSide::Value(parser.value()?)
             };
             parser.expect(";")?;
-            set(parser, &name, said, line)?;
+            set(parser, &name, right, line)?;
         }
         Ok(())
     })
@@ -110,23 +110,25 @@ fn wrong(line: u32, name: &str, expected: &str) -> Wrong {
     Wrong { line, what: format!("{name}: expected {expected}") }
 }
 
-fn number(said: Said, line: u32, name: &str) -> Result<u64, Wrong> {
-    match said {
-        Said::Value(value) => value.unsigned().ok_or_else(|| wrong(line, name, "a number that is not negative")),
-        Said::Type(_) => Err(wrong(line, name, "`=` and a number")),
+fn number(right: RightHandSide, line: u32, name: &str) -> Result<u64, Wrong> {
+    match right {
+        RightHandSide::Value(value) => {
+            value.unsigned().ok_or_else(|| wrong(line, name, "a number that is not negative"))
+        }
+        RightHandSide::Type(_) => Err(wrong(line, name, "`=` and a number")),
     }
 }
 
-fn text(said: &Said, line: u32, name: &str) -> Result<String, Wrong> {
-    match said {
-        Said::Value(value) if value.word().is_some() => Ok(value.word().unwrap_or_default().to_owned()),
+fn text(right: &RightHandSide, line: u32, name: &str) -> Result<String, Wrong> {
+    match right {
+        RightHandSide::Value(value) if value.word().is_some() => Ok(value.word().unwrap_or_default().to_owned()),
         _ => Err(wrong(line, name, "`=` and text")),
     }
 }
 
-fn structure(said: Said, line: u32, name: &str) -> Result<Option<Rc<Type>>, Wrong> {
-    match said {
-        Said::Type(class) if matches!(*class, Type::Struct { .. }) => Ok(Some(class)),
+fn structure(right: RightHandSide, line: u32, name: &str) -> Result<Option<Rc<Type>>, Wrong> {
+    match right {
+        RightHandSide::Type(class) if matches!(*class, Type::Struct { .. }) => Ok(Some(class)),
         _ => Err(wrong(line, name, "`:=` and a structure")),
     }
 }
@@ -139,7 +141,7 @@ fn once<T>(place: &mut Option<T>, value: Option<T>, line: u32, name: &str) -> Re
     Ok(())
 }
 
-/// 16 bytes of hexadecimal text with or without hyphens.
+/// Parses 16 bytes of hexadecimal text, with or without hyphens.
 pub(crate) fn uuid(text: &str) -> Option<[u8; 16]> {
     let digits: Vec<u8> = text.bytes().filter(|b| *b != b'-').collect();
     if digits.len() != 32 {
@@ -156,22 +158,22 @@ pub(super) fn trace(parser: &mut Parser<'_>) -> Result<Trace, Wrong> {
     let begin = parser.line();
     let mut trace = Trace { uuid: None, order: parser.native, header: None };
     let (mut major, mut minor, mut order) = (None, None, None);
-    attributes(parser, |_, name, said, line| {
+    attributes(parser, |_, name, right, line| {
         match name {
-            "major" => once(&mut major, Some(number(said, line, name)?), line, name)?,
-            "minor" => once(&mut minor, Some(number(said, line, name)?), line, name)?,
+            "major" => once(&mut major, Some(number(right, line, name)?), line, name)?,
+            "minor" => once(&mut minor, Some(number(right, line, name)?), line, name)?,
             "uuid" => {
-                let found = uuid(&text(&said, line, name)?).ok_or_else(|| wrong(line, name, "a UUID"))?;
+                let found = uuid(&text(&right, line, name)?).ok_or_else(|| wrong(line, name, "a UUID"))?;
                 once(&mut trace.uuid, Some(found), line, name)?;
             }
             "byte_order" => {
-                let word = text(&said, line, name)?;
+                let word = text(&right, line, name)?;
                 if !matches!(word.as_str(), "le" | "be" | "network") {
                     return Err(wrong(line, name, "le, be or network"));
                 }
                 once(&mut order, Some(()), line, name)?;
             }
-            "packet.header" => once(&mut trace.header, structure(said, line, name)?, line, name)?,
+            "packet.header" => once(&mut trace.header, structure(right, line, name)?, line, name)?,
             _ => {}
         }
         Ok(())
@@ -191,14 +193,16 @@ pub(super) fn trace(parser: &mut Parser<'_>) -> Result<Trace, Wrong> {
 pub(super) fn env(parser: &mut Parser<'_>) -> Result<Vec<(String, EnvValue)>, Wrong> {
     let mut env: Vec<(String, EnvValue)> = Vec::new();
     let mut known: HashMap<String, usize> = HashMap::new();
-    attributes(parser, |_, name, said, line| {
-        let value = match &said {
-            Said::Value(value @ (Value::Text(_) | Value::Name(_))) => {
+    attributes(parser, |_, name, right, line| {
+        let value = match &right {
+            RightHandSide::Value(value @ (Value::Text(_) | Value::Name(_))) => {
                 EnvValue::Text(value.word().unwrap_or("").to_owned())
             }
-            Said::Value(Value::Number(number, false)) => EnvValue::Integer(number.cast_signed()),
-            Said::Value(value) => EnvValue::Integer(value.signed().ok_or_else(|| wrong(line, name, "64 bits"))?),
-            Said::Type(_) => return Err(wrong(line, name, "`=` and a value")),
+            RightHandSide::Value(Value::Number(number, false)) => EnvValue::Integer(number.cast_signed()),
+            RightHandSide::Value(value) => {
+                EnvValue::Integer(value.signed().ok_or_else(|| wrong(line, name, "64 bits"))?)
+            }
+            RightHandSide::Type(_) => return Err(wrong(line, name, "`=` and a value")),
         };
         match known.get(name).and_then(|at| env.get_mut(*at)) {
             Some(entry) => entry.1 = value,
@@ -223,26 +227,26 @@ pub(super) fn clock(parser: &mut Parser<'_>, begin: u32) -> Result<Clock, Wrong>
         precision: None,
         absolute: false,
     };
-    attributes(parser, |_, name, said, line| {
-        match (name, said) {
-            ("name", said) => clock.name = text(&said, line, name)?,
-            ("uuid", said) => {
-                let found = uuid(&text(&said, line, name)?);
+    attributes(parser, |_, name, right, line| {
+        match (name, right) {
+            ("name", right) => clock.name = text(&right, line, name)?,
+            ("uuid", right) => {
+                let found = uuid(&text(&right, line, name)?);
                 clock.uuid = Some(found.ok_or_else(|| wrong(line, name, "a UUID"))?);
             }
-            ("description", said) => clock.description = text(&said, line, name)?,
-            ("freq", said) => {
-                clock.frequency = number(said, line, name)?;
+            ("description", right) => clock.description = text(&right, line, name)?,
+            ("freq", right) => {
+                clock.frequency = number(right, line, name)?;
                 if matches!(clock.frequency, 0 | u64::MAX) {
                     return Err(wrong(line, name, "a frequency above 0"));
                 }
             }
-            ("offset_s", Said::Value(value)) => {
+            ("offset_s", RightHandSide::Value(value)) => {
                 clock.offset_seconds = value.signed().ok_or_else(|| wrong(line, name, "a number of 64 bits"))?;
             }
-            ("offset", said) => clock.offset_cycles = number(said, line, name)?,
-            ("precision", said) => clock.precision = Some(number(said, line, name)?),
-            ("absolute", Said::Value(value)) => {
+            ("offset", right) => clock.offset_cycles = number(right, line, name)?,
+            ("precision", right) => clock.precision = Some(number(right, line, name)?),
+            ("absolute", RightHandSide::Value(value)) => {
                 clock.absolute = value.truth().ok_or_else(|| wrong(line, name, "true or false"))?;
             }
             _ => {}
@@ -257,11 +261,11 @@ pub(super) fn clock(parser: &mut Parser<'_>, begin: u32) -> Result<Clock, Wrong>
 
 pub(super) fn stream(parser: &mut Parser<'_>, line: u32) -> Result<Stream, Wrong> {
     let mut stream = Stream { line, ..Stream::default() };
-    attributes(parser, |_, name, said, line| match name {
-        "id" => once(&mut stream.id, Some(number(said, line, name)?), line, name),
-        "packet.context" => once(&mut stream.packet_context, structure(said, line, name)?, line, name),
-        "event.header" => once(&mut stream.event_header, structure(said, line, name)?, line, name),
-        "event.context" => once(&mut stream.event_context, structure(said, line, name)?, line, name),
+    attributes(parser, |_, name, right, line| match name {
+        "id" => once(&mut stream.id, Some(number(right, line, name)?), line, name),
+        "packet.context" => once(&mut stream.packet_context, structure(right, line, name)?, line, name),
+        "event.header" => once(&mut stream.event_header, structure(right, line, name)?, line, name),
+        "event.context" => once(&mut stream.event_context, structure(right, line, name)?, line, name),
         _ => Ok(()),
     })?;
     Ok(stream)
@@ -269,29 +273,29 @@ pub(super) fn stream(parser: &mut Parser<'_>, line: u32) -> Result<Stream, Wrong
 
 pub(super) fn event(parser: &mut Parser<'_>, line: u32) -> Result<Event, Wrong> {
     let mut event = Event { line, ..Event::default() };
-    attributes(parser, |_, name, said, line| match name {
-        "id" => once(&mut event.id, Some(number(said, line, name)?), line, name),
-        "stream_id" => once(&mut event.stream, Some(number(said, line, name)?), line, name),
-        "name" => once(&mut event.name, Some(text(&said, line, name)?), line, name),
+    attributes(parser, |_, name, right, line| match name {
+        "id" => once(&mut event.id, Some(number(right, line, name)?), line, name),
+        "stream_id" => once(&mut event.stream, Some(number(right, line, name)?), line, name),
+        "name" => once(&mut event.name, Some(text(&right, line, name)?), line, name),
         "loglevel" => {
-            // A name or a number beyond babeltrace2's is no fault, and says nothing.
-            if let Said::Value(value) = said {
+            // babeltrace2 accepts and ignores a name or a number that is too large for it, and so does this parser.
+            if let RightHandSide::Value(value) = right {
                 event.log_level = value.unsigned().and_then(LogLevel::from_number);
             }
             Ok(())
         }
         "model.emf.uri" => {
-            event.emf_uri = text(&said, line, name)?;
+            event.emf_uri = text(&right, line, name)?;
             Ok(())
         }
-        "context" => once(&mut event.context, structure(said, line, name)?, line, name),
-        "fields" => once(&mut event.fields, structure(said, line, name)?, line, name),
+        "context" => once(&mut event.context, structure(right, line, name)?, line, name),
+        "fields" => once(&mut event.fields, structure(right, line, name)?, line, name),
         _ => Ok(()),
     })?;
     Ok(event)
 }
 
-/// A block that says nothing to a reader.
+/// Skips a block that has no meaning to a reader.
 pub(super) fn ignored(parser: &mut Parser<'_>) -> Result<(), Wrong> {
     attributes(parser, |_, _, _, _| Ok(()))
 }

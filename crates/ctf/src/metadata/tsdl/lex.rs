@@ -1,4 +1,4 @@
-//! Words of TSDL. CTF 1.8.3, appendix C: the lexical grammar is C's.
+//! Splits TSDL into words. CTF 1.8.3, appendix C: the lexical grammar is that of C.
 
 use super::Wrong;
 
@@ -13,7 +13,7 @@ pub(super) enum Word<'a> {
     Text(String),
     /// Punctuation: one character, or `:=`, `...`, `->`.
     Mark(&'static str),
-    /// The end.
+    /// The end of the text.
     End,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Blanks, comments, and lines of the preprocessor.
+    /// Skips blanks, comments, and preprocessor lines.
     fn skip_blanks(&mut self) -> Result<(), Wrong> {
         loop {
             let blank = self

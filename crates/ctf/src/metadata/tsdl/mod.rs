@@ -1,5 +1,5 @@
-//! CTF 1.8 metadata: TSDL. CTF 1.8.3, sections 4 to 7 and appendices A to C; where babeltrace2 2.1.1 reads it otherwise, as
-//! that does.
+//! CTF 1.8 metadata: TSDL. This follows CTF 1.8.3, sections 4 to 7 and appendices A to C. Where babeltrace2 2.1.1 reads
+//! it differently, this follows babeltrace2.
 
 mod block;
 mod lex;
@@ -11,12 +11,12 @@ mod types;
 use lastwords_bytes::Budget;
 use lastwords_trace::class::TraceClass;
 
-/// What is wrong, and where.
+/// An error in the metadata, and its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wrong {
     /// Line of the metadata, from 1.
     pub(crate) line: u32,
-    /// What.
+    /// Description of the error.
     pub(crate) what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Declarations.
+//! Parses declarations.
 
 use super::Wrong;
 use super::block::{self, Clock, Event, Stream, Trace};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// Deepest nesting of blocks and types.
 const MAX_DEPTH: usize = 64;
 
-/// All that the metadata declares.
+/// All declarations of the metadata.
 #[derive(Debug, Default)]
 pub(super) struct Declared {
     pub(super) trace: Option<Trace>,
@@ -33,7 +33,7 @@ pub(super) fn declarations(words: &[(Word<'_>, u32)]) -> Result<Declared, Wrong>
     Ok(declared)
 }
 
-/// The byte order that the trace block names, wherever it stands: types before it mean it too.
+/// Returns the byte order that the trace block names. The block may follow types that use it.
 fn native_order(words: &[(Word<'_>, u32)]) -> ByteOrder {
     let is = |i: usize, name: &str| matches!(words.get(i), Some((Word::Name(n), _)) if *n == name);
     let begin = (0..words.len())
@@ -119,7 +119,7 @@ impl<'a> Parser<'a> {
         done
     }
 
-    /// Runs `body` in a scope of types of its own.
+    /// Runs `body` in a new scope of types.
     pub(super) fn scoped<T>(&mut self, body: impl FnOnce(&mut Self) -> Result<T, Wrong>) -> Result<T, Wrong> {
         self.scopes.push(HashMap::new());
         let done = self.deeper(body);
@@ -172,7 +172,8 @@ impl<'a> Parser<'a> {
         self.expect(";")
     }
 
-    /// A typealias, typedef, or named structure, variant or enumeration that stands alone; whether there was one.
+    /// Parses a typealias, a typedef, or a named structure, variant or enumeration outside of a field. Returns false if
+    /// there is none.
     pub(super) fn type_declaration(&mut self) -> Result<bool, Wrong> {
         match self.peek() {
             Word::Name("typealias") => {
@@ -206,12 +207,12 @@ impl<'a> Parser<'a> {
         Ok(true)
     }
 
-    /// Stars without a name, which say nothing.
+    /// Skips stars without a name; they have no meaning here.
     fn abstract_declarator(&mut self) {
         while self.accept("*") || self.is_name("const") && self.advance() != &Word::End {}
     }
 
-    /// The name that a typealias gives: words and stars.
+    /// Reads the name that a typealias gives: words and stars.
     fn type_name(&mut self) -> Result<String, Wrong> {
         let mut parts = Vec::new();
         loop {
@@ -225,7 +226,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A name with stars and brackets around it.
+    /// Reads a name with stars and brackets around it.
     pub(super) fn declarator(&mut self, class: Rc<Type>) -> Result<Member, Wrong> {
         self.abstract_declarator();
         let line = self.line();
@@ -271,7 +272,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Names with dots (or arrows) between them.
+    /// Reads names with dots (or arrows) between them.
     pub(super) fn dotted(&mut self) -> Result<String, Wrong> {
         let mut path = self.name()?.to_owned();
         while self.accept(".") || self.accept("->") {

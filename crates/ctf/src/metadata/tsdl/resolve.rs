@@ -1,4 +1,4 @@
-//! From declarations to the model: references resolved, roles given by name, clocks found.
+//! Turns declarations into the model: resolves references, derives roles from names, finds clocks.
 
 use super::Wrong;
 use super::block::{Event, Stream};
@@ -15,11 +15,11 @@ use lastwords_trace::schema::EnvValue;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-/// Most clocks: each timestamp looks for its own among them.
+/// Largest number of clocks. Each timestamp field searches all of them for its own.
 const MAX_CLOCKS: usize = 1 << 10;
 const WHAT: &str = "the types that these metadata use";
 
-/// The model of what is declared.
+/// Returns the model of the declarations.
 pub(super) fn trace_class(declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
     let Some(trace) = &declared.trace else {
         return Err(Wrong { line: 1, what: "expected a trace block".into() });
@@ -84,7 +84,7 @@ fn clocks(declared: &Declared) -> Vec<Clock> {
 
 type Grouped<'a> = Vec<(u64, Option<&'a Stream>, Vec<&'a Event>)>;
 
-/// Stream classes, in the order of the metadata, with their events.
+/// Returns the stream classes in the order of the metadata, with their events.
 fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
     let mut grouped: Grouped<'_> = Vec::new();
     let mut places: HashMap<u64, usize> = HashMap::new();
@@ -115,23 +115,24 @@ fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
 struct Resolver<'b> {
     clocks: Vec<Clock>,
     budget: &'b Budget,
-    /// Numbers of the environment, which lengths can come from.
+    /// Numbers of the environment, which lengths can refer to.
     env: HashMap<String, u64>,
-    /// The types of the scopes that are in reach, by their order.
+    /// The types of the scopes that can be referred to, in the order of the scopes.
     roots: [Option<Rc<Type>>; 6],
 }
 
-/// Where a type stands.
-struct Place<'a> {
+/// The position of a type in the metadata.
+struct TypeLocation<'a> {
     scope: Scope,
-    /// Shown names from the scope's root.
+    /// The shown names from the scope's root.
     names: Vec<String>,
-    /// The structures around it, with how many of their fields stand before it and how many names lead to them.
+    /// The structures around the type. Each has the number of its fields before the type and the number of names that
+    /// lead to it.
     around: Vec<(&'a [Member], usize, usize)>,
     line: u32,
 }
 
-impl Place<'_> {
+impl TypeLocation<'_> {
     fn wrong(&self, what: impl Into<String>) -> Wrong {
         Wrong { line: self.line, what: what.into() }
     }
@@ -140,12 +141,12 @@ impl Place<'_> {
 impl Resolver<'_> {
     fn scope(&mut self, scope: Scope, root: Option<Rc<Type>>) -> Result<Option<Struct>, Wrong> {
         let position = Scope::ALL.iter().position(|other| *other == scope).unwrap_or(0);
-        if let Some(place) = self.roots.get_mut(position) {
-            place.clone_from(&root);
+        if let Some(location) = self.roots.get_mut(position) {
+            location.clone_from(&root);
         }
         let Some(root) = root else { return Ok(None) };
-        let mut place = Place { scope, names: Vec::new(), around: Vec::new(), line: 0 };
-        match self.class(&root, &mut place)? {
+        let mut location = TypeLocation { scope, names: Vec::new(), around: Vec::new(), line: 0 };
+        match self.class(&root, &mut location)? {
             FieldClass::Struct(of) => Ok(Some(of)),
             _ => Err(Wrong { line: 0, what: format!("{}: expected a structure", scope.tsdl_name()) }),
         }
@@ -186,7 +187,7 @@ impl Resolver<'_> {
         Ok(class)
     }
 
-    /// The clock that the fields of a stream class map to.
+    /// Finds the clock that the fields of a stream class map to.
     fn clock_of(&self, stream: &Stream, events: &[&Event]) -> Result<Option<usize>, Wrong> {
         let mut names = Vec::new();
         let of_stream = [
@@ -213,7 +214,7 @@ impl Resolver<'_> {
         Ok(found)
     }
 
-    /// The position of a clock by name, or of the only one.
+    /// Returns the position of the named clock, or of the only clock if no name is given.
     fn clock(&self, name: Option<&str>, line: u32) -> Result<usize, Wrong> {
         match name {
             Some(name) => self
@@ -226,50 +227,51 @@ impl Resolver<'_> {
         }
     }
 
-    fn class(&mut self, of: &Rc<Type>, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
-        self.spend(size_of::<Field>().saturating_mul(2), 1, place)?;
+    fn class(&mut self, of: &Rc<Type>, location: &mut TypeLocation<'_>) -> Result<FieldClass, Wrong> {
+        self.spend(size_of::<Field>().saturating_mul(2), 1, location)?;
         match &**of {
-            Type::Integer(integer) => self.integer(integer, place).map(FieldClass::Integer),
+            Type::Integer(integer) => self.integer(integer, location).map(FieldClass::Integer),
             Type::Enum { integer, labels } => {
                 self.spend(
                     labels.iter().map(|(label, _)| label.len().saturating_add(192)).fold(0, usize::saturating_add),
                     labels.len(),
-                    place,
+                    location,
                 )?;
-                let mut integer = self.integer(integer, place)?;
+                let mut integer = self.integer(integer, location)?;
                 integer.mappings = mappings(labels);
                 Ok(FieldClass::Integer(integer))
             }
             Type::Float { length, alignment, order } => Ok(FieldClass::Float(Float {
-                bits: bits(*length, *alignment, *order, place)?,
+                bits: bits(*length, *alignment, *order, location)?,
                 attributes: String::new(),
             })),
             Type::Text(encoding) => Ok(text(None, *encoding)),
-            Type::Struct { fields, alignment, .. } => self.structure(fields, *alignment, place),
-            Type::Array { element, length, .. } => self.array(element, length, place),
-            Type::Variant { tag, options, .. } => self.variant(tag.as_deref(), options, place),
+            Type::Struct { fields, alignment, .. } => self.structure(fields, *alignment, location),
+            Type::Array { element, length, .. } => self.array(element, length, location),
+            Type::Variant { tag, options, .. } => self.variant(tag.as_deref(), options, location),
         }
     }
 
-    /// Takes bytes of the model, and comparisons.
-    fn spend(&self, bytes: usize, steps: usize, place: &Place<'_>) -> Result<(), Wrong> {
+    /// Charges the budget for bytes of the model, and for comparisons.
+    fn spend(&self, bytes: usize, steps: usize, location: &TypeLocation<'_>) -> Result<(), Wrong> {
         let done = self.budget.bytes(WHAT, bytes as u64).and_then(|()| self.budget.steps(WHAT, steps as u64));
-        done.map_err(|error| place.wrong(error.to_string()))
+        done.map_err(|error| location.wrong(error.to_string()))
     }
 
-    fn integer(&mut self, integer: &Integer, place: &Place<'_>) -> Result<class::Integer, Wrong> {
-        let at = bits(integer.length, integer.alignment, integer.order, place)?;
+    fn integer(&mut self, integer: &Integer, location: &TypeLocation<'_>) -> Result<class::Integer, Wrong> {
+        let at = bits(integer.length, integer.alignment, integer.order, location)?;
         let mut class = class::Integer::new(at, integer.signed, integer.base);
-        let role = role(place);
-        check(role, integer, place)?;
-        let clock = if integer.clock.is_some() || is_timestamp(place.scope, place.names.last().map_or("", |n| n)) {
+        let role = role(location);
+        check(role, integer, location)?;
+        let clock = if integer.clock.is_some() || is_timestamp(location.scope, location.names.last().map_or("", |n| n))
+        {
             self.ensure_clock(integer.clock.as_deref());
-            self.clock(integer.clock.as_deref(), place.line).map(Some)?
+            self.clock(integer.clock.as_deref(), location.line).map(Some)?
         } else {
             None
         };
-        if clock.is_some() && place.scope == Scope::PacketHeader {
-            return Err(place.wrong("a field of the packet header maps to a clock"));
+        if clock.is_some() && location.scope == Scope::PacketHeader {
+            return Err(location.wrong("a field of the packet header maps to a clock"));
         }
         if !integer.signed {
             class.roles.extend(role);
@@ -280,7 +282,7 @@ impl Resolver<'_> {
         Ok(class)
     }
 
-    /// Where timestamps map to no clock and there is none, one of nanoseconds is meant.
+    /// Adds a clock of nanoseconds if `name` is none and the metadata declare no clock.
     fn ensure_clock(&mut self, name: Option<&str>) {
         if name.is_none() && self.clocks.is_empty() {
             self.clocks.push(Clock {
@@ -298,39 +300,50 @@ impl Resolver<'_> {
         }
     }
 
-    fn structure(&mut self, fields: &[Member], alignment: u64, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+    fn structure(
+        &mut self,
+        fields: &[Member],
+        alignment: u64,
+        location: &mut TypeLocation<'_>,
+    ) -> Result<FieldClass, Wrong> {
         if alignment > MAX_ALIGNMENT {
-            return Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
+            return Err(location.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}")));
         }
         let mut of = Struct { alignment, ..Struct::default() };
-        let above: usize = place.names.iter().map(String::len).fold(0, usize::saturating_add);
+        let above: usize = location.names.iter().map(String::len).fold(0, usize::saturating_add);
         for (before, member) in fields.iter().enumerate() {
-            self.spend(member.name.len(), (above / 64).saturating_add(1), place)?;
-            let mut around = place.around.clone();
-            around.push((fields, before, place.names.len()));
-            let mut names = place.names.clone();
+            self.spend(member.name.len(), (above / 64).saturating_add(1), location)?;
+            let mut around = location.around.clone();
+            around.push((fields, before, location.names.len()));
+            let mut names = location.names.clone();
             names.push(shown(&member.name).to_owned());
-            let mut inner = Place { scope: place.scope, names, around, line: member.line };
+            let mut inner = TypeLocation { scope: location.scope, names, around, line: member.line };
             let class = self.class(&member.class, &mut inner)?;
             of.fields.push(Field { name: shown(&member.name).to_owned(), class, attributes: String::new() });
         }
         Ok(FieldClass::Struct(of))
     }
 
-    fn array(&mut self, element: &Rc<Type>, length: &Length, place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
+    fn array(
+        &mut self,
+        element: &Rc<Type>,
+        length: &Length,
+        location: &mut TypeLocation<'_>,
+    ) -> Result<FieldClass, Wrong> {
         let length = match length {
             Length::Fixed(length) => class::Length::Fixed(*length),
             Length::Of(reference) if reference.starts_with("env.") => {
                 let known = self.env.get(reference.trim_start_matches("env."));
-                let length = known
-                    .ok_or_else(|| place.wrong(format!("length {reference}: expected a number of the block `env`")))?;
+                let length = known.ok_or_else(|| {
+                    location.wrong(format!("length {reference}: expected a number of the block `env`"))
+                })?;
                 class::Length::Fixed(*length)
             }
             Length::Of(reference) => {
-                let (path, target) = self.find(reference, place)?;
+                let (path, target) = self.find(reference, location)?;
                 match &*target {
                     Type::Integer(integer) | Type::Enum { integer, .. } if !integer.signed => class::Length::Of(path),
-                    _ => return Err(place.wrong(format!("length {reference}: expected an unsigned integer"))),
+                    _ => return Err(location.wrong(format!("length {reference}: expected an unsigned integer"))),
                 }
             }
         };
@@ -341,11 +354,11 @@ impl Resolver<'_> {
         {
             return Ok(text(Some(length), Encoding::Utf8));
         }
-        let is_uuid = place.scope == Scope::PacketHeader
-            && matches!(place.names.as_slice(), [name] if name == "uuid")
+        let is_uuid = location.scope == Scope::PacketHeader
+            && matches!(location.names.as_slice(), [name] if name == "uuid")
             && length == class::Length::Fixed(16);
-        // What is in an element has no name of its own: roles and clocks by name are for members.
-        let element = self.class(element, place)?;
+        // An element has no name of its own: roles and clocks by name are only for members.
+        let element = self.class(element, location)?;
         Ok(FieldClass::Array(Box::new(class::Array {
             length,
             element,
@@ -355,24 +368,29 @@ impl Resolver<'_> {
         })))
     }
 
-    fn variant(&mut self, tag: Option<&str>, options: &[Member], place: &mut Place<'_>) -> Result<FieldClass, Wrong> {
-        let tag = tag.ok_or_else(|| place.wrong("variant: expected a tag in `<` and `>`"))?;
-        let (selector, target) = self.find(tag, place)?;
+    fn variant(
+        &mut self,
+        tag: Option<&str>,
+        options: &[Member],
+        location: &mut TypeLocation<'_>,
+    ) -> Result<FieldClass, Wrong> {
+        let tag = tag.ok_or_else(|| location.wrong("variant: expected a tag in `<` and `>`"))?;
+        let (selector, target) = self.find(tag, location)?;
         let Type::Enum { labels, .. } = &*target else {
-            return Err(place.wrong(format!("variant: its tag {tag} is no enumeration")));
+            return Err(location.wrong(format!("variant: its tag {tag} is no enumeration")));
         };
         let mut variant = class::Variant { selector, options: Vec::new(), attributes: String::new() };
-        self.spend(0, labels.len(), place)?;
+        self.spend(0, labels.len(), location)?;
         let mut by_label: HashMap<&str, Vec<Range>> = HashMap::new();
         labels.iter().for_each(|(label, range)| by_label.entry(label).or_default().push(*range));
-        let above: usize = place.names.iter().map(String::len).fold(0, usize::saturating_add);
+        let above: usize = location.names.iter().map(String::len).fold(0, usize::saturating_add);
         for option in options {
-            self.spend(option.name.len(), (above / 64).saturating_add(1), place)?;
+            self.spend(option.name.len(), (above / 64).saturating_add(1), location)?;
             let ranges = by_label.remove(option.name.as_str()).unwrap_or_default();
-            let mut inner = Place {
-                scope: place.scope,
-                names: place.names.clone(),
-                around: place.around.clone(),
+            let mut inner = TypeLocation {
+                scope: location.scope,
+                names: location.names.clone(),
+                around: location.around.clone(),
                 line: option.line,
             };
             let class = self.class(&option.class, &mut inner)?;
@@ -382,32 +400,33 @@ impl Resolver<'_> {
         Ok(FieldClass::Variant(Box::new(variant)))
     }
 
-    /// The field that a reference means: from a scope's root, or from the structures around it, the innermost first.
-    fn find(&self, reference: &str, place: &Place<'_>) -> Result<(Path, Rc<Type>), Wrong> {
+    /// Finds the field that a reference means. A reference that begins with the name of a scope starts at its root. Any
+    /// other is looked up in the structures around the referring type, the innermost first.
+    fn find(&self, reference: &str, location: &TypeLocation<'_>) -> Result<(Path, Rc<Type>), Wrong> {
         for (scope, root) in Scope::ALL.iter().zip(&self.roots) {
             let Some(rest) = reference.strip_prefix(scope.tsdl_name()).and_then(|rest| rest.strip_prefix('.')) else {
                 continue;
             };
             let tokens: Vec<&str> = rest.split('.').collect();
-            if *scope > place.scope {
-                return Err(place.wrong(format!("{reference} stands behind its use")));
+            if *scope > location.scope {
+                return Err(location.wrong(format!("{reference} comes after the field that refers to it")));
             }
             if let Some(Type::Struct { fields, .. }) = root.as_deref()
-                && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), place)?
+                && let Some((names, class)) = self.walk(fields, &tokens, Vec::new(), location)?
             {
                 return Ok((Path { scope: *scope, names }, class));
             }
-            return Err(place.wrong(format!("there is no field {reference}")));
+            return Err(location.wrong(format!("there is no field {reference}")));
         }
         let tokens: Vec<&str> = reference.split('.').collect();
-        for (fields, before, depth) in place.around.iter().rev() {
-            let head = place.names.get(..*depth).unwrap_or_default().to_vec();
+        for (fields, before, depth) in location.around.iter().rev() {
+            let head = location.names.get(..*depth).unwrap_or_default().to_vec();
             let fields = fields.get(..*before).unwrap_or_default();
-            if let Some((names, class)) = self.walk(fields, &tokens, head, place)? {
-                return Ok((Path { scope: place.scope, names }, class));
+            if let Some((names, class)) = self.walk(fields, &tokens, head, location)? {
+                return Ok((Path { scope: location.scope, names }, class));
             }
         }
-        Err(place.wrong(format!("there is no field {reference} before its use")))
+        Err(location.wrong(format!("there is no field {reference} before its use")))
     }
 
     /// Follows tokens through members, elements and options.
@@ -416,12 +435,12 @@ impl Resolver<'_> {
         fields: &[Member],
         tokens: &[&str],
         mut names: Vec<String>,
-        place: &Place<'_>,
+        location: &TypeLocation<'_>,
     ) -> Result<Target, Wrong> {
         let Some((first, rest)) = tokens.split_first() else { return Ok(None) };
-        let Some(member) = self.member(fields, first, place)? else { return Ok(None) };
+        let Some(member) = self.member(fields, first, location)? else { return Ok(None) };
         names.push(shown(&member.name).to_owned());
-        self.descend(&member.class, rest, names, place)
+        self.descend(&member.class, rest, names, location)
     }
 
     fn descend(
@@ -429,33 +448,38 @@ impl Resolver<'_> {
         class: &Rc<Type>,
         tokens: &[&str],
         names: Vec<String>,
-        place: &Place<'_>,
+        location: &TypeLocation<'_>,
     ) -> Result<Target, Wrong> {
         match (&**class, tokens) {
-            (Type::Array { element, .. }, _) => self.descend(element, tokens, names, place),
+            (Type::Array { element, .. }, _) => self.descend(element, tokens, names, location),
             (_, []) => Ok(Some((names, Rc::clone(class)))),
-            (Type::Struct { fields, .. }, _) => self.walk(fields, tokens, names, place),
-            (Type::Variant { options, .. }, [first, rest @ ..]) => match self.member(options, first, place)? {
-                Some(option) => self.descend(&option.class, rest, names, place),
+            (Type::Struct { fields, .. }, _) => self.walk(fields, tokens, names, location),
+            (Type::Variant { options, .. }, [first, rest @ ..]) => match self.member(options, first, location)? {
+                Some(option) => self.descend(&option.class, rest, names, location),
                 None => Ok(None),
             },
             _ => Ok(None),
         }
     }
 
-    fn member<'m>(&self, members: &'m [Member], name: &str, place: &Place<'_>) -> Result<Option<&'m Member>, Wrong> {
-        self.spend(0, members.len(), place)?;
+    fn member<'m>(
+        &self,
+        members: &'m [Member],
+        name: &str,
+        location: &TypeLocation<'_>,
+    ) -> Result<Option<&'m Member>, Wrong> {
+        self.spend(0, members.len(), location)?;
         Ok(members.iter().find(|member| member.name == name))
     }
 }
 
-/// The names that lead to a field, and its type; none where there is no such field.
+/// The names that lead to a field, and its type; none if there is no such field.
 type Target = Option<(Vec<String>, Rc<Type>)>;
 
-fn bits(length: u64, alignment: u64, order: ByteOrder, place: &Place<'_>) -> Result<Bits, Wrong> {
+fn bits(length: u64, alignment: u64, order: ByteOrder, location: &TypeLocation<'_>) -> Result<Bits, Wrong> {
     match (u8::try_from(length), u16::try_from(alignment)) {
         (Ok(length), Ok(alignment)) => Ok(Bits { length, alignment, order, reversed: false }),
-        _ => Err(place.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}"))),
+        _ => Err(location.wrong(format!("alignment of {alignment} bits: at most {MAX_ALIGNMENT}"))),
     }
 }
 
@@ -463,7 +487,7 @@ fn text(length: Option<class::Length>, encoding: Encoding) -> FieldClass {
     FieldClass::Text(class::Text { length, encoding, attributes: String::new() })
 }
 
-/// One mapping a label, sorted.
+/// Returns one mapping for each label, sorted.
 fn mappings(labels: &[(String, Range)]) -> Labels {
     let mut mappings: std::collections::BTreeMap<&str, Vec<Range>> = std::collections::BTreeMap::new();
     for (label, range) in labels {
@@ -472,11 +496,11 @@ fn mappings(labels: &[(String, Range)]) -> Labels {
     mappings.into_iter().map(|(label, ranges)| Mapping { label: label.to_owned(), ranges }).collect()
 }
 
-/// Roles by name: CTF 1.8.3, sections 5.1 and 6.1.
-fn role(place: &Place<'_>) -> Option<Role> {
-    let name = place.names.last()?.as_str();
-    let is_member = place.around.len() == 1;
-    match (place.scope, name) {
+/// Returns the role that a name gives: CTF 1.8.3, sections 5.1 and 6.1.
+fn role(location: &TypeLocation<'_>) -> Option<Role> {
+    let name = location.names.last()?.as_str();
+    let is_member = location.around.len() == 1;
+    match (location.scope, name) {
         (Scope::PacketHeader, "magic") if is_member => Some(Role::Magic),
         (Scope::PacketHeader, "stream_id") if is_member => Some(Role::StreamClassId),
         (Scope::PacketHeader, "stream_instance_id") if is_member => Some(Role::StreamId),
@@ -491,20 +515,20 @@ fn role(place: &Place<'_>) -> Option<Role> {
     }
 }
 
-/// Fields whose number has a role are unsigned, and the magic has 32 bits.
-fn check(role: Option<Role>, integer: &Integer, place: &Place<'_>) -> Result<(), Wrong> {
-    let name = place.names.last().map_or("", |name| name);
+/// Checks that a field whose number has a role is unsigned, and that the magic has 32 bits.
+fn check(role: Option<Role>, integer: &Integer, location: &TypeLocation<'_>) -> Result<(), Wrong> {
+    let name = location.names.last().map_or("", |name| name);
     match role {
-        Some(_) if integer.signed => Err(place.wrong(format!("{name}: expected an unsigned integer"))),
-        Some(Role::Magic) if integer.length != 32 => Err(place.wrong("magic: expected 32 bits")),
-        Some(Role::Magic) if place.around.first().is_none_or(|(_, before, _)| *before != 0) => {
-            Err(place.wrong("magic: expected the first field of the packet header"))
+        Some(_) if integer.signed => Err(location.wrong(format!("{name}: expected an unsigned integer"))),
+        Some(Role::Magic) if integer.length != 32 => Err(location.wrong("magic: expected 32 bits")),
+        Some(Role::Magic) if location.around.first().is_none_or(|(_, before, _)| *before != 0) => {
+            Err(location.wrong("magic: expected the first field of the packet header"))
         }
         _ => Ok(()),
     }
 }
 
-/// Fields that map to the only clock where they map to none.
+/// Returns true for fields that map to the only clock if the metadata map them to none.
 fn is_timestamp(scope: Scope, name: &str) -> bool {
     match scope {
         Scope::PacketContext => matches!(name, "timestamp_begin" | "timestamp_end"),
@@ -513,7 +537,7 @@ fn is_timestamp(scope: Scope, name: &str) -> bool {
     }
 }
 
-/// The clocks that a type's fields map to: by name, or the only one.
+/// Collects the clocks that a type's fields map to, by name. A timestamp without a name maps to the only clock.
 fn mapped(class: &types::Type, scope: Scope, name: &str, clocks: &mut Vec<Option<String>>) {
     match class {
         Type::Integer(integer) | Type::Enum { integer, .. } => {

@@ -1,4 +1,4 @@
-//! Type specifiers: integers, floats, text, enumerations, structures, variants, and names of types.
+//! Parses type specifiers: integers, floats, text, enumerations, structures, variants, and names of types.
 
 use super::Wrong;
 use super::lex::Word;
@@ -14,7 +14,7 @@ use std::rc::Rc;
 pub(super) enum Value {
     Name(String),
     Text(String),
-    /// A number and whether a minus stood before it.
+    /// A number, and whether a minus precedes it.
     Number(u64, bool),
 }
 
@@ -55,7 +55,7 @@ impl Value {
 }
 
 impl Parser<'_> {
-    /// The value of an attribute: what stands behind `=`.
+    /// Parses the value of an attribute, after the `=`.
     pub(super) fn value(&mut self) -> Result<Value, Wrong> {
         while self.accept("+") {}
         match self.peek() {
@@ -77,14 +77,14 @@ impl Parser<'_> {
                 self.advance();
                 match self.advance() {
                     Word::Number(number) => Ok(Value::Number(*number, true)),
-                    _ => Err(self.wrong("expected a number behind the minus")),
+                    _ => Err(self.wrong("expected a number after the minus")),
                 }
             }
             _ => Err(self.unexpected("a value")),
         }
     }
 
-    /// `{ name = value; … }`, or nothing where no brace stands.
+    /// Parses `{ name = value; … }`. Returns nothing if there is no brace.
     fn attributes(&mut self) -> Result<Vec<(String, Value, u32)>, Wrong> {
         let mut attributes = Vec::new();
         if !self.accept("{") {
@@ -103,7 +103,7 @@ impl Parser<'_> {
         Ok(attributes)
     }
 
-    /// A type.
+    /// Parses a type.
     pub(super) fn specifier(&mut self) -> Result<Rc<Type>, Wrong> {
         while self.is_name("const") || self.is_name("volatile") {
             self.advance();
@@ -142,7 +142,7 @@ impl Parser<'_> {
         Ok(class)
     }
 
-    /// The longest run of words that names a type: `unsigned long`, `uint32_t`.
+    /// Parses the longest run of words that names a type: `unsigned long`, `uint32_t`.
     fn named(&mut self) -> Result<Rc<Type>, Wrong> {
         let mut name = String::new();
         let mut best = None;
@@ -281,7 +281,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `{ type name; … }`.
+    /// Parses `{ type name; … }`.
     fn members(&mut self) -> Result<Vec<Member>, Wrong> {
         self.expect("{")?;
         self.scoped(|this| {
@@ -293,7 +293,7 @@ impl Parser<'_> {
                 }
                 let class = this.specifier()?;
                 if this.accept(";") {
-                    // A structure, variant or enumeration with a name only.
+                    // A structure, variant or enumeration that has only a name is no member.
                     continue;
                 }
                 loop {
@@ -355,7 +355,7 @@ impl Parser<'_> {
         }
         let container = container.or_else(|| self.lookup("int"));
         let Some(Type::Integer(integer)) = container.as_deref() else {
-            let what = "enum: expected an integer type behind `:`, or one called `int`";
+            let what = "enum: expected an integer type after `:`, or one called `int`";
             return Err(Wrong { line, what: what.into() });
         };
         let integer = integer.clone();
@@ -367,7 +367,7 @@ impl Parser<'_> {
         Ok(class)
     }
 
-    /// `{ label, label = value, label = value ... value, … }`.
+    /// Parses `{ label, label = value, label = value ... value, … }`.
     fn labels(&mut self, signed: bool) -> Result<Vec<(String, Range)>, Wrong> {
         self.expect("{")?;
         let mut labels = Vec::new();

@@ -1,4 +1,4 @@
-//! Types as TSDL declares them: shared, their references not yet resolved.
+//! Types as TSDL declares them. They are shared, and their references are not resolved yet.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{Encoding, Range};
@@ -17,7 +17,7 @@ pub(super) enum Type {
 }
 
 impl Type {
-    /// Levels of types in it.
+    /// Returns the number of levels of types in this type.
     pub(super) fn depth(&self) -> usize {
         match self {
             Self::Struct { depth, .. } | Self::Array { depth, .. } | Self::Variant { depth, .. } => *depth,
@@ -26,7 +26,7 @@ impl Type {
     }
 }
 
-/// Levels of a type that has these members.
+/// Returns the number of levels of a type that has these members.
 pub(super) fn depth_of(members: &[Member]) -> usize {
     members.iter().map(|member| member.class.depth()).max().unwrap_or(0).saturating_add(1)
 }
@@ -39,13 +39,13 @@ pub(super) struct Integer {
     pub(super) signed: bool,
     pub(super) order: ByteOrder,
     pub(super) base: u8,
-    /// Characters.
+    /// The integer is a character of a text.
     pub(super) text: bool,
-    /// Name of the clock that it maps to.
+    /// The name of the clock that the integer maps to.
     pub(super) clock: Option<String>,
 }
 
-/// A field of a structure or an option of a variant, by the name that the metadata has.
+/// A field of a structure or an option of a variant, with its name from the metadata.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
     pub(super) name: String,
@@ -53,15 +53,15 @@ pub(super) struct Member {
     pub(super) line: u32,
 }
 
-/// How many elements.
+/// The number of elements.
 #[derive(Debug, Clone)]
 pub(super) enum Length {
     Fixed(u64),
-    /// What the field of this path says.
+    /// The value of the field at this path.
     Of(String),
 }
 
-/// The name that is shown: one leading underscore, which escapes keywords, is cut.
+/// Returns the name to show. One leading underscore, which escapes keywords, is removed.
 pub(super) fn shown(name: &str) -> &str {
     name.strip_prefix('_').unwrap_or(name)
 }

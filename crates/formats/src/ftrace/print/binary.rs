@@ -1,12 +1,13 @@
 //! `bstr_printf`: a format and its arguments packed into words, as `trace_printk` records them.
 
 use super::arith::Int;
-use super::bytes::{Value, read, until_nul};
+use super::bytes::{Value, read};
 use super::compile::integer;
 use super::directive::{Directive, Kind, Part, Size, part};
 use super::number::{self, WIDEST};
 use super::pointer::Pointer;
 use super::{Env, Fault};
+use lastwords_trace::nul;
 
 /// Arguments, read in order.
 struct Packed<'a> {
@@ -24,7 +25,7 @@ impl<'a> Packed<'a> {
     }
 
     fn text(&mut self) -> Result<&'a [u8], Fault> {
-        let text = until_nul(self.bytes.get(self.at..).ok_or(Fault::Outside)?);
+        let text = nul::until(self.bytes.get(self.at..).ok_or(Fault::Outside)?);
         self.at += text.len() + 1;
         Ok(text)
     }
@@ -36,7 +37,7 @@ impl<'a> Packed<'a> {
 /// The arguments end before the format does.
 pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let mut packed = Packed { bytes: arguments, at: 0 };
-    let mut rest = until_nul(format);
+    let mut rest = nul::until(format);
     while !rest.is_empty() {
         let (found, left) = part(rest).map_err(|_| Fault::Kind)?;
         rest = left;

@@ -74,12 +74,6 @@ pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Resu
     Ok(Place { at, end, element: locator.element })
 }
 
-/// The bytes up to the first NUL.
-pub(crate) fn until_nul(bytes: &[u8]) -> &[u8] {
-    let end = lastwords_trace::nul::find(bytes).unwrap_or(bytes.len());
-    &bytes[..end]
-}
-
 impl Place {
     /// `length` bytes at the place.
     pub(crate) fn bytes<'a>(&self, env: &Env<'a, '_>, length: usize) -> Result<&'a [u8], Fault> {

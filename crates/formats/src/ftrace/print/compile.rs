@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Symbols};
 
 use super::arith::Int;
-use super::bytes::{Value, locate, read, until_nul};
+use super::bytes::{Value, locate, read};
 use super::directive::{Directive, Kind, Part, Size, part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
@@ -14,6 +14,7 @@ use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
 use crate::text::number::Constant;
 use crate::text::page::Put;
+use lastwords_trace::nul;
 
 /// Bytes of the longest print format that is read.
 const LONGEST: usize = 1 << 20;
@@ -259,7 +260,7 @@ fn probed(locator: Locator, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), 
         None => out.extend_from_slice(b"(fault)"),
         Some(text) => {
             out.push(b'"');
-            out.extend_from_slice(until_nul(text));
+            out.extend_from_slice(nul::until(text));
             out.push(b'"');
         }
     }
@@ -342,9 +343,9 @@ fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &m
         return print_helper(helper, env, out);
     }
     match value.value(env)? {
-        Value::Text(text) => number::text(out, spec, until_nul(text)),
-        Value::Place(place) => number::text(out, spec, until_nul(place.rest(env))),
-        Value::Made(range) => number::text(out, spec, until_nul(&env.scratch[range])),
+        Value::Text(text) => number::text(out, spec, nul::until(text)),
+        Value::Place(place) => number::text(out, spec, nul::until(place.rest(env))),
+        Value::Made(range) => number::text(out, spec, nul::until(&env.scratch[range])),
         Value::Int((address, _)) => kernel_text(out, spec, address, env),
     }
     Ok(())
@@ -360,7 +361,7 @@ pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, e
         return number::text(out, spec, b"(null)");
     }
     match env.names.text_at(address) {
-        Some(text) => number::text(out, spec, until_nul(&text)),
+        Some(text) => number::text(out, spec, nul::until(&text)),
         None => {
             out.extend_from_slice(b"(0x");
             number::hex(out, address);

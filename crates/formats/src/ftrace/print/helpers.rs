@@ -1,10 +1,11 @@
 //! The `__print_*` helpers (`trace_output.c`) and bitmaps.
 
-use super::bytes::{Value, locate, until_nul};
+use super::bytes::{Value, locate};
 use super::number::{Spec, hex, number};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
 use lastwords_bytes::ByteOrder;
+use lastwords_trace::nul;
 
 /// Runs a helper.
 pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
@@ -163,7 +164,7 @@ fn dump(
     }
     let [kind, row, group, length, ascii] = values;
     let prefix = match prefix.value(env)? {
-        Value::Text(text) => until_nul(text),
+        Value::Text(text) => nul::until(text),
         Value::Int((0, _)) => b"",
         _ => return Err(Fault::Kind),
     };

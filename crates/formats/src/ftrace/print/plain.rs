@@ -3,7 +3,6 @@
 
 use super::Fault;
 use super::arith::Int;
-use super::bytes::until_nul;
 use super::compile::Piece;
 use super::directive::{Directive, Kind, Size};
 use super::number::Spec;
@@ -11,6 +10,7 @@ use super::tree::Expr;
 use crate::text::number::{Constant, hex, signed, unsigned};
 use crate::text::page::Put;
 use lastwords_bytes::ByteOrder;
+use lastwords_trace::nul;
 
 /// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
 const NAME: usize = 16;
@@ -146,8 +146,8 @@ fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static 
 pub(super) fn chars(payload: &[u8], offset: u32, length: u32, out: &mut impl Put) -> Result<(), Fault> {
     let rest = payload.get(offset as usize..).ok_or(Fault::Outside)?;
     match rest.first_chunk::<NAME>() {
-        Some(name) if length as usize == NAME => out.block(name, until_nul(name).len()),
-        _ => out.text(until_nul(rest.get(..length as usize).ok_or(Fault::Outside)?)),
+        Some(name) if length as usize == NAME => out.block(name, nul::until(name).len()),
+        _ => out.text(nul::until(rest.get(..length as usize).ok_or(Fault::Outside)?)),
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use lastwords_trace::ftrace::{Field, Format};
 use crate::ftrace::page::{long, word};
 use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
 use crate::text::number::{Constant, unsigned};
+use lastwords_trace::nul;
 
 /// How a field is shown; the kernel decides so by the words of its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,12 +97,11 @@ fn array(declaration: &str) -> Form {
 }
 
 fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
-    let until_nul = |text: &'_ [u8]| text.iter().position(|b| *b == 0).unwrap_or(text.len());
     match field.form {
-        Form::Text => out.extend_from_slice(&bytes[..until_nul(bytes)]),
+        Form::Text => out.extend_from_slice(nul::until(bytes)),
         Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
             Some(text) if field.is_copy => copied(out, text.strip_suffix(b"\0").unwrap_or(text)),
-            Some(text) => padded(out, Spec::default(), &text[..until_nul(text)]),
+            Some(text) => padded(out, Spec::default(), nul::until(text)),
             None => out.extend_from_slice(b"<OVERFLOW>"),
         },
         Form::PointerText => {
@@ -111,7 +111,7 @@ fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: 
             number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
             if let Some(text) = names.text_at(address) {
                 out.push(b':');
-                out.extend_from_slice(&text[..until_nul(&text)]);
+                out.extend_from_slice(nul::until(&text));
             }
             out.push(b')');
         }

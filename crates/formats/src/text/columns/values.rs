@@ -2,13 +2,14 @@
 
 use super::super::escape::bare;
 use super::super::line::word;
+use super::super::look::Look;
 use super::super::message::Piece;
 use super::super::number::{general, signed, unsigned};
-use super::super::plan::Look;
 use super::super::value::{decoded, number};
 use super::{Fields, number_of};
 use crate::fields::Role;
 use lastwords_trace::class::Encoding;
+use lastwords_trace::nul;
 use lastwords_trace::visit::{NodeId, Visitor};
 
 /// A field of the payload among the values that were written.
@@ -184,13 +185,13 @@ impl Visitor for Values<'_, '_> {
         let named = |name: &str| self.fields.code.nodes().get(node as usize).is_some_and(|node| node.name == name);
         if self.depth == 1 && named("procname") && matches!(self.out, Out::Context(_)) {
             if let Out::Context(thread) = &mut self.out {
-                thread.name = super::until_nul(bytes).unwrap_or_default().to_vec();
+                thread.name = nul::until(bytes).to_vec();
             }
             return;
         }
         match self.begin_field(node) {
             Some((Look::Text(Encoding::Utf8), in_message)) => {
-                self.put_text(super::until_nul(bytes).unwrap_or_default(), in_message);
+                self.put_text(nul::until(bytes), in_message);
             }
             Some((Look::Text(encoding), in_message)) => {
                 self.put_text(decoded(bytes, encoding).as_bytes(), in_message);

@@ -1,4 +1,4 @@
-//! The types that an event may carry.
+//! The types of values that an event can carry.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -12,23 +12,23 @@ use super::{Field, Out, Pieces, as_short, copied, short, text};
 use crate::session::registry::FieldType;
 
 mod sealed {
-    /// Plain memory: every byte pattern is initialised, no padding.
+    /// Plain memory: every byte is initialised, and there is no padding.
     pub trait Plain: Copy + 'static {}
 }
 
-/// A number or bool of fixed size, as it lies in memory; what arrays and slices are made of.
+/// A number or bool of fixed size, recorded as it is in memory. Arrays and slices consist of these.
 pub trait Element: sealed::Plain {
-    /// How a reader sees one.
+    /// Type of one element for a reader.
     const TYPE: FieldType;
-    /// How a reader sees a slice of them.
+    /// Type of a slice of elements for a reader.
     const SLICE: FieldType = FieldType::Sequence(&Self::TYPE);
-    /// The value's bytes as the low bytes of a word.
+    /// Returns the value's bytes as the low bytes of a word.
     fn word(self) -> u64;
 }
 
-/// An integer, which [`hex`] takes.
+/// An integer, which [`hex`] accepts.
 pub trait Integer: Element {
-    /// How a reader sees it in base 16.
+    /// Type in base 16 for a reader.
     const HEX: FieldType;
 }
 
@@ -95,19 +95,20 @@ copied! {
     [T] *const T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
     [T] *mut T, ADDRESS, Some(size_of::<usize>()), |value, out| out.scalar(value.addr() as u64, size_of::<usize>());
     [] char, FieldType::String, None, |value, out| out.text(value.encode_utf8(&mut [0; 4]).as_bytes());
-    // A sequence of one value, or of none.
+    // The value becomes a sequence of one element, or of none.
     [T: Element] Option<T>, FieldType::Sequence(&T::TYPE), None, |value, out| {
         out.scalar(u64::from(value.is_some()), 4);
         if let Some(value) = value {
             out.scalar(value.word(), size_of::<T>());
         }
     };
-    // Whole seconds, and nanoseconds from 0 to 999,999,999: two numbers, so that no value is too large.
+    // The value becomes two numbers, so that no value is too large: whole seconds, and nanoseconds from 0 to
+    // 999,999,999.
     [] Duration, FieldType::Array { count: 2, element: &<u64 as Element>::TYPE }, Some(16), |value, out| {
         out.scalar(value.as_secs(), 8);
         out.scalar(u64::from(value.subsec_nanos()), 8);
     };
-    // Whole seconds since 1970, rounded down, and nanoseconds from 0 to 999,999,999 after them.
+    // The value becomes whole seconds since 1970, rounded down, and nanoseconds from 0 to 999,999,999 to add.
     [] SystemTime, FieldType::Array { count: 2, element: &<i64 as Element>::TYPE }, Some(16), |value, out| {
         let (seconds, nanoseconds) = since_1970(*value);
         out.scalar(seconds, 8);
@@ -115,7 +116,8 @@ copied! {
     };
 }
 
-/// Linux has the seconds in 64 bits, signed: none of these wraps.
+/// Returns seconds and nanoseconds since 1970. Linux has the seconds in 64 bits, signed, so none of these operations
+/// wraps.
 #[inline]
 fn since_1970(time: SystemTime) -> (u64, u32) {
     match time.duration_since(UNIX_EPOCH) {
@@ -127,10 +129,10 @@ fn since_1970(time: SystemTime) -> (u64, u32) {
     }
 }
 
-/// The memory of plain elements.
+/// Returns the memory of plain elements.
 #[inline(always)]
 pub(crate) fn memory<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: `Plain` is sealed and holds for integers (also where they are `Hex`), floats and bool only: all their bytes are
+    // SAFETY: `Plain` is sealed and only implemented for integers (also as `Hex`), floats and bool: all their bytes are
     // initialised, and u8 has no alignment. The length is that of the slice in bytes, the lifetime that of the slice.
     unsafe { core::slice::from_raw_parts(elements.as_ptr().cast::<u8>(), size_of_val(elements)) }
 }
@@ -157,7 +159,7 @@ impl<T: Element> Field for [T] {
 
     #[inline(always)]
     fn write(&self, out: &mut impl Out) {
-        // A slice of more elements than a u32 counts is larger than any sub-buffer: the ring refuses it.
+        // A slice with more elements than a u32 can count is larger than any sub-buffer, so the ring refuses it.
         out.scalar(u64::from(self.len() as u32), 4);
         out.raw(memory(self));
     }
@@ -173,7 +175,7 @@ impl<T: Element> Field for [T] {
 pub struct Joined<'a>(pub(crate) [&'a str; 3]);
 
 impl<'t> Joined<'t> {
-    /// `None`, or `Some(TEXT)`.
+    /// Returns `None` or `Some(TEXT)` as text.
     fn option(text: Option<&'t str>) -> Self {
         Self(text.map_or(["None", "", ""], |text| ["Some(", text, ")"]))
     }
@@ -196,7 +198,7 @@ impl Field for Joined<'_> {
     }
 }
 
-// The bytes of a path are recorded as they are, whether they are UTF-8 or not.
+// The bytes of a path are recorded without changes, whether they are UTF-8 or not.
 text! {
     [] str, (&str), |value| value.as_bytes();
     [] OsStr, (&OsStr), |value| value.as_bytes();

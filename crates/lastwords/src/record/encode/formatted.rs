@@ -1,4 +1,4 @@
-//! Values that are recorded as the text that they are formatted to.
+//! Values that are recorded as text, which is formatted on the stack.
 
 use std::fmt::{self, Debug, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -7,11 +7,11 @@ use super::{Field, Out, as_short, short, text};
 use crate::process::cut;
 use crate::session::registry::FieldType;
 
-/// Most bytes of text that `?value` and `%value` are recorded as.
+/// Largest size of the text of `?value` and `%value`, in bytes.
 const ROOM: usize = 256;
-/// Bytes of the longest address and port.
+/// Size of the longest address with a port, in bytes.
 const ADDRESS_ROOM: usize = 64;
-/// The end of text that was cut.
+/// The end of a text that was cut.
 pub(crate) const CUT: &str = "…";
 
 /// Formatted text of at most `N` bytes, on the stack. Text that does not fit is cut at a character, and `…` marks the cut.
@@ -28,7 +28,7 @@ impl<const N: usize> Formatted<N> {
     #[inline]
     pub(crate) fn new(arguments: fmt::Arguments<'_>) -> Self {
         let mut text = Self::EMPTY;
-        // A value whose formatting fails is recorded as far as it went.
+        // If formatting fails, the part written so far is recorded.
         let _ = text.write_fmt(arguments);
         text
     }
@@ -59,17 +59,17 @@ impl<const N: usize> fmt::Write for Formatted<N> {
     }
 }
 
-/// `?value`: see [`event!`](crate::event).
+/// The value of `?value`: see [`event!`](crate::event).
 #[doc(hidden)]
 pub struct Debugged<'v, T: ?Sized>(pub &'v T);
 
-/// `%value`: see [`event!`](crate::event).
+/// The value of `%value`: see [`event!`](crate::event).
 #[doc(hidden)]
 pub struct Displayed<'v, T: ?Sized>(pub &'v T);
 
 text!([const N: usize] Formatted<N>, (Self), |value| value.as_bytes(););
 
-// Formatted once, when it is passed on.
+// The value is formatted once, when it is passed on.
 as_short! {
     FieldType::String, None;
     ['v, T: Debug + ?Sized] Debugged<'v, T>, Formatted<ROOM>, |value| Formatted::new(format_args!("{:?}", value.0));

@@ -8,7 +8,7 @@ pub trait Labeled: Copy {
     type Repr: Element;
     /// Values, sign-extended, and their labels.
     const LABELS: &'static [(i64, &'static str)];
-    /// The value recorded.
+    /// Returns the recorded value.
     fn repr(self) -> Self::Repr;
 }
 

@@ -1,4 +1,4 @@
-//! Values to bytes: which types an event may carry, and how a payload of them is put together without allocation.
+//! Turns values into bytes: the types that an event can carry, and the encoding of a payload without allocation.
 
 mod fields;
 mod formatted;
@@ -26,19 +26,19 @@ use crate::session::registry::{EventDesc, FieldDesc, FieldType};
     note = "an enum without fields becomes a field by `lastwords::labels!`, any other type by implementing `lastwords::Field`"
 )]
 pub trait Field {
-    /// How a reader sees it.
+    /// Type of the value for a reader.
     const TYPE: FieldType;
-    /// Bytes, where every value has the same number.
+    /// Size in bytes, if it is the same for every value.
     const FIXED: Option<usize>;
-    /// It is text: [`Field::text`] has it.
+    /// The value is text, which [`Field::text`] returns.
     const TEXT: bool = false;
-    /// The same value in registers: a number itself, a text as `&str`; or else a reference.
+    /// The same value in registers: a number itself, a text as `&str`, anything else as a reference.
     type Short<'a>: Field + Copy
     where
         Self: 'a;
-    /// The same value, of the same type to a reader, and the same bytes.
+    /// Returns the same value, with the same type to a reader, and the same bytes.
     fn short(&self) -> Self::Short<'_>;
-    /// Bytes of this value.
+    /// Returns the size of this value in bytes.
     #[inline(always)]
     fn size(&self) -> usize {
         Self::FIXED.unwrap_or_else(|| {
@@ -47,14 +47,14 @@ pub trait Field {
             count.0
         })
     }
-    /// The bytes of text, without NUL at the end; nothing where the value is not text.
+    /// Returns the bytes of text, without the NUL at the end; nothing if the value is not text.
     #[inline(always)]
     fn text(&self) -> &[u8] {
         &[]
     }
     /// Writes exactly [`Field::size`] bytes.
     fn write(&self, out: &mut impl Out);
-    /// The same, keeping references to long values in place of copies.
+    /// Adds the value as pieces: long values are kept as references, not copied.
     #[inline]
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
         if Self::TEXT {
@@ -66,7 +66,8 @@ pub trait Field {
     }
 }
 
-/// [`Field::Short`] and [`Field::short`] of a value that is copied, or of one that is passed on as a reference.
+/// Defines [`Field::Short`] and [`Field::short`] for a value that is copied, or for one that is passed on as a
+/// reference.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __short {
@@ -95,8 +96,8 @@ macro_rules! __short {
 }
 pub(crate) use __short as short;
 
-/// Values that are passed on as they are: their type to a reader, their bytes where all have the same number, and how they are
-/// written.
+/// Implements [`Field`] for values that are passed on without changes. The arguments are their type for a reader, their
+/// size in bytes if it is always the same, and how they are written.
 macro_rules! copied {
     ($([$($generic:tt)*] $T:ty, $ty:expr, $fixed:expr, |$value:ident, $out:ident| $write:expr;)*) => { $(
         impl<$($generic)*> Field for $T {
@@ -114,7 +115,7 @@ macro_rules! copied {
 }
 pub(crate) use copied;
 
-/// Texts of these bytes.
+/// Implements [`Field`] for texts of these bytes.
 macro_rules! text {
     ($([$($generic:tt)*] $T:ty, ($($short:tt)*), |$value:ident| $bytes:expr;)*) => { $(
         impl<$($generic)*> Field for $T {
@@ -138,7 +139,8 @@ macro_rules! text {
 }
 use text;
 
-/// Values that are passed on as a value of another type, with the type to a reader and the fixed size of that one.
+/// Implements [`Field`] for values that are passed on as a value of another type. The reader's type and the fixed size
+/// are those of the other type.
 macro_rules! as_short {
     ($ty:expr, $fixed:expr; $([$($generic:tt)*] $T:ty, $short:ty, |$value:ident| $to_short:expr;)*) => { $(
         impl<$($generic)*> Field for $T {
@@ -164,7 +166,7 @@ macro_rules! as_short {
 }
 use as_short;
 
-/// A reference is as what it refers to.
+/// A reference is recorded like the value that it refers to.
 impl<T: Field + ?Sized> Field for &T {
     const TYPE: FieldType = T::TYPE;
     const FIXED: Option<usize> = T::FIXED;
@@ -195,30 +197,30 @@ impl<T: Field + ?Sized> Field for &T {
     }
 }
 
-/// A tuple of [`Field`]s as the macros make it, with the names that a [`Site`] gives them.
+/// A tuple of [`Field`]s made by the macros, with the names that a [`Site`] gives them.
 pub trait Given<S: Site> {
     /// The names joined with the types of the values.
     const FIELDS: &'static [FieldDesc];
     /// The description of the event.
     const DESC: &'static EventDesc = &EventDesc { fields: Self::FIELDS, ..S::EVENT };
-    /// Tells it from an event of that site whose values have other types.
+    /// A number that distinguishes the event from one of the same site whose values have other types.
     const SIGNATURE: u32 = signature::of(Self::FIELDS);
-    /// The values as they are passed on.
+    /// The values in the form in which they are passed on.
     type Short<'a>: Values + Copy
     where
         Self: 'a;
-    /// The values in registers, as far as they can be: what they were given by need not be in memory then.
+    /// Returns the values in registers, as far as possible, so that the original values need not be in memory.
     fn short(&self) -> Self::Short<'_>;
 }
 
-/// The values of one event: a tuple of [`Field`]s, or a payload that is ready.
+/// The values of one event: a tuple of [`Field`]s, or a complete payload.
 pub trait Values {
-    /// Bytes, where every payload has the same number.
+    /// Size in bytes, if it is the same for every payload.
     const FIXED: Option<usize> = None;
-    /// Bytes before the last value, where that is text and all before it have fixed sizes.
+    /// Bytes before the last value, if that is text and all values before it have fixed sizes.
     const HEAD: Option<usize> = None;
-    /// The same values, built anew one by one: what is passed on in memory is then another object, and this one stays in
-    /// registers (a copy in one piece does not do: an event with a text takes 15 % longer).
+    /// Copies the values one by one. The copy is passed on in memory and is a separate object, so the original stays in
+    /// registers. (Copying the tuple as a whole does not achieve this: an event with a text takes 15 % longer.)
     #[inline(always)]
     fn again(&self) -> Self
     where
@@ -226,31 +228,31 @@ pub trait Values {
     {
         *self
     }
-    /// Bytes of this payload.
+    /// Returns the size of this payload in bytes.
     #[inline(always)]
     fn size(&self) -> usize {
         let mut count = Count(0);
         self.write(&mut count);
         count.0
     }
-    /// Writes all values but the last, where [`Values::HEAD`] is some.
+    /// Writes all values except the last, if [`Values::HEAD`] is some.
     #[inline(always)]
     fn write_head(&self, _out: &mut impl Out) {}
-    /// The last value's text, likewise.
+    /// Returns the last value's text, if [`Values::HEAD`] is some.
     #[inline(always)]
     fn last_text(&self) -> &[u8] {
         &[]
     }
     /// Writes exactly [`Values::size`] bytes.
     fn write(&self, out: &mut impl Out);
-    /// The same as pieces.
+    /// Adds the values as pieces, as [`Field::pieces`] does.
     #[inline]
     fn pieces<'a>(&'a self, out: &mut Pieces<'a>) {
         self.write(out);
     }
 }
 
-/// A payload that is ready, in parts that follow each other.
+/// A complete payload, in parts that follow each other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parts<'a, P>(pub(crate) &'a [P]);
 
@@ -265,7 +267,7 @@ impl<P: AsRef<[u8]>> Values for Parts<'_, P> {
     }
 }
 
-/// The facts that a callsite's macro knows before it sees any value.
+/// The facts about a callsite that its macro knows before it sees any value.
 pub trait Site {
     /// The description of its events, without fields.
     const EVENT: EventDesc;
@@ -273,7 +275,7 @@ pub trait Site {
     const NAMES: &'static [&'static str];
 }
 
-/// The name of a field, without the `r#` of a raw identifier.
+/// Returns the name of a field, without the `r#` of a raw identifier.
 #[must_use]
 pub const fn plain_name(name: &str) -> &str {
     if let [b'r', b'#', plain @ ..] = name.as_bytes()
@@ -284,7 +286,7 @@ pub const fn plain_name(name: &str) -> &str {
     name
 }
 
-/// The sum, where both are known.
+/// Returns the sum, if both are known.
 pub(crate) const fn add(a: Option<usize>, b: Option<usize>) -> Option<usize> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
@@ -306,7 +308,7 @@ impl Values for () {
     fn write(&self, _: &mut impl Out) {}
 }
 
-/// The traits for a tuple of these types and a last one.
+/// Implements the traits for a tuple of these types and a last one.
 macro_rules! tuple {
     ($($T:ident $i:tt)*, $Last:ident $last:tt) => {
         impl<S: Site, $($T: Field,)* $Last: Field> Given<S> for ($($T,)* $Last,) {
@@ -364,7 +366,7 @@ macro_rules! tuple {
     };
 }
 
-/// [`tuple!`] for each number of values.
+/// Calls [`tuple!`] for each number of values.
 macro_rules! tuples {
     ($($T:ident $i:tt)*;) => {};
     ($($T:ident $i:tt)*; $Next:ident $next:tt $($rest:tt)*) => {

@@ -1,19 +1,20 @@
-//! Where payload bytes go: into words that stay in registers, into a byte buffer, or into a list of pieces.
+//! Destinations of payload bytes: words that stay in registers, a byte buffer, or a list of pieces.
 
 /// Replaces a NUL inside text, so that the text still ends at its own NUL.
 pub(crate) const INNER_NUL: u8 = 0x1a;
 
 /// Takes the bytes of a payload in order.
 pub trait Out {
-    /// The low `size` bytes (1 to 8) of `value`, in the machine's byte order; the other bytes of `value` are zero.
+    /// Writes the low `size` bytes (1 to 8) of `value`, in the machine's byte order. The other bytes of `value` are
+    /// zero.
     #[inline]
     fn scalar(&mut self, value: u64, size: usize) {
         let bytes = value.to_ne_bytes();
         self.raw(if cfg!(target_endian = "little") { &bytes[..size] } else { &bytes[8 - size..] });
     }
-    /// Bytes as they are.
+    /// Writes bytes without changes.
     fn raw(&mut self, bytes: &[u8]);
-    /// Text and its NUL; a NUL inside becomes 0x1a.
+    /// Writes text and its NUL. A NUL inside becomes 0x1a.
     fn text(&mut self, bytes: &[u8]) {
         for run in runs(bytes) {
             self.raw(run);
@@ -22,7 +23,7 @@ pub trait Out {
     }
 }
 
-/// The text in runs, with [`INNER_NUL`] in place of each NUL inside.
+/// Splits the text into runs, with [`INNER_NUL`] in place of each NUL inside.
 pub(super) fn runs(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == 0).flat_map(|run| match run {
         [before @ .., 0] => [before, &[INNER_NUL]],
@@ -50,19 +51,19 @@ impl Out for Count {
     }
 }
 
-/// Collects a payload in whole words. With sizes known at compile time every index and shift is a constant after inlining
-/// and the words never touch memory before the ring does. The array is apart from the counters, so that these stay in
-/// registers even where the index is only known at run time.
+/// Collects a payload in whole words. If the sizes are known at compile time, every index and shift is a constant after
+/// inlining and the words never touch memory before the ring does. The array is separate from the counters, so that
+/// these stay in registers even if the index is only known at run time.
 pub(crate) struct Words<'a, const W: usize> {
     words: &'a mut [u64; W],
     index: usize,
-    /// The word in progress; the lowest `used` bytes of it are filled, the lowest is the first in memory.
+    /// The word in progress. Its lowest `used` bytes are filled, and the lowest is the first in memory.
     acc: u64,
     used: usize,
 }
 
 impl<'a, const W: usize> Words<'a, W> {
-    /// Writes to `words`, which are zero: what is put lies in them in memory order.
+    /// Writes to `words`, which must be zero. The values are in them in memory order.
     #[inline(always)]
     pub(crate) fn new(words: &'a mut [u64; W]) -> Self {
         Self { words, index: 0, acc: 0, used: 0 }
@@ -76,7 +77,8 @@ impl<'a, const W: usize> Words<'a, W> {
         }
     }
 
-    /// Puts the low `size` bytes of `bytes`, of which the lowest comes first in memory; the others are zero.
+    /// Appends the low `size` bytes of `bytes`, of which the lowest comes first in memory. The other bytes of `bytes`
+    /// are zero.
     #[inline(always)]
     fn push(&mut self, bytes: u64, size: usize) {
         self.acc |= bytes << (self.used * 8);
@@ -86,7 +88,7 @@ impl<'a, const W: usize> Words<'a, W> {
             return;
         }
         self.flush();
-        // Two shifts: one by 64 has no value.
+        // There are two shifts, because a shift by 64 is not defined.
         self.acc = (bytes >> 1) >> (63 - self.used * 8);
         self.used = total - 8;
     }
@@ -100,7 +102,7 @@ impl<'a, const W: usize> Words<'a, W> {
     }
 }
 
-/// Up to seven bytes as [`Words::push`] takes them.
+/// Returns up to seven bytes as a word for [`Words::push`].
 #[inline(always)]
 fn tail_word(bytes: &[u8]) -> u64 {
     let n = bytes.len();
@@ -116,7 +118,7 @@ fn tail_word(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The last `n` (0 to 7) bytes of `bytes`, read in one load where `bytes` has eight.
+/// Returns the last `n` (0 to 7) bytes of `bytes`, read in one load if `bytes` has at least eight.
 #[inline(always)]
 fn last_bytes(bytes: &[u8], n: usize) -> u64 {
     match bytes.last_chunk::<8>() {
@@ -132,7 +134,7 @@ fn has_zero(word: u64) -> bool {
     word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0
 }
 
-/// Returns true if `bytes`, 8 at least, have no NUL among them.
+/// Returns true if `bytes`, at least 8, contain no NUL.
 #[inline(always)]
 pub(crate) fn has_no_nul(bytes: &[u8]) -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -155,14 +157,14 @@ fn zero_in_16(a: &[u8; 16], b: &[u8; 16]) -> bool {
     }
 }
 
-/// Returns true if no byte is zero from the 17th on to the last before the last 16.
+/// Returns true if no byte in whole blocks of 16 from the 17th byte on is zero.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn middle_has_no_nul(bytes: &[u8]) -> bool {
     bytes[16..].as_chunks().0.iter().all(|chunk| !zero_in_16(chunk, chunk))
 }
 
-/// `word` with each of its zero bytes replaced by [`INNER_NUL`].
+/// Returns `word` with each of its zero bytes replaced by [`INNER_NUL`].
 #[inline(always)]
 fn without_zeros(word: u64) -> u64 {
     if has_zero(word) { replaced(word) } else { word }
@@ -203,7 +205,7 @@ impl<const W: usize> Out for Words<'_, W> {
     }
 }
 
-/// Collects a payload in a byte buffer. What does not fit is left out and noted.
+/// Collects a payload in a byte buffer. Bytes that do not fit are left out and noted.
 pub(crate) struct Bytes<'a> {
     buffer: &'a mut [u8],
     len: usize,
@@ -215,12 +217,12 @@ impl<'a> Bytes<'a> {
         Self { buffer, len: 0, full: false }
     }
 
-    /// The bytes collected, unless some found no room.
+    /// Returns the collected bytes, or none if some did not fit.
     pub(crate) fn finish(mut self) -> Option<&'a [u8]> {
         if self.full { None } else { Some(self.take()) }
     }
 
-    /// The bytes collected; more are collected behind them.
+    /// Returns the collected bytes. Later bytes are collected after them.
     fn take(&mut self) -> &'a [u8] {
         let (taken, rest) = std::mem::take(&mut self.buffer).split_at_mut(std::mem::take(&mut self.len));
         self.buffer = rest;
@@ -241,7 +243,7 @@ impl Out for Bytes<'_> {
     }
 }
 
-/// Most pieces of a payload that is recorded piece by piece.
+/// Largest number of pieces of a payload.
 const MAX_PIECES: usize = 64;
 
 /// Collects references to the long values of a payload, so that they are copied once, into the ring. The values between them
@@ -257,13 +259,13 @@ impl<'a> Pieces<'a> {
         Self { between: Bytes::new(buffer), pieces: [&[]; MAX_PIECES], len: 0 }
     }
 
-    /// The pieces in order, unless there were too many.
+    /// Returns the pieces in order, or none if there were too many.
     pub(crate) fn finish(&mut self) -> Option<&[&'a [u8]]> {
         self.source(&[]);
         if self.between.full { None } else { self.pieces.get(..self.len) }
     }
 
-    /// Bytes that outlive the call.
+    /// Adds bytes that outlive the call.
     pub(crate) fn source(&mut self, bytes: &'a [u8]) {
         for piece in [self.between.take(), bytes] {
             match self.pieces.get_mut(self.len) {
@@ -277,7 +279,8 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Text that outlives the call, without its NUL. Text with more NULs inside than there are pieces makes the payload too big.
+    /// Adds text that outlives the call, without its NUL. If the text contains more NULs than there can be pieces, the
+    /// payload is too big.
     pub(crate) fn source_text(&mut self, bytes: &'a [u8]) {
         for run in runs(bytes) {
             if self.between.full {

@@ -1,8 +1,9 @@
-//! Processes that are known to be dead, so that a recorder evicts spans that their threads were in without asking the kernel.
+//! Processes that are known to be dead. With this list, a recorder can evict spans that their threads were in without
+//! asking the kernel.
 //!
-//! A recorder that passes over a span of another process, because a thread is in it, says so here. The listener's thread then
-//! asks the kernel which of the owners live. The dead stay dead: an entry of this list never becomes wrong. Without a listener
-//! the spans stay.
+//! A recorder skips a span of another process if a thread is in it, and notes that here. The listener's thread then
+//! asks the kernel which of the owners live. A dead process stays dead, so an entry of this list never becomes wrong.
+//! Without a listener, the spans stay.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,13 +14,14 @@ use lastwords_ring::os::lock_word;
 
 use crate::session::processes::{Identity, Life};
 
-/// A recorder passed over another process's span since the last look.
+/// True if a recorder has skipped another process's span since the last look.
 static SUSPECTED: AtomicBool = AtomicBool::new(false);
-/// The dead, each in one word as in a lock: the pid, and of the start as much as tells a reused pid; 0 = none. The oldest makes room.
+/// The dead processes, each in one word as in a lock: the pid, and enough of the start time to recognize a reused pid;
+/// 0 = none. A new entry replaces the oldest.
 static DEAD: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes that another process's span was passed over: that process may be dead.
+/// Notes that another process's span was skipped, because that process may be dead.
 pub(super) fn suspected() {
     if !SUSPECTED.load(Relaxed) {
         SUSPECTED.store(true, Relaxed);
@@ -32,7 +34,8 @@ pub(super) fn is_known(pid: u32, start: u64) -> bool {
     DEAD.iter().any(|dead| dead.load(Acquire) == key)
 }
 
-/// Looks for the dead among the owners of open spans, if one of them was suspected since the last look. Asks the kernel.
+/// Looks for dead processes among the owners of open spans, if a recorder suspected one since the last look. Asks the
+/// kernel.
 pub(crate) fn look() {
     if !SUSPECTED.swap(false, Relaxed) {
         return;
@@ -40,11 +43,11 @@ pub(crate) fn look() {
     let pidns = Identity::current().pidns;
     let mut asked = BTreeSet::new();
     let mut noted = 0;
-    // Process ids of other namespaces say nothing here.
+    // This process cannot interpret process ids of other namespaces.
     for (_, table) in super::tables().filter(|(session, _)| !session.view().is_foreign()) {
         for owner in table.entries.iter().filter_map(|entry| owner(entry, pidns)) {
             let is_new = !is_known(owner.pid, owner.start) && asked.insert((owner.pid, owner.start));
-            // Those that have no room here are found by the next look.
+            // The next look finds those for which there is no room now.
             if is_new && noted < DEAD.len() && owner.life() == Life::Dead {
                 let at = NEXT.fetch_add(1, Relaxed) % DEAD.len();
                 DEAD[at].store(lock_word(owner.pid, owner.start), Release);
@@ -54,7 +57,7 @@ pub(crate) fn look() {
     }
 }
 
-/// The process that opened the span, if the entry is whole.
+/// Returns the process that opened the span, if the entry is complete.
 fn owner(entry: &Span, pidns: u64) -> Option<Identity> {
     let is_open = entry.state.load(Acquire) != 0 && entry.id.load(Relaxed) != 0;
     let pid = (entry.opener.load(Relaxed) >> 32) as u32;

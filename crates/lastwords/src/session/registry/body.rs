@@ -1,5 +1,5 @@
-//! Bodies of records, written piece by piece to wherever the caller wants them: into memory, or nowhere, to be measured or
-//! compared.
+//! Bodies of records. They are written piece by piece to a destination of the caller: into memory, or nowhere, to
+//! measure or compare them.
 
 use lastwords_abi::registry::field;
 
@@ -7,7 +7,7 @@ use super::{EventDesc, FieldType};
 use crate::process::cut;
 use crate::session::user_context::UserContext;
 
-/// Body of a record in the making: passes its bytes on, one piece after the other.
+/// Body of a record under construction. It passes its bytes on, one piece after the other.
 pub(crate) struct Body<'a>(pub(crate) &'a mut dyn FnMut(&[u8]));
 
 macro_rules! numbers {
@@ -26,7 +26,7 @@ impl Body<'_> {
         self
     }
 
-    /// A length and bytes; text is cut at a character where it is longer than a u16 counts.
+    /// Writes a length and bytes. Text that is longer than a u16 can count is cut at a character.
     pub(crate) fn str(&mut self, text: &str) -> &mut Self {
         let text = cut(text, usize::from(u16::MAX));
         self.u16(text.len() as u16).bytes(text.as_bytes())
@@ -58,7 +58,7 @@ impl Body<'_> {
     }
 }
 
-/// The body that `write` writes, as bytes.
+/// Returns the body that `write` writes, as bytes.
 pub(crate) fn body_of(write: impl FnOnce(&mut Body<'_>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     write(&mut Body(&mut |piece| bytes.extend_from_slice(piece)));
@@ -79,7 +79,7 @@ pub(super) fn event_body(put: &mut dyn FnMut(&[u8]), channel: u16, id: u16, desc
     }
 }
 
-/// Bodies of the records of a channel's user-defined contexts.
+/// Returns the bodies of the records of a channel's user-defined contexts.
 pub(crate) fn context_bodies(channel: u16, contexts: &[UserContext]) -> impl Iterator<Item = Vec<u8>> {
     let body = move |(index, context): (u16, &UserContext)| {
         body_of(|body| {
@@ -89,7 +89,7 @@ pub(crate) fn context_bodies(channel: u16, contexts: &[UserContext]) -> impl Ite
     (0..).zip(contexts).map(body)
 }
 
-/// Body of the record of a trace property.
+/// Returns the body of the record of a trace property.
 pub(crate) fn env_body(key: &str, value: &str) -> Vec<u8> {
     body_of(|body| {
         body.str(key).str(value);

@@ -1,4 +1,4 @@
-//! Descriptions of events: what a callsite knows of itself, and how it is written to a session's registry.
+//! Descriptions of events: what a callsite knows of its event, and how it is written to a session's registry.
 
 mod body;
 pub(crate) mod fnv;
@@ -22,10 +22,10 @@ use self::index::Index;
 use crate::session::regions::is_persistent;
 use crate::session::session_region::{SessionRegion, locked};
 
-/// What a callsite says of its event; `'static`, made once for each callsite.
+/// The description of a callsite's event. It is `'static` and made once for each callsite.
 #[derive(Debug, Clone, Copy)]
 pub struct EventDesc {
-    /// Who the event belongs to; the part of the full name before the colon.
+    /// The owner of the event; the part of the full name before the colon.
     pub provider: &'static str,
     /// Name of the event within the provider.
     pub name: &'static str,
@@ -46,11 +46,11 @@ pub struct EventDesc {
 pub struct FieldDesc {
     /// Name of the field.
     pub name: &'static str,
-    /// How its bytes are read.
+    /// Type of the field.
     pub ty: FieldType,
 }
 
-/// How the bytes of a field are read; the same set as [`lastwords_abi::registry::field`].
+/// Type of a field, which determines how its bytes are read; the same set as [`lastwords_abi::registry::field`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldType {
     /// Unsigned integer of 1, 2, 4 or 8 bytes, shown in base 10 or 16.
@@ -76,11 +76,11 @@ pub enum FieldType {
     Bool,
     /// UTF-8 and a NUL.
     String,
-    /// u32 count and that many elements of a scalar type.
+    /// A u32 count, followed by that many elements of a scalar type.
     Sequence(&'static FieldType),
     /// A fixed number of elements of a scalar type.
     Array {
-        /// Elements.
+        /// Number of elements.
         count: u32,
         /// Type of each element.
         element: &'static FieldType,
@@ -89,7 +89,7 @@ pub enum FieldType {
     Enum {
         /// Bytes of the container.
         bytes: u8,
-        /// Whether the container is signed.
+        /// The container is signed.
         signed: bool,
         /// Values and their labels.
         labels: &'static [(i64, &'static str)],
@@ -99,12 +99,12 @@ pub enum FieldType {
         /// Bytes of the field.
         bytes: u32,
     },
-    /// u32 count and that many bytes, shown in hexadecimal.
+    /// A u32 count, followed by that many bytes, shown in hexadecimal.
     Bytes,
 }
 
 impl FieldType {
-    /// Bytes of a value, or `None` where values differ.
+    /// Returns the size of a value in bytes, or `None` if it varies.
     #[must_use]
     pub fn fixed_size(&self) -> Option<usize> {
         match self {
@@ -120,7 +120,7 @@ impl FieldType {
     }
 }
 
-/// The registry region of a session. It is reached through atomics, and its records are written by the holder of its lock.
+/// The registry region of a session. It is accessed through atomics, and the holder of its lock writes its records.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) mapping: Mapping,
@@ -129,15 +129,16 @@ pub(crate) struct Registry {
     index: Mutex<Index>,
 }
 
-/// The registry's lock was not to be had in bounded time.
+/// The registry's lock could not be taken in bounded time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// Most ids of a channel. The two largest numbers are no ids: callsites use them for events that have none.
+/// Largest number of ids of a channel. The two largest numbers are not ids: callsites use them for events that have
+/// none.
 pub(crate) const MOST_IDS: u32 = 65_534;
 
 impl Registry {
-    /// The registry of a session in a mapped region, whose header was checked or is still to be written.
+    /// Gives access to the registry of a session in a mapped region. The header was checked or will still be written.
     pub(crate) fn of(mapping: Mapping, view: &SessionRegion) -> Self {
         let (namespaces, persistent) = (&view.control().namespaces, is_persistent(view.info.backend));
         Self { mapping, namespaces, persistent, index: Mutex::new(Index::default()) }
@@ -148,23 +149,24 @@ impl Registry {
         unsafe { &*self.mapping.as_ptr().add(abi::CONTROL_OFF).cast() }
     }
 
-    /// Makes the region an empty registry.
+    /// Initialises the region as an empty registry.
     pub(crate) fn init(&self) {
         self.control().end.store(RECORDS_OFF as u64, Release);
     }
 
-    /// Appends a record. False when there is no room, or the lock is not to be had. Allocates nothing.
+    /// Appends a record. Returns false if there is no room, or the lock cannot be taken. Allocates nothing.
     pub(crate) fn append(&self, kind: u16, body: &[u8]) -> bool {
         self.locked(|| self.append_locked(kind, body.len(), |put| put(body))).unwrap_or(false)
     }
 
-    /// Appends a thread's name. It is left out, and counted, where it would leave the events less than half of the registry.
+    /// Appends a thread's name. The name is left out, and counted, if it would leave less than half of the registry to
+    /// events.
     #[cfg(feature = "tracing")]
     pub(crate) fn append_thread_name(&self, tid: u32, name: &str) {
         let body = env_body(&format!("{}{tid}", abi::ENV_THREAD), name);
         let fits = self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.mapping.len() / 2;
         if !fits || !self.append(abi::KIND_ENV, &body) {
-            // Relaxed: a count that says nothing of other memory.
+            // Relaxed: the count orders no other memory.
             self.control().names_dropped.fetch_add(1, Relaxed);
         }
     }
@@ -173,7 +175,7 @@ impl Registry {
         locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }
 
-    /// Appends a record whose body, of `len` bytes, `fill` writes; the caller holds the lock.
+    /// Appends a record. `fill` writes its body of `len` bytes. The caller holds the lock.
     fn append_locked(&self, kind: u16, len: usize, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
         let control = self.control();
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
@@ -183,8 +185,8 @@ impl Registry {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
-        // SAFETY: `at..end` lies in the region, behind all records, and the lock keeps other writers out; `at` is a multiple
-        // of 8.
+        // SAFETY: `at..end` is inside the region, after all records, and the lock excludes other writers; `at` is a
+        // multiple of 8.
         unsafe {
             let record = self.mapping.as_ptr().add(at as usize);
             let body = core::slice::from_raw_parts_mut(record.add(RECORD_HEADER_LEN), len);
@@ -204,16 +206,17 @@ impl Registry {
 
     fn persist(&self, at: u64, len: u64) {
         if self.persistent {
-            // SAFETY: callers name bytes of the region.
+            // SAFETY: callers pass bytes of the region.
             unsafe { flush::flush(self.mapping.as_ptr().add(at as usize), len as usize) };
             flush::fence();
         }
     }
 
-    /// The id of the event in the channel: that of an equal description, or a new one; `None` where the registry or the
-    /// channel's ids are full. Allocates nothing: a signal handler may have interrupted `malloc`.
+    /// Returns the id of the event in the channel: that of an equal description, or a new one. Returns `None` if the
+    /// registry or the channel's ids are full. Allocates nothing, because a signal handler may have interrupted
+    /// `malloc`.
     pub(crate) fn register(&self, channel: u16, ids: &Channel, desc: &EventDesc) -> Result<Option<u16>, Busy> {
-        // A thread that was forked away may hold the mutex for ever in the child: then all records are looked at.
+        // If another thread held the mutex at a fork, the child can never take it. Then all records are examined.
         let mut index = self.index.try_lock().ok();
         let (mut len, mut hash) = (0, fnv::BASIS);
         let mut measure = |bytes: &[u8]| {
@@ -240,11 +243,11 @@ impl Registry {
         self.locked(register)
     }
 
-    /// The id of an equal description of an event.
+    /// Returns the id of an equal description of an event.
     fn id_of(&self, index: Option<&mut Index>, hash: u32, channel: u16, desc: &EventDesc) -> Option<u16> {
         let equal = |body: &[u8]| {
             let id = event_id(body)?;
-            // What is not compared yet; none once there was a difference.
+            // The bytes that are not compared yet; none after the first difference.
             let mut rest = Some(body);
             event_body(&mut |bytes| rest = rest.and_then(|rest| rest.strip_prefix(bytes)), channel, id, desc);
             rest.is_some_and(<[u8]>::is_empty).then_some(id)
@@ -258,7 +261,7 @@ impl Registry {
         self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_EVENT).find_map(|record| equal(record.2))
     }
 
-    /// Notes the events that were appended since the last look.
+    /// Adds the events that were appended since the last scan.
     fn scan(&self, index: &mut Index) {
         for (at, kind, body) in self.records(index.scanned.max(RECORDS_OFF as u64)) {
             if kind == abi::KIND_EVENT && event_id(body).is_some() {
@@ -269,14 +272,14 @@ impl Registry {
         }
     }
 
-    /// Gives the memory of the index back: nothing is registered any more.
+    /// Frees the memory of the index, because nothing is registered any more.
     pub(crate) fn forget(&self) {
         if let Ok(mut index) = self.index.try_lock() {
             *index = Index::default();
         }
     }
 
-    /// Bodies of the records of a channel's own contexts, in order.
+    /// Returns the bodies of the records of a channel's own contexts, in order.
     pub(crate) fn contexts_of(&self, channel: u16) -> Vec<Vec<u8>> {
         let of_channel = |(_, kind, body): &(u64, u16, &[u8])| {
             *kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes())
@@ -284,7 +287,7 @@ impl Registry {
         self.records(RECORDS_OFF as u64).filter(of_channel).map(|record| record.2.to_vec()).collect()
     }
 
-    /// Offset, kind and body of every record from offset `at` on.
+    /// Iterates over offset, kind and body of every record from offset `at` on.
     fn records(&self, mut at: u64) -> impl Iterator<Item = (u64, u16, &[u8])> {
         std::iter::from_fn(move || {
             let (kind, body) = self.record(at)?;
@@ -294,19 +297,19 @@ impl Registry {
         })
     }
 
-    /// Kind and body of the record at this offset.
+    /// Returns kind and body of the record at this offset.
     fn record(&self, at: u64) -> Option<(u16, &[u8])> {
         let end = self.control().end.load(Acquire).min(self.mapping.len());
         if at + RECORD_HEADER_LEN as u64 > end {
             return None;
         }
-        // SAFETY: the header lies before `end`, inside the region, on a multiple of 8.
+        // SAFETY: the header is before `end`, inside the region, on a multiple of 8.
         let header = unsafe { self.mapping.as_ptr().add(at as usize).cast::<RecordHeader>().read() };
         let len = u64::from(header.len);
         if len < RECORD_HEADER_LEN as u64 || at + len > end {
             return None;
         }
-        // SAFETY: inside the region by the check above; records before `end` do not change.
+        // SAFETY: the check above keeps it inside the region; records before `end` do not change.
         let body = unsafe {
             let start = self.mapping.as_ptr().add(at as usize + RECORD_HEADER_LEN);
             core::slice::from_raw_parts(start, header.len as usize - RECORD_HEADER_LEN)
@@ -315,12 +318,12 @@ impl Registry {
     }
 }
 
-/// Where the record that follows the one of that body is.
+/// Returns the offset of the record after the one with this body.
 fn behind(at: u64, body: &[u8]) -> u64 {
     at + ((RECORD_HEADER_LEN + body.len()) as u64).next_multiple_of(8)
 }
 
-/// The id in the body of an event's record.
+/// Returns the id in the body of an event's record.
 fn event_id(body: &[u8]) -> Option<u16> {
     Some(u16::from_ne_bytes(*body.get(ID_AT..)?.first_chunk()?))
 }
