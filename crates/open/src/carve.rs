@@ -50,10 +50,12 @@ pub(super) fn open(
     let carve = |(physical, found): (Physical, anyhow::Result<_>)| {
         machine::carve(&physical, found?, &options.memory, Arc::clone(budget))
     };
-    let mut regions = 0;
+    let mut regions = Vec::new();
     if let Some((physical, _)) = &machine {
-        regions = persistent::of_memory(path, &physical.image, None, options, budget, opened)?;
+        regions = persistent::find(&physical.image, None, options, budget).with_context(named)?;
     }
+    let has_regions = !regions.is_empty();
+    persistent::add(path, regions, options, opened);
     let machine = machine.and_then(|memory| {
         let carved = carve(memory);
         let note = |error| opened.notes.push(format!("the kernel's own tracer is not looked for: {}", chain(error)));
@@ -61,7 +63,7 @@ pub(super) fn open(
         carved.ok()
     });
     if bodies.is_empty() && machine.as_ref().is_none_or(|machine| machine.tracing.arrays.is_empty()) {
-        if regions > 0 {
+        if has_regions {
             return Ok(());
         }
         bail!("{}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it", path.display());

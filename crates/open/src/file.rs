@@ -3,7 +3,7 @@
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
 use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
 use lastwords_image::vmcore::{self, Physical};
@@ -13,6 +13,9 @@ use lastwords_walk::lttng_ust;
 use lastwords_walk::session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The memory of the running kernel.
+const KCORE: &str = "/proc/kcore";
 
 /// Opens a location, and adds what is in it.
 ///
@@ -46,9 +49,32 @@ pub(super) fn open(
             }
             Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
         },
+        LocationKind::Instance => of_instance(location, options, budget, opened),
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, opened),
     }
+}
+
+/// A persistent instance of the running kernel, as its folder in tracefs names it. It is read in the kernel's memory, because the files of
+/// tracefs either have no events as they are in memory (`trace`) or lose what is read of them (`trace_pipe_raw`).
+fn of_instance(
+    location: &Location,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let shown = || {
+        format!(
+            "{}: the instance is read in the kernel's memory, {KCORE}, which root alone may read and not every kernel has",
+            location.shown.display()
+        )
+    };
+    let name = location.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let memory = Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
+    let Source::Machine(machine) = source(&memory, options, budget).with_context(shown)? else { bail!(shown()) };
+    let (physical, found) = *machine;
+    let options = Options { names: vec![name], ..options.clone() };
+    machine::open_memory(&location.shown, &physical, found.with_context(shown)?, &options, Arc::clone(budget), opened)
 }
 
 /// Memory in which no kernel can be read: its persistent ring buffers need none.
@@ -60,12 +86,13 @@ fn without_kernel(
     budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    match persistent::of_memory(path, &physical.image, None, options, budget, opened) {
-        Ok(1..) => {
+    match persistent::find(&physical.image, None, options, budget) {
+        Ok(found) if !found.is_empty() => {
+            persistent::add(path, found, options, opened);
             opened.notes.push(format!("only persistent ring buffers are read: {}", chain(&error)));
             Ok(())
         }
-        Ok(0) => Err(error),
+        Ok(_) => Err(error),
         Err(other) => Err(error.context(other)),
     }
 }
@@ -155,7 +182,7 @@ fn of_lttng(
     let bodies = of_user(lttng::of_folder(location.path(), budget)?, given, options, opened);
     let (path, kind) = (location.shown.clone(), "memory of LTTng's user-space tracer");
     if bodies.is_empty() {
-        anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());
+        bail!("{}: no stream of LTTng in it can be read", path.display());
     }
     opened.add(options, Origin { path, kind, core: None, machine: None }, bodies);
     Ok(())

@@ -125,13 +125,19 @@ pub(super) fn open_memory(
         }
         tracing => tracing.with_context(named)?,
     };
-    let (image, of_kernel) = (&physical.image, Arc::clone(&kernel));
-    let shown = tracing.clone();
-    add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
-    if persistent::is_configured(&of_kernel) {
-        let found = persistent::of_memory(path, image, Some((&of_kernel, &shown)), options, &budget, opened);
-        opened.errors.extend(found.err());
+    let mut tracing = tracing;
+    let mut regions = Vec::new();
+    if persistent::is_configured(&kernel) {
+        match persistent::find(&physical.image, Some((&kernel, &tracing)), options, &budget).with_context(named) {
+            Ok(found) => regions = found,
+            Err(error) => opened.errors.push(error),
+        }
     }
+    let is_replaced = |index: &usize| regions.iter().any(|region| region.instead_of == Some(*index));
+    let kept = tracing.arrays.into_iter().enumerate().filter(|(index, _)| !is_replaced(index));
+    tracing.arrays = kept.map(|(_, array)| array).collect();
+    add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
+    persistent::add(path, regions, options, opened);
     Ok(())
 }
 

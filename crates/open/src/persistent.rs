@@ -47,35 +47,48 @@ pub(super) fn open(
     Ok(())
 }
 
-/// Adds the regions that lie in a machine's memory; how many there are. `kernel`: the kernel in the memory and what its tracer has. The rings
-/// that this kernel has itself are left out.
+/// A region that lies in a machine's memory.
+pub(super) struct Found {
+    tracing: Tracing,
+    notes: Vec<String>,
+    /// The kernel's trace array that has the same sub-buffers, of another boot: its position. The kernel's symbols are not that boot's.
+    pub(super) instead_of: Option<usize>,
+}
+
+/// Finds the regions that lie in a machine's memory. `kernel`: the kernel in the memory and what its tracer has. Rings that this kernel
+/// records into itself are left out.
 ///
 /// # Errors
 /// A region cannot be read; the bundle cannot be read; the budget is spent.
-pub(super) fn of_memory(
-    path: &Path,
+pub(super) fn find(
     image: &Arc<dyn Image>,
     kernel: Option<(&Kernel, &Tracing)>,
     options: &Options<'_>,
     budget: &Arc<Budget>,
-    opened: &mut Opened,
-) -> anyhow::Result<usize> {
-    let named = || path.display().to_string();
-    let mut count = 0usize;
+) -> anyhow::Result<Vec<Found>> {
+    let mut all = Vec::new();
     let source = Source::of(options, kernel)?;
-    for place in persistent::find(image.as_ref(), budget, options.watch).with_context(named)? {
+    for place in persistent::find(image.as_ref(), budget, options.watch)? {
         let len = place.end.saturating_sub(place.start);
-        let region = persistent::read(image, place.start, len, budget).with_context(named)?;
-        if kernel.is_some_and(|(_, tracing)| is_shown(&region, tracing)) {
+        let region = persistent::read(image, place.start, len, budget)?;
+        let own = kernel.and_then(|(_, tracing)| shown(&region, tracing));
+        if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
             continue;
         }
-        let name = format!("persistent@{:#x}", place.start);
+        let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
+        let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
+        all.push(Found { tracing, notes, instead_of: own });
+    }
+    Ok(all)
+}
+
+/// Adds regions that lie in a machine's memory.
+pub(super) fn add(path: &Path, found: Vec<Found>, options: &Options<'_>, opened: &mut Opened) {
+    for Found { tracing, notes, .. } in found {
         let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
         machine::add(path, KIND, machine, Vec::new(), options, opened);
-        count = count.saturating_add(1);
     }
-    Ok(count)
 }
 
 /// Whether a kernel was told to keep rings in memory that a reboot does not clear: only then the whole memory is searched for them.
@@ -85,8 +98,14 @@ pub(super) fn is_configured(kernel: &Kernel) -> bool {
     line.split_whitespace().any(|word| is_instance(word) || word.starts_with("reserve_mem="))
 }
 
-/// A kernel has the sub-buffers of a region in one of its own rings.
-fn is_shown(region: &Region, tracing: &Tracing) -> bool {
+/// Whether the kernel in the memory wrote the region, as the address says that the region saves of its code.
+fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
+    let here = || TEXT_SYMBOLS.iter().filter_map(|name| kernel.symbol(name).ok());
+    boot.text_address.is_none_or(|there| here().any(|here| here == there))
+}
+
+/// The position of the kernel's trace array that has the sub-buffers of a region.
+fn shown(region: &Region, tracing: &Tracing) -> Option<usize> {
     let heads = |ring: &dyn Ring| -> BTreeSet<Vec<u8>> {
         let mut bytes = Vec::new();
         let places = ring.cpus().iter().enumerate().flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
@@ -97,8 +116,7 @@ fn is_shown(region: &Region, tracing: &Tracing) -> bool {
         places.filter_map(head).collect()
     };
     let own = heads(region);
-    let shown = |ring: &Arc<dyn Ring>| !own.is_disjoint(&heads(ring.as_ref()));
-    tracing.arrays.iter().any(|array| shown(&array.live))
+    tracing.arrays.iter().position(|array| !own.is_disjoint(&heads(array.live.as_ref())))
 }
 
 /// Where formats and symbols of a region come from.
@@ -140,7 +158,7 @@ impl Source {
             Self::Bundle(bundle) => Described::of(bundle, &region.boot, notes),
             Self::Kernel(tracing, modules) => {
                 notes.push(
-                    "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give the                      bundle of that one (--bundle FILE)"
+                    "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)"
                         .into(),
                 );
                 Described::of_kernel(tracing, modules, &region.boot, notes)
