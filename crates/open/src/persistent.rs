@@ -94,7 +94,7 @@ pub(super) fn add(path: &Path, found: Vec<Found>, options: &Options<'_>, opened:
 /// Whether a kernel was told to keep rings in memory that a reboot does not clear: only then the whole memory is searched for them.
 pub(super) fn is_configured(kernel: &Kernel) -> bool {
     let line = kernel.pointer("saved_command_line").and_then(|address| kernel.text(address)).unwrap_or_default();
-    let is_instance = |word: &str| word.starts_with("trace_instance=") && word.contains(['@', '^']);
+    let is_instance = |word: &str| word.starts_with("trace_instance=") && word.contains('@');
     line.split_whitespace().any(|word| is_instance(word) || word.starts_with("reserve_mem="))
 }
 
@@ -180,6 +180,8 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let header_page = region.header_page();
     let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local").to_owned();
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
+    // A sub-buffer of these rings is a page.
+    let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
     let (byte_order, word_size) = (region.byte_order, region.word_size);
     let words: Vec<&str> = described.uname.split_whitespace().collect();
     let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
@@ -203,7 +205,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
         uname: described.uname.clone(),
         byte_order,
         word_size,
-        page_size: 4096,
+        page_size,
         cpus,
         header_page,
         formats: described.formats,

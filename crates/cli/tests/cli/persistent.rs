@@ -153,7 +153,7 @@ fn what_nothing_describes_is_shown_raw() {
     let with = place.ok(&["report", "region", "--bundle", "bundle"]);
     assert_eq!(bare.status, 0, "{}", bare.err);
     assert_eq!(events(&bare.out).len(), events(&with).len());
-    assert!(bare.out.contains("Unknown type") && bare.err.contains("--bundle FILE"), "{}{}", bare.out, bare.err);
+    assert!(bare.out.contains(": Unknown type 5: ") && bare.err.contains("--bundle FILE"), "{}{}", bare.out, bare.err);
     assert!(!bare.out.contains("do_work"));
     // Addresses in `do_work` and the bytes behind it, which the module takes.
     let of = |address: u64| address.to_le_bytes()[2..].to_vec();

@@ -15,8 +15,8 @@ pub(crate) struct Flags {
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
-    /// `fields` is not for ftrace's own entries.
-    pub(crate) own_as_ever: bool,
+    /// The events are of a boot that is gone: `fields` does not apply to ftrace's own entries, and an event without a format shows its bytes.
+    pub(crate) of_last_boot: bool,
     pub(crate) annotate: bool,
     pub(crate) context: bool,
     pub(crate) latency: bool,
@@ -47,7 +47,7 @@ impl Flags {
             verbose: on("verbose"),
             raw,
             fields,
-            own_as_ever: array.is_of_last_boot,
+            of_last_boot: array.is_of_last_boot,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
             latency: on("latency-format") || options.style == Style::Latency,
