@@ -38,6 +38,9 @@ pub(super) fn open(
         LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::Persistent) => {
             persistent::open(location.path(), options, budget, opened)
         }
+        LocationKind::File if may_be_region(location, options) => {
+            persistent::open(location.path(), options, budget, opened)
+        }
         LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
             Source::Machine(memory) => {
                 let (physical, found) = *memory;
@@ -95,6 +98,12 @@ fn without_kernel(
         Ok(_) => Err(error),
         Err(other) => Err(error.context(other)),
     }
+}
+
+/// A bundle was given and a file tells nothing of itself: it may be a persistent ring buffer whose beginning is damaged.
+fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
+    let is_memory = options.memory.raw.is_some();
+    options.bundle.is_some() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
 }
 
 /// The image that a location is.

@@ -332,7 +332,10 @@ impl Moved {
                 );
                 0
             }
-            (None, _) => 0,
+            (None, _) => {
+                notes.push("the region does not tell where the kernel's code was: addresses and names are those of the boot of the symbols".into());
+                0
+            }
         };
         let unknown = Self::unknown(boot);
         let there: BTreeMap<&str, u64> =

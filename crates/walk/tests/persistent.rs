@@ -193,6 +193,31 @@ fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
     (events, true)
 }
 
+/// All metadata of a CPU, or the header that all CPUs have in common, are other bytes: the sub-buffers stand in the order of their times.
+#[test]
+fn metadata_of_a_cpu_that_is_gone_costs_nothing() {
+    for seed in 0..80 {
+        for form in [Form::PerCpu, Form::Common] {
+            let mut made = make(form, seed);
+            let mut random = Random(seed ^ 0x99);
+            if made.places.len() < 2 {
+                continue;
+            }
+            let cpu = random.below(made.places.len() as u64) as usize;
+            let (mut begin, mut end) = (made.places[cpu].0, made.places[cpu].1);
+            if form == Form::Common && seed % 3 == 0 {
+                (begin, end) = (0, SIZE);
+            }
+            let fill = if seed % 2 == 0 { 0 } else { 0xa5 };
+            made.bytes[begin..end].fill(fill);
+            let region = read(&made.bytes).unwrap();
+            let found: BTreeSet<Event> = events(&region).into_iter().collect();
+            assert!(found == made.events, "{form:?} {seed}, CPU {cpu}: {} of {}", found.len(), made.events.len());
+            assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
+        }
+    }
+}
+
 /// Whatever bytes of a sub-buffer are damaged: all events of the others come back. Of its own events those come back that its bytes still
 /// have, and a loss is told unless its bytes are a sub-buffer as good as any.
 #[test]

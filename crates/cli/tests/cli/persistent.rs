@@ -209,6 +209,26 @@ fn a_region_in_raw_memory_is_found_without_an_address() {
     assert!(place.ok(&["inspect", "memory", "--raw"]).contains("persistent@0x5000"));
 }
 
+/// One of the two words that tell the layout is damaged, or all metadata of CPU 0 are gone.
+#[test]
+fn a_damaged_beginning_costs_no_event() {
+    for form in [Form::PerCpu, Form::Common] {
+        let place = Place::new();
+        let made = made(&place, form, 0);
+        let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
+        for damage in [0..4, 4..8, 0..SIZE] {
+            let mut bytes = made.region.bytes.clone();
+            bytes[damage.clone()].fill(0xa5);
+            std::fs::write(place.at("region"), &bytes).unwrap();
+            let ran = place.run(&["report", "region", "--bundle", "bundle"]);
+            assert_eq!(ran.status, 0, "{form:?}, {damage:?}: {}", ran.err);
+            let found = events(&ran.out);
+            assert_eq!(found, events(&expected), "{form:?}, {damage:?}: {}", ran.err);
+            assert!(ran.err.contains("offset 0") || ran.err.contains("offset 4"), "{form:?}, {damage:?}: {}", ran.err);
+        }
+    }
+}
+
 #[test]
 fn what_is_no_bundle_is_refused() {
     let place = Place::new();

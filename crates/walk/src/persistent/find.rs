@@ -1,6 +1,7 @@
 //! Finds persistent ring buffers in memory by their magic word, with no address given.
 
 use super::layout::{self, Source};
+use super::words;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Progress, Watch};
 use std::ops::Range;
@@ -34,7 +35,7 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
             let mut head = [0; 8];
             budget.bytes(image.name(), head.len() as u64)?;
             let len = match image.read(at, &mut head) {
-                Ok(()) if layout::is_marked(&head) => extent(image, at..range.end(), budget)?,
+                Ok(()) if words::is_marked(&head) => extent(image, at..range.end(), budget)?,
                 _ => None,
             };
             if let Some(len) = len {

@@ -4,21 +4,15 @@
 //! `struct trace_scratch` in `kernel/trace/trace.h`, of Linux 6.12 and of Linux 6.15 and newer. All addresses in the metadata are
 //! virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a meaning later.
 
+use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, SIZES, recognise};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 
-/// First word of the metadata.
-pub(super) const MAGIC: u32 = 0x0bad_feed;
-/// The second word of a region: the size of the structure, or of both structures; the size of a `long`; the form.
-const SIZES: [(u32, u8, Form); 4] =
-    [(0x38, 8, Form::PerCpu), (0x24, 4, Form::PerCpu), (0x0018_0020, 8, Form::Common), (0x0010_0014, 4, Form::Common)];
-/// Bytes of a page, the smallest sub-buffer.
-const PAGE: u32 = 4096;
+/// Offset of the metadata of CPU 0 in the layout with a common header, in all kernels up to 7.2.
+const COMMON: u64 = 0x2030;
 /// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its offset is damaged.
 const HEAD: u64 = 64 << 10;
 /// Most CPUs that are looked for.
 const MOST_CPUS: usize = 8192;
-/// Most sub-buffers of a CPU, as an `int` counts them, and far below.
-const MOST_SUB_BUFFERS: u32 = 1 << 22;
 /// Bytes of a module's entry: an address and a name that fill 64 bytes.
 const MODULE_LEN: usize = 64;
 /// Most modules of a list.
@@ -97,91 +91,8 @@ pub(super) struct Layout {
     pub(super) unread: Option<std::ops::Range<u64>>,
     /// Size and number of sub-buffers by the first metadata of a CPU that is whole: all CPUs have the same.
     hint: Option<Geometry>,
-}
-
-/// Byte order, word size and form, as the first words of a region of `len` bytes tell them; none where they are no metadata. One of the
-/// two words that tell the layout may be damaged where the words behind them can be metadata.
-pub(super) fn recognise(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> {
-    let forms = [ByteOrder::Little, ByteOrder::Big].into_iter().flat_map(|order| {
-        let forms = SIZES.iter().map(move |(sizes, word_size, form)| (order, *sizes, *word_size, *form));
-        forms.map(|(order, sizes, word_size, form)| {
-            let reader = Reader::new("", head, order);
-            let is = |at: usize, value: u32| u8::from(reader.u32_at(at).is_ok_and(|found| found == value));
-            (is(0, MAGIC).saturating_add(is(4, sizes)), (order, word_size, form))
-        })
-    });
-    let (words, form) = forms.max_by_key(|(words, _)| *words)?;
-    let (order, word_size, kind) = form;
-    let fits = || match kind {
-        Form::PerCpu => {
-            Fixed::read(&Reader::new("", head, order), kind, word_size).is_some_and(|fixed| fixed.fits(len))
-        }
-        Form::Common => {
-            let reader = Reader::new("", head, order);
-            reader.u64_at(8).is_ok_and(|total| total == len && word_size == 8)
-        }
-    };
-    (words == 2 || words == 1 && fits()).then_some(form)
-}
-
-/// The words of a CPU's metadata before the table.
-#[derive(Debug, Clone, Copy)]
-struct Fixed {
-    /// The magic word and the size of the structure, where the form has them.
-    marks: Option<Geometry>,
-    text: u64,
-    data: u64,
-    first: u64,
-    head: u64,
-    commit: u64,
-    size: u32,
-    count: u32,
-}
-
-impl Fixed {
-    /// Bytes of the words.
-    fn len(form: Form, word_size: u8) -> usize {
-        let word = usize::from(word_size);
-        match form {
-            Form::PerCpu => 16usize.saturating_add(word.saturating_mul(5)),
-            Form::Common => 8usize.saturating_add(word.saturating_mul(3)),
-        }
-    }
-
-    fn read(reader: &Reader<'_>, form: Form, word_size: u8) -> Option<Self> {
-        let mut at = 0usize;
-        let mut next = |size: u8| {
-            let value = if size == 8 { reader.u64_at(at) } else { reader.u32_at(at).map(u64::from) };
-            at = at.saturating_add(usize::from(size));
-            value.ok()
-        };
-        let (mut marks, mut text, mut data) = (None, 0, 0);
-        if form == Form::PerCpu {
-            marks = Some((u32::try_from(next(4)?).ok()?, u32::try_from(next(4)?).ok()?));
-            (text, data) = (next(word_size)?, next(word_size)?);
-        }
-        let (first, head, commit) = (next(word_size)?, next(word_size)?, next(word_size)?);
-        let (size, count) = (u32::try_from(next(4)?).ok()?, u32::try_from(next(4)?).ok()?);
-        Some(Self { marks, text, data, first, head, commit, size, count })
-    }
-
-    /// Size and count can be those of sub-buffers in `len` bytes.
-    fn has_geometry(&self, len: u64) -> bool {
-        let bytes = u64::from(self.size).saturating_mul(u64::from(self.count));
-        let counts = 2..=MOST_SUB_BUFFERS;
-        self.size.is_power_of_two() && self.size >= PAGE && counts.contains(&self.count) && bytes <= len
-    }
-
-    /// All words can be metadata: the addresses are those of sub-buffers.
-    fn fits(&self, len: u64) -> bool {
-        let end = self.first.checked_add(u64::from(self.size).saturating_mul(u64::from(self.count)));
-        let holds = |address: u64| address >= self.first && end.is_some_and(|end| address < end);
-        self.has_geometry(len)
-            && self.first != 0
-            && self.first.is_multiple_of(u64::from(PAGE))
-            && holds(self.head)
-            && holds(self.commit)
-    }
+    /// Offset of the metadata of CPU 0, where the words before it are damaged.
+    begin: Option<u64>,
 }
 
 /// Size and number of a CPU's sub-buffers.
@@ -207,15 +118,6 @@ impl Source<'_> {
         (self.read)(at, &mut bytes)?;
         Ok(bytes)
     }
-}
-
-/// Whether the first two words of memory are those of a region.
-pub(super) fn is_marked(head: &[u8; 8]) -> bool {
-    [ByteOrder::Little, ByteOrder::Big].into_iter().any(|order| {
-        let reader = Reader::new("", head, order);
-        let sizes = reader.u32_at(4).unwrap_or(0);
-        reader.u32_at(0).is_ok_and(|magic| magic == MAGIC) && SIZES.iter().any(|(known, ..)| *known == sizes)
-    })
 }
 
 /// Bytes of the region at the beginning of memory, of which the source may have more; none where there is no region.
@@ -247,10 +149,11 @@ pub(super) fn extent(source: &Source<'_>) -> Result<Option<u64>, Error> {
 /// The region does not begin with metadata of a known layout, or cannot be read; the budget is spent.
 pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
     let mut layout = Layout::begin(source)?;
-    let mut at = 0;
-    if layout.form == Form::Common {
-        at = layout.common(source)?;
-    }
+    let mut at = match layout.begin {
+        Some(begin) => begin,
+        None if layout.form == Form::Common => layout.common(source)?,
+        None => 0,
+    };
     layout.hint = layout.first_whole(source, at)?.map(|(_, geometry)| geometry);
     while layout.cpus.len() < MOST_CPUS && at < source.len {
         let Some(cpu) = layout.cpu(source, at)? else { break };
@@ -264,17 +167,52 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
 }
 
 impl Layout {
+    fn new(order: ByteOrder, word_size: u8, form: Form) -> Self {
+        let (boot, cpus, notes) = (Boot::default(), Vec::new(), Vec::new());
+        Self { form, order, word_size, boot, cpus, notes, unread: None, hint: None, begin: None }
+    }
+
+    /// A region whose first words are damaged: the first metadata of a CPU that is whole tells the layout. CPU 0 is as many CPUs before
+    /// that one as have room.
+    fn without_head(source: &Source<'_>) -> Result<Option<Self>, Error> {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for (_, word_size, form) in SIZES {
+                let mut layout = Self::new(order, word_size, form);
+                let mut found = None;
+                if form == Form::Common {
+                    found = layout.first_whole_word(source, 0)?;
+                }
+                let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
+                let Some((at, geometry)) = found else { continue };
+                let first = if form == Form::Common { COMMON } else { 0 };
+                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
+                let end = |at: u64| layout.data(at, geometry).saturating_add(bytes);
+                let (span, begins) = (end(at).saturating_sub(at), end(first));
+                let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
+                let begin = if is_behind { first } else { at };
+                layout.begin = Some(begin);
+                layout.notes.push(format!(
+                    "offset 0: the region does not begin with the magic word {MAGIC:#x}; the first metadata of a CPU that is whole is at \
+                     offset {at:#x}, and that of CPU 0 is taken to be at {begin:#x}"
+                ));
+                return Ok(Some(layout));
+            }
+        }
+        Ok(None)
+    }
+
     /// Of the first words of a region.
     fn begin(source: &Source<'_>) -> Result<Self, Error> {
         let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
         let Some((order, word_size, form)) = recognise(&head, source.len) else {
+            if let Some(layout) = Self::without_head(source)? {
+                return Ok(layout);
+            }
             let found = Reader::new(source.name, &head, ByteOrder::Little).u64_at(0)?;
             let expected = "the magic word 0x0badfeed of a persistent ring buffer, and the sizes of a known layout";
             return Err(Error::value(source.name, 0, found, expected));
         };
-        let boot = Boot::default();
-        let mut layout =
-            Self { form, order, word_size, boot, cpus: Vec::new(), notes: Vec::new(), unread: None, hint: None };
+        let mut layout = Self::new(order, word_size, form);
         let reader = Reader::new(source.name, &head, order);
         let sizes =
             SIZES.iter().find(|(_, size, of)| (*size, *of) == (word_size, form)).map_or(0, |(sizes, ..)| *sizes);
@@ -311,7 +249,13 @@ impl Layout {
         let mut buffers = buffers;
         if !self.is_likely(source, buffers)? {
             // The first CPU's metadata is damaged, or the offset of it is.
-            if let Some((found, _)) = self.first_whole_word(source, size as u64)? {
+            let found = self.first_whole_word(source, size as u64)?;
+            // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
+            let is_behind = |at: u64, geometry: Geometry| {
+                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
+                at == self.data(buffers, geometry).saturating_add(bytes)
+            };
+            if let Some((found, _)) = found.filter(|(at, geometry)| !is_behind(*at, *geometry)) {
                 self.notes.push(format!(
                     "offset {}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}",
                     word.saturating_add(8)

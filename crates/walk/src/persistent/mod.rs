@@ -11,6 +11,7 @@
 mod chain;
 mod find;
 mod layout;
+mod words;
 
 pub use find::find;
 pub use layout::{Boot, Form, Module};
@@ -44,7 +45,7 @@ pub struct Region {
 /// Whether a file of `len` bytes that begins with `head` is a persistent ring buffer of a known layout.
 #[must_use]
 pub fn is_region(head: &[u8], len: u64) -> bool {
-    layout::recognise(head, len).is_some()
+    words::recognise(head, len).is_some()
 }
 
 /// Reads the region of `len` bytes at `base` of an image. Every sub-buffer is looked at once; the ring reads them again when they are
