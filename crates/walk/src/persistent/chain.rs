@@ -28,6 +28,8 @@ pub(super) struct SubBuffer {
     pub(super) why: String,
     /// Offset of the first bytes that are no event.
     pub(super) broken: Option<usize>,
+    /// The time to be put in the place of that at its beginning, which is damaged.
+    pub(super) mended: Option<u64>,
 }
 
 impl SubBuffer {
@@ -46,6 +48,7 @@ impl SubBuffer {
             verdict: Verdict::Committed,
             why: String::new(),
             broken: None,
+            mended: None,
         };
         let header = match page::header(bytes, layout, order) {
             Ok(header) => header,
@@ -90,6 +93,25 @@ impl SubBuffer {
         let whole = judged.verdict == Verdict::Committed;
         judged.committed = if whole { header.committed } else { end.saturating_sub(begin) };
         judged
+    }
+
+    /// Puts the events of a sub-buffer, whose distances from each other are whole, between two times. Left as it is, a time far ahead would
+    /// move the events behind it in formats whose time must not go back. One flipped bit that explains the damage gives the time back.
+    pub(super) fn mend(&mut self, (begin, end): (u64, u64)) {
+        let span = self.last.saturating_sub(self.first);
+        let fits = |first: &u64| *first >= begin && first.checked_add(span).is_some_and(|last| last <= end);
+        let mut flipped = (0..u64::BITS).map(|bit| self.first ^ 1u64 << bit).filter(fits);
+        let (one, other) = (flipped.next(), flipped.next());
+        let (how, first) = match (one.filter(|_| other.is_none()), Some(begin).filter(fits)) {
+            (Some(first), _) => ("one flipped bit explains it, and is taken for flipped back", first),
+            (None, Some(first)) => ("its events are put behind those before it", first),
+            (None, None) => {
+                self.why.push_str("; its events keep these times");
+                return;
+            }
+        };
+        self.why.push_str(&format!("; {how}: it begins at {first}"));
+        (self.first, self.last, self.mended) = (first, first.saturating_add(span), Some(first));
     }
 
     pub(super) fn refuse(&mut self, why: String) {
@@ -234,8 +256,9 @@ pub(super) enum Fit {
     InOrder,
     /// All of them are older than the ring: the memory has an older lap, because newer cache lines were not written back.
     OlderLap,
-    /// They contradict those of its neighbours, which agree with each other. No event can be later than `not_after`.
-    Wrong { not_after: Option<u64> },
+    /// They contradict those of its neighbours, which agree with each other: its events must lie `between` these two times. With `is_first`
+    /// its first event does, and only later ones do not.
+    Wrong { is_first: bool, between: (u64, u64) },
     /// They and those of this sub-buffer contradict each other, and nothing shows which of the two is wrong.
     Ambiguous(u32),
 }
@@ -262,10 +285,14 @@ pub(super) fn fits(chain: &[&SubBuffer], ring: usize) -> Vec<Fit> {
         let without_right = behind.is_none_or(|(_, behind)| left.last <= behind.first);
         match (without_left, without_right) {
             (true, false) => {
-                let not_after = Some(right.first).filter(|limit| left.first <= *limit);
-                put(*left_at, Fit::Wrong { not_after });
+                let begin = before.map_or(0, |(_, before)| before.last);
+                let is_first = (begin..=right.first).contains(&left.first);
+                put(*left_at, Fit::Wrong { is_first, between: (begin, right.first) });
             }
-            (false, true) => put(*right_at, Fit::Wrong { not_after: None }),
+            (false, true) => {
+                let end = behind.map_or(u64::MAX, |(_, behind)| behind.first);
+                put(*right_at, Fit::Wrong { is_first: false, between: (left.last, end) });
+            }
             _ => {
                 put(*left_at, Fit::Ambiguous(right.number));
                 put(*right_at, Fit::Ambiguous(left.number));

@@ -178,9 +178,12 @@ impl Region {
                 );
                 return fitted;
             }
-            Fit::Wrong { not_after: Some(limit) } => fitted = self.judge(meta, sub.number, *limit, &mut Vec::new()),
-            Fit::Wrong { not_after: None } => {
-                fitted.refuse(format!("{times} do not fit between those of its neighbours; its events are kept"));
+            Fit::Wrong { is_first: true, between: (_, end) } => {
+                fitted = self.judge(meta, sub.number, *end, &mut Vec::new());
+            }
+            Fit::Wrong { is_first: false, between } => {
+                fitted.refuse(format!("{times} do not fit between those of its neighbours"));
+                fitted.mend(*between);
             }
             Fit::Ambiguous(other) => fitted.refuse(format!(
                 "{times} and those of sub-buffer {other} contradict each other, one of the two is damaged; both are kept"
@@ -243,6 +246,9 @@ impl Ring for Region {
         let Some((meta, planned)) = self.planned.get(cpu) else { return nothing };
         let Some(sub) = planned.get(index) else { return nothing };
         self.load(meta, sub.number, bytes);
+        if let (Some(time), Some(stamp)) = (sub.mended, bytes.first_chunk_mut::<8>()) {
+            *stamp = if self.byte_order == ByteOrder::Little { time.to_le_bytes() } else { time.to_be_bytes() };
+        }
         SubBufferInfo { committed: sub.committed, consumed: 0, missed: sub.missed, verdict: sub.verdict }
     }
 
