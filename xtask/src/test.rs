@@ -159,6 +159,7 @@ const CASES: &[&str] = &[
     "ftrace-6.12-basic",
     "ftrace-6.12-live-crash",
     "ftrace-6.12-arm64",
+    "ftrace-6.12-persistent",
     "lttng-6.12-snapshot-stopped",
     "lttng-6.12-live",
     "ust-shm-crash",

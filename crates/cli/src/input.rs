@@ -42,6 +42,11 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
+    /// The bundle that describes a persistent ring buffer of ftrace: formats and symbols of the boot that wrote it, as
+    /// `lastwords bundle save` keeps them
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
+
     /// How often the size of an input counts for the work and memory that it may cost: for an input that is refused for its budget
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
     budget: u64,
@@ -84,6 +89,7 @@ impl Input {
             pid: self.pid,
             memory: self.memory.options(),
             metadata: self.metadata.clone(),
+            bundle: self.bundle.clone(),
             budget: self.budget.max(1),
             carve,
             watch,
@@ -141,7 +147,7 @@ impl Input {
     /// Says what there is to say of what was opened, and sorts it.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
-        let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.kernel.is_some());
+        let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
         // Where nothing is left, the worst of them is the error.
         let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
         let worst = failures.iter().enumerate().max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));

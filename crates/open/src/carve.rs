@@ -4,7 +4,7 @@ use crate::file::{self, Source};
 use crate::locate::Location;
 use crate::lttng::{self, Given};
 use crate::session::RecoveredSession;
-use crate::{Body, Opened, Options, Origin, chain, machine};
+use crate::{Body, Opened, Options, Origin, chain, machine, persistent};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::Physical;
@@ -50,6 +50,12 @@ pub(super) fn open(
     let carve = |(physical, found): (Physical, anyhow::Result<_>)| {
         machine::carve(&physical, found?, &options.memory, Arc::clone(budget))
     };
+    let mut regions = Vec::new();
+    if let Some((physical, _)) = &machine {
+        regions = persistent::find(&physical.image, None, options, budget).with_context(named)?;
+    }
+    let has_regions = !regions.is_empty();
+    persistent::add(path, regions, options, opened);
     let machine = machine.and_then(|memory| {
         let carved = carve(memory);
         let note = |error| opened.notes.push(format!("the kernel's own tracer is not looked for: {}", chain(error)));
@@ -57,6 +63,9 @@ pub(super) fn open(
         carved.ok()
     });
     if bodies.is_empty() && machine.as_ref().is_none_or(|machine| machine.tracing.arrays.is_empty()) {
+        if has_regions {
+            return Ok(());
+        }
         bail!("{}: no sub-buffer of a session, packet of LTTng or sub-buffer of ftrace is in it", path.display());
     }
     let origin = Origin { path: path.to_owned(), kind, core, machine };

@@ -2,8 +2,8 @@
 
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, Given};
-use crate::{Body, Opened, Options, Origin, carve, machine, session, sniff};
-use anyhow::Context;
+use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
+use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
 use lastwords_image::vmcore::{self, Physical};
@@ -13,6 +13,9 @@ use lastwords_walk::lttng_ust;
 use lastwords_walk::session::ReadLimit;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The memory of the running kernel.
+const KCORE: &str = "/proc/kcore";
 
 /// Opens a location, and adds what is in it.
 ///
@@ -32,16 +35,75 @@ pub(super) fn open(
         LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::TraceDat) => {
             machine::open_dat(location.path(), options, budget, opened)
         }
+        LocationKind::File if sniff::of_file(location.path()) == Some(sniff::Kind::Persistent) => {
+            persistent::open(location.path(), options, budget, opened)
+        }
+        LocationKind::File if may_be_region(location, options) => {
+            persistent::open(location.path(), options, budget, opened)
+        }
         LocationKind::Session | LocationKind::File | LocationKind::Split => match source(location, options, budget)? {
             Source::Machine(memory) => {
                 let (physical, found) = *memory;
-                machine::open_memory(&location.shown, &physical, found?, options, Arc::clone(budget), opened)
+                let path = &location.shown;
+                let done = found.and_then(|found| {
+                    machine::open_memory(path, &physical, found, options, Arc::clone(budget), opened)
+                });
+                done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened))
             }
             Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
         },
+        LocationKind::Instance => of_instance(location, options, budget, opened),
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, budget, opened),
     }
+}
+
+/// A persistent instance of the running kernel, as its folder in tracefs names it. It is read in the kernel's memory, because the files of
+/// tracefs either have no events as they are in memory (`trace`) or lose what is read of them (`trace_pipe_raw`).
+fn of_instance(
+    location: &Location,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let shown = || {
+        format!(
+            "{}: the instance is read in the kernel's memory, {KCORE}, which root alone may read and not every kernel has",
+            location.shown.display()
+        )
+    };
+    let name = location.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let memory = Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
+    let Source::Machine(machine) = source(&memory, options, budget).with_context(shown)? else { bail!(shown()) };
+    let (physical, found) = *machine;
+    let options = Options { names: vec![name], ..options.clone() };
+    machine::open_memory(&location.shown, &physical, found.with_context(shown)?, &options, Arc::clone(budget), opened)
+}
+
+/// Memory in which no kernel can be read: its persistent ring buffers need none.
+fn without_kernel(
+    path: &Path,
+    physical: &Physical,
+    error: anyhow::Error,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    match persistent::find(&physical.image, None, options, budget) {
+        Ok(found) if !found.is_empty() => {
+            persistent::add(path, found, options, opened);
+            opened.notes.push(format!("only persistent ring buffers are read: {}", chain(&error)));
+            Ok(())
+        }
+        Ok(_) => Err(error),
+        Err(other) => Err(error.context(other)),
+    }
+}
+
+/// A bundle was given and a file tells nothing of itself: it may be a persistent ring buffer whose beginning is damaged.
+fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
+    let is_memory = options.memory.raw.is_some();
+    options.bundle.is_some() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
 }
 
 /// The image that a location is.
@@ -129,7 +191,7 @@ fn of_lttng(
     let bodies = of_user(lttng::of_folder(location.path(), budget)?, given, options, opened);
     let (path, kind) = (location.shown.clone(), "memory of LTTng's user-space tracer");
     if bodies.is_empty() {
-        anyhow::bail!("{}: no stream of LTTng in it can be read", path.display());
+        bail!("{}: no stream of LTTng in it can be read", path.display());
     }
     opened.add(options, Origin { path, kind, core: None, machine: None }, bodies);
     Ok(())

@@ -32,6 +32,7 @@
 )]
 
 mod account;
+mod bundle;
 mod carve;
 mod consume;
 mod crash;
@@ -46,11 +47,13 @@ mod lttng;
 mod machine;
 mod memory;
 mod meter;
+mod persistent;
 mod session;
 mod sniff;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
+pub use bundle::Bundle;
 pub use consume::{Consumed, consume};
 pub use crash::{Crash, Frame};
 pub use ended::EndedReport;
@@ -77,8 +80,8 @@ use std::sync::Arc;
 use locate::{Candidate, Location, Nothing};
 
 /// Kinds of inputs, in words for messages.
-pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), a trace.dat file, a folder \
-                         of CTF, LTTng's shared memory, or a folder with any of these";
+pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
+                         buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these";
 
 /// How inputs are opened.
 #[derive(Clone)]
@@ -93,6 +96,8 @@ pub struct Options<'a> {
     pub memory: Memory,
     /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
     pub metadata: Option<PathBuf>,
+    /// The bundle that describes a persistent ring buffer of ftrace.
+    pub bundle: Option<PathBuf>,
     /// How often the size of an input counts for what work on it may cost: 1, unless an input is refused for its Budget.
     pub budget: u64,
     /// Searches all memory for what no structure leads to, in place of following structures.
@@ -105,7 +110,7 @@ impl Default for Options<'_> {
     fn default() -> Self {
         let memory = Memory::default();
         let (names, watch) = (Vec::new(), &unwatched);
-        Self { snapshot: false, names, pid: None, memory, metadata: None, budget: 1, carve: false, watch }
+        Self { snapshot: false, names, pid: None, memory, metadata: None, bundle: None, budget: 1, carve: false, watch }
     }
 }
 

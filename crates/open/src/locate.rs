@@ -35,6 +35,8 @@ pub(super) enum LocationKind {
     Lttng,
     /// A folder of CTF traces.
     Ctf,
+    /// The folder of a persistent trace instance in tracefs.
+    Instance,
 }
 
 /// Something to be opened.
@@ -188,6 +190,9 @@ fn of_folder(
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
+    }
+    if folder.join("last_boot_info").is_file() && folder.join("per_cpu").is_dir() {
+        return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
     }
     let Listed { files, folders, others: mut odd } = match listed(folder) {
         Ok(listed) => listed,

@@ -1,7 +1,7 @@
 //! Inputs that are a kernel's tracer: dumps of a machine's memory, and trace.dat files.
 
-use crate::lttng;
 use crate::{Body, Memory, Meter, Opened, Options, Origin};
+use crate::{lttng, persistent};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
@@ -17,6 +17,8 @@ use std::sync::Arc;
 pub struct Machine {
     /// The kernel, where the input is an image of its memory.
     pub kernel: Option<Arc<Kernel>>,
+    /// The input is the memory of a machine.
+    pub is_memory: bool,
     /// What its tracer has.
     pub tracing: Tracing,
     /// Told of what is read of it.
@@ -26,9 +28,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
+    pub(super) fn new(kernel: Option<Arc<Kernel>>, mut tracing: Tracing, notes: Vec<String>) -> Self {
         let meter = Meter::of(&mut tracing);
-        Self { kernel, tracing, meter, notes }
+        Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
     }
 
     /// The trace array at a position.
@@ -73,7 +75,7 @@ fn name(array: &Array) -> String {
 }
 
 /// Adds a machine and its traces.
-fn add(
+pub(super) fn add(
     path: &Path,
     kind: &'static str,
     machine: Machine,
@@ -115,7 +117,8 @@ pub(super) fn open_memory(
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
-    let (kernel, memory, mut notes) = kernel(physical, found, &options.memory, budget).with_context(named)?;
+    let (kernel, memory, mut notes) =
+        kernel(physical, found, &options.memory, Arc::clone(&budget)).with_context(named)?;
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
@@ -127,7 +130,19 @@ pub(super) fn open_memory(
         }
         tracing => tracing.with_context(named)?,
     };
+    let mut tracing = tracing;
+    let mut regions = Vec::new();
+    if persistent::is_configured(&kernel) {
+        match persistent::find(&physical.image, Some((&kernel, &tracing)), options, &budget).with_context(named) {
+            Ok(found) => regions = found,
+            Err(error) => opened.errors.push(error),
+        }
+    }
+    let is_replaced = |index: &usize| regions.iter().any(|region| region.instead_of == Some(*index));
+    let kept = tracing.arrays.into_iter().enumerate().filter(|(index, _)| !is_replaced(index));
+    tracing.arrays = kept.map(|(_, array)| array).collect();
     add(path, physical.format.words(), Machine::new(Some(kernel), tracing, notes), sessions, options, opened);
+    persistent::add(path, regions, options, opened);
     Ok(())
 }
 

@@ -147,6 +147,7 @@ mod tests {
             options: Vec::new(),
             tracer_options: Vec::new(),
             shows_longest: false,
+            is_of_last_boot: false,
             is_on: false,
             live: ring(),
             snapshot: Some(ring()),

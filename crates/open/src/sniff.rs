@@ -1,7 +1,7 @@
 //! What a file is, by its first bytes.
 
 use lastwords_image::vmcore::MAGICS;
-use lastwords_walk::lttng_ust;
+use lastwords_walk::{lttng_ust, persistent};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -24,6 +24,8 @@ pub(super) enum Kind {
     Lttng,
     /// A stream of CTF: its folder has the metadata.
     CtfStream,
+    /// A persistent ring buffer of ftrace.
+    Persistent,
     /// Something that holds no trace, in words.
     Other(&'static str),
 }
@@ -52,7 +54,9 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
         (b"PERFILE2", "a file of perf"),
     ];
     let mut head = Vec::new();
-    File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    let file = File::open(path).ok()?;
+    let len = file.metadata().map_or(0, |metadata| metadata.len());
+    file.take(HEAD as u64).read_to_end(&mut head).ok()?;
     let begins = |magic: &[u8]| head.starts_with(magic);
     if begins(b"\x17\x08\x44tracing") {
         return Some(Kind::TraceDat);
@@ -62,6 +66,9 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     }
     if begins(b"\xc1\x1f\xfc\xc1") || begins(b"\xc1\xfc\x1f\xc1") {
         return Some(Kind::CtfStream);
+    }
+    if persistent::is_region(&head, len) {
+        return Some(Kind::Persistent);
     }
     if begins(b"\x28\xb5\x2f\xfd") {
         return Some(Kind::Zstd);
@@ -107,6 +114,7 @@ pub(super) fn words(kind: Option<Kind>) -> &'static str {
         Some(Kind::Zstd) => "zstd data",
         Some(Kind::Lttng) => "a stream of LTTng",
         Some(Kind::CtfStream) => "a stream of CTF: name its folder, which has the metadata",
+        Some(Kind::Persistent) => "a persistent ring buffer of ftrace",
         None => "bytes that tell nothing of themselves",
     }
 }

@@ -11,6 +11,7 @@ pub mod image;
 pub mod layout;
 pub mod mutate;
 pub mod naive;
+pub mod persistent;
 pub mod put;
 pub mod ring;
 pub mod samples;

@@ -19,6 +19,7 @@ pub mod lttng_kernel;
 pub mod lttng_ust;
 mod open;
 pub(crate) mod pages;
+pub mod persistent;
 pub mod session;
 
 pub use open::{Options, Recovered, open, open_with, sessions};

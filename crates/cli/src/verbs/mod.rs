@@ -1,5 +1,6 @@
 //! The verbs, one module each.
 
+mod bundle;
 mod clear;
 mod completions;
 mod demo;
@@ -49,6 +50,8 @@ pub(crate) enum Verb {
     Clear(clear::Args),
     /// End sessions and remove what they held
     Destroy(destroy::Args),
+    /// Save what describes this kernel's events, for a persistent ring buffer that outlives it
+    Bundle(bundle::Args),
     /// Can this machine keep its last words? What is missing, and the line that mends it
     Doctor(doctor::Args),
     /// Print a shell's completions
@@ -76,6 +79,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Snapshot(args) => snapshot::run(&args),
         Verb::Clear(args) => clear::run(&args),
         Verb::Destroy(args) => destroy::run(&args),
+        Verb::Bundle(args) => bundle::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),

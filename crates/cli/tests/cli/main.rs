@@ -17,6 +17,7 @@ mod matrix;
 mod mutants;
 mod outputs;
 mod parts;
+mod persistent;
 mod pipes;
 mod recovery;
 mod support;

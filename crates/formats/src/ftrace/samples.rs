@@ -210,6 +210,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         options: ["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec(),
         tracer_options: Vec::new(),
         shows_longest: false,
+        is_of_last_boot: false,
         is_on: false,
         live,
         snapshot: None,

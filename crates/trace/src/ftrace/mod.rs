@@ -183,6 +183,9 @@ pub struct Array {
     pub tracer_options: Vec<String>,
     /// The tracer keeps the longest latency in the spare, and the array's text shows the spare (`tracer.print_max`).
     pub shows_longest: bool,
+    /// Its events are of a boot that is gone, in memory that outlived it. The kernel prints such events by their fields, and ftrace's own
+    /// entries as ever.
+    pub is_of_last_boot: bool,
     /// Recording was on.
     pub is_on: bool,
     /// The ring that is being written.

@@ -126,6 +126,8 @@ pub struct Cursor {
     end: usize,
     time: u64,
     order: ByteOrder,
+    /// Offset of the first committed bytes that the cursor skipped although no writer leaves such bytes.
+    irregular: Option<usize>,
 }
 
 impl Cursor {
@@ -134,7 +136,7 @@ impl Cursor {
     pub fn new(bytes: &[u8], layout: HeaderPage, order: ByteOrder, committed: usize) -> Self {
         let at = layout.data_offset as usize;
         let end = at.saturating_add(committed).min(bytes.len());
-        Self { at, end, time: long(bytes, 0, order), order }
+        Self { at, end, time: long(bytes, 0, order), order, irregular: None }
     }
 
     /// Returns a cursor at the first event of a sub-buffer that [`super::Ring::sub_buffer`] has read.
@@ -194,6 +196,7 @@ impl Cursor {
                     (begin, length)
                 }
                 PADDING if delta == 0 => {
+                    self.irregular = self.irregular.or(Some(self.at));
                     self.at = self.end;
                     return None;
                 }
@@ -201,7 +204,11 @@ impl Cursor {
                     // This is a discarded event: its word has the number of bytes after the head, and its delta does
                     // not count.
                     let length = word(bytes, behind, self.order) as usize;
-                    self.at = behind.saturating_add(length.max(4)).min(self.end);
+                    let end = behind.saturating_add(length.max(4));
+                    if length < 4 || end > self.end {
+                        self.irregular = self.irregular.or(Some(self.at));
+                    }
+                    self.at = end.min(self.end);
                     continue;
                 }
                 TIME_EXTEND => {
@@ -226,7 +233,17 @@ impl Cursor {
             self.at = end.next_multiple_of(4);
             return Some(Ok(Event { time: self.time, payload: begin..end }));
         }
+        if self.at != self.end {
+            self.irregular = self.irregular.or(Some(self.at.min(self.end)));
+        }
         None
+    }
+
+    /// Returns the offset of the first committed bytes that the cursor skipped although no writer leaves such bytes: padding
+    /// without a length, or a last entry that does not end where the committed bytes end.
+    #[must_use]
+    pub fn irregular(&self) -> Option<usize> {
+        self.irregular
     }
 
     /// Returns the time of the last event, or of a later entry that changed the time.
@@ -266,6 +283,12 @@ impl<'a> Events<'a> {
     #[must_use]
     pub fn time(&self) -> u64 {
         self.cursor.time()
+    }
+
+    /// Returns the offset of the first committed bytes that no writer leaves so ([`Cursor::irregular`]).
+    #[must_use]
+    pub fn irregular(&self) -> Option<usize> {
+        self.cursor.irregular()
     }
 
     /// Iterates over the events of a complete sub-buffer with its header. `committed` bytes after the header are
@@ -355,6 +378,23 @@ mod tests {
         let error = events.next().unwrap().unwrap_err();
         assert_eq!((error.offset, error.value), (24, 36));
         assert!(events.next().is_none());
+    }
+
+    #[test]
+    fn bytes_that_no_writer_leaves_are_told() {
+        let order = ByteOrder::Little;
+        let h = |kind, delta| head(order, kind, delta);
+        let irregular = |words: &[u32], committed| {
+            let bytes = page(order, words);
+            let mut events = Events::new(&bytes, LAYOUT, order, committed);
+            assert!(events.by_ref().all(|event| event.is_ok()));
+            events.irregular()
+        };
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 1), 4], 16), None);
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 1), 8], 16), Some(24));
+        assert_eq!(irregular(&[h(1, 0), 1, h(29, 0), 4], 16), Some(24));
+        assert_eq!(irregular(&[h(1, 0), 1, h(30, 0)], 12), Some(28));
+        assert_eq!(irregular(&[h(1, 0), 1, 0], 10), Some(24));
     }
 
     #[test]

@@ -83,6 +83,7 @@ impl Draft {
             options,
             tracer_options,
             shows_longest,
+            is_of_last_boot: false,
             is_on,
             live: Arc::new(live),
             snapshot,

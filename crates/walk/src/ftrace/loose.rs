@@ -169,6 +169,7 @@ fn array(
         options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
         tracer_options: Vec::new(),
         shows_longest: false,
+        is_of_last_boot: false,
         is_on: false,
         live: Arc::new(ring),
         snapshot: None,

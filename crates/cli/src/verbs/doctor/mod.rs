@@ -3,6 +3,7 @@
 mod container;
 mod cores;
 mod machine;
+mod persistent;
 mod room;
 
 use crate::exit::Outcome;
@@ -17,6 +18,10 @@ pub(crate) struct Args {
     /// Print data instead of text
     #[arg(long)]
     json: bool,
+
+    /// Print the kernel arguments that give this machine a trace instance which outlives a reboot
+    #[arg(long, conflicts_with = "json")]
+    kernel_args: bool,
 }
 
 /// How it is.
@@ -71,9 +76,16 @@ struct Report<'a> {
 
 /// Checks, prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.kernel_args {
+        let (line, remark) = persistent::kernel_args();
+        crate::say::print(line + "\n");
+        remark.into_iter().for_each(crate::say::note);
+        return Ok(Outcome::Done);
+    }
     let mut findings = room::check();
     findings.extend(machine::check());
     findings.extend(cores::check());
+    findings.extend(persistent::check());
     let good = findings.iter().all(|f| f.status != Status::Bad);
     let text = if args.json {
         let report = Report { schema: "lastwords.doctor.v1", good, checks: &findings };

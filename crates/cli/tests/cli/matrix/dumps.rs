@@ -51,7 +51,7 @@ fn ftrace(place: &Place, case: &Path, trace_processor: PathBuf) -> Truth {
         (instance, std::fs::read_to_string(file).unwrap())
     };
     let texts = ["top", "errors"].map(text).into();
-    Truth::Kernel(Kernel { file, symbols, texts, trace_processor: Some(trace_processor) })
+    Truth::Kernel(Kernel { file, symbols, texts, is_top_alone: false, trace_processor: Some(trace_processor) })
 }
 
 /// The sources below the folder of cases.

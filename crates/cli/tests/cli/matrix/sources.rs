@@ -6,6 +6,7 @@ use super::made;
 use crate::lttng;
 use crate::support::Place;
 use lastwords_testkit::layout::{session as se, stream as st};
+use lastwords_testkit::persistent::Form;
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::samples;
 use lastwords_testkit::schema::{Record, Type};
@@ -74,13 +75,15 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         kernel.chunks_mut(PAGE).for_each(without_missed);
     }
     std::fs::write(place.at("kernel.dat"), kernel).unwrap();
+    persistent(place, is_lossy);
     let [session_lost, core_lost, kernel_lost] = [7, 4, 10].map(|lost| if is_lossy { lost } else { 0 });
     let source = |name, inputs: &[&str], lost, truth| {
         let inputs = inputs.iter().map(|input| (*input).to_owned()).collect();
         Source { name, inputs, lost, truth }
     };
-    let kernel = || Kernel {
-        file: place.at("kernel.dat"),
+    let kernel = |file, is_top_alone| Kernel {
+        file: place.at(file),
+        is_top_alone,
         symbols: vec![(0xffff_ffff_8100_0000, "do_work".into())],
         texts: Vec::new(),
         trace_processor: None,
@@ -97,15 +100,34 @@ pub(super) fn sources(place: &Place, is_lossy: bool) -> Vec<Source> {
         source("LTTng's shared memory", &["shm"], steps_lost, packets("shm", &steps, Style::Babeltrace(None))),
         source("a folder of CTF 1.8", &["ctf"], 2 * lost, packets("ctf", &ctf, babeltrace("ctf"))),
         source("a folder of CTF 2", &["ctf2"], 2 * lost, packets("ctf2", &ctf2, babeltrace("ctf2"))),
-        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel())),
+        source("a trace.dat file", &["kernel.dat"], kernel_lost, Truth::Kernel(kernel("kernel.dat", false))),
+        source(
+            "a persistent ring buffer",
+            &["region", "--bundle", "bundle"],
+            kernel_lost,
+            Truth::Kernel(kernel("region.dat", true)),
+        ),
         source("a session and a folder of CTF", &["./session", "ctf"], session_lost + 2 * lost, Truth::Packets(both)),
         source(
             "a session and a trace.dat file",
             &["./session", "kernel.dat"],
             session_lost + kernel_lost,
-            Truth::Both(part("some", &session, Style::Fields), kernel()),
+            Truth::Both(part("some", &session, Style::Fields), kernel("kernel.dat", false)),
         ),
     ]
+}
+
+/// A persistent ring buffer with the pages of a trace.dat file, of either form, and the bundle that describes it.
+fn persistent(place: &Place, is_lossy: bool) {
+    let mut file = crate::persistent::file();
+    if !is_lossy {
+        file.chunks_mut(PAGE).for_each(without_missed);
+    }
+    std::fs::write(place.at("region.dat"), &file).unwrap();
+    let form = if is_lossy { Form::PerCpu } else { Form::Common };
+    let made = crate::persistent::Made::new(&file, form, 0);
+    std::fs::write(place.at("region"), &made.region.bytes).unwrap();
+    made.pack(place, "bundle");
 }
 
 /// Takes from a page's header that events were lost before it: `RB_MISSED_EVENTS` and `RB_MISSED_STORED` of `ring_buffer.c`.

@@ -136,26 +136,37 @@ impl Machine {
     pub(super) fn printk(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
         let text = text(from.take(size)?);
-        for line in text.lines() {
-            let Some((address, format)) = line.split_once(" : ") else { continue };
-            let Ok(address) = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16) else { continue };
-            let format = format.strip_prefix('"').and_then(|f| f.strip_suffix('"')).unwrap_or(format);
-            self.printk_formats.insert(address, unescaped(format));
-        }
+        self.printk_formats.append(&mut printk_formats(&text));
         Ok(())
     }
 
     /// `saved_cmdlines`.
     pub(super) fn command_lines(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        for line in sized(from)?.lines() {
-            if let Some((pid, comm)) = line.split_once(' ')
-                && let Ok(pid) = pid.parse()
-            {
-                self.comms.insert(pid, comm.to_owned());
-            }
-        }
+        self.comms.append(&mut comms(&sized(from)?));
         Ok(())
     }
+}
+
+/// Format strings of `trace_printk` by address: the text of `printk_formats`.
+#[must_use]
+pub fn printk_formats(text: &str) -> BTreeMap<u64, String> {
+    let row = |line: &str| {
+        let (address, format) = line.split_once(" : ")?;
+        let address = u64::from_str_radix(address.trim().trim_start_matches("0x"), 16).ok()?;
+        let format = format.strip_prefix('"').and_then(|f| f.strip_suffix('"')).unwrap_or(format);
+        Some((address, unescaped(format)))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Names of tasks by pid: the text of `saved_cmdlines`.
+#[must_use]
+pub fn comms(text: &str) -> BTreeMap<u32, String> {
+    let row = |line: &str| {
+        let (pid, comm) = line.split_once(' ')?;
+        Some((pid.parse().ok()?, comm.to_owned()))
+    };
+    text.lines().filter_map(row).collect()
 }
 
 fn unescaped(text: &str) -> String {

@@ -15,7 +15,9 @@ mod sections;
 mod symbols;
 mod write;
 
+pub use listing::{comms, printk_formats};
 pub use open::open;
+pub use symbols::Listed;
 pub use write::{WriteOptions, write};
 
 /// What every file begins with.

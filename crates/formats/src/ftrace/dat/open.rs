@@ -276,6 +276,7 @@ fn array(
         options: Vec::new(),
         tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
         shows_longest: false,
+        is_of_last_boot: false,
         is_on: false,
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,

@@ -16,7 +16,7 @@ struct Row {
 
 /// Symbols of `/proc/kallsyms`, taken apart when the first is asked for: many a trace names none.
 #[derive(Default)]
-pub(super) struct Listed {
+pub struct Listed {
     text: String,
     table: OnceLock<Table>,
 }
@@ -59,7 +59,9 @@ impl Table {
 }
 
 impl Listed {
-    pub(super) fn new(text: String) -> Self {
+    /// Of the text of `/proc/kallsyms`.
+    #[must_use]
+    pub fn new(text: String) -> Self {
         Self { text, table: OnceLock::new() }
     }
 

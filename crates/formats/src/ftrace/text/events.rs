@@ -17,6 +17,9 @@ use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, nu
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
 
+/// Bytes of the fields that every event begins with: id, flags, preemption count, pid (`struct trace_entry`).
+const COMMON: usize = 8;
+
 /// What prints the text of a kind of event.
 enum How {
     Own(Own),
@@ -320,11 +323,19 @@ impl<'a> Printer<'a> {
         let order = self.order();
         let id = at.common.id;
         let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
-            out.extend_from_slice(format!("Unknown type {id}\n").as_bytes());
+            out.extend_from_slice(format!("Unknown type {id}").as_bytes());
+            if self.flags.of_last_boot {
+                let fields = payload.get(COMMON..).unwrap_or_default();
+                out.extend_from_slice(
+                    fields.iter().fold(":".to_owned(), |hex, byte| format!("{hex} {byte:02x}")).as_bytes(),
+                );
+            }
+            out.push(b'\n');
             return;
         };
-        if self.flags.fields {
-            if kind.format.system == "ftrace" {
+        let is_own = kind.format.system == "ftrace";
+        if self.flags.fields && !(is_own && self.flags.of_last_boot) {
+            if is_own {
                 out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
             } else {
                 out.extend_from_slice(kind.format.name.as_bytes());

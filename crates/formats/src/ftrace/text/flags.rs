@@ -15,6 +15,8 @@ pub(crate) struct Flags {
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
+    /// The events are of a boot that is gone: `fields` does not apply to ftrace's own entries, and an event without a format shows its bytes.
+    pub(crate) of_last_boot: bool,
     pub(crate) annotate: bool,
     pub(crate) context: bool,
     pub(crate) latency: bool,
@@ -45,6 +47,7 @@ impl Flags {
             verbose: on("verbose"),
             raw,
             fields,
+            of_last_boot: array.is_of_last_boot,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
             latency: on("latency-format") || options.style == Style::Latency,

@@ -44,6 +44,8 @@ pub(super) struct Kernel {
     pub(super) symbols: Vec<(u64, String)>,
     /// What the kernel itself printed, by instance; without it, trace-cmd's text is compared.
     pub(super) texts: Vec<(&'static str, String)>,
+    /// Its file has instances that the source has not.
+    pub(super) is_top_alone: bool,
     /// Perfetto's trace processor; without one, the test reads protocol buffers.
     pub(super) trace_processor: Option<PathBuf>,
 }
@@ -113,18 +115,18 @@ fn printed(line: &str) -> Option<Printed> {
 }
 
 /// The events of the instances that are in the outputs.
-fn chosen(file: &Path, args: &[&str], verb: &str, format: &str) -> Result<Vec<Printed>, String> {
-    let mut all = report(file, args)?;
+fn chosen(kernel: &Kernel, args: &[&str], verb: &str, format: &str) -> Result<Vec<Printed>, String> {
+    let mut all = report(&kernel.file, args)?;
     // One file of most formats has one instance: `--instance` names another.
-    let holds_all = verb == "recover" || matches!(format, "json" | "trace-dat");
+    let holds_all = !kernel.is_top_alone && (verb == "recover" || matches!(format, "json" | "trace-dat"));
     all.retain(|event| holds_all || event.instance.is_empty());
     Ok(all)
 }
 
 /// Judges what was written of a kernel's trace; the reader.
 pub(super) fn judge(kernel: &Kernel, verb: &str, format: &str, outputs: &[PathBuf]) -> Result<&'static str, String> {
-    let raw = chosen(&kernel.file, &["-R"], verb, format)?;
-    let text = chosen(&kernel.file, &[], verb, format)?;
+    let raw = chosen(kernel, &["-R"], verb, format)?;
+    let text = chosen(kernel, &[], verb, format)?;
     match format {
         "ctf" | "ctf2" => {
             let mut found = Vec::new();

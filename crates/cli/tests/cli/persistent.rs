@@ -1,0 +1,243 @@
+//! Persistent ring buffers of ftrace, made of the pages and descriptions of a trace.dat file, which trace-cmd reads too.
+
+use crate::lttng::files;
+use crate::support::Place;
+use lastwords_testkit::persistent::{Boot, Cpu, Form, Region, SIZE, region};
+use std::path::Path;
+
+/// Address of the symbol `do_work`, whose events the file has.
+const DO_WORK: u64 = 0xffff_ffff_8100_0000;
+/// The address that a region saves of its boot.
+const TEXT: u64 = 0xffff_ffff_8000_0000;
+
+/// The bytes of a trace.dat file of version 6.
+pub(crate) fn file() -> Vec<u8> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat");
+    std::fs::read(corpus.join("whole-6")).unwrap()
+}
+
+/// A region, and the files of the bundle that describes it.
+pub(crate) struct Made {
+    pub(crate) region: Region,
+    files: Vec<(String, Vec<u8>)>,
+}
+
+/// Reads a trace.dat file of version 6 from its beginning on (`trace-cmd.dat.v6.5`).
+struct Parts<'a>(&'a [u8]);
+
+impl<'a> Parts<'a> {
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let (taken, rest) = self.0.split_at(len);
+        self.0 = rest;
+        taken
+    }
+
+    fn number(&mut self, len: usize) -> usize {
+        self.take(len).iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte))
+    }
+
+    fn sized(&mut self, len: usize) -> &'a [u8] {
+        let size = self.number(len);
+        self.take(size)
+    }
+
+    fn word(&mut self) -> String {
+        let len = self.0.iter().position(|byte| *byte == 0).unwrap();
+        let word = String::from_utf8(self.take(len).to_vec()).unwrap();
+        self.take(1);
+        word
+    }
+}
+
+impl Made {
+    /// The pages of the file as a region of a boot whose code lay `moved` bytes above that of the bundle's boot.
+    pub(crate) fn new(file: &[u8], form: Form, moved: u64) -> Self {
+        let mut parts = Parts(file);
+        // The magic word, the version, byte order, size of a `long`, size of a page.
+        parts.take(10 + 2 + 1 + 1 + 4);
+        let mut files = vec![("saved_tgids".to_owned(), Vec::new())];
+        assert_eq!(parts.word(), "header_page");
+        files.push(("events/header_page".to_owned(), parts.sized(8).to_vec()));
+        assert_eq!(parts.word(), "header_event");
+        parts.sized(8);
+        let mut formats = Vec::new();
+        let count = parts.number(4);
+        (0..count).for_each(|_| formats.push(("ftrace".to_owned(), parts.sized(8))));
+        for _ in 0..parts.number(4) {
+            let system = parts.word();
+            let count = parts.number(4);
+            (0..count).for_each(|_| formats.push((system.clone(), parts.sized(8))));
+        }
+        for (system, format) in formats {
+            let text = String::from_utf8_lossy(format);
+            let name = text.lines().find_map(|line| line.strip_prefix("name: ")).unwrap().to_owned();
+            files.push((format!("events/{system}/{name}/format"), format.to_vec()));
+        }
+        let at = |address: u64, rest: &str| format!("{:016x} {rest}\n", address - moved);
+        let mut kallsyms = at(TEXT, "T rb_meta_init_text_addr") + &at(TEXT, "T _text");
+        for (address, rest) in String::from_utf8_lossy(parts.sized(4)).lines().filter_map(|line| line.split_once(' ')) {
+            kallsyms += &at(u64::from_str_radix(address, 16).unwrap(), rest);
+        }
+        files.push(("kallsyms".to_owned(), kallsyms.into_bytes()));
+        files.push(("printk_formats".to_owned(), parts.sized(4).to_vec()));
+        files.push(("saved_cmdlines".to_owned(), parts.sized(8).to_vec()));
+        files.push(("uname".to_owned(), b"Linux (none) 6.12.0 #1 SMP x86_64 GNU/Linux\n".to_vec()));
+        let cpus = parts.number(4);
+        assert_eq!(parts.word(), "options  ");
+        while parts.number(2) != 0 {
+            parts.sized(4);
+        }
+        assert_eq!(parts.word(), "flyrecord");
+        let pages = |_| {
+            let (begin, len) = (parts.number(8), parts.number(8));
+            file[begin..begin + len].chunks(SIZE).map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let all: Vec<Vec<Vec<u8>>> = (0..cpus).map(pages).collect();
+        let count = all.iter().map(Vec::len).max().unwrap() + 2;
+        let cpu = |pages: &Vec<Vec<u8>>| {
+            let order = (0..count).collect();
+            Cpu { order, head: 1, commit: pages.len() - 1, pages: pages.iter().cloned().enumerate().collect() }
+        };
+        let cpus: Vec<Cpu> = all.iter().map(cpu).collect();
+        let boot = Boot { text: TEXT, clock: 0, modules: vec![(0xffff_ffff_c000_0000, "loop".into())] };
+        Self { region: region(form, &boot, &cpus), files }
+    }
+
+    /// Has the program pack the bundle.
+    pub(crate) fn pack(&self, place: &Place, name: &str) {
+        let tree = format!("{name}-tree");
+        for (file, bytes) in &self.files {
+            let path = place.at(&tree).join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        place.ok(&["bundle", "pack", &tree, "-o", name]);
+    }
+}
+
+fn made(place: &Place, form: Form, moved: u64) -> Made {
+    let made = Made::new(&file(), form, moved);
+    std::fs::write(place.at("region"), &made.region.bytes).unwrap();
+    made.pack(place, "bundle");
+    made
+}
+
+/// The lines of events.
+fn events(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).collect()
+}
+
+#[test]
+fn symbols_are_those_of_the_boot_that_wrote() {
+    for form in [Form::PerCpu, Form::Common] {
+        let [same, moved] = [0, 0x0340_0000].map(|moved| {
+            let place = Place::new();
+            made(&place, form, moved);
+            place.ok(&["report", "region", "--bundle", "bundle"])
+        });
+        let words = |text: &str| -> Vec<String> {
+            let behind_task = |line: &str| line.split_once(" [").map(|(_, rest)| rest.to_owned());
+            events(text).into_iter().filter_map(behind_task).collect()
+        };
+        assert!(words(&same).len() > 400 && same.contains("do_work"), "{same}");
+        assert_eq!(words(&same), words(&moved), "names of tasks are unknown after another boot, and nothing else is");
+    }
+}
+
+/// An event without a format shows its bytes, and an address in a module that is not known shows the module's base.
+#[test]
+fn what_nothing_describes_is_shown_raw() {
+    let place = Place::new();
+    let mut made = made(&place, Form::Common, 0);
+    let bare = place.run(&["report", "region"]);
+    let with = place.ok(&["report", "region", "--bundle", "bundle"]);
+    assert_eq!(bare.status, 0, "{}", bare.err);
+    assert_eq!(events(&bare.out).len(), events(&with).len());
+    assert!(bare.out.contains(": Unknown type 5: ") && bare.err.contains("--bundle FILE"), "{}{}", bare.out, bare.err);
+    assert!(!bare.out.contains("do_work"));
+    // Addresses in `do_work` and the bytes behind it, which the module takes.
+    let of = |address: u64| address.to_le_bytes()[2..].to_vec();
+    for at in 0..made.region.bytes.len() - 6 {
+        if made.region.bytes[at..at + 6] == of(DO_WORK) {
+            made.region.bytes[at..at + 6].copy_from_slice(&of(0xffff_ffff_c000_0000));
+        }
+    }
+    std::fs::write(place.at("region"), &made.region.bytes).unwrap();
+    let ran = place.run(&["report", "region", "--bundle", "bundle"]);
+    let is_from_base = |line: &&str| line.contains(": 0xffffffffc0000000: cpu ");
+    let lines = events(&ran.out);
+    assert!(lines.iter().filter(|line| is_from_base(line)).count() > 100, "{lines:?}");
+    assert!(ran.err.contains("module loop at 0xffffffffc0000000"), "{}", ran.err);
+}
+
+#[test]
+fn a_damaged_sub_buffer_is_a_loss_with_a_reason() {
+    let place = Place::new();
+    let mut made = made(&place, Form::PerCpu, 0);
+    let whole = place.ok(&["report", "region", "--bundle", "bundle"]);
+    let second = made.region.places[0].1 + SIZE;
+    made.region.bytes[second + 8..second + 12].fill(0xff);
+    std::fs::write(place.at("region"), &made.region.bytes).unwrap();
+    let ran = place.run(&["report", "--strict", "region", "--bundle", "bundle"]);
+    assert_eq!(ran.status, 3, "{}", ran.err);
+    let all = events(&whole);
+    assert!(!events(&ran.out).is_empty() && events(&ran.out).iter().all(|line| all.contains(line)));
+    let range = format!("offsets {:#x} to {:#x} of the region", second + 16, second + SIZE);
+    assert!(ran.err.contains(&range), "{}", ran.err);
+    let recover = &["recover", "--strict", "region", "-o", "out"][..];
+    for (status, args) in [(0, &["inspect", "region"][..]), (0, &["inspect", "--json", "region"]), (3, recover)] {
+        let ran = place.run(&[args, &["--bundle", "bundle"]].concat());
+        assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
+        assert!((ran.out + &ran.err).contains(&range), "{args:?}");
+    }
+}
+
+#[test]
+fn a_region_in_raw_memory_is_found_without_an_address() {
+    let place = Place::new();
+    let made = made(&place, Form::PerCpu, 0);
+    let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
+    let memory = [&vec![0; 5 * SIZE][..], &made.region.bytes, &vec![0xa5; 3 * SIZE]].concat();
+    std::fs::write(place.at("memory"), memory).unwrap();
+    let ran = place.run(&["report", "memory", "--raw", "--bundle", "bundle"]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_eq!(events(&ran.out), events(&expected));
+    let args = ["memory", "--raw", "--carve", "--bundle", "bundle", "--to", "text", "-o", "carved"];
+    place.ok(&[&["recover"], &args[..]].concat());
+    let [file] = &files(&place.at("carved"))[..] else { panic!("one file is carved") };
+    assert_eq!(events(&std::fs::read_to_string(file).unwrap()), events(&expected));
+    assert!(place.ok(&["inspect", "memory", "--raw"]).contains("persistent@0x5000"));
+}
+
+/// One of the two words that tell the layout is damaged, or all metadata of CPU 0 are gone.
+#[test]
+fn a_damaged_beginning_costs_no_event() {
+    for form in [Form::PerCpu, Form::Common] {
+        let place = Place::new();
+        let made = made(&place, form, 0);
+        let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
+        for damage in [0..4, 4..8, 0..SIZE] {
+            let mut bytes = made.region.bytes.clone();
+            bytes[damage.clone()].fill(0xa5);
+            std::fs::write(place.at("region"), &bytes).unwrap();
+            let ran = place.run(&["report", "region", "--bundle", "bundle"]);
+            assert_eq!(ran.status, 0, "{form:?}, {damage:?}: {}", ran.err);
+            let found = events(&ran.out);
+            assert_eq!(found, events(&expected), "{form:?}, {damage:?}: {}", ran.err);
+            assert!(ran.err.contains("offset 0") || ran.err.contains("offset 4"), "{form:?}, {damage:?}: {}", ran.err);
+        }
+    }
+}
+
+#[test]
+fn what_is_no_bundle_is_refused() {
+    let place = Place::new();
+    made(&place, Form::PerCpu, 0);
+    std::fs::write(place.at("text"), "no bundle").unwrap();
+    let ran = place.run(&["report", "region", "--bundle", "text"]);
+    assert!(ran.status == 1 && ran.err.contains("text: no bundle of lastwords"), "{}", ran.err);
+    let ran = place.run(&["bundle", "pack", "sessions", "-o", "new"]);
+    assert!(ran.status == 1 && !place.at("new").exists(), "{}", ran.err);
+    let ran = place.run(&["bundle", "pack", "bundle-tree", "-o", "bundle"]);
+    assert!(ran.status == 1 && ran.err.contains("bundle"), "a file that is there is kept: {}", ran.err);
+}

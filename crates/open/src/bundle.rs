@@ -1,0 +1,230 @@
+//! Bundles: what describes the events of a kernel, saved while it runs, for the day when only its ring buffer is left.
+//!
+//! A bundle is a tar archive compressed by zstd. Its files have the names that they have below tracefs and /proc: `events/SYSTEM/NAME/format`,
+//! `events/header_page`, `kallsyms`, `modules`, `printk_formats`, `saved_cmdlines`, `saved_tgids`, `trace_clock`, `uname`, `btf/vmlinux`.
+
+use anyhow::{Context, bail, ensure};
+use lastwords_bytes::ByteOrder;
+use lastwords_formats::ftrace::{dat, format_file};
+use lastwords_trace::ftrace::{Format, HeaderPage};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// Most bytes that the files of a bundle have together.
+const LIMIT: u64 = 512 << 20;
+/// Compression: saving is quick, and kallsyms becomes a tenth.
+const LEVEL: i32 = 9;
+
+/// Files of a bundle that the program reads besides `events/`.
+const FILES: [&str; 8] =
+    ["kallsyms", "modules", "printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock", "uname", "btf/vmlinux"];
+
+/// What a bundle holds.
+#[derive(Debug, Default)]
+pub struct Bundle {
+    /// Files by name.
+    files: BTreeMap<String, Vec<u8>>,
+    /// Files that could not be read, and why.
+    pub missing: Vec<String>,
+}
+
+impl Bundle {
+    /// Takes the files below a folder, which are named as below tracefs and /proc.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or has no format of an event.
+    pub fn of_tree(tree: &Path) -> anyhow::Result<Self> {
+        let mut bundle = Self::default();
+        bundle.add_events(&tree.join("events"))?;
+        for name in FILES {
+            bundle.add(name, &tree.join(name));
+        }
+        bundle.check(tree)?;
+        Ok(bundle)
+    }
+
+    /// Takes the files of the running kernel. Root reads all of them; others lack symbols.
+    ///
+    /// # Errors
+    /// tracefs is not mounted, or cannot be read.
+    pub fn of_running_kernel() -> anyhow::Result<Self> {
+        let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
+        let Some(tracefs) = tracefs.into_iter().find(|path| path.join("events").is_dir()) else {
+            bail!(
+                "/sys/kernel/tracing: tracefs is not there, or not for this user: `mount -t tracefs nodev /sys/kernel/tracing`"
+            );
+        };
+        let mut bundle = Self::default();
+        bundle.add_events(&tracefs.join("events"))?;
+        for name in ["printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock"] {
+            bundle.add(name, &tracefs.join(name));
+        }
+        bundle.add("kallsyms", Path::new("/proc/kallsyms"));
+        bundle.add("modules", Path::new("/proc/modules"));
+        bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
+        let uname = rustix::system::uname();
+        let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        bundle.files.insert("uname".to_owned(), format!("{} GNU/Linux\n", words.join(" ")).into_bytes());
+        bundle.check(tracefs)?;
+        Ok(bundle)
+    }
+
+    fn check(&self, from: &Path) -> anyhow::Result<()> {
+        ensure!(
+            self.files.keys().any(|name| name.ends_with("/format")),
+            "{}: no format of an event is in it (events/SYSTEM/NAME/format)",
+            from.display()
+        );
+        Ok(())
+    }
+
+    /// Adds the formats of all events, and of the beginning of sub-buffers.
+    fn add_events(&mut self, events: &Path) -> anyhow::Result<()> {
+        let folders = |path: &Path| -> anyhow::Result<Vec<PathBuf>> {
+            let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+            let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            paths.retain(|path| path.is_dir());
+            paths.sort();
+            Ok(paths)
+        };
+        self.add("events/header_page", &events.join("header_page"));
+        for system in folders(events)? {
+            for event in folders(&system)? {
+                let format = event.join("format");
+                if format.is_file()
+                    && let Ok(name) = format.strip_prefix(events)
+                {
+                    self.add(&format!("events/{}", name.display()), &format);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str, path: &Path) {
+        match std::fs::read(path) {
+            Ok(bytes) => _ = self.files.insert(name.to_owned(), bytes),
+            Err(error) => self.missing.push(format!("{}: {error}", path.display())),
+        }
+    }
+
+    /// Writes the bundle; the file must not be there.
+    ///
+    /// # Errors
+    /// The file is there, or cannot be written.
+    pub fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let named = || path.display().to_string();
+        let file = File::create_new(path).with_context(named)?;
+        let encoder = zstd::Encoder::new(BufWriter::new(file), LEVEL).with_context(named)?;
+        let mut archive = tar::Builder::new(encoder);
+        for (name, bytes) in &self.files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o600);
+            archive.append_data(&mut header, name, bytes.as_slice()).with_context(named)?;
+        }
+        let encoder = archive.into_inner().with_context(named)?;
+        let mut out = encoder.finish().with_context(named)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
+    }
+
+    /// Reads a bundle.
+    ///
+    /// # Errors
+    /// The file is no bundle, or its files are too large.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let named = || format!("{}: no bundle of lastwords", path.display());
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let decoder = zstd::Decoder::new(BufReader::new(file)).with_context(named)?;
+        let mut archive = tar::Archive::new(decoder.take(LIMIT));
+        let mut bundle = Self::default();
+        for entry in archive.entries().with_context(named)? {
+            let mut entry = entry.with_context(named)?;
+            let name = entry.path().with_context(named)?.display().to_string();
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).with_context(named)?;
+            bundle.files.insert(name, bytes);
+        }
+        bundle.check(path)?;
+        Ok(bundle)
+    }
+
+    /// A file as text; empty where it is not there.
+    fn text(&self, name: &str) -> String {
+        self.files.get(name).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// The words of `uname -a`.
+    pub(super) fn uname(&self) -> String {
+        self.text("uname").trim_end().to_owned()
+    }
+
+    /// Event formats by id, and remarks on those that cannot be read.
+    pub(super) fn formats(&self) -> (BTreeMap<u16, Format>, Vec<String>) {
+        let (mut formats, mut notes) = (BTreeMap::new(), Vec::new());
+        for (name, text) in &self.files {
+            let Some(path) = name.strip_prefix("events/").and_then(|name| name.strip_suffix("/format")) else {
+                continue;
+            };
+            let system = path.split('/').next().unwrap_or_default();
+            match format_file::parse(system, &String::from_utf8_lossy(text)) {
+                Some(format) => _ = formats.insert(format.id, format),
+                None => notes.push(format!("bundle, {name}: the text is no format of an event")),
+            }
+        }
+        (formats, notes)
+    }
+
+    /// How sub-buffers begin, if the bundle has it.
+    pub(super) fn header_page(&self) -> Option<HeaderPage> {
+        format_file::parse_header_page(&self.text("events/header_page"))
+    }
+
+    /// Symbols, as `/proc/kallsyms` lists them.
+    pub(super) fn kallsyms(&self) -> dat::Listed {
+        dat::Listed::new(self.text("kallsyms"))
+    }
+
+    /// Modules with the addresses of their code, as `/proc/modules` lists them.
+    pub(super) fn modules(&self) -> Vec<(String, u64)> {
+        let row = |line: &str| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?.to_owned();
+            let address = words.find_map(|word| word.strip_prefix("0x"))?;
+            Some((name, u64::from_str_radix(address, 16).ok()?))
+        };
+        self.text("modules").lines().filter_map(row).collect()
+    }
+
+    pub(super) fn printk_formats(&self) -> BTreeMap<u64, String> {
+        dat::printk_formats(&self.text("printk_formats"))
+    }
+
+    pub(super) fn comms(&self) -> BTreeMap<u32, String> {
+        dat::comms(&self.text("saved_cmdlines"))
+    }
+
+    pub(super) fn tgids(&self) -> BTreeMap<u32, u32> {
+        let row = |line: &str| {
+            let (pid, tgid) = line.split_once(' ')?;
+            Some((pid.parse().ok()?, tgid.trim().parse().ok()?))
+        };
+        self.text("saved_tgids").lines().filter_map(row).collect()
+    }
+
+    /// The list of clocks, the chosen one in brackets.
+    pub(super) fn clocks(&self) -> String {
+        self.text("trace_clock").trim_end().to_owned()
+    }
+
+    /// The byte order of the kernel's type information; that of this machine where the bundle has none.
+    pub(super) fn byte_order(&self) -> ByteOrder {
+        match self.files.get("btf/vmlinux").and_then(|btf| btf.first_chunk::<2>()) {
+            Some([0xeb, 0x9f]) => ByteOrder::Big,
+            _ => ByteOrder::Little,
+        }
+    }
+}

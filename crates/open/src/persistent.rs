@@ -1,0 +1,412 @@
+//! ftrace's persistent ring buffers: a copy of one, or all that lie in a machine's memory. A bundle or the kernel in the same memory
+//! describes their events.
+
+use crate::bundle::Bundle;
+use crate::{Machine, Opened, Options, machine};
+use anyhow::{Context, bail};
+use lastwords_bytes::Budget;
+use lastwords_image::{self as image, Image};
+use lastwords_kernel::Kernel;
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Array, NoSymbols, Parameter, Ring, Symbol, SymbolRow, Symbols, Tracing};
+use lastwords_walk::persistent::{self, Boot, Region};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What an input is, in words.
+const KIND: &str = "persistent ring buffer";
+/// Bytes of a sub-buffer that tell it from others: its time, what is committed, and its first events.
+const HEAD: usize = 64;
+/// Most bytes of a module's code.
+const LONGEST_MODULE: u64 = 64 << 20;
+/// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
+const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
+/// Clocks that do not count nanoseconds.
+const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
+/// The symbol whose address a region saves as that of the code: of Linux 6.12 to 6.14, and of newer kernels.
+const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
+
+/// Opens a copy of a region.
+///
+/// # Errors
+/// It cannot be read; the bundle cannot be read.
+pub(super) fn open(
+    path: &Path,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let named = || path.display().to_string();
+    let image = image::open(path, budget, options.watch).with_context(named)?.image;
+    let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
+    let region = persistent::read(&image, 0, len, budget).with_context(named)?;
+    let source = Source::of(options, None)?;
+    let (tracing, notes) = tracing(String::new(), region, &source)?;
+    machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    Ok(())
+}
+
+/// A region that lies in a machine's memory.
+pub(super) struct Found {
+    tracing: Tracing,
+    notes: Vec<String>,
+    /// The kernel's trace array that has the same sub-buffers, of another boot: its position. The kernel's symbols are not that boot's.
+    pub(super) instead_of: Option<usize>,
+}
+
+/// Finds the regions that lie in a machine's memory. `kernel`: the kernel in the memory and what its tracer has. Rings that this kernel
+/// records into itself are left out.
+///
+/// # Errors
+/// A region cannot be read; the bundle cannot be read; the budget is spent.
+pub(super) fn find(
+    image: &Arc<dyn Image>,
+    kernel: Option<(&Kernel, &Tracing)>,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+) -> anyhow::Result<Vec<Found>> {
+    let mut all = Vec::new();
+    let source = Source::of(options, kernel)?;
+    for place in persistent::find(image.as_ref(), budget, options.watch)? {
+        let len = place.end.saturating_sub(place.start);
+        let region = persistent::read(image, place.start, len, budget)?;
+        let own = kernel.and_then(|(_, tracing)| shown(&region, tracing));
+        if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
+            continue;
+        }
+        let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
+        let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
+        let (tracing, notes) = tracing(name, region, &source)?;
+        all.push(Found { tracing, notes, instead_of: own });
+    }
+    Ok(all)
+}
+
+/// Adds regions that lie in a machine's memory.
+pub(super) fn add(path: &Path, found: Vec<Found>, options: &Options<'_>, opened: &mut Opened) {
+    for Found { tracing, notes, .. } in found {
+        let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
+        machine::add(path, KIND, machine, Vec::new(), options, opened);
+    }
+}
+
+/// Whether a kernel was told to keep rings in memory that a reboot does not clear: only then the whole memory is searched for them.
+pub(super) fn is_configured(kernel: &Kernel) -> bool {
+    let line = kernel.pointer("saved_command_line").and_then(|address| kernel.text(address)).unwrap_or_default();
+    let is_instance = |word: &str| word.starts_with("trace_instance=") && word.contains('@');
+    line.split_whitespace().any(|word| is_instance(word) || word.starts_with("reserve_mem="))
+}
+
+/// Whether the kernel in the memory wrote the region, as the address says that the region saves of its code.
+fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
+    let here = || TEXT_SYMBOLS.iter().filter_map(|name| kernel.symbol(name).ok());
+    boot.text_address.is_none_or(|there| here().any(|here| here == there))
+}
+
+/// The position of the kernel's trace array that has the sub-buffers of a region.
+fn shown(region: &Region, tracing: &Tracing) -> Option<usize> {
+    let heads = |ring: &dyn Ring| -> BTreeSet<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let places = ring.cpus().iter().enumerate().flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
+        let head = |(cpu, index): (usize, usize)| {
+            let info = ring.sub_buffer(cpu, index, &mut bytes);
+            bytes.get(..HEAD).filter(|_| info.committed > 0).map(<[u8]>::to_vec)
+        };
+        places.filter_map(head).collect()
+    };
+    let own = heads(region);
+    tracing.arrays.iter().position(|array| !own.is_disjoint(&heads(array.live.as_ref())))
+}
+
+/// Where formats and symbols of a region come from.
+enum Source {
+    Bundle(Box<Bundle>),
+    /// The kernel in the same memory: what its tracer has, and the addresses of its modules.
+    Kernel(Box<Tracing>, Vec<(String, u64)>),
+    Nothing,
+}
+
+impl Source {
+    fn of(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
+        if let Some(path) = &options.bundle {
+            return Ok(Self::Bundle(Box::new(Bundle::read(path)?)));
+        }
+        Ok(kernel.map_or(Self::Nothing, |(kernel, tracing)| {
+            let modules = kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect();
+            Self::Kernel(Box::new(tracing.clone()), modules)
+        }))
+    }
+
+    /// Formats and symbols, with addresses of the boot that wrote the region.
+    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Described> {
+        let header_page = region.header_page();
+        let (order, page) = match self {
+            Self::Bundle(bundle) => (bundle.byte_order(), bundle.header_page().unwrap_or(header_page)),
+            Self::Kernel(tracing, _) => (tracing.byte_order, tracing.header_page),
+            Self::Nothing => (region.byte_order, header_page),
+        };
+        if order != region.byte_order {
+            bail!("the bundle or the kernel is of a machine of another byte order than the region");
+        }
+        if page != header_page {
+            bail!(
+                "sub-buffers of the bundle or the kernel begin otherwise ({page:?}) than those of the region ({header_page:?})"
+            );
+        }
+        Ok(match self {
+            Self::Bundle(bundle) => Described::of(bundle, &region.boot, notes),
+            Self::Kernel(tracing, modules) => {
+                notes.push(
+                    "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)"
+                        .into(),
+                );
+                Described::of_kernel(tracing, modules, &region.boot, notes)
+            }
+            Self::Nothing => {
+                notes.push(
+                    "events have no formats and addresses no names: --bundle FILE has those of the boot that wrote them"
+                        .into(),
+                );
+                Described { symbols: Arc::new(Moved::unknown(&region.boot)), ..Described::default() }
+            }
+        })
+    }
+}
+
+fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tracing, Vec<String>)> {
+    let mut notes = Vec::new();
+    let described = source.described(&region, &mut notes)?;
+    let header_page = region.header_page();
+    let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local").to_owned();
+    let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
+    // A sub-buffer of these rings is a page.
+    let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
+    let (byte_order, word_size) = (region.byte_order, region.word_size);
+    let words: Vec<&str> = described.uname.split_whitespace().collect();
+    let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
+    let machine = words.iter().rev().find(|word| **word != "GNU/Linux").copied().unwrap_or_default().to_owned();
+    let array = Array {
+        name,
+        tracer: "nop".to_owned(),
+        clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
+        clock,
+        options: Vec::new(),
+        tracer_options: Vec::new(),
+        shows_longest: false,
+        is_of_last_boot: true,
+        is_on: false,
+        live: Arc::new(region),
+        snapshot: None,
+    };
+    let tracing = Tracing {
+        release: word(2),
+        machine,
+        uname: described.uname.clone(),
+        byte_order,
+        word_size,
+        page_size,
+        cpus,
+        header_page,
+        formats: described.formats,
+        comms: described.comms,
+        learns_comms: true,
+        tgids: described.tgids,
+        printk_formats: described.printk_formats,
+        symbols: described.symbols,
+        pointer_key: None,
+        preempt_dynamic_mode: None,
+        preempt_voluntary: false,
+        clocks: described.clocks,
+        real_time: None,
+        arrays: vec![array],
+        evidence: Evidence::default(),
+    };
+    Ok((tracing, notes))
+}
+
+/// What a bundle tells, with addresses of the boot that wrote the region.
+struct Described {
+    uname: String,
+    formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
+    comms: BTreeMap<u32, String>,
+    tgids: BTreeMap<u32, u32>,
+    printk_formats: BTreeMap<u64, String>,
+    symbols: Arc<dyn Symbols>,
+    clocks: String,
+}
+
+impl Default for Described {
+    fn default() -> Self {
+        Self {
+            uname: String::new(),
+            formats: BTreeMap::new(),
+            comms: BTreeMap::new(),
+            tgids: BTreeMap::new(),
+            printk_formats: BTreeMap::new(),
+            symbols: Arc::new(NoSymbols),
+            clocks: String::new(),
+        }
+    }
+}
+
+impl Described {
+    fn of(bundle: &Bundle, boot: &Boot, notes: &mut Vec<String>) -> Self {
+        let (formats, mut wrong) = bundle.formats();
+        notes.append(&mut wrong);
+        let symbols = Moved::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
+        let of_kernel = Tables {
+            formats,
+            comms: bundle.comms(),
+            tgids: bundle.tgids(),
+            printk_formats: bundle.printk_formats(),
+            uname: bundle.uname(),
+            clocks: bundle.clocks(),
+        };
+        Self::moved(of_kernel, symbols)
+    }
+
+    fn of_kernel(tracing: &Tracing, modules: &[(String, u64)], boot: &Boot, notes: &mut Vec<String>) -> Self {
+        let symbols = Moved::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
+        let of_kernel = Tables {
+            formats: tracing.formats.clone(),
+            comms: tracing.comms.clone(),
+            tgids: tracing.tgids.clone(),
+            printk_formats: tracing.printk_formats.clone(),
+            uname: tracing.uname.clone(),
+            clocks: tracing.clocks.clone(),
+        };
+        Self::moved(of_kernel, symbols)
+    }
+
+    /// With addresses of the boot that wrote the region. Process ids of another boot have other names.
+    fn moved(of: Tables, symbols: Moved) -> Self {
+        let is_same_boot = symbols.kernel == 0;
+        let printk = of.printk_formats.into_iter();
+        let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
+        Self {
+            uname: of.uname,
+            formats: of.formats,
+            comms: if is_same_boot { of.comms } else { BTreeMap::new() },
+            tgids: if is_same_boot { of.tgids } else { BTreeMap::new() },
+            printk_formats,
+            symbols: Arc::new(symbols),
+            clocks: of.clocks,
+        }
+    }
+}
+
+/// What a kernel's tracer has, as the kernel has it.
+struct Tables {
+    uname: String,
+    formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
+    comms: BTreeMap<u32, String>,
+    tgids: BTreeMap<u32, u32>,
+    printk_formats: BTreeMap<u64, String>,
+    clocks: String,
+}
+
+/// The symbols of a kernel at the addresses of another boot of it.
+struct Moved {
+    listed: Arc<dyn Symbols>,
+    /// Added to the addresses of the kernel's own symbols.
+    kernel: u64,
+    /// By module: added to the addresses of its symbols.
+    modules: BTreeMap<String, u64>,
+    /// Modules of the boot that wrote the region, by their address there.
+    saved: BTreeMap<u64, String>,
+}
+
+impl Moved {
+    fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
+        let mut places = TEXT_SYMBOLS.map(|_| None);
+        listed.each(&mut |row| {
+            let place = TEXT_SYMBOLS.iter().position(|name| row.module.is_none() && *name == row.name);
+            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
+        });
+        let kernel = match (boot.text_address, places.into_iter().flatten().next()) {
+            (Some(there), Some(here)) => there.wrapping_sub(here),
+            (Some(_), None) => {
+                notes.push(
+                    "the symbols have no address that the region could be compared with: they are taken as they are"
+                        .into(),
+                );
+                0
+            }
+            (None, _) => {
+                notes.push("the region does not tell where the kernel's code was: addresses and names are those of the boot of the symbols".into());
+                0
+            }
+        };
+        let unknown = Self::unknown(boot);
+        let there: BTreeMap<&str, u64> =
+            unknown.saved.iter().map(|(address, name)| (name.as_str(), *address)).collect();
+        let moved = |(name, here): (String, u64)| Some((there.get(name.as_str())?.wrapping_sub(here), name));
+        let modules: BTreeMap<String, u64> =
+            modules.into_iter().filter_map(moved).map(|(delta, name)| (name, delta)).collect();
+        for (address, name) in unknown.saved.iter().filter(|(_, name)| !modules.contains_key(*name)) {
+            notes.push(format!("module {name} at {address:#x} is not among the modules of the kernel that the symbols are of: its addresses are shown from there on"));
+        }
+        Self { listed, kernel, modules, ..unknown }
+    }
+
+    /// Modules by their saved addresses alone.
+    fn unknown(boot: &Boot) -> Self {
+        let saved = boot.modules.iter().map(|module| (module.address, module.name.clone())).collect();
+        Self { listed: Arc::new(NoSymbols), kernel: 0, modules: BTreeMap::new(), saved }
+    }
+
+    fn delta(&self, module: Option<&str>) -> Option<u64> {
+        match module {
+            None => Some(self.kernel),
+            // Without an address of its own, a module is where the symbols have it in the same boot alone, if it was loaded then.
+            Some(module) => self.modules.get(module).copied().or_else(|| {
+                let was_loaded = self.saved.is_empty() || self.saved.values().any(|saved| saved == module);
+                (self.kernel == 0 && was_loaded).then_some(0)
+            }),
+        }
+    }
+
+    /// An address in a module whose symbols are not known: its distance from the module's saved base.
+    fn near_base(&self, address: u64) -> Option<Symbol> {
+        let (base, module) = self.saved.range(..=address).next_back()?;
+        let offset = address.saturating_sub(*base);
+        let is_near = offset < LONGEST_MODULE && !self.modules.contains_key(module);
+        is_near.then(|| Symbol { name: format!("{base:#x}"), offset, size: 0, module: Some(module.clone()) })
+    }
+}
+
+impl Symbols for Moved {
+    fn at(&self, address: u64) -> Option<Symbol> {
+        let of_kernel = self.listed.at(address.wrapping_sub(self.kernel)).filter(|symbol| symbol.module.is_none());
+        of_kernel.or_else(|| {
+            let candidates = self.modules.values().chain((self.kernel == 0).then_some(&0));
+            let at = |delta: &u64| self.listed.at(address.wrapping_sub(*delta)).map(|symbol| (*delta, symbol));
+            let is_right = |(delta, symbol): &(u64, Symbol)| {
+                symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
+            };
+            let of_module = candidates.filter_map(at).find(is_right).map(|(_, symbol)| symbol);
+            of_module.or_else(|| self.near_base(address))
+        })
+    }
+
+    fn text_at(&self, address: u64) -> Option<Vec<u8>> {
+        self.listed.text_at(address.wrapping_sub(self.kernel))
+    }
+
+    fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
+        self.listed.parameters(function)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.listed.constant(name).filter(|_| self.kernel == 0)
+    }
+
+    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
+        self.listed.each(&mut |row| {
+            // Absolute symbols and offsets in per-CPU memory do not move.
+            let delta = if row.address >> 63 == 1 { self.delta(row.module) } else { Some(0) };
+            delta.into_iter().for_each(|delta| each(SymbolRow { address: row.address.wrapping_add(delta), ..row }));
+        });
+    }
+}

@@ -1,0 +1,326 @@
+//! The sub-buffers of one CPU in the order of their events.
+
+use super::layout::CpuMeta;
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::evidence::Verdict;
+use lastwords_trace::ftrace::HeaderPage;
+use lastwords_trace::ftrace::page::{self, Events};
+
+/// Bytes that reach memory together: the cache line of x86-64 and most arm64 machines.
+const CACHE_LINE: usize = 64;
+
+/// One sub-buffer, as its own bytes show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SubBuffer {
+    /// Number among the CPU's sub-buffers in memory.
+    pub(super) number: u32,
+    /// Clock values at its beginning and of its last event.
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// Bytes of whole events.
+    pub(super) committed: usize,
+    /// Bytes that its header says are committed, where that can be.
+    pub(super) claimed: usize,
+    pub(super) events: u64,
+    pub(super) missed: Option<Option<u64>>,
+    pub(super) verdict: Verdict,
+    /// Why the verdict is not committed or open.
+    pub(super) why: String,
+    /// Offset of the first bytes that are no event.
+    pub(super) broken: Option<usize>,
+    /// The time to be put in the place of that at its beginning, which is damaged.
+    pub(super) mended: Option<u64>,
+}
+
+impl SubBuffer {
+    /// Judges the bytes of a sub-buffer, header first, as the kernel does when it boots (`rb_validate_buffer`). Events up to the
+    /// first that cannot be are kept. `not_after`: no event can be later.
+    pub(super) fn judge(number: u32, bytes: &[u8], layout: HeaderPage, order: ByteOrder, not_after: u64) -> Self {
+        let begin = layout.data_offset as usize;
+        let mut judged = Self {
+            number,
+            first: page::long(bytes, 0, order),
+            last: 0,
+            committed: 0,
+            claimed: 0,
+            events: 0,
+            missed: None,
+            verdict: Verdict::Committed,
+            why: String::new(),
+            broken: None,
+            mended: None,
+        };
+        let header = match page::header(bytes, layout, order) {
+            Ok(header) => header,
+            Err(misfit) => {
+                judged.claimed = bytes.len().saturating_sub(begin);
+                judged.refuse(misfit.to_string());
+                return judged;
+            }
+        };
+        judged.last = header.time;
+        (judged.claimed, judged.missed) = (header.committed, header.missed);
+        let mut events = Events::new(bytes, layout, order, header.committed);
+        let mut end = begin;
+        for event in events.by_ref() {
+            match event {
+                Ok(event) if event.time < judged.last || event.time > not_after => {
+                    let limit = if event.time < judged.last { judged.last } else { not_after };
+                    let why =
+                        format!("offset {end}: an event of time {}, which cannot stand beside {limit}", event.time);
+                    judged.refuse(why);
+                    judged.broken = Some(end);
+                    break;
+                }
+                Ok(event) => {
+                    judged.last = event.time;
+                    judged.events = judged.events.saturating_add(1);
+                    end = event.payload.end.checked_next_multiple_of(4).unwrap_or(end);
+                }
+                Err(misfit) => {
+                    judged.refuse(misfit.to_string());
+                    judged.broken = Some(misfit.offset);
+                    break;
+                }
+            }
+        }
+        if let Some(at) = events.irregular().filter(|_| judged.verdict == Verdict::Committed) {
+            judged.refuse(format!(
+                "offset {at}: padding or a rest of bytes, expected an event that ends within what is committed"
+            ));
+            judged.broken = Some(at);
+        }
+        let whole = judged.verdict == Verdict::Committed;
+        judged.committed = if whole { header.committed } else { end.saturating_sub(begin) };
+        judged
+    }
+
+    /// Puts the events of a sub-buffer, whose distances from each other are whole, between two times. Left as it is, a time far ahead would
+    /// move the events behind it in formats whose time must not go back. One flipped bit that explains the damage gives the time back.
+    pub(super) fn mend(&mut self, (begin, end): (u64, u64)) {
+        let span = self.last.saturating_sub(self.first);
+        let fits = |first: &u64| *first >= begin && first.checked_add(span).is_some_and(|last| last <= end);
+        let mut flipped = (0..u64::BITS).map(|bit| self.first ^ 1u64 << bit).filter(fits);
+        let (one, other) = (flipped.next(), flipped.next());
+        let (how, first) = match (one.filter(|_| other.is_none()), Some(begin).filter(fits)) {
+            (Some(first), _) => ("one flipped bit explains it, and is taken for flipped back", first),
+            (None, Some(first)) => ("its events are put behind those before it", first),
+            (None, None) => {
+                self.why.push_str("; its events keep these times");
+                return;
+            }
+        };
+        self.why.push_str(&format!("; {how}: it begins at {first}"));
+        (self.first, self.last, self.mended) = (first, first.saturating_add(span), Some(first));
+    }
+
+    pub(super) fn refuse(&mut self, why: String) {
+        self.verdict = Verdict::Invalid;
+        self.why = why;
+    }
+
+    /// Judges the sub-buffer that was being written, when its memory has bytes that are no event. A reset loses the newest cache lines, so an
+    /// event that reaches into the broken line is not whole either.
+    pub(super) fn without_lost_line(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+        let Some(broken) = self.broken else { return self };
+        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_mul(CACHE_LINE);
+        let begin = layout.data_offset as usize;
+        let mut kept = Self { committed: 0, events: 0, last: self.first, ..self };
+        let events = Events::new(bytes, layout, order, line.saturating_sub(begin)).map_while(Result::ok);
+        for event in events.take_while(|event| event.payload.end <= line) {
+            kept.committed = event.payload.end.saturating_sub(begin);
+            kept.events = kept.events.saturating_add(1);
+            kept.last = event.time;
+        }
+        kept.why =
+            format!("{} (cache lines from offset {line} on may not have reached memory before the reset)", kept.why);
+        kept
+    }
+
+    /// Nothing was ever recorded in it since its memory was cleared.
+    pub(super) fn is_empty(&self) -> bool {
+        self.claimed == 0 && self.verdict == Verdict::Committed
+    }
+}
+
+/// The numbers of a CPU's sub-buffers in the order of their events.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Chain {
+    /// Numbers of sub-buffers, the oldest first.
+    pub(super) numbers: Vec<u32>,
+    /// How many of them, from the first on, a reader of the boot that is gone had consumed.
+    pub(super) consumed: usize,
+    /// Position of the first that is neither consumed nor the reader's.
+    pub(super) ring: usize,
+    /// The last is the one that was being written.
+    pub(super) has_open: bool,
+    /// Why the order is that of the time stamps and not that of the metadata.
+    pub(super) by_time: Option<String>,
+}
+
+/// Puts the sub-buffers of a CPU in order. `all`: every sub-buffer, by number.
+pub(super) fn chain(meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
+    match by_metadata(meta, all).and_then(|chain| has_newest(chain, all)) {
+        Ok(chain) => chain,
+        Err(why) => by_time(why, all),
+    }
+}
+
+/// Refuses a chain where a sub-buffer outside it has newer events than the chain's beginning. Outside are only sub-buffers that a reader
+/// consumed before the reader's own, so the head or the commit is wrong, as when its cache line did not reach memory.
+fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
+    let mut is_chained = vec![false; all.len()];
+    for number in &chain.numbers {
+        is_chained.get_mut(*number as usize).into_iter().for_each(|chained| *chained = true);
+    }
+    let read = |number: &u32| all.get(*number as usize).filter(|sub| sub.committed > 0);
+    let Some(begin) = chain.numbers.iter().skip(chain.consumed).find_map(read) else {
+        let first = all.iter().find(|sub| sub.committed > 0);
+        return first.map_or(Ok(chain), |sub| {
+            Err(format!("it says that there are no events, and sub-buffer {} has some", sub.number))
+        });
+    };
+    let newer = all.iter().zip(is_chained).find(|(sub, is_chained)| {
+        !is_chained && sub.committed > 0 && sub.verdict == Verdict::Committed && sub.first >= begin.first
+    });
+    match newer {
+        Some((sub, _)) => Err(format!(
+            "sub-buffer {}, which has no events by its head and commit, has newer ones than the oldest",
+            sub.number
+        )),
+        None => Ok(chain),
+    }
+}
+
+/// Follows the metadata as the kernel does (`rb_meta_validate_events`): the reader's sub-buffer, then from the head to the commit. What
+/// stands before the head was read in the boot that is gone; it counts as long as the times go back from sub-buffer to sub-buffer.
+fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
+    let mut seen = vec![false; all.len()];
+    for number in &meta.order {
+        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
+        match place {
+            Some(seen) if !*seen => *seen = true,
+            _ => return Err(format!("sub-buffer {number} stands twice in the table of the order, or cannot be")),
+        }
+    }
+    let order: Vec<u32> = meta.order.iter().map(|n| n.cast_unsigned()).collect();
+    let (Some(head), Some(commit)) = (meta.head, meta.commit) else {
+        return Err("its head or its commit is none of its sub-buffers".into());
+    };
+    let Some((reader, ring)) = order.split_first() else { return Err("it has no sub-buffers".into()) };
+    if commit == *reader {
+        return Ok(Chain { numbers: vec![*reader], consumed: 0, ring: 1, has_open: true, by_time: None });
+    }
+    let Some(begin) = ring.iter().position(|n| *n == head) else {
+        return Err("its head is the sub-buffer of the reader, and its commit is not".into());
+    };
+    let from_head = || ring.iter().cycle().skip(begin).take(ring.len()).copied();
+    let forward: Vec<u32> = from_head().take_while(|n| *n != commit).chain([commit]).collect();
+    let mut is_ahead = vec![false; all.len()];
+    for number in &forward {
+        is_ahead.get_mut(*number as usize).into_iter().for_each(|ahead| *ahead = true);
+    }
+    let mut time = all.get(*reader as usize).filter(|sub| !sub.is_empty()).map(|sub| sub.first);
+    time = time.or_else(|| all.get(head as usize).map(|sub| sub.first));
+    let mut before = Vec::new();
+    for number in ring.iter().rev().cycle().skip(ring.len().saturating_sub(begin)).take(ring.len()) {
+        let Some(sub) = all.get(*number as usize) else { break };
+        let is_older = sub.first != 0 && time.is_some_and(|time| sub.first <= time && sub.last <= time);
+        if is_ahead.get(*number as usize) == Some(&true)
+            || sub.is_empty()
+            || !is_older
+            || sub.verdict != Verdict::Committed
+        {
+            break;
+        }
+        time = Some(sub.first);
+        before.push(*number);
+    }
+    before.reverse();
+    let consumed = before.len();
+    let numbers = before.into_iter().chain([*reader]).chain(forward).collect();
+    Ok(Chain { numbers, consumed, ring: consumed.saturating_add(1), has_open: true, by_time: None })
+}
+
+fn by_time(why: String, all: &[SubBuffer]) -> Chain {
+    let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty()).collect();
+    used.sort_by_key(|sub| (sub.first, sub.number));
+    let numbers = used.iter().map(|sub| sub.number).collect();
+    Chain { numbers, consumed: 0, ring: 0, has_open: false, by_time: Some(why) }
+}
+
+/// How the times of a sub-buffer stand to those of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// They follow those of the sub-buffer before it.
+    InOrder,
+    /// All of them are older than the ring: the memory has an older lap, because newer cache lines were not written back.
+    OlderLap,
+    /// They contradict those of its neighbours, which agree with each other: its events must lie `between` these two times. With `is_first`
+    /// its first event does, and only later ones do not.
+    Wrong { is_first: bool, between: (u64, u64) },
+    /// They and those of this sub-buffer contradict each other, and nothing shows which of the two is wrong.
+    Ambiguous(u32),
+}
+
+/// Compares the times of all sub-buffers of a chain; `ring`: the position of the first that is not the reader's and was not consumed.
+/// Sub-buffers without events that can be read are passed over.
+pub(super) fn fits(chain: &[&SubBuffer], ring: usize) -> Vec<Fit> {
+    let counted: Vec<(usize, &SubBuffer)> =
+        chain.iter().enumerate().filter(|(_, sub)| sub.committed > 0).map(|(at, sub)| (at, *sub)).collect();
+    let ring = counted.partition_point(|(at, _)| *at < ring);
+    let fresh = [0, ring].into_iter().map(|from| older_lap(&counted, from)).min().unwrap_or(counted.len());
+    let mut fits = vec![Fit::InOrder; chain.len()];
+    let mut put = |at: usize, fit: Fit| fits.get_mut(at).into_iter().for_each(|place| *place = fit.clone());
+    let (current, older) = counted.split_at_checked(fresh).unwrap_or((&counted, &[]));
+    older.iter().for_each(|(at, _)| put(*at, Fit::OlderLap));
+    for (index, pair) in current.windows(2).enumerate() {
+        let [(left_at, left), (right_at, right)] = pair else { continue };
+        if left.last <= right.first {
+            continue;
+        }
+        let before = index.checked_sub(1).and_then(|index| current.get(index));
+        let behind = current.get(index.saturating_add(2));
+        let without_left = before.is_none_or(|(_, before)| before.last <= right.first);
+        let without_right = behind.is_none_or(|(_, behind)| left.last <= behind.first);
+        match (without_left, without_right) {
+            (true, false) => {
+                let begin = before.map_or(0, |(_, before)| before.last);
+                let is_first = (begin..=right.first).contains(&left.first);
+                put(*left_at, Fit::Wrong { is_first, between: (begin, right.first) });
+            }
+            (false, true) => {
+                let end = behind.map_or(u64::MAX, |(_, behind)| behind.first);
+                put(*right_at, Fit::Wrong { is_first: false, between: (left.last, end) });
+            }
+            _ => {
+                put(*left_at, Fit::Ambiguous(right.number));
+                put(*right_at, Fit::Ambiguous(left.number));
+            }
+        }
+    }
+    fits
+}
+
+/// The index from which on all sub-buffers are of an older lap, as judged by those from `from` on; the end if there are none. The
+/// newest sub-buffers are the ones whose cache lines a reset can lose, so only the end of a chain is looked at. Two sub-buffers that agree
+/// with each other must be newer: one alone could itself have a damaged time.
+fn older_lap(counted: &[(usize, &SubBuffer)], from: usize) -> usize {
+    let is_rising = |subs: &[(usize, &SubBuffer)]| {
+        subs.windows(2).all(|pair| matches!(pair, [(_, left), (_, right)] if left.last <= right.first))
+    };
+    let is_older = |fresh: usize| {
+        let witnesses = counted.get(from..fresh).unwrap_or_default();
+        let rest = counted.get(fresh..).unwrap_or_default();
+        let oldest = witnesses.iter().map(|(_, sub)| sub.first).min();
+        let before = |sub: &SubBuffer| oldest.is_some_and(|oldest| sub.last < oldest);
+        is_rising(witnesses) && is_rising(rest) && rest.iter().all(|(_, sub)| before(sub))
+    };
+    let range = from.saturating_add(2)..counted.len();
+    // A chain has thousands of sub-buffers: only where the times go back can an older lap begin, and only once.
+    let goes_back = |at: &usize| {
+        let pair = counted.get(at.saturating_sub(1)..=*at);
+        matches!(pair, Some([(_, left), (_, right)]) if left.first > right.last)
+    };
+    range.rev().find(goes_back).filter(|fresh| is_older(*fresh)).unwrap_or(counted.len())
+}

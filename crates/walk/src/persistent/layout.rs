@@ -1,0 +1,472 @@
+//! The metadata of a persistent ring buffer: where each CPU's sub-buffers lie, and in which order.
+//!
+//! Source of both layouts: `struct ring_buffer_meta` and `struct ring_buffer_cpu_meta` in `kernel/trace/ring_buffer.c`, and
+//! `struct trace_scratch` in `kernel/trace/trace.h`, of Linux 6.12 and of Linux 6.15 and newer. All addresses in the metadata are
+//! virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a meaning later.
+
+use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, SIZES, recognise};
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+
+/// Offset of the metadata of CPU 0 in the layout with a common header, in all kernels up to 7.2.
+const COMMON: u64 = 0x2030;
+/// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its offset is damaged.
+const HEAD: u64 = 64 << 10;
+/// Most CPUs that are looked for.
+const MOST_CPUS: usize = 8192;
+/// Bytes of a module's entry: an address and a name that fill 64 bytes.
+const MODULE_LEN: usize = 64;
+/// Most modules of a list.
+const MOST_MODULES: u64 = 4096;
+
+/// The form of the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Linux 6.12 to 6.14: each CPU's metadata has a magic word and the addresses of the kernel.
+    PerCpu,
+    /// Linux 6.15 and newer: one header, a scratch area with addresses and modules, and metadata for each CPU without a magic word.
+    Common,
+}
+
+/// A module that was loaded when the buffer was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Address of its code.
+    pub address: u64,
+    /// Name.
+    pub name: String,
+}
+
+/// What the metadata says of the boot that wrote the buffer.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Boot {
+    /// Address of a symbol of the kernel's code (6.12: `rb_range_meta_init`; later: `_text`), if it is saved.
+    pub text_address: Option<u64>,
+    /// Address of a symbol of the kernel's data, if it is saved.
+    pub data_address: Option<u64>,
+    /// Position of its clock in the kernel's list of clocks, if it is saved.
+    pub clock: Option<u32>,
+    /// Its modules, if the layout lists them.
+    pub modules: Vec<Module>,
+}
+
+/// The metadata of one CPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CpuMeta {
+    /// Offset in the region.
+    pub(super) at: u64,
+    /// Offset in the region of the first sub-buffer.
+    pub(super) data: u64,
+    pub(super) sub_buffer_size: u32,
+    /// Numbers of sub-buffers: the reader's first, then the ring in its order.
+    pub(super) order: Vec<i32>,
+    /// Numbers of the sub-buffers with the oldest event of the ring, and with the newest; none where the address is out of range.
+    pub(super) head: Option<u32>,
+    pub(super) commit: Option<u32>,
+    /// What is wrong with the metadata, one sentence each.
+    pub(super) faults: Vec<String>,
+}
+
+impl CpuMeta {
+    /// Offset in the region of the end of the sub-buffers.
+    fn end(&self) -> u64 {
+        self.data.saturating_add(u64::from(self.sub_buffer_size).saturating_mul(self.order.len() as u64))
+    }
+
+    /// Offset in the region of a sub-buffer.
+    pub(super) fn offset_of(&self, number: u32) -> u64 {
+        self.data.saturating_add(u64::from(self.sub_buffer_size).saturating_mul(u64::from(number)))
+    }
+}
+
+/// The metadata of a region.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    pub(super) form: Form,
+    pub(super) order: ByteOrder,
+    pub(super) word_size: u8,
+    pub(super) boot: Boot,
+    pub(super) cpus: Vec<CpuMeta>,
+    pub(super) notes: Vec<String>,
+    /// Offsets at the end of the region where no metadata of a CPU could be read.
+    pub(super) unread: Option<std::ops::Range<u64>>,
+    /// Size and number of sub-buffers by the first metadata of a CPU that is whole: all CPUs have the same.
+    hint: Option<Geometry>,
+    /// Offset of the metadata of CPU 0, where the words before it are damaged.
+    begin: Option<u64>,
+}
+
+/// Size and number of a CPU's sub-buffers.
+type Geometry = (u32, u32);
+/// Fills a buffer from an offset of the region.
+pub(super) type Fill<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<(), Error>;
+
+/// The place and geometry of metadata.
+type Place = Option<(u64, Geometry)>;
+
+/// Reads metadata at offsets of a region.
+pub(super) struct Source<'a> {
+    pub(super) name: &'a str,
+    pub(super) len: u64,
+    pub(super) read: Fill<'a>,
+    pub(super) budget: &'a Budget,
+}
+
+impl Source<'_> {
+    fn bytes(&self, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+        self.budget.bytes(self.name, len as u64)?;
+        let mut bytes = vec![0; len];
+        (self.read)(at, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Bytes of the region at the beginning of memory, of which the source may have more; none where there is no region.
+///
+/// # Errors
+/// The metadata cannot be read; the budget is spent.
+pub(super) fn extent(source: &Source<'_>) -> Result<Option<u64>, Error> {
+    let mut layout = Layout::begin(source)?;
+    if layout.form == Form::Common {
+        let begin = layout.common(source)?;
+        let bytes = source.bytes(8, layout.word())?;
+        let total = layout.native(&Reader::new(source.name, &bytes, layout.order), 0)?;
+        return Ok(Some(total).filter(|total| *total > begin && *total <= source.len));
+    }
+    let mut end = 0;
+    while let Some(geometry) =
+        layout.whole(source, end)?.filter(|geometry| layout.hint.is_none_or(|own| own == *geometry))
+    {
+        layout.hint = Some(geometry);
+        let (size, count) = geometry;
+        end = layout.data(end, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+    }
+    Ok(Some(end).filter(|end| *end > 0 && *end <= source.len))
+}
+
+/// Reads the metadata of a region.
+///
+/// # Errors
+/// The region does not begin with metadata of a known layout, or cannot be read; the budget is spent.
+pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
+    let mut layout = Layout::begin(source)?;
+    let mut at = match layout.begin {
+        Some(begin) => begin,
+        None if layout.form == Form::Common => layout.common(source)?,
+        None => 0,
+    };
+    layout.hint = layout.first_whole(source, at)?.map(|(_, geometry)| geometry);
+    while layout.cpus.len() < MOST_CPUS && at < source.len {
+        let Some(cpu) = layout.cpu(source, at)? else { break };
+        at = cpu.end();
+        layout.cpus.push(cpu);
+    }
+    if !layout.is_slack(source.len.saturating_sub(at), PAGE) {
+        layout.unread = Some(at..source.len);
+    }
+    Ok(layout)
+}
+
+impl Layout {
+    fn new(order: ByteOrder, word_size: u8, form: Form) -> Self {
+        let (boot, cpus, notes) = (Boot::default(), Vec::new(), Vec::new());
+        Self { form, order, word_size, boot, cpus, notes, unread: None, hint: None, begin: None }
+    }
+
+    /// A region whose first words are damaged: the first metadata of a CPU that is whole tells the layout. CPU 0 is as many CPUs before
+    /// that one as have room.
+    fn without_head(source: &Source<'_>) -> Result<Option<Self>, Error> {
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            for (_, word_size, form) in SIZES {
+                let mut layout = Self::new(order, word_size, form);
+                let mut found = None;
+                if form == Form::Common {
+                    found = layout.first_whole_word(source, 0)?;
+                }
+                let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
+                let Some((at, geometry)) = found else { continue };
+                let first = if form == Form::Common { COMMON } else { 0 };
+                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
+                let end = |at: u64| layout.data(at, geometry).saturating_add(bytes);
+                let (span, begins) = (end(at).saturating_sub(at), end(first));
+                let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
+                let begin = if is_behind { first } else { at };
+                layout.begin = Some(begin);
+                layout.notes.push(format!(
+                    "offset 0: the region does not begin with the magic word {MAGIC:#x}; the first metadata of a CPU that is whole is at \
+                     offset {at:#x}, and that of CPU 0 is taken to be at {begin:#x}"
+                ));
+                return Ok(Some(layout));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Of the first words of a region.
+    fn begin(source: &Source<'_>) -> Result<Self, Error> {
+        let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
+        let Some((order, word_size, form)) = recognise(&head, source.len) else {
+            if let Some(layout) = Self::without_head(source)? {
+                return Ok(layout);
+            }
+            let found = Reader::new(source.name, &head, ByteOrder::Little).u64_at(0)?;
+            let expected = "the magic word 0x0badfeed of a persistent ring buffer, and the sizes of a known layout";
+            return Err(Error::value(source.name, 0, found, expected));
+        };
+        let mut layout = Self::new(order, word_size, form);
+        let reader = Reader::new(source.name, &head, order);
+        let sizes =
+            SIZES.iter().find(|(_, size, of)| (*size, *of) == (word_size, form)).map_or(0, |(sizes, ..)| *sizes);
+        for (at, expected) in [(0, MAGIC), (4, sizes)] {
+            let found = reader.u32_at(at)?;
+            if found != expected {
+                layout.notes.push(format!(
+                    "offset {at}: {found:#x} in place of {expected:#x}; the words behind it are metadata"
+                ));
+            }
+        }
+        Ok(layout)
+    }
+
+    fn word(&self) -> usize {
+        usize::from(self.word_size)
+    }
+
+    fn native(&self, reader: &Reader<'_>, at: usize) -> Result<u64, Error> {
+        if self.word_size == 8 { reader.u64_at(at) } else { Ok(u64::from(reader.u32_at(at)?)) }
+    }
+
+    /// Reads the header that all CPUs have in common, and the scratch area; returns the offset of the first CPU's metadata.
+    fn common(&mut self, source: &Source<'_>) -> Result<u64, Error> {
+        let word = self.word();
+        let size = 8usize.saturating_add(word.saturating_mul(2));
+        let bytes = source.bytes(0, size)?;
+        let reader = Reader::new(source.name, &bytes, self.order);
+        let (total, buffers) = (self.native(&reader, 8)?, self.native(&reader, word.saturating_add(8))?);
+        if total != source.len {
+            self.notes
+                .push(format!("offset 8: the region had {total} bytes when it was made, {} are here", source.len));
+        }
+        let mut buffers = buffers;
+        if !self.is_likely(source, buffers)? {
+            // The first CPU's metadata is damaged, or the offset of it is.
+            let found = self.first_whole_word(source, size as u64)?;
+            // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
+            let is_behind = |at: u64, geometry: Geometry| {
+                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
+                at == self.data(buffers, geometry).saturating_add(bytes)
+            };
+            if let Some((found, _)) = found.filter(|(at, geometry)| !is_behind(*at, *geometry)) {
+                self.notes.push(format!(
+                    "offset {}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}",
+                    word.saturating_add(8)
+                ));
+                buffers = found;
+            }
+        }
+        if buffers < size as u64 || buffers >= source.len {
+            let expected = "an offset inside the region";
+            return Err(Error::value(source.name, word.saturating_add(8) as u64, buffers, expected));
+        }
+        let scratch = usize::try_from(buffers).unwrap_or(0).saturating_sub(size);
+        let bytes = source.bytes(size as u64, scratch)?;
+        self.scratch(&Reader::new(source.name, &bytes, self.order));
+        Ok(buffers)
+    }
+
+    /// Reads the scratch area: clock, address of the kernel's code, modules. An area that holds nothing is all zeroes.
+    fn scratch(&mut self, reader: &Reader<'_>) {
+        let word = self.word();
+        let read = |at: usize| self.native(reader, at).unwrap_or(0);
+        let (clock, text) = (reader.u32_at(0).unwrap_or(0), read(word));
+        let count = read(word.saturating_mul(2));
+        if text == 0 {
+            return;
+        }
+        let begin = word.saturating_mul(3);
+        let mut modules = Vec::new();
+        for index in 0..count.min(MOST_MODULES) {
+            let at = begin.saturating_add(usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(MODULE_LEN));
+            let Ok(entry) = reader.bytes_at(at, MODULE_LEN) else { break };
+            let name = entry.get(word..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
+            let address = read(at);
+            if address == 0 || name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
+                break;
+            }
+            modules.push(Module { address, name: String::from_utf8_lossy(name).into_owned() });
+        }
+        if (modules.len() as u64) < count {
+            self.notes.push(format!("the scratch area says {count} modules, {} can be read", modules.len()));
+        }
+        self.boot = Boot { text_address: Some(text), data_address: None, clock: Some(clock), modules };
+    }
+
+    /// A CPU's metadata at an offset, if all of it can be: size and number of its sub-buffers.
+    fn whole(&self, source: &Source<'_>, at: u64) -> Result<Option<Geometry>, Error> {
+        let len = Fixed::len(self.form, self.word_size);
+        if at.saturating_add(len as u64) > source.len {
+            return Ok(None);
+        }
+        let bytes = source.bytes(at, len)?;
+        let reader = Reader::new(source.name, &bytes, self.order);
+        let fixed = Fixed::read(&reader, self.form, self.word_size);
+        let fixed = fixed.filter(|fixed| fixed.marks.is_none_or(|(magic, _)| magic == MAGIC));
+        let Some(fixed) = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at))) else { return Ok(None) };
+        let is_whole = permuted(&self.table(source, at, fixed.count)?) == fixed.count;
+        Ok(is_whole.then_some((fixed.size, fixed.count)))
+    }
+
+    /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can be.
+    fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
+        let len = Fixed::len(self.form, self.word_size);
+        if at.saturating_add(len as u64) > source.len {
+            return Ok(false);
+        }
+        let bytes = source.bytes(at, len)?;
+        let fixed = Fixed::read(&Reader::new(source.name, &bytes, self.order), self.form, self.word_size);
+        let Some(fixed) = fixed else { return Ok(false) };
+        let room = source.len.saturating_sub(at);
+        let reach = |address: u64| fixed.first != 0 && address.checked_sub(fixed.first).is_some_and(|far| far < room);
+        let addresses = fixed.first.is_multiple_of(u64::from(PAGE)) && reach(fixed.head) && reach(fixed.commit);
+        let table = permuted(&self.table(source, at, most(room))?) >= 2;
+        Ok([fixed.has_geometry(room), addresses, table].map(u8::from).iter().sum::<u8>() >= 2)
+    }
+
+    /// The first metadata of a CPU that is whole: at `first`, or on a page boundary behind.
+    fn first_whole(&self, source: &Source<'_>, first: u64) -> Result<Place, Error> {
+        let begin = first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
+        let pages = (begin..source.len).step_by(PAGE as usize);
+        self.first_of(source, &mut std::iter::once(first).chain(pages))
+    }
+
+    /// The first metadata of a CPU that is whole, at the beginning of the region on a boundary of words.
+    fn first_whole_word(&self, source: &Source<'_>, from: u64) -> Result<Place, Error> {
+        self.first_of(source, &mut (from..source.len.min(HEAD)).step_by(self.word()))
+    }
+
+    fn first_of(&self, source: &Source<'_>, places: &mut dyn Iterator<Item = u64>) -> Result<Place, Error> {
+        for at in places {
+            if let Some(geometry) = self.whole(source, at)? {
+                return Ok(Some((at, geometry)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The table of a CPU's metadata.
+    fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
+        let begin = at.saturating_add(Fixed::len(self.form, self.word_size) as u64);
+        let room = usize::try_from(source.len.saturating_sub(begin)).unwrap_or(usize::MAX);
+        let bytes = source.bytes(begin, (count as usize).saturating_mul(4).min(room))?;
+        let table = Reader::new(source.name, &bytes, self.order);
+        (0..bytes.len().checked_div(4).unwrap_or(0))
+            .map(|n| Ok(table.u32_at(n.saturating_mul(4))?.cast_signed()))
+            .collect()
+    }
+
+    /// Offset of the first sub-buffer of a CPU whose metadata is at `at`.
+    fn data(&self, at: u64, (size, count): Geometry) -> u64 {
+        let fixed = Fixed::len(self.form, self.word_size) as u64;
+        let behind = at.saturating_add(fixed).saturating_add(u64::from(count).saturating_mul(4));
+        behind.checked_next_multiple_of(u64::from(size)).unwrap_or(u64::MAX)
+    }
+
+    /// As few bytes as a kernel leaves unused at the end of a region, because each CPU has the same number of sub-buffers.
+    fn is_slack(&self, bytes: u64, size: u32) -> bool {
+        let cpus = (self.cpus.len() as u64).saturating_add(1);
+        bytes <= u64::from(size).saturating_mul(2).saturating_mul(cpus)
+    }
+
+    /// Reads a CPU's metadata at an offset; none where no metadata of a CPU can stand.
+    fn cpu(&mut self, source: &Source<'_>, at: u64) -> Result<Option<CpuMeta>, Error> {
+        let len = Fixed::len(self.form, self.word_size);
+        if at.saturating_add(len as u64) > source.len {
+            return Ok(None);
+        }
+        let bytes = source.bytes(at, len)?;
+        let reader = Reader::new(source.name, &bytes, self.order);
+        let Some(fixed) = Fixed::read(&reader, self.form, self.word_size) else { return Ok(None) };
+        let Some((size, count)) = self.geometry(source, at, &fixed)? else { return Ok(None) };
+        let mut faults = Vec::new();
+        if let Some((magic, _)) = fixed.marks.filter(|(magic, _)| *magic != MAGIC && at > 0) {
+            faults.push(format!("offset {at:#x}: {magic:#x} in place of the magic word {MAGIC:#x}"));
+        }
+        if (size, count) != (fixed.size, fixed.count) {
+            let (size_here, count_here) = (fixed.size, fixed.count);
+            faults.push(format!(
+                "offset {at:#x}: metadata of {count_here} sub-buffers of {size_here} bytes, where there are {count} of {size}"
+            ));
+        }
+        let step = u64::from(size);
+        let mut number = |what: &str, address: u64| {
+            let distance = address.wrapping_sub(fixed.first);
+            let number = distance.checked_div(step).filter(|n| *n < u64::from(count) && distance.is_multiple_of(step));
+            if number.is_none() {
+                let first = fixed.first;
+                faults.push(format!(
+                    "the {what} address {address:#x} is none of the {count} sub-buffers from {first:#x} on"
+                ));
+            }
+            number.and_then(|n| u32::try_from(n).ok())
+        };
+        let (head, commit) = (number("head", fixed.head), number("commit", fixed.commit));
+        if fixed.marks.is_some_and(|(magic, _)| magic == MAGIC) && self.boot.text_address.is_none() {
+            [self.boot.text_address, self.boot.data_address] =
+                [fixed.text, fixed.data].map(|address| Some(address).filter(|address| *address != 0));
+        }
+        let order = self.table(source, at, count)?;
+        Ok(Some(CpuMeta { at, data: self.data(at, (size, count)), sub_buffer_size: size, order, head, commit, faults }))
+    }
+
+    /// Size and number of a CPU's sub-buffers: its own words where they can be; else those of another CPU, as all have the same, or as
+    /// many as its table counts. What the table counts and what ends where the next CPU begins is believed first. None where nothing
+    /// can be.
+    fn geometry(&self, source: &Source<'_>, at: u64, fixed: &Fixed) -> Result<Option<Geometry>, Error> {
+        let room = source.len.saturating_sub(at);
+        let table = self.table(source, at, most(room))?;
+        let counted = permuted(&table);
+        let own = (fixed.size, fixed.count);
+        let mut candidates = vec![own];
+        candidates.extend(self.hint);
+        candidates.extend([(PAGE, counted), (fixed.size, counted)]);
+        let can_be = |(size, count): Geometry| {
+            let end = self.data(at, (size, count)).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+            Fixed { size, count, ..*fixed }.has_geometry(room) && end <= source.len
+        };
+        let mut best = None;
+        for geometry in candidates.into_iter().filter(|geometry| can_be(*geometry)) {
+            let (size, count) = geometry;
+            let end = self.data(at, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+            let ends =
+                self.is_slack(source.len.saturating_sub(end), size) || self.whole(source, end)? == Some(geometry);
+            let is_counted = permuted(table.get(..count as usize).unwrap_or_default()) == count;
+            let score = [ends, is_counted, self.hint == Some(geometry)].map(u8::from).iter().sum::<u8>();
+            if best.is_none_or(|(highest, _)| score > highest) {
+                best = Some((score, geometry));
+            }
+        }
+        Ok(best.map(|(_, geometry)| geometry))
+    }
+}
+
+/// Most sub-buffers that have room in so many bytes.
+fn most(room: u64) -> u32 {
+    u32::try_from(room.checked_div(u64::from(PAGE)).unwrap_or(0)).unwrap_or(0).min(MOST_SUB_BUFFERS)
+}
+
+/// The most numbers at the beginning of a table that are each number from 0 on once.
+fn permuted(table: &[i32]) -> u32 {
+    let mut seen = vec![false; table.len()];
+    let (mut most, mut highest) = (0, 0);
+    for (index, number) in table.iter().enumerate() {
+        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
+        match place {
+            Some(seen) if !*seen => *seen = true,
+            _ => break,
+        }
+        highest = highest.max(usize::try_from(*number).unwrap_or(0));
+        if highest == index {
+            most = index.saturating_add(1);
+        }
+    }
+    u32::try_from(most).unwrap_or(0)
+}
