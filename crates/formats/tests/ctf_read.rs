@@ -5,9 +5,10 @@ mod support;
 
 use lastwords_ctf::Version;
 use lastwords_ctf::read;
+use lastwords_formats::events::Note;
 use lastwords_formats::json;
 use lastwords_formats::select::Selection;
-use lastwords_formats::text::{self, Zone};
+use lastwords_formats::text::{self, Style, Zone};
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -368,5 +369,34 @@ fn no_message_has_a_value_of_rust() {
         let folder = folder(&metadata, &[("s", &stream(false))]);
         let (_, remarks) = report(folder.path());
         assert!(remarks.len() == 1 && remarks[0].ends_with(says), "{says}: {remarks:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_of_its_trace() {
+    let integer = "integer { size = 8; align = 8; }";
+    let metadata = format!(
+        "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
+        stream {{ event.header := struct {{ {integer} id; }}; }};
+        event {{ name = e; id = 0; fields := struct {{ {integer} x; }}; }};"
+    );
+    // No event has the id 9.
+    let folders = [&[0, 1, 0, 2][..], &[0, 1, 9, 2]].map(|bytes| folder(metadata.as_bytes(), &[("stream", bytes)]));
+    let open = |folder: &tempfile::TempDir| read::open(folder.path(), &Arc::default()).expect("opened").traces;
+    let traces: Vec<read::Trace> = folders.iter().flat_map(open).collect();
+    let (selection, zone) = (Selection::default(), Zone::utc());
+    for writer in ["json", "babeltrace", "raw"] {
+        let (mut out, mut told) = (Vec::new(), Vec::new());
+        let mut notes = |note: Note| {
+            if let Note::Read(trace, totals) = note {
+                told.push((trace, totals.faults));
+            }
+        };
+        let style = if writer == "raw" { Style::Raw } else { Style::Babeltrace };
+        let written = match writer {
+            "json" => json::write(&traces, &selection, &mut out, &read::unwatched, &mut notes),
+            _ => text::write(&traces, style, &selection, &zone, &mut out, &read::unwatched, &mut notes),
+        };
+        assert_eq!((written.expect("written").faults, told), (1, vec![(1, 1)]), "{writer}");
     }
 }

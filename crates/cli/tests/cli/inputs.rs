@@ -237,9 +237,11 @@ fn every_name_that_there_is_can_be_given() {
         std::fs::write(place.at("all").join(name).join("metadata"), metadata).unwrap();
         std::fs::write(place.at("all").join(name).join("stream"), [1, 2, 3]).unwrap();
     }
-    let ran = place.run(&["report", "all", "-s", "zzz"]);
-    assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two"), "{}", ran.err);
-    assert_eq!(place.ok(&["report", "all", "-s", "two"]).lines().count(), 3);
+    for inputs in [&["all"][..], &["all/one", "all/two/."]] {
+        let ran = place.run(&[&["report", "-s", "zzz"], inputs].concat());
+        assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two\n"), "{}", ran.err);
+        assert_eq!(place.ok(&[&["report", "-s", "two"], inputs].concat()).lines().count(), 3, "{inputs:?}");
+    }
 }
 
 #[test]
