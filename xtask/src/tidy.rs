@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 mod graph;
 mod layers;
 mod left_overs;
+mod readers;
 mod rules;
 mod sizes;
 mod unsafety;
@@ -86,6 +87,7 @@ fn check_text(text: &Text<'_>, packages: &[graph::Package], used: &mut sizes::Us
         Ok(syntax) => {
             sizes::check(text, &syntax, used, findings);
             unsafety::check_root(text, &syntax, packages, findings);
+            readers::check_root(text, &syntax, packages, findings);
         }
         Err(error) => findings.push(Finding::new(text.path, error.span().start().line, format!("no Rust: {error}"))),
     }

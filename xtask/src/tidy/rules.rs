@@ -34,6 +34,13 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
     ("crates/lastwords/src/record", &["layer", "crash", "handle", "start"]),
 ];
 
+/// Crates that read bytes of others: damaged memory, files of other programs.
+pub(super) const READERS: &[&str] = &["bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open"];
+/// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
+/// other crates too.
+pub(super) const DENIED: &[&str] =
+    &["indexing_slicing", "unwrap_used", "expect_used", "panic", "arithmetic_side_effects"];
+
 /// Every crate's licence.
 pub(super) const LICENCE: &str = "MIT OR Apache-2.0";
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
-use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Tracing};
+use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, Tracing};
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
@@ -236,12 +236,7 @@ fn array(
             chunks
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
-        let mut stats = buffer.stats.get(cpu).copied().unwrap_or_default();
-        if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
-            // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
-            // was written after that, which is not in the file.
-            stats.entries = std::mem::take(&mut stats.read);
-        }
+        let stats = counters(told, buffer, *cpu, bytes);
         let whole = bytes.checked_div(u64::from(page_size)).unwrap_or(0);
         let sub_buffers = usize::try_from(whole).unwrap_or(0);
         let rest = bytes.saturating_sub(whole.saturating_mul(u64::from(page_size)));
@@ -281,6 +276,17 @@ fn array(
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,
     }
+}
+
+/// The counters of a CPU, of which the file has so many bytes of sub-buffers.
+fn counters(told: &Told, buffer: &Buffer, cpu: u32, bytes: u64) -> Stats {
+    let mut stats = buffer.stats.get(&cpu).copied().unwrap_or_default();
+    if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
+        // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
+        // was written after that, which is not in the file.
+        stats.entries = std::mem::take(&mut stats.read);
+    }
+    stats
 }
 
 fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
