@@ -4,7 +4,7 @@ use crate::input::Traces;
 use crate::table::plain;
 use crate::verbs::list::ending_line;
 use crate::{crash, say};
-use lastwords_ctf::read;
+use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
 use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace};
 use std::io::{self, Write};
@@ -62,6 +62,8 @@ pub(crate) struct Notes {
     /// Sub-buffers in memory that could not be decoded to their end.
     undecoded: Vec<String>,
     more: u64,
+    /// Losses and faults of the traces at these positions among those that were read.
+    pub(crate) of_traces: Vec<(usize, Totals)>,
 }
 
 impl Notes {
@@ -70,6 +72,7 @@ impl Notes {
         match note {
             Note::Loss(_, text) => say::warning(plain(&text)),
             Note::Remark(text) => say::note(plain(&text)),
+            Note::Read(trace, totals) => self.of_traces.push((trace, totals)),
             Note::Fault(fault @ read::Error::SubBuffer { .. }) if self.undecoded.len() < LIMIT => {
                 self.undecoded.push(fault.to_string());
             }
@@ -79,6 +82,13 @@ impl Notes {
                 say::error(plain(&fault.to_string()));
             }
         }
+    }
+
+    /// Makes the positions in [`Notes::of_traces`] those among all traces: `read` has these of the traces that were read.
+    pub(crate) fn place(&mut self, read: &[Option<usize>]) {
+        let position = |trace: usize| read.get(trace).copied().flatten();
+        let placed = self.of_traces.drain(..).filter_map(|(trace, totals)| Some((position(trace)?, totals)));
+        self.of_traces = placed.collect();
     }
 
     /// Says which sub-buffers could not be decoded to their end.

@@ -242,6 +242,17 @@ impl Traces {
         Ok(self.all.iter().filter_map(|trace| trace.packets(version)).collect::<Result<_, _>>()?)
     }
 
+    /// The position of a trace among all.
+    pub(crate) fn position(&self, trace: &Trace) -> Option<usize> {
+        self.all.iter().position(|own| std::ptr::eq(own, trace))
+    }
+
+    /// The positions of the traces that [`Traces::packets`] gives.
+    pub(crate) fn of_packets(&self) -> Vec<Option<usize>> {
+        let packets = self.all.iter().enumerate().filter(|(_, trace)| trace.has_packets());
+        packets.map(|(at, _)| Some(at)).collect()
+    }
+
     /// Something of the traces can be read.
     ///
     /// # Errors

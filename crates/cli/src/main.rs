@@ -3,6 +3,7 @@
 
 mod account;
 mod args;
+mod clocks;
 mod control;
 mod crash;
 mod exit;

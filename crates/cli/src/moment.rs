@@ -27,6 +27,11 @@ impl Moment {
         matches!(self, Self::TimeOfDay(_) | Self::BeforeEnd(_))
     }
 
+    /// It is a date, or a time of a day.
+    pub(crate) fn is_date(self) -> bool {
+        matches!(self, Self::At(_) | Self::TimeOfDay(_))
+    }
+
     /// Nanoseconds since the epoch; `end` is the time of the newest event.
     pub(crate) fn resolve(self, end: i64) -> i64 {
         match self {

@@ -1,5 +1,6 @@
 //! Which events: the options that `report`, `recover` and `convert` share.
 
+use crate::clocks;
 use crate::input::Traces;
 use crate::moment::Moment;
 use crate::say;
@@ -41,7 +42,8 @@ pub(crate) struct Events {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     until: Option<Moment>,
 
-    /// Only the last N of them
+    /// Only the last N of them, of all traces together. Of instances or kernels whose clocks nothing relates to each other: of each, which a
+    /// note says
     #[arg(long, value_name = "N")]
     last: Option<u64>,
 }
@@ -108,11 +110,12 @@ impl Events {
     /// The selection for these traces.
     ///
     /// # Errors
-    /// None of them has a CPU that is wanted; channels are wanted of what has none.
+    /// None of them has a CPU that is wanted; channels are wanted of what has none; moments cannot be related to a trace's clock.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
+        clocks::check_moments(traces, &[self.since, self.until])?;
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
         Ok(Chosen {
             cpus: self.cpus(traces)?,
@@ -200,6 +203,11 @@ impl Chosen {
             until: self.until.map(clock),
             last: self.last,
         }
+    }
+
+    /// Events of the CPU are wanted.
+    pub(crate) fn wants_cpu(&self, cpu: u32) -> bool {
+        self.cpus.is_empty() || self.cpus.contains(&cpu)
     }
 
     /// The same without `--last`, which is counted elsewhere.

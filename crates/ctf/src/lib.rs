@@ -38,7 +38,7 @@ pub mod write;
 pub use error::{Error, Result};
 pub use metadata::{Version, emit};
 pub use names::uuid_text;
-pub use output::{create_file, create_folder};
+pub use output::{create_file, create_folder, is_empty_folder};
 
 /// Counts of what a writer wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -69,6 +69,15 @@ impl Totals {
         self.faults = self.faults.saturating_add(other.faults);
         self.lost_events = self.lost_events.saturating_add(other.lost_events);
         self.lost_packets = self.lost_packets.saturating_add(other.lost_packets);
+    }
+
+    /// Returns the sum of several parts.
+    #[must_use]
+    pub fn sum(parts: &[Self]) -> Self {
+        parts.iter().fold(Self::default(), |mut sum, part| {
+            sum.add(part);
+            sum
+        })
     }
 
     /// Returns true if the packets report a loss of events or of whole packets.

@@ -13,6 +13,20 @@ pub fn create_folder(path: &Path) -> Result<()> {
     DirBuilder::new().mode(0o700).create(path).map_err(Error::io(path, "create the folder"))
 }
 
+/// Creates a folder as [`create_folder`] does, or leaves an empty one that exists as it is.
+///
+/// # Errors
+/// Something else exists at the path, or the folder cannot be created.
+pub(crate) fn empty_folder(path: &Path) -> Result<()> {
+    if is_empty_folder(path) { Ok(()) } else { create_folder(path) }
+}
+
+/// Returns true for a folder with nothing in it; a link to a folder is none.
+pub fn is_empty_folder(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+        && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
+}
+
 /// Creates a file for writing, with mode 0600.
 ///
 /// # Errors

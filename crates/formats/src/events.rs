@@ -20,6 +20,41 @@ pub enum Note {
     Fault(Error),
     /// What is written differs from what was read.
     Remark(String),
+    /// The losses and faults of the trace at a position, where there are any; once all is read.
+    Read(usize, Totals),
+}
+
+/// What reading tells of the losses and faults of each trace.
+pub(crate) struct Tally {
+    /// By stream: the position of its trace.
+    streams: Vec<usize>,
+    /// By trace.
+    totals: Vec<Totals>,
+}
+
+impl Tally {
+    pub(crate) fn new(facts: &[Facts]) -> Self {
+        let streams: Vec<usize> = facts.iter().map(|facts| facts.trace).collect();
+        let traces = streams.iter().max().map_or(0, |last| last + 1);
+        Self { streams, totals: vec![Totals::default(); traces] }
+    }
+
+    fn of(&mut self, stream: usize) -> Option<&mut Totals> {
+        self.totals.get_mut(*self.streams.get(stream)?)
+    }
+
+    pub(crate) fn lose(&mut self, stream: usize, loss: Loss) {
+        self.of(stream).into_iter().for_each(|totals| totals.lose(loss));
+    }
+
+    pub(crate) fn fault(&mut self, stream: usize) {
+        self.of(stream).into_iter().for_each(|totals| totals.faults += 1);
+    }
+
+    pub(crate) fn tell(&self, notes: &mut dyn FnMut(Note)) {
+        let told = self.totals.iter().enumerate().filter(|(_, totals)| **totals != Totals::default());
+        told.for_each(|(trace, totals)| notes(Note::Read(trace, *totals)));
+    }
 }
 
 /// One stream that is read.
@@ -300,11 +335,12 @@ fn put_lines(
     put: &mut Put<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<(Totals, Vec<u8>)> {
-    let Chosen { mut readers, filter, .. } = chosen;
+    let Chosen { mut readers, filter, facts, .. } = chosen;
     let (totals, used) = (Totals::default(), Used::new(readers.len()));
-    let buffer = Vec::with_capacity(2 * CHUNK);
-    let mut writer = Writer { filter, line, put, notes, buffer, totals, used, failed: None };
+    let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts));
+    let mut writer = Writer { filter, line, put, notes, buffer, totals, tally, used, failed: None };
     run(&mut readers, &mut writer);
+    writer.tally.tell(writer.notes);
     writer.line.end(&mut writer.buffer);
     writer.totals.streams = writer.used.count();
     match writer.failed {
@@ -320,6 +356,7 @@ struct Writer<'a, 't, L> {
     notes: &'a mut dyn FnMut(Note),
     buffer: Vec<u8>,
     totals: Totals,
+    tally: Tally,
     used: Used,
     failed: Option<std::io::Error>,
 }
@@ -339,12 +376,14 @@ impl<L: Line> Sink for Writer<'_, '_, L> {
         self.used.mark(stream);
     }
 
-    fn loss(&mut self, _: usize, _: &mut Reader<'_>, loss: Loss) {
+    fn loss(&mut self, stream: usize, _: &mut Reader<'_>, loss: Loss) {
         self.totals.lose(loss);
+        self.tally.lose(stream, loss);
     }
 
-    fn fault(&mut self, _: usize, fault: Error) {
+    fn fault(&mut self, stream: usize, fault: Error) {
         self.totals.faults += 1;
+        self.tally.fault(stream);
         (self.notes)(Note::Fault(fault));
     }
 }

@@ -93,20 +93,13 @@ fn head_of(
 /// Its packets tell of losses, or something of it cannot be read: all of it is passed over once, a stream on each CPU.
 fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
-        let mut reader = Reader::new(trace, stream).watched(watch);
-        loop {
-            match reader.advance() {
-                Next::Event(_) => {
-                    reader.pass();
-                }
-                Next::Packet => {}
-                Next::Loss(_) | Next::Fault(_) => {
-                    reader.leave();
-                    return true;
-                }
-                Next::End => return false,
-            }
-        }
+        let mut is_lost = false;
+        let pass = |reader: &mut Reader<'_>| _ = reader.pass();
+        Reader::new(trace, stream).watched(watch).each(pass, |_, next| {
+            is_lost = matches!(next, Next::Loss(_) | Next::Fault(_));
+            is_lost
+        });
+        is_lost
     });
     lost.into_iter().any(|lost| lost)
 }

@@ -15,4 +15,4 @@ pub mod perfetto;
 pub mod select;
 pub mod text;
 
-pub use lastwords_ctf::{Error, Result, Totals, create_file, create_folder};
+pub use lastwords_ctf::{Error, Result, Totals, create_file, create_folder, is_empty_folder};

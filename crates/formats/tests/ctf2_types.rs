@@ -4,6 +4,7 @@ mod support;
 
 use lastwords_ctf::read;
 use serde_json::{Value, json};
+use std::sync::Arc;
 use support::ctf::{CTF2, folder};
 use support::tools::{babeltrace, babeltrace21};
 
@@ -54,7 +55,7 @@ fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
 fn accepted(fragments: &[Value]) -> (bool, bool, String) {
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     let folder = folder(metadata.as_bytes(), &[]);
-    let found = read::open(folder.path()).expect("a folder");
+    let found = read::open(folder.path(), &Arc::default()).expect("a folder");
     let why = found.faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
     (found.faults.is_empty(), babeltrace(&babeltrace21(), folder.path()).success, why)
 }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::sync::Arc;
 use support::ctf::{TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, stream};
 
 #[test]
@@ -62,7 +63,7 @@ fn what_is_no_regular_file_is_told() {
     }
     std::fs::create_dir(path("s_2")).expect("made");
     std::os::unix::fs::symlink("nowhere", path("s_3")).expect("linked");
-    let found = lastwords_ctf::read::open(folder.path()).expect("a trace");
+    let found = lastwords_ctf::read::open(folder.path(), &Arc::default()).expect("a trace");
     let mut faults: Vec<String> = found.faults.iter().map(ToString::to_string).collect();
     faults.sort();
     let ends = [

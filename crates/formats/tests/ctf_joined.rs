@@ -3,6 +3,7 @@
 mod support;
 
 use lastwords_ctf::read;
+use std::sync::Arc;
 use support::ctf::report;
 use support::random::Rng;
 
@@ -73,7 +74,7 @@ fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
             std::fs::write(path.join("stream"), stream).expect("written");
             wanted.extend(shown);
         }
-        let traces = read::open(folder.path()).expect("opened").traces.len();
+        let traces = read::open(folder.path(), &Arc::default()).expect("opened").traces.len();
         assert_eq!(traces, if is_part { 1 } else { 2 }, "seed {seed}");
         let (text, remarks) = report(folder.path());
         assert_eq!(remarks, [""; 0], "seed {seed}");

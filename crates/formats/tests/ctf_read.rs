@@ -10,6 +10,7 @@ use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Zone};
 use proptest::prelude::*;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use support::ctf::{TSDL, compact, ctf2_metadata, ctf2_stream, folder, metadata_packets, packet, report, stream};
@@ -105,12 +106,12 @@ fn ctf2() {
 fn a_copy_is_the_same() {
     let metadata = TSDL.replace("ORDER", "le");
     let from = folder(metadata.as_bytes(), &[("chan_3", &stream(false))]);
-    let found = read::open(from.path()).expect("opened");
+    let found = read::open(from.path(), &Arc::default()).expect("opened");
     let to = tempfile::tempdir().expect("a folder");
     let out = to.path().join("out");
     let totals = read::copy(&found.traces, Version::V1_8, &out, &read::unwatched, &mut |note| panic!("{note:?}"))
         .expect("copied");
-    assert_eq!((totals.packets, totals.events, totals.faults), (2, 4, 0));
+    assert_eq!((totals[0].packets, totals[0].events, totals[0].faults), (2, 4, 0));
     for file in ["metadata", "chan_3"] {
         let read = |folder: &Path| std::fs::read(folder.join(file)).expect("read");
         assert_eq!(read(from.path()), read(&out), "{file}");
@@ -138,7 +139,7 @@ fn both_contexts_are_one_object_in_json() {
             let values = [(common == 2, 7), (own == 2, 8), (true, 9)];
             let bytes: Vec<u8> = values.iter().filter(|value| value.0).map(|value| value.1).collect();
             let from = folder(metadata.as_bytes(), &[("stream", &bytes)]);
-            let found = read::open(from.path()).expect("opened");
+            let found = read::open(from.path(), &Arc::default()).expect("opened");
             let mut out = Vec::new();
             let selection = Selection::default();
             json::write(&found.traces, &selection, &mut out, &read::unwatched, &mut |note| panic!("{note:?}"))
@@ -160,7 +161,7 @@ fn both_contexts_are_one_object_in_json() {
 fn all_that_is_read_is_told() {
     let metadata = TSDL.replace("ORDER", "le");
     let from = folder(metadata.as_bytes(), &[("a", &stream(false)), ("b", &stream(false)[..100])]);
-    let found = read::open(from.path()).expect("opened");
+    let found = read::open(from.path(), &Arc::default()).expect("opened");
     let total: u64 = found.traces.iter().map(read::Trace::bytes).sum();
     assert!(total > 100, "{total}");
     let heard = |work: &mut dyn FnMut(read::Watch<'_>)| {

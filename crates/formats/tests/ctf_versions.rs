@@ -7,6 +7,7 @@ use lastwords_ctf::{Version, read};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use support::ctf::folder;
 use support::random::Rng;
 use support::tools::{babeltrace, babeltrace20, babeltrace21};
@@ -511,7 +512,7 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
 fn check(seed: u64) -> Result<(), String> {
     let (metadata, stream, wanted) = generate(seed);
     let from = folder(&metadata, &[("s", &stream)]);
-    let found = read::open(from.path()).map_err(|error| error.to_string())?;
+    let found = read::open(from.path(), &Arc::default()).map_err(|error| error.to_string())?;
     if let Some(fault) = found.faults.first() {
         return Err(format!("seed {seed}: {fault}"));
     }

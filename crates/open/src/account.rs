@@ -1,12 +1,13 @@
 //! The account of a trace: what was found in it and recovered, and every loss with its place, size and cause.
 
-use crate::{Ftrace, RecoveredSession, Trace, inspect};
-use lastwords_ctf::{Totals, Version, read};
+use crate::{Ftrace, RecoveredSession, Trace};
+use lastwords_ctf::{Totals, read};
 use lastwords_formats::evidence::{Account, StreamName};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Ring, counters};
 use lastwords_walk::lttng;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Trace {
@@ -40,42 +41,45 @@ impl Trace {
     }
 }
 
-/// The accounts of several traces; what concerns a machine is part of the account of its first array.
+/// The accounts of several traces; what concerns a machine is part of the account of its first array. Of several machines the names of
+/// arrays say which one they are of.
 #[must_use]
 pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     let machine = |trace: &Trace| trace.ftrace().map(|_| Arc::as_ptr(&trace.origin));
+    let machines: BTreeSet<_> = traces.iter().filter_map(machine).collect();
     let account = |(index, trace): (usize, &'t Trace)| {
         let before = traces.iter().take(index).any(|other| machine(other) == machine(trace));
-        trace.account_of(!before)
+        let mut account = trace.account_of(!before);
+        if machines.len() > 1 && trace.ftrace().is_some() {
+            account.name = format!("{}: {}", trace.origin.path.display(), account.name);
+        }
+        account
     };
     traces.iter().enumerate().map(account).collect()
 }
 
-/// The accounts of several traces after they were read together. `totals` is what reading told of all of them; `cpus`: the CPUs whose
-/// streams were read, all where it is empty.
+/// The accounts of several traces after they were read together. `totals` is what reading told of all of them, `each` what it told of the
+/// trace at a position, as far as that is known.
 #[must_use]
-pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, cpus: &[u32]) -> Vec<Account<'t>> {
+pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, each: &[(usize, Totals)]) -> Vec<Account<'t>> {
     let mut accounts = accounts(traces);
-    if totals.faults == 0 && !totals.has_losses() {
-        return accounts;
+    let mut known = Totals::default();
+    for (position, reading) in each {
+        if let Some(account) = accounts.get_mut(*position) {
+            account.add_reading(reading);
+            known.add(reading);
+        }
     }
-    if let [account] = accounts.as_mut_slice() {
-        account.add_reading(totals);
-        return accounts;
-    }
-    // Which of them it is shows when each is read by itself.
-    let wants_cpu = |cpu: Option<u32>| cpus.is_empty() || cpu.is_some_and(|cpu| cpus.contains(&cpu));
-    let mut known = 0u64;
-    for (trace, account) in traces.iter().zip(&mut accounts) {
-        let Some(Ok(packets)) = trace.packets(Version::V2) else { continue };
-        let reading = inspect::ctf::reading(&packets, &wants_cpu);
-        known = known.saturating_add(reading.faults);
-        account.add_reading(&reading);
-    }
-    // The others are sub-buffers of ftrace.
-    let ftrace = traces.iter().position(|trace| trace.ftrace().is_some());
-    if let Some(account) = ftrace.and_then(|at| accounts.get_mut(at)) {
-        account.add_reading(&Totals { faults: totals.faults.saturating_sub(known), ..Totals::default() });
+    // What is left is of the only trace, or of sub-buffers of ftrace.
+    let rest = Totals {
+        faults: totals.faults.saturating_sub(known.faults),
+        lost_events: totals.lost_events.saturating_sub(known.lost_events),
+        lost_packets: totals.lost_packets.saturating_sub(known.lost_packets),
+        ..Totals::default()
+    };
+    let at = traces.iter().position(|trace| trace.ftrace().is_some()).unwrap_or(0);
+    if let Some(account) = accounts.get_mut(at) {
+        account.add_reading(&rest);
     }
     accounts
 }
@@ -129,4 +133,32 @@ fn of_ctf(trace: &read::Trace) -> Account<'static> {
     account.evidence.to_mut().sub_buffers = rows;
     account.faults = trace.unread;
     account
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, open};
+
+    /// What reading told is not read again: the files are gone by then.
+    #[test]
+    fn a_loss_is_told_in_the_account_of_its_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["one", "two"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            let metadata = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+                event { name = e; fields := struct { integer { size = 8; } x; }; };";
+            std::fs::write(folder.path().join(name).join("metadata"), metadata).unwrap();
+            std::fs::write(folder.path().join(name).join("stream"), [1, 2, 3]).unwrap();
+        }
+        let opened = open(&[folder.path().to_str().unwrap()], &Options::default()).unwrap();
+        drop(folder);
+        let lost = Totals { lost_events: 7, faults: 1, ..Totals::default() };
+        let accounts = accounts_after_reading(&opened.traces, &lost, &[(1, lost)]);
+        let told: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
+        assert_eq!(told, [(0, 0), (1, 7)]);
+        // Nobody knows of which trace it is, and it is told.
+        let accounts = accounts_after_reading(&opened.traces, &lost, &[]);
+        assert!(accounts.iter().any(|account| account.evidence.lost_events() == 7));
+    }
 }

@@ -2,6 +2,7 @@
 //! is its cause of death, unless the process went on afterwards.
 
 use lastwords_ctf::Version;
+use lastwords_ctf::program::Event;
 use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
 use lastwords_formats::events::each;
 use lastwords_formats::select::Selection;
@@ -10,6 +11,7 @@ use lastwords_trace::parallel;
 use lastwords_walk::session::Session;
 use lastwords_walk::session::info::{Info, Module};
 use serde::Serialize;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,18 +89,16 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
         return false;
     }
     let wants = |class: usize| is_wanted.get(class).copied().unwrap_or(false);
-    let (mut reader, mut found) = (Reader::new(trace, stream), false);
-    loop {
-        reader.ahead(usize::MAX, |event, _| found |= wants(event.class));
-        match reader.advance() {
-            Next::End => return found,
-            Next::Event(event) => found |= wants(event.class),
-            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+    let found = Cell::new(false);
+    let look = |event: &Event| found.set(found.get() || wants(event.class));
+    let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |event, _| look(&event));
+    Reader::new(trace, stream).each(ahead, |_, next| {
+        if let Next::Event(event) = next {
+            look(event);
         }
-        if found {
-            return true;
-        }
-    }
+        found.get()
+    });
+    found.get()
 }
 
 /// Counts what each process recorded after its panics and signals. In a session of several processes, events without a process

@@ -1,9 +1,41 @@
-//! The same session, given more than once: a folder and its copy, a core and the same core compressed.
+//! The same events, given more than once: a session's folder and its copy, a core and the same core compressed, snapshots of one CTF trace
+//! that overlap.
 
-use crate::{Opened, Trace};
+use crate::{Body, Failure, Opened, Severity, Trace, file};
+use lastwords_bytes::Budget;
 use lastwords_trace::source::Source;
 use lastwords_walk::session::Session;
 use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Joins folders of CTF that are parts of one trace, whichever inputs they lie in: a packet that several of them have is read once.
+/// `budget` pays for the comparison of their metadata.
+pub(super) fn join(opened: &mut Opened, budget: &Budget) {
+    let mut kept: Vec<Trace> = Vec::new();
+    for trace in std::mem::take(&mut opened.traces) {
+        let mut is_part = |other: &&mut Trace| {
+            let (Some(one), Some(other)) = (other.ctf(), trace.ctf()) else { return false };
+            one.is_part(other, budget).unwrap_or_else(|error| {
+                let (one, other) = (one.path.display(), other.path.display());
+                let why =
+                    format!("{one} and {other}: {error}; they stay apart, and packets that both have stand twice");
+                opened.failures.push(Failure { severity: Severity::Error, why });
+                false
+            })
+        };
+        match (kept.iter_mut().find(&mut is_part), trace.body) {
+            (Some(Trace { name, origin, body: Body::Ctf(first) }), Body::Ctf(part)) => {
+                let (origin, path) = (origin.path.display(), trace.origin.path.display());
+                opened.notes.push(format!("{path} is a part of the trace in {origin}: both are read as one trace"));
+                let first = Arc::make_mut(first);
+                first.unite(Arc::unwrap_or_clone(part));
+                *name = file::name_of(first);
+            }
+            (_, body) => kept.push(Trace { body, ..trace }),
+        }
+    }
+    opened.traces = kept;
+}
 
 /// Leaves out what another copy of the same session has, too, so that no event stands twice. Copies of which each has
 /// something of its own are all kept. Either is noted.

@@ -54,7 +54,7 @@ pub(super) fn open(
         },
         LocationKind::Instance => of_instance(location, options, budget, opened),
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
-        LocationKind::Ctf => of_ctf(location.path(), options, opened),
+        LocationKind::Ctf => of_ctf(location.path(), options, budget, opened),
     }
 }
 
@@ -197,13 +197,47 @@ fn of_lttng(
     Ok(())
 }
 
-fn of_ctf(path: &Path, options: &Options<'_>, opened: &mut Opened) -> anyhow::Result<()> {
-    let found = read::open(path)?;
+fn of_ctf(path: &Path, options: &Options<'_>, budget: &Arc<Budget>, opened: &mut Opened) -> anyhow::Result<()> {
+    let found = read::open(path, budget)?;
     opened.errors.extend(found.faults.into_iter().map(anyhow::Error::from));
     if found.traces.is_empty() {
         return Ok(());
     }
-    let bodies = found.traces.into_iter().map(|trace| (trace.name().to_owned(), Body::Ctf(Arc::new(trace)))).collect();
+    let bodies = found.traces.into_iter().map(|trace| (name_of(&trace), Body::Ctf(Arc::new(trace)))).collect();
     opened.add(options, Origin { path: path.to_owned(), kind: "folder of CTF", core: None, machine: None }, bodies);
     Ok(())
+}
+
+/// The name of a trace in a folder of CTF: its own, or else the folder's.
+pub(super) fn name_of(trace: &read::Trace) -> String {
+    let path = trace.path.canonicalize().unwrap_or_else(|_| trace.path.clone());
+    match trace.name() {
+        "" => path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned(),
+        name => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Options, open};
+
+    #[test]
+    fn the_users_budget_pays_for_a_folder_of_ctf() {
+        const PACKETS: usize = 1_200_000;
+        let folder = tempfile::tempdir().unwrap();
+        let metadata = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+            stream { packet.context := struct { integer { size = 8; align = 8; } packet_size; }; };";
+        std::fs::write(folder.path().join("metadata"), metadata).unwrap();
+        // Each packet is the byte that says that it has 8 bits.
+        std::fs::write(folder.path().join("stream"), vec![8; PACKETS]).unwrap();
+        let opened = |budget| {
+            let word = folder.path().to_str().unwrap();
+            let opened = open(&[word], &Options { budget, ..Options::default() }).unwrap();
+            let packets: usize = opened.traces[0].ctf().unwrap().streams.iter().map(|s| s.packets.len()).sum();
+            (packets, opened.failures)
+        };
+        let (packets, failures) = opened(1);
+        assert!(packets < PACKETS && failures[0].why.contains("exceed the limit"), "{packets} {failures:?}");
+        assert_eq!(opened(4), (PACKETS, Vec::new()));
+    }
 }

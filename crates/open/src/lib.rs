@@ -67,8 +67,9 @@ pub use memory::Memory;
 pub use meter::{Meter, Shown};
 pub use session::{RecoveredSession, read};
 pub use sniff::is_ctf_stream;
-pub use trace::{Body, Ftrace, Trace};
+pub use trace::{Body, Ftrace, Trace, UnrelatedClock};
 
+use lastwords_bytes::Budget;
 use lastwords_image::core::CoreInfo;
 use lastwords_image::{Watch, unwatched};
 use lastwords_walk::session::ReadLimit;
@@ -206,7 +207,8 @@ impl Opened {
             if options.wants(&name) {
                 self.traces.push(Trace { name, origin: Arc::clone(&origin), body });
             } else {
-                self.unwanted.push(name);
+                // The name of a session can be lost.
+                self.unwanted.push(if name.is_empty() { origin.path.display().to_string() } else { name });
             }
         }
     }
@@ -266,6 +268,7 @@ fn open_all<'u>(
             opened.failures.push(Failure { severity, why: chain(&error) });
         }
     }
+    duplicates::join(opened, &Budget::default().times(options.budget));
     duplicates::settle(opened);
     Ok(())
 }

@@ -10,6 +10,7 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, Ring};
 use lastwords_trace::parallel;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -41,6 +42,15 @@ pub enum Body {
         /// Its snapshot is read in place of its live ring.
         snapshot: bool,
     },
+}
+
+/// A clock that nothing relates to real time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnrelatedClock {
+    /// Its name.
+    pub name: String,
+    /// What it shares with the same clock of other traces, where that is known.
+    pub uid: Option<String>,
 }
 
 /// A trace array of a kernel's ftrace, as a trace reads it.
@@ -86,6 +96,12 @@ impl Trace {
         Some(Ftrace { machine, index, array, snapshot, ring: array.shown(snapshot) })
     }
 
+    /// The trace can be had as packets: [`Trace::packets`].
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        self.ftrace().is_none() && self.lttng().is_none_or(|lttng| !lttng.session.metadata.text.is_empty())
+    }
+
     /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace, and of packets whose
     /// description is missing.
     ///
@@ -96,7 +112,7 @@ impl Trace {
         let path = &self.origin.path;
         match &self.body {
             Body::Session(found) => Some(lastwords_ctf::session::trace(&found.session, path, version)),
-            Body::Lttng(lttng) if lttng.session.metadata.text.is_empty() => None,
+            _ if !self.has_packets() => None,
             Body::Lttng(lttng) => Some(lttng.session.trace(path)),
             Body::Ctf(trace) => Some(Ok((**trace).clone())),
             Body::Ftrace { .. } => None,
@@ -111,6 +127,20 @@ impl Trace {
         }
         let Some(Ok(trace)) = self.packets(Version::V2) else { return BTreeSet::new() };
         trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
+    }
+
+    /// The clock of its events, where nothing relates it to real time: its times are from an origin of its own.
+    #[must_use]
+    pub fn unrelated_clock(&self) -> Option<UnrelatedClock> {
+        if let Some(ftrace) = self.ftrace() {
+            // The arrays of one machine share their clocks.
+            let (name, uid) = (ftrace.array.clock.clone(), Some(self.origin.path.display().to_string()));
+            return ftrace.real_time().is_none().then_some(UnrelatedClock { name, uid });
+        }
+        match self.ctf() {
+            Some(trace) => unrelated_clock(trace),
+            None => unrelated_clock(&self.packets(Version::V2)?.ok()?),
+        }
     }
 
     /// Nanoseconds since the epoch of its newest event; none where that is not known. All events are passed over for it.
@@ -170,17 +200,25 @@ impl Ftrace<'_> {
     }
 }
 
+fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
+    let class = trace.class();
+    let mut clocks =
+        trace.streams.iter().filter_map(|stream| class.clocks.get(class.streams.get(stream.class)?.clock?));
+    let clock = clocks.find(|clock| !clock.is_since_epoch())?;
+    Some(UnrelatedClock { name: clock.to_clock().name, uid: clock.identity.uid.clone() })
+}
+
 /// Nanoseconds since the epoch of the newest event of a stream, all of which are passed over.
 fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
-    let mut reader = Reader::new(trace, stream).rounded(Rounding::Floor);
-    let mut newest = None;
-    loop {
-        // Times that 64 bits do not hold are those of no event.
-        reader.ahead(usize::MAX, |_, time| newest = newest.max(time.filter(|time| *time < i64::MAX)));
-        match reader.advance() {
-            Next::Event(event) => newest = newest.max(reader.nanoseconds(event.clock)),
-            Next::End => return newest,
-            Next::Packet | Next::Loss(_) | Next::Fault(_) => {}
+    let newest = Cell::new(None);
+    // Times that 64 bits do not hold are those of no event.
+    let note = |time: Option<i64>| newest.set(newest.get().max(time.filter(|time| *time < i64::MAX)));
+    let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |_, time| note(time));
+    Reader::new(trace, stream).rounded(Rounding::Floor).each(ahead, |reader, next| {
+        if let Next::Event(event) = next {
+            note(reader.nanoseconds(event.clock));
         }
-    }
+        false
+    });
+    newest.get()
 }

@@ -28,15 +28,16 @@ pub struct SessionParts {
 }
 
 impl SessionParts {
-    /// Finds the parts of a mapped session region.
+    /// Finds the parts of a mapped session region. `info` is a checked copy of the region's info: another process may
+    /// change the info in the region at any time, so its offsets are not read again.
     ///
     /// # Safety
-    /// `region` is a session region of this version, initialised, mapped read-write until the process ends.
+    /// `region` is a session region of this version, initialised, mapped read-write until the process ends. The offsets in `info` lie in it,
+    /// with what stands there, and are aligned for it.
     #[must_use]
-    pub unsafe fn of_region(region: *mut u8) -> Self {
-        // SAFETY: the caller gives an initialised region, whose info names offsets inside it, aligned for their shapes.
+    pub unsafe fn of_region(region: *mut u8, info: &SessionInfo) -> Self {
+        // SAFETY: the caller has checked the offsets.
         unsafe {
-            let info = &*region.add(lastwords_abi::region::HEADER_SIZE as usize).cast::<SessionInfo>();
             let control = &*region.add(info.control_off as usize).cast::<Control>();
             Self {
                 flip: &control.flip,

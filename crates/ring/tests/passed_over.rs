@@ -4,10 +4,9 @@ mod common;
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use common::{Shape, channel_in, payload, session_region};
+use common::{Shape, channel_in, parts_of, payload, session_region};
 use lastwords_abi::session::{IN_FLIGHT_RESERVING, RESERVATION_LOCKLESS, SessionInfo, Thread};
 use lastwords_abi::stream::{CONTROL_OFF, RECLAIMED, SKIPPED, Slot, StreamControl};
-use lastwords_ring::SessionParts;
 use lastwords_ring::{ClockKind, os};
 
 /// Sub-buffers of the ring, and bytes of each.
@@ -27,8 +26,7 @@ fn stay() {
 #[test]
 fn a_living_recorder_keeps_its_place_for_many_laps() {
     let region = session_region();
-    // SAFETY: `session_region` makes what `of_region` reads, never freed.
-    let parts = unsafe { SessionParts::of_region(region) };
+    let parts = parts_of(region);
     let shape = Shape {
         reservation: RESERVATION_LOCKLESS,
         sub_buffer_size: SIZE,

@@ -60,8 +60,8 @@ pub struct Converter {
 enum Rule {
     /// Frequency 1 GHz: adds the ticks to the base.
     Add(i64),
-    /// Double precision, added to the base.
-    Double(i64),
+    /// Double precision with this frequency, added to the base.
+    Double(i64, f64),
     /// Exact, by the distance from an anchor.
     Anchor(Anchor),
 }
@@ -89,7 +89,7 @@ impl Converter {
         let base = i64::try_from(clock.nanoseconds(0)).ok();
         let rule = match (rounding, base) {
             (_, Some(base)) if frequency == GIGA => Rule::Add(base),
-            (Rounding::Double, Some(_)) => Rule::Double(double_base(clock)),
+            (Rounding::Double, Some(_)) => Rule::Double(double_base(clock), frequency as f64),
             // If the base does not fit 64 bits, each value is converted on its own.
             _ => Rule::Anchor(Anchor {
                 ticks: 0,
@@ -108,7 +108,7 @@ impl Converter {
     pub fn nanoseconds(&mut self, ticks: u64) -> i64 {
         match &mut self.rule {
             Rule::Add(base) => base.saturating_add_unsigned(ticks),
-            Rule::Double(base) => match double_nanoseconds(self.clock.frequency, ticks) {
+            Rule::Double(base, frequency) => match double_nanoseconds(*frequency, ticks) {
                 u64::MAX => i64::MAX,
                 since => base.saturating_add_unsigned(since),
             },
@@ -153,11 +153,20 @@ fn saturate(nanoseconds: i128) -> i64 {
 
 /// Converts in double precision; saturates if the quotient does not fit.
 #[inline]
-fn double_nanoseconds(frequency: u64, ticks: u64) -> u64 {
-    ((1e9 * ticks as f64) / frequency.max(1) as f64) as u64
+fn double_nanoseconds(frequency: f64, ticks: u64) -> u64 {
+    // Signed numbers convert to and from double precision in one instruction each, with the same result.
+    let signed = ticks.cast_signed();
+    let nanoseconds = 1e9 * signed as f64 / frequency;
+    if signed >= 0 && nanoseconds < SIGNED {
+        return (nanoseconds as i64).cast_unsigned();
+    }
+    (1e9 * ticks as f64 / frequency) as u64
 }
+
+/// 2^63.
+const SIGNED: f64 = 9_223_372_036_854_775_808.0;
 
 fn double_base(clock: &Clock) -> i64 {
     let seconds = i128::from(clock.offset_seconds) * i128::from(GIGA);
-    saturate(seconds).saturating_add_unsigned(double_nanoseconds(clock.frequency, clock.offset_ticks))
+    saturate(seconds).saturating_add_unsigned(double_nanoseconds(clock.frequency.max(1) as f64, clock.offset_ticks))
 }

@@ -64,3 +64,23 @@ fn one_bit_of_the_newest_sample_moves_no_event() {
         assert!(notes.iter().any(|n| n.contains("sample 1, offset 16 (realtime)")), "bit {bit}: {notes:?}");
     }
 }
+
+#[test]
+fn no_byte_of_the_samples_moves_an_event_by_more_than_they_are_exact() {
+    let made = samples::small(Order::Little);
+    let image = made.image();
+    let right = times(&recover(&image));
+    let session = image.regions.iter().position(|r| r.name == "session").expect("a session");
+    let area = u32::from_le_bytes(image.regions[session].bytes[188..192].try_into().expect("four bytes")) as usize;
+    for at in 0..96 {
+        for flips in [0x01, 0x10, 0x80, 0xff] {
+            let mut bad = image.clone();
+            bad.regions[session].bytes[area + 64 + at] ^= flips;
+            let found = recover(&bad);
+            let moved = times(&found).iter().zip(&right).map(|(is, was)| is.abs_diff(*was)).max().expect("events");
+            let notes = &found.evidence().notes;
+            // What two samples of 50 ns may lie apart, with a microsecond for each.
+            assert!(moved <= 2_100, "byte {at}: {flips:#x}: {moved} ns, {notes:?}");
+        }
+    }
+}

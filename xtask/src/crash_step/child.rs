@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use anyhow::{Context as _, Result, bail};
-use lastwords_abi::session as abi;
+use lastwords_abi::{region, session as abi};
 use lastwords_ring::SessionParts;
 use lastwords_ring::swap::Swap;
 use lastwords_ring::{Channel, ClockKind, Stream, Tail, os};
@@ -88,8 +88,11 @@ fn prepare(args: &Args) -> Result<Child> {
         unsafe { Stream::attach(arena.at(*at), spec.region_len()) }
     };
     let streams = layout.streams.iter().map(attach).collect::<Result<Vec<_>, _>>()?;
-    // SAFETY: as above.
-    let parts = unsafe { SessionParts::of_region(arena.at(layout.session)) };
+    let session = arena.at(layout.session);
+    // SAFETY: as above; nobody changes the region's info.
+    let parts = unsafe {
+        SessionParts::of_region(session, &*session.add(region::HEADER_SIZE as usize).cast::<abi::SessionInfo>())
+    };
     let channel = Box::leak(Box::new(Channel::new(parts, streams, ClockKind::Tsc, scenario.flags)));
     let plan = |w: usize| (0..scenario.events()).map(|n| Planned::new(scenario.event(args.seed, w, n))).collect();
     let plans = (0..LEVELS * scenario.threads()).map(plan).collect();

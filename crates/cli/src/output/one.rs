@@ -2,6 +2,7 @@
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
+use crate::clocks;
 use crate::input::{Arrays, Traces};
 use crate::names::Taken;
 use crate::select::Chosen;
@@ -23,6 +24,11 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     check_together(&job, format)?;
     job.check_room(job.output)?;
     let mut done = Done::default();
+    match format {
+        Format::Ctf | Format::Ctf2 | Format::TraceDat => {}
+        Format::Text => clocks::note_merged(job.traces, false),
+        Format::Json | Format::Perfetto => clocks::note_merged(job.traces, true),
+    }
     if format.ctf_version().is_some() {
         folders(&job, &chosen, format, &mut done)?;
     } else {

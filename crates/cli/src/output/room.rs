@@ -5,6 +5,7 @@
 
 use super::{Format, Job, is_stdout};
 use anyhow::{Context, bail};
+use lastwords_formats::is_empty_folder;
 use lastwords_open::is_ctf_stream;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -18,7 +19,7 @@ impl Job<'_> {
     pub(super) fn check_room(&self, path: &Path) -> anyhow::Result<()> {
         let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
         let shown = path.display();
-        if is_stdout(path) || is_empty_folder(path, &meta) {
+        if is_stdout(path) || is_empty_folder(path) {
             return Ok(());
         }
         if is_device(path) {
@@ -52,7 +53,7 @@ impl Job<'_> {
     pub(super) fn make_room(&self, path: &Path) -> anyhow::Result<()> {
         self.check_room(path)?;
         let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
-        if is_stdout(path) || is_device(path) || is_empty_folder(path, &meta) {
+        if is_stdout(path) || is_device(path) || is_empty_folder(path) {
             return Ok(());
         }
         let removed = if meta.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
@@ -77,10 +78,6 @@ impl Job<'_> {
 pub(super) fn is_device(path: &Path) -> bool {
     let kind = path.metadata().map(|meta| meta.file_type());
     kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device() || kind.is_fifo() || kind.is_socket())
-}
-
-fn is_empty_folder(path: &Path, meta: &Metadata) -> bool {
-    meta.is_dir() && path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 /// The first name in a folder that is neither metadata nor a stream of CTF, nor, at the top, a folder of index files.

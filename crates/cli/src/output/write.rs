@@ -99,7 +99,7 @@ impl<'t> Writing<'_, 't> {
             return Ok((totals, Notes::default()));
         }
         let form = Form::Folder(version);
-        let (kernels, remarks) = self.kernels(form)?;
+        let (kernels, positions, remarks) = self.kernels(form)?;
         if self.chosen.last.is_some() && !kernels.is_empty() {
             bail!("CTF is written packet by packet; --last is for other formats");
         }
@@ -109,8 +109,11 @@ impl<'t> Writing<'_, 't> {
         let totals = self.watched(bytes(&folders), |watch| {
             Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.take(Note::Fault(fault)))?)
         })?;
+        let of_folders = self.traces.all.iter().enumerate().filter(|(_, trace)| trace.ctf().is_some());
+        notes.of_traces = totals.iter().copied().enumerate().collect();
+        notes.place(&of_folders.map(|(at, _)| Some(at)).chain(positions).collect::<Vec<_>>());
         tell(&remarks);
-        Ok((totals, notes))
+        Ok((Totals::sum(&totals), notes))
     }
 
     fn trace_dat(&self) -> Written {
@@ -137,17 +140,19 @@ impl<'t> Writing<'_, 't> {
         // For lines, those without an account are read twice, for what is lost and for the events.
         let again = packets.iter().filter(|trace| form == Form::Lines && trace.account.is_none()).map(Trace::bytes);
         let total = again.fold(bytes(&packets), u64::saturating_add);
-        let (kernels, remarks) = self.kernels(form)?;
+        let (kernels, positions, remarks) = self.kernels(form)?;
         let all = [packets, kernels].concat();
         let mut notes = Notes::default();
         let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.take(note)))?;
+        notes.place(&[self.traces.of_packets(), positions].concat());
         tell(&remarks);
         Ok((totals, notes))
     }
 
-    /// The trace arrays as packets of a form, and behind those of each kernel its log.
-    fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Remarks)> {
-        let (mut traces, remarks) = (Vec::new(), Remarks::default());
+    /// The trace arrays as packets of a form, and behind those of each kernel its log; with their positions among all traces, of which the
+    /// log is none.
+    fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Vec<Option<usize>>, Remarks)> {
+        let (mut traces, mut positions, remarks) = (Vec::new(), Vec::new(), Remarks::default());
         let arrays: Vec<&lastwords_open::Trace> = self.traces.arrays().collect();
         for arrays in arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
             let Some((first, ftrace)) = arrays.first().and_then(|first| Some((first, first.ftrace()?))) else {
@@ -155,7 +160,10 @@ impl<'t> Writing<'_, 't> {
             };
             let (tracing, path) = (Arc::new(ftrace.machine.tracing.clone()), &first.origin.path);
             let choice = |array: &Ftrace<'_>| self.chosen.choice(std::slice::from_ref(array));
-            for array in arrays.iter().filter_map(|array| array.ftrace()) {
+            for (position, array) in
+                arrays.iter().filter_map(|array| Some((self.traces.position(array), array.ftrace()?)))
+            {
+                positions.push(position);
                 let offset = array.real_time();
                 traces.push(ctf::trace(path, &tracing, array.index, &choice(&array), offset, form, &remarks)?);
             }
@@ -165,9 +173,10 @@ impl<'t> Writing<'_, 't> {
                     say::note(plain(&remark));
                 }
                 traces.push(ftrace_log::trace(path, lines, relation, &choice(&ftrace), ftrace.real_time())?);
+                positions.push(None);
             }
         }
-        Ok((traces, remarks))
+        Ok((traces, positions, remarks))
     }
 
     /// Shows how far work is: by the rings of the first kernel that are read, or else by bytes of packets, which are `total`.
@@ -208,7 +217,7 @@ impl<'t> Writing<'_, 't> {
         let Merged { session, from } = all.next().unwrap_or_default();
         let merged = all.collect();
         let totals = &Totals { faults: totals.faults.max(notes.unreadable), ..*totals };
-        let accounts = accounts_after_reading(&traces.all, totals, &self.chosen.cpus);
+        let accounts = accounts_after_reading(&traces.all, totals, &notes.of_traces);
         let line = Line {
             path: self.path.to_owned(),
             session,

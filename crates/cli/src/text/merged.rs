@@ -1,5 +1,6 @@
 //! Traces of several kinds on one timeline.
 
+use super::arrays::{name, offsets};
 use super::timeline::{self, Lines};
 use super::{Run, Told, is_closed, log, timeline_of};
 use crate::account::Notes;
@@ -13,27 +14,36 @@ use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 impl Run<'_> {
-    /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others.
+    /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others, where
+    /// there are others. Of several trace arrays each line begins with the name of its own.
     pub(super) fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
-        let (timed, untimed): (Vec<&Trace>, Vec<&Trace>) =
-            self.traces.arrays().partition(|array| real_time(array).is_some());
+        let arrays: Vec<&Trace> = self.traces.arrays().collect();
+        let alone = offsets(&arrays).filter(|_| self.packets.is_empty());
+        let offset = |array: &Trace| array.ftrace()?.real_time();
+        let offsets = alone.map_or_else(|| arrays.iter().map(|array| offset(array)).collect(), all_known);
+        let of_each = || arrays.iter().copied().zip(&offsets);
+        let timed: Vec<(&Trace, i64)> = of_each().filter_map(|(array, offset)| Some((array, (*offset)?))).collect();
+        let untimed: Vec<&Trace> = of_each().filter(|(_, offset)| offset.is_none()).map(|(array, _)| array).collect();
         let chosen = self.chosen.without_last();
         let kept = Mutex::new((Told::default(), Vec::new()));
         let mut logs = Vec::new();
-        for array in &timed {
-            logs.push(if self.form.with_log { log(array)? } else { Vec::new() });
+        for (at, (array, _)) in timed.iter().enumerate() {
+            // A kernel has one log.
+            let is_first = !timed.iter().take(at).any(|(other, _)| Arc::ptr_eq(&other.origin, &array.origin));
+            logs.push(if self.form.with_log && is_first { log(array)? } else { Vec::new() });
         }
         let mut sources: Vec<Box<dyn timeline::Source + '_>> = Vec::new();
         let selection = Self::selection(&chosen, self.style);
         let (traces, style, zone) = (self.packets.as_slice(), self.style, &self.form.zone);
         sources.push(Box::new(Packets { traces, style, selection, zone, kept: &kept }));
-        for (array, lines) in timed.iter().zip(&logs) {
+        for (&(array, offset), lines) in timed.iter().zip(&logs) {
             let options = self.options(array, &chosen)?;
-            let offset = real_time(array).unwrap_or(0);
-            sources.push(Box::new(Kernel { array, options, offset, lines, kept: &kept }));
+            let position = self.traces.position(array);
+            let name = (arrays.len() > 1).then(|| name(array, &arrays));
+            sources.push(Box::new(Kernel { array, position, name, options, offset, lines, kept: &kept }));
         }
         let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
@@ -53,9 +63,8 @@ impl Run<'_> {
     }
 }
 
-/// Nanoseconds that are added to an array's clock to give time since the epoch; none where they are not known.
-fn real_time(array: &Trace) -> Option<i64> {
-    array.ftrace()?.real_time()
+fn all_known(offsets: Vec<i64>) -> Vec<Option<i64>> {
+    offsets.into_iter().map(Some).collect()
 }
 
 /// What the sources of a timeline tell of: totals, and why one of them failed.
@@ -97,7 +106,11 @@ impl timeline::Source for Packets<'_> {
 /// A trace array as a source of a timeline.
 struct Kernel<'a> {
     array: &'a Trace,
+    position: Option<usize>,
+    /// What its lines begin with.
+    name: Option<String>,
     options: ftrace::Options,
+    /// What its clock's readings lack to the times by which lines are merged.
     offset: i64,
     lines: &'a [LogLine],
     kept: &'a Kept,
@@ -108,12 +121,19 @@ impl timeline::Source for Kernel<'_> {
         let Some(Ftrace { machine, index, .. }) = self.array.ftrace() else { return Ok(()) };
         let log = timeline_of(self.array, self.lines);
         let offset = self.offset;
+        let mut named = Vec::new();
         let mut put = |clock: u64, text: &[u8]| {
-            out.put(i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset)), text)
+            let time = i64::try_from(clock).map_or(timeline::END, |clock| clock.saturating_add(offset));
+            let Some(name) = &self.name else { return out.put(time, text) };
+            named.clear();
+            for line in text.split_inclusive(|byte| *byte == b'\n') {
+                named.extend([name.as_bytes(), b": ", line].concat());
+            }
+            out.put(time, &named)
         };
         let summary = ftrace::each(&mut put, &machine.tracing, index, &self.options, log);
         keep(self.kept, |told| {
-            told.add(&summary?);
+            told.add(&summary?, self.position);
             Ok(())
         });
         Ok(())

@@ -1,5 +1,6 @@
 //! Events as text: all traces on one timeline, or those of a kernel one behind the other.
 
+mod arrays;
 mod merged;
 mod timeline;
 
@@ -55,6 +56,8 @@ pub(crate) struct Told {
     pub(crate) totals: Totals,
     /// What reading found besides events.
     pub(crate) notes: Notes,
+    /// What reading told of trace arrays, by their positions among all traces.
+    arrays: Vec<(usize, Totals)>,
     /// The reader of the text has left.
     pub(crate) is_closed: bool,
 }
@@ -114,16 +117,21 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
     let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
     let arrays: Vec<&Trace> = traces.arrays().collect();
     let is_first = |array: &&Trace| arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin));
-    let is_one_machine = arrays.iter().all(is_first);
+    // The kernel's own text stays apart, under its header.
+    let is_merged =
+        arrays.len() > 1 && form.style == Some(LineStyle::Fields) && self::arrays::offsets(&arrays).is_some();
+    let is_apart = arrays.iter().all(is_first) && !is_merged;
     let written = match (run.packets.is_empty(), arrays.is_empty()) {
         (false, true) => run.packets(out),
-        (true, _) if is_one_machine => run.kernels(&arrays, out),
+        (true, _) if is_apart => run.kernels(&arrays, out),
         _ => run.all(out),
     };
     match written {
         Err(error) if is_closed(&error) => run.told.is_closed = true,
         written => written?,
     }
+    run.told.notes.place(&traces.of_packets());
+    run.told.notes.of_traces.append(&mut run.told.arrays);
     Ok(run.told)
 }
 
@@ -148,16 +156,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The arrays one behind the other, each with the header that the kernel gives it.
+    /// The arrays one behind the other, each with the header that the kernel gives it. Of several, a line before that names the array, and one
+    /// that has none of the last events is left out.
     fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
-        for array in arrays {
+        for (array, last) in arrays.iter().zip(self.last_of_each(arrays)?) {
+            if last == Some(0) && self.chosen.last != Some(0) {
+                continue;
+            }
             let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
-            let wants = |cpu: u32| self.chosen.cpus.is_empty() || self.chosen.cpus.contains(&cpu);
-            if !ring.cpus().iter().any(|own| wants(own.cpu)) {
+            if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
                 continue;
             }
             let lines = if self.form.with_log { log(array)? } else { Vec::new() };
-            let options = self.options(array, self.chosen)?;
+            let options = ftrace::Options { last, ..self.options(array, self.chosen)? };
+            if arrays.len() > 1 {
+                writeln!(out, "# instance: {}", self::arrays::name(array, arrays))?;
+            }
             let read = std::iter::once(ring).filter(|_| self.form.title.is_some());
             let _bar = machine.meter.show(read, |total| {
                 let mut bar = Progress::new(self.form.title.unwrap_or_default(), total);
@@ -165,8 +179,8 @@ impl Run<'_> {
             });
             let log = timeline_of(array, &lines);
             let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
-            self.told.add(&summary);
-            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && wants(own.cpu));
+            self.told.add(&summary, self.traces.position(array));
+            let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
             self.told.totals.streams += used.count() as u64;
         }
         Ok(())
@@ -188,7 +202,10 @@ impl Run<'_> {
 }
 
 impl Told {
-    fn add(&mut self, summary: &ftrace::Summary) {
+    /// Adds what was written of the trace array at a position among all traces.
+    fn add(&mut self, summary: &ftrace::Summary, position: Option<usize>) {
+        let own = Totals { faults: summary.faults, ..Totals::default() };
+        self.arrays.extend(position.map(|position| (position, own)));
         summary.notes.iter().for_each(|note| say::note(plain(note)));
         self.totals.events += summary.events;
         self.totals.bytes += summary.bytes;

@@ -1,6 +1,7 @@
 //! `lastwords report`: events as text on stdout, the account on stderr.
 
 use crate::account;
+use crate::clocks;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
@@ -21,7 +22,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say
+    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say. In fields, several instances are
+    /// merged by time, each line with its instance's name
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
@@ -63,6 +65,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     }
     traces.check_readable()?;
     let chosen = args.events.choose(traces)?;
+    clocks::note_merged(traces, false);
     // Who leaves a pager has not read all of it.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {
@@ -73,7 +76,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let told = text::write(traces, &chosen, &form, &mut out)?;
     let is_closed = !out.finish()? || told.is_closed;
-    let accounts = accounts_after_reading(&traces.all, &told.totals, &chosen.cpus);
+    let accounts = accounts_after_reading(&traces.all, &told.totals, &told.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
     told.notes.tell();
     let facts = Facts {

@@ -200,3 +200,78 @@ fn each_trace_has_its_own_account() {
     let evidence = |at: usize| &report["traces"][at]["evidence"];
     assert_eq!([&evidence(0)["lost_events"], &evidence(1)["lost_events"]], [0, 10], "{report}");
 }
+
+#[test]
+fn data_of_inputs_some_of_which_cannot_be_had_keep_their_layout() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    place.ok(&["convert", "a", "-o", "ctf"]);
+    let report = |inputs: &[&str]| -> serde_json::Value {
+        let ran = place.run(&[&["inspect", "--json"], inputs].concat());
+        assert!(ran.err.contains("nosuch: no such file"), "{}", ran.err);
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error}: {}", ran.out))
+    };
+    let schemas = |report: &serde_json::Value| -> Vec<String> {
+        report["reports"].as_array().unwrap().iter().map(|one| one["schema"].as_str().unwrap().to_owned()).collect()
+    };
+    for inputs in [["a", "nosuch"], ["nosuch", "a"]] {
+        let report = report(&inputs);
+        assert_eq!(schemas(&report), ["lastwords.inspect.v1"], "{inputs:?}");
+        assert!(report["faults"][0].as_str().unwrap().starts_with("nosuch: "), "{report}");
+    }
+    let report_of_ctf = report(&["ctf", "nosuch"]);
+    assert_eq!(report_of_ctf["schema"], "lastwords.inspect-ctf.v1");
+    assert!(report_of_ctf["faults"][0].as_str().unwrap().starts_with("nosuch: "), "{report_of_ctf}");
+    let all = report(&["ctf", "a", "nosuch"]);
+    assert_eq!(schemas(&all), ["lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
+    assert_eq!(all["faults"].as_array().unwrap().len(), 1, "{all}");
+}
+
+#[test]
+fn every_name_that_there_is_can_be_given() {
+    let place = Place::new();
+    for name in ["one", "two"] {
+        std::fs::create_dir_all(place.at("all").join(name)).unwrap();
+        let metadata = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+            event { name = e; fields := struct { integer { size = 8; } x; }; };";
+        std::fs::write(place.at("all").join(name).join("metadata"), metadata).unwrap();
+        std::fs::write(place.at("all").join(name).join("stream"), [1, 2, 3]).unwrap();
+    }
+    let ran = place.run(&["report", "all", "-s", "zzz"]);
+    assert!(ran.status == 1 && ran.err.contains("no session is called zzz; there are: one, two"), "{}", ran.err);
+    assert_eq!(place.ok(&["report", "all", "-s", "two"]).lines().count(), 3);
+}
+
+#[test]
+fn the_accounts_of_several_kernels_say_whose_they_are() {
+    let place = Place::new();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    for name in ["one.dat", "two.dat"] {
+        std::fs::copy(&corpus, place.at(name)).unwrap();
+    }
+    let ran = place.run(&["report", "one.dat", "two.dat"]);
+    for account in ["\none.dat: top: sub-buffers: ", "\ntwo.dat: top: sub-buffers: "] {
+        assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
+    }
+    assert!(place.run(&["report", "one.dat"]).err.contains("\ntop: sub-buffers: "));
+}
+
+#[test]
+fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
+    let place = Place::new();
+    let corpus = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    let mut file = std::fs::read(corpus).unwrap();
+    // The top level's second sub-buffer of CPU 0 tells of lost events no more, the first event of the instance has no length.
+    let (commit, event) = (12_296, 24_592);
+    assert_eq!((&file[commit..commit + 4], file[event]), (&[0x1c, 0, 0, 0xc0][..], 0), "the corpus is another");
+    file[commit + 3] = 0;
+    file[event] ^= 0xff;
+    std::fs::write(place.at("k.dat"), file).unwrap();
+    for args in [&["report", "k.dat", "-s", "top", "-s", "extra"][..], &["convert", "k.dat", "-o", "-", "--to", "json"]]
+    {
+        let ran = place.run(args);
+        for account in ["top: sub-buffers: none; nothing lost", "extra: sub-buffers: 1 invalid; with losses"] {
+            assert!(ran.err.contains(account), "{args:?}: {}", ran.err);
+        }
+    }
+}

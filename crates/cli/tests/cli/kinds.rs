@@ -316,3 +316,51 @@ fn one_json_file_of_a_kernels_trace_and_others_is_in_order_of_time() {
         wake[wake.len() - 5..]
     );
 }
+
+#[test]
+fn the_last_events_of_several_instances_are_those_of_all() {
+    let place = place();
+    let lines = |args: &[&str]| -> Vec<String> {
+        let text = place.ok(&[&["report"], args].concat());
+        text.lines().filter(|line| !line.starts_with('#') && !line.contains(" [LOST ")).map(str::to_owned).collect()
+    };
+    let time = |line: &str| line.split(": ").next().and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let both = ["k.dat", "--instance", "top", "--instance", "extra"];
+    let mut all = lines(&both);
+    all.sort_by_key(|line| time(line));
+    for last in 1..=all.len() {
+        let mut found = lines(&[&both[..], &["--last", &last.to_string()]].concat());
+        found.sort_by_key(|line| time(line));
+        assert_eq!(found, all[all.len() - last..], "--last {last}");
+    }
+    // Each is named; where there is one, the text is the kernel's.
+    let text = place.ok(&[&["report"], &both[..]].concat());
+    let [top, extra] = ["top", "extra"].map(|name| place.ok(&["report", "k.dat", "--instance", name]));
+    assert_eq!(text, format!("# instance: top\n{top}# instance: extra\n{extra}"));
+    // Nothing relates the clocks of two machines.
+    std::fs::copy(place.at("k.dat"), place.at("other.dat")).unwrap();
+    let ran = place.run(&["report", "k.dat", "other.dat", "--last", "1"]);
+    assert_eq!(ran.out.lines().filter(|line| line.contains(" wake: ")).count(), 2, "{}", ran.out);
+    assert!(ran.out.contains("# instance: other.dat: top\n"), "{}", ran.out);
+    assert!(ran.err.contains("--last 1 counts for each of them"), "{}", ran.err);
+}
+
+#[test]
+fn several_instances_in_fields_are_merged_by_time() {
+    let place = place();
+    let lines = |args: &[&str]| -> Vec<String> {
+        let text = place.ok(&[&["report", "k.dat", "--style", "fields"], args].concat());
+        text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+    };
+    let both = lines(&["--instance", "top", "--instance", "extra"]);
+    for name in ["top", "extra"] {
+        let of = |line: &String| line.strip_prefix(&format!("{name}: ")).map(str::to_owned);
+        assert_eq!(both.iter().filter_map(of).collect::<Vec<_>>(), lines(&["--instance", name]), "{both:?}");
+    }
+    let time = |line: &&String| line.split(": ").nth(1).and_then(|head| head.rsplit(' ').next()).unwrap().to_owned();
+    let timed: Vec<&String> = both.iter().filter(|line| !line.contains(" [LOST ")).collect();
+    assert!(timed.len() > 2 && timed.is_sorted_by_key(time), "{both:?}");
+    assert!(!timed.is_sorted_by_key(|line| line.starts_with("extra: ")), "the instances alternate");
+    let last = lines(&["--instance", "top", "--instance", "extra", "--last", "2"]);
+    assert!(both.ends_with(&last) && last.iter().filter(|line| !line.contains(" [LOST ")).count() == 2, "{last:?}");
+}

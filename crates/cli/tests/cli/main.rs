@@ -2,6 +2,7 @@
 //! recorded, killed and recovered.
 
 mod child;
+mod clocks;
 mod consume;
 mod control;
 mod cores;
@@ -15,6 +16,7 @@ mod lttng;
 mod matrix;
 mod mutants;
 mod outputs;
+mod parts;
 mod persistent;
 mod pipes;
 mod recovery;

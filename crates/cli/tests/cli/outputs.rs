@@ -252,3 +252,26 @@ fn every_instance_of_a_trace_dat_is_counted_and_told() {
         assert_eq!(theirs.lines().filter(|line| line.starts_with("extra:")).count(), events(&extra), "{theirs}");
     }
 }
+
+#[test]
+fn an_empty_folder_is_written_into() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    for (verb, trace) in [("convert", "empty"), ("recover", "empty/small")] {
+        for to in ["ctf", "ctf2"] {
+            std::fs::create_dir_all(place.at(trace)).unwrap();
+            place.ok(&[verb, "a", "--to", to, "-o", "empty"]);
+            let new = format!("new-{verb}-{to}");
+            place.ok(&["convert", "a", "--to", to, "-o", &new]);
+            assert!(place.ok(&["report", trace]) == place.ok(&["report", &new]), "{verb} {to}");
+            // What is not empty stays as it is.
+            let ran = place.run(&["convert", "a", "--to", to, "-o", trace]);
+            assert!(ran.status == 1 && ran.err.contains("exists"), "{}", ran.err);
+            std::fs::remove_dir_all(place.at("empty")).unwrap();
+        }
+    }
+    // A link to an empty folder is none.
+    std::fs::create_dir(place.at("other")).unwrap();
+    std::os::unix::fs::symlink("other", place.at("link")).unwrap();
+    assert_eq!(place.run(&["convert", "a", "-o", "link"]).status, 1);
+}

@@ -194,3 +194,19 @@ fn a_closed_pipe_is_quiet() {
     assert_eq!(child.wait().unwrap().code(), Some(0), "{err}");
     assert_eq!(err, "");
 }
+
+#[test]
+fn nobody_is_told_to_remove_a_folder_that_is_no_sessions() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    std::fs::create_dir(place.at("mine")).unwrap();
+    std::fs::write(place.at("mine/notes"), "of mine").unwrap();
+    for mode in [0o755, 0o777, 0o700] {
+        std::fs::set_permissions(place.at("mine"), std::fs::Permissions::from_mode(mode)).unwrap();
+        for verb in ["list", "stop"] {
+            let ran = place.run(&[verb, "./mine"]);
+            assert_eq!(ran.status, 1, "{}", ran.err);
+            assert!(ran.err.contains("mine") && !ran.err.contains("remove it"), "{}", ran.err);
+        }
+    }
+}

@@ -7,7 +7,7 @@ use super::index::Entry;
 use super::stream::{Next, Reader, Watch};
 use crate::Totals;
 use crate::metadata::{Version, emit};
-use crate::output::{create_file, create_folder};
+use crate::output::{create_file, create_folder, empty_folder};
 use lastwords_trace::parallel;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -16,9 +16,9 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
-/// Writes `traces` as CTF of a version under `out`, which must not exist: one folder, or one for each trace. Packets
-/// are copied. Metadata is copied too if it has that version, otherwise it is written again. Errors of reading go to
-/// `faults`, and the number of bytes read to `watch`.
+/// Writes `traces` as CTF of a version under `out`, which must not exist or must be empty: one folder, or one for each
+/// trace. Packets are copied. Metadata is copied too if it has that version, otherwise it is written again. Errors of
+/// reading go to `faults`, and the number of bytes read to `watch`. Returns the counts for each trace.
 ///
 /// # Errors
 /// A file cannot be read or written, or the version cannot express a field class.
@@ -28,12 +28,12 @@ pub fn copy(
     out: &Path,
     watch: Watch<'_>,
     faults: &mut dyn FnMut(Error),
-) -> crate::Result<Totals> {
+) -> crate::Result<Vec<Totals>> {
     // A field class that the version cannot express is refused before anything is written.
     let metadata: Vec<Vec<u8>> =
         traces.iter().map(|trace| metadata_of(trace, version)).collect::<crate::Result<_>>()?;
-    create_folder(out)?;
-    let mut totals = Totals::default();
+    empty_folder(out)?;
+    let mut totals = Vec::new();
     let mut names = Names::default();
     for (trace, metadata) in traces.iter().zip(metadata) {
         let folder = match traces {
@@ -43,7 +43,7 @@ pub fn copy(
         if folder != out {
             create_folder(&folder)?;
         }
-        totals.add(&copy_trace(trace, &metadata, &folder, watch, faults)?);
+        totals.push(copy_trace(trace, &metadata, &folder, watch, faults)?);
     }
     Ok(totals)
 }

@@ -136,6 +136,43 @@ impl Trace {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Both have one identity, and one of their metadata decodes the packets of both. `budget` pays a step for each event record class that
+    /// is compared.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub fn is_part(&self, other: &Self, budget: &Budget) -> Result<bool, lastwords_bytes::Error> {
+        let (one, other) = (self.class(), other.class());
+        if one.identity.uid.is_none() || one.identity != other.identity {
+            return Ok(false);
+        }
+        budget.steps("metadata of one UUID", classes(one).min(classes(other)) as u64)?;
+        Ok(are_parts(one, other))
+    }
+
+    /// Takes in the streams of a part of the same trace ([`Trace::is_part`]); the larger metadata counts for both. A packet that both have is
+    /// read once.
+    pub fn unite(&mut self, mut other: Self) {
+        let ids = |trace: &Self| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
+        if classes(other.class()) > classes(self.class()) {
+            std::mem::swap(self, &mut other);
+        }
+        self.name = name(self.class(), Path::new(""));
+        let (into, from) = (ids(self), ids(&other));
+        self.unread = self.unread.saturating_add(other.unread);
+        for mut stream in other.streams {
+            let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
+            let Some(class) = position else { continue };
+            stream.class = class;
+            let same = |there: &&mut Stream| there.class == class && there.id.is_some() && there.id == stream.id;
+            match self.streams.iter_mut().find(same) {
+                Some(there) => join(there, stream),
+                None => self.streams.push(stream),
+            }
+        }
+        self.streams.sort_by(|a, b| a.files.first().cmp(&b.files.first()));
+    }
 }
 
 /// Returns the name of a trace. `below` is the path from the opened folder to the trace's own.
@@ -168,26 +205,37 @@ fn begins_as_metadata(path: &Path) -> bool {
     read.is_ok() && (packets || head.first() == Some(&0x1e) || head.trim_ascii_start().starts_with(b"/* CTF"))
 }
 
-/// Opens all traces in a folder and the folders in it.
+/// Opens all traces in a folder and the folders in it. `budget` pays for the fields of their metadata and for their packets.
 ///
 /// # Errors
 /// The folder cannot be read, or contains no trace.
-pub fn open(path: &Path) -> Result<OpenedFolder, Error> {
+pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<OpenedFolder, Error> {
     std::fs::read_dir(path).map_err(Error::io(path))?;
     let mut found = OpenedFolder::default();
     let folders = folders(path);
     if folders.is_empty() {
         return Err(Error::metadata(&path.join("metadata"), 0, "there is no such file, nor one in a folder below"));
     }
-    let budget = Arc::new(Budget::default());
     for folder in folders {
-        match open_one(path, &folder, &budget, &mut found.faults) {
+        match open_one(path, &folder, budget, &mut found.faults) {
             Ok(trace) => found.traces.push(trace),
             Err(fault) => found.faults.push(fault),
         }
     }
-    let (traces, spent) = joined(found.traces, &budget);
-    found.traces = traces;
+    let mut spent = None;
+    for trace in std::mem::take(&mut found.traces) {
+        let mut is_part = |other: &&mut Trace| match other.is_part(&trace, budget) {
+            Ok(is_part) => is_part && spent.is_none(),
+            Err(error) => {
+                spent.get_or_insert(error);
+                false
+            }
+        };
+        match found.traces.iter_mut().find(&mut is_part) {
+            Some(other) => other.unite(trace),
+            None => found.traces.push(trace),
+        }
+    }
     if let Some(error) = spent {
         let what = format!("{error}; traces of one UUID stay apart");
         found.faults.push(Error::metadata(path, 0, what));
@@ -352,32 +400,6 @@ impl Same {
     }
 }
 
-/// Joins traces that have one identity if the metadata of one decodes the packets of both. Each event record class that
-/// is compared takes a step of the budget. When the budget is used up, which is the returned error, the remaining
-/// traces stay separate.
-fn joined(traces: Vec<Trace>, budget: &Budget) -> (Vec<Trace>, Option<lastwords_bytes::Error>) {
-    let mut joined: Vec<Trace> = Vec::new();
-    let mut spent = None;
-    let mut pay = |one: &TraceClass, other: &TraceClass| {
-        let steps = classes(one).min(classes(other)) as u64;
-        spent.is_none() && budget.steps("metadata of one UUID", steps).map_err(|error| spent = Some(error)).is_ok()
-    };
-    for trace in traces {
-        let is_part = |other: &&mut Trace| {
-            let (one, other) = (other.class(), trace.class());
-            one.identity.uid.is_some() && one.identity == other.identity && pay(one, other) && are_parts(one, other)
-        };
-        match joined.iter_mut().find(is_part) {
-            Some(other) => unite(other, trace),
-            None => joined.push(trace),
-        }
-    }
-    for trace in &mut joined {
-        trace.streams.sort_by(|a, b| a.files.first().cmp(&b.files.first()));
-    }
-    (joined, spent)
-}
-
 /// Returns true if two metadata of one identity belong to one trace: the one with more classes must decode the packets
 /// of the other in the same way. Traces with the same UUID but other classes stay separate.
 fn are_parts(one: &TraceClass, other: &TraceClass) -> bool {
@@ -416,27 +438,6 @@ fn decodes(larger: &TraceClass, there: &StreamClass, smaller: &TraceClass, strea
                 && there.payload == event.payload
         })
     })
-}
-
-/// Joins two traces. The metadata with more classes is used for both.
-fn unite(trace: &mut Trace, mut other: Trace) {
-    let ids = |trace: &Trace| -> Vec<u64> { trace.class().streams.iter().map(|stream| stream.id).collect() };
-    if classes(other.class()) > classes(trace.class()) {
-        std::mem::swap(trace, &mut other);
-    }
-    trace.name = name(trace.class(), Path::new(""));
-    let (into, from) = (ids(trace), ids(&other));
-    trace.unread = trace.unread.saturating_add(other.unread);
-    for mut stream in other.streams {
-        let position = from.get(stream.class).and_then(|id| into.iter().position(|other| other == id));
-        let Some(class) = position else { continue };
-        stream.class = class;
-        let same = |there: &&mut Stream| there.class == class && there.id.is_some() && there.id == stream.id;
-        match trace.streams.iter_mut().find(same) {
-            Some(there) => join(there, stream),
-            None => trace.streams.push(stream),
-        }
-    }
 }
 
 #[cfg(test)]

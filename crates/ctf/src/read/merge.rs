@@ -74,23 +74,31 @@ struct Head {
     events: Vec<Due>,
     /// Position of the first event that was not given to the sink.
     next: usize,
-    /// Largest key so far. An event whose clock goes back gets this key, so it does not come before earlier events of
-    /// its stream.
-    floor: i64,
-    /// The order is that of the clock's ticks, which distinguish more events than nanoseconds do.
-    by_ticks: bool,
+    order: Order,
     /// The first event since the last report whose time does not fit 64 bits.
     untimed: Option<Event>,
     /// The packet for which such an event was last reported.
     reported_in: Option<(u32, u64)>,
 }
 
-impl Head {
-    #[inline]
-    fn push(&mut self, event: Event, nanoseconds: Option<i64>) {
+/// The order of one stream's events among those of the others.
+#[derive(Clone, Copy)]
+struct Order {
+    /// Largest key so far. An event whose clock goes back gets this key, so it does not come before earlier events of
+    /// its stream.
+    floor: i64,
+    /// The order is that of the clock's ticks, which distinguish more events than nanoseconds do.
+    by_ticks: bool,
+}
+
+impl Order {
+    /// Adds an event with its key to `events`. An event whose time does not fit 64 bits goes to `untimed` instead, if
+    /// none is there.
+    #[inline(always)]
+    fn push(&mut self, event: Event, nanoseconds: Option<i64>, events: &mut Vec<Due>, untimed: &mut Option<Event>) {
         let place = match nanoseconds {
             Some(nanoseconds) if !is_time(&nanoseconds) => {
-                self.untimed.get_or_insert(event);
+                untimed.get_or_insert(event);
                 return;
             }
             Some(nanoseconds) => {
@@ -101,9 +109,11 @@ impl Head {
             None => i64::MIN,
         };
         let Event { class, clock, at, body, .. } = event;
-        self.events.push(Due { class, clock, at, body, nanoseconds, place });
+        events.push(Due { class, clock, at, body, nanoseconds, place });
     }
+}
 
+impl Head {
     #[inline]
     fn due(&self) -> Option<&Due> {
         self.events.get(self.next)
@@ -123,22 +133,24 @@ impl Head {
     fn read<S: Sink + ?Sized>(&mut self, stream: usize, reader: &mut Reader<'_>, sink: &mut S) {
         self.events.clear();
         self.next = 0;
-        reader.ahead(AHEAD, |event, nanoseconds| self.push(event, nanoseconds));
+        let mut order = self.order;
+        reader.ahead(AHEAD, |event, nanoseconds| order.push(event, nanoseconds, &mut self.events, &mut self.untimed));
+        self.order = order;
         self.report_untimed(stream, reader, sink);
         while self.events.is_empty() {
             match reader.advance() {
                 Next::Event(event) => {
                     let nanoseconds = reader.time(event.clock);
-                    self.push(event, nanoseconds);
+                    self.order.push(event, nanoseconds, &mut self.events, &mut self.untimed);
                     self.report_untimed(stream, reader, sink);
                 }
                 Next::Packet => {
                     let begin = reader.packet().and_then(|packet| packet.begin);
-                    let begin = begin.and_then(|begin| match self.by_ticks {
+                    let begin = begin.and_then(|begin| match self.order.by_ticks {
                         true => Some(ticks(begin)),
                         false => reader.nanoseconds(begin),
                     });
-                    self.floor = self.floor.max(begin.unwrap_or(i64::MIN));
+                    self.order.floor = self.order.floor.max(begin.unwrap_or(i64::MIN));
                     sink.packet(stream, reader);
                 }
                 Next::Loss(loss) => sink.loss(stream, reader, loss),
@@ -179,8 +191,7 @@ pub fn run<S: Sink + ?Sized>(readers: &mut [(usize, Reader<'_>)], sink: &mut S) 
     let head = || Head {
         events: Vec::with_capacity(AHEAD),
         next: 0,
-        floor: i64::MIN,
-        by_ticks,
+        order: Order { floor: i64::MIN, by_ticks },
         untimed: None,
         reported_in: None,
     };

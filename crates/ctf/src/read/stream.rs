@@ -367,6 +367,19 @@ impl<'t> Reader<'t> {
         }
     }
 
+    /// Reads the stream to its end, or until `is_enough` returns true. Before each item, `forward` may take or skip events
+    /// of simple forms ([`Reader::ahead`], [`Reader::pass`]).
+    pub fn each(mut self, mut forward: impl FnMut(&mut Self), mut is_enough: impl FnMut(&mut Self, &Next) -> bool) {
+        loop {
+            forward(&mut self);
+            match self.advance() {
+                Next::End => return,
+                next if is_enough(&mut self, &next) => return self.leave(),
+                _ => {}
+            }
+        }
+    }
+
     /// Stops reading the stream, and reports its rest to `watch` as read.
     pub fn leave(mut self) {
         self.report(self.place().map_or(0, |(_, entry)| entry.size));

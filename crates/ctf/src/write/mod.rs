@@ -11,9 +11,10 @@ pub mod packets;
 
 use crate::error::{Error, Result};
 use crate::metadata::{Version, emit};
+use crate::output::empty_folder;
 use crate::read::Watch;
 use crate::session::class::class;
-use crate::{Totals, create_file, create_folder};
+use crate::{Totals, create_file};
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::parallel;
 use lastwords_trace::schema::{EnvValue, Schema};
@@ -31,14 +32,14 @@ pub struct Options {
     pub count_events: bool,
 }
 
-/// Writes `source` as a CTF folder, which must not exist. As many data files as there are CPUs are written at a time.
-/// `watch` receives the number of bytes of each packet.
+/// Writes `source` as a CTF folder, which must not exist or must be empty. As many data files as there are CPUs are
+/// written at a time. `watch` receives the number of bytes of each packet.
 ///
 /// # Errors
-/// The folder exists, a file cannot be written, or CTF cannot express a field class.
+/// The folder is not empty, a file cannot be written, or CTF cannot express a field class.
 pub fn write(source: &dyn Source, folder: &Path, options: Options, watch: Watch<'_>) -> Result<Totals> {
     let metadata = metadata(source.schema(), source.evidence(), options.version)?;
-    create_folder(folder)?;
+    empty_folder(folder)?;
     let mut totals = Totals::default();
     let streams: Vec<usize> = (0..source.streams().len()).collect();
     let copy = |_: usize, stream: &usize| packets::stream(source, *stream, folder, options, watch);

@@ -129,7 +129,7 @@ impl<'t> Line<'t> {
 
 impl Value<'_> {
     /// Appends the value at the beginning of `bytes`; what is behind it.
-    #[inline]
+    #[inline(always)]
     fn put<'b>(&self, bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
         match self {
             Self::Unsigned32 => {

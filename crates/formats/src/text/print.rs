@@ -9,7 +9,7 @@ use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
 use crate::Totals;
-use crate::events::{Chosen, Facts, Filter, Note, Used};
+use crate::events::{Chosen, Facts, Filter, Note, Tally, Used};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
@@ -83,7 +83,7 @@ pub(super) fn print<'o>(
         let class = classes.position(facts);
         let all_alike = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
         let context = Arc::new(Context::new(Vec::new()));
-        StreamState { trace: facts.trace, class, all_alike, context, known: None, window: 0, counted: (0, 0) }
+        StreamState { trace: facts.trace, class, all_alike, context, known: (0, 0, 0), window: 0 }
     };
     let streams = facts.iter().map(state).collect();
     std::thread::scope(|scope| {
@@ -117,6 +117,7 @@ pub(super) fn print<'o>(
             number: 0,
             pipeline,
             totals: Totals::default(),
+            tally: Tally::new(&facts),
             used: Used::new(readers.len()),
             failed: None,
         };
@@ -146,6 +147,7 @@ struct Printer<'p, 't, 'o> {
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
     totals: Totals,
+    tally: Tally,
     used: Used,
     failed: Option<std::io::Error>,
 }
@@ -158,16 +160,16 @@ struct StreamState {
     all_alike: bool,
     /// Context of the packet that is read, as text.
     context: Arc<Context>,
-    /// The batch and the reader's window that `window` is the position of.
-    known: Option<(u64, u64)>,
+    /// The batch and the reader's window that `window` is the position of, and the bytes of text that the stream's events
+    /// have become beyond their own bytes: all as they were at its last event.
+    known: (u64, u64, u64),
     window: u32,
-    /// The reader's window, and the text that the stream's events became beside their bytes, as far as batches counted them.
-    counted: (u64, u64),
 }
 
 impl Printer<'_, '_, '_> {
     fn finish(mut self) -> crate::Result<Totals> {
         self.flush();
+        self.tally.tell(self.notes);
         self.totals.bytes = self.pipeline.bytes();
         self.totals.streams = self.used.count();
         match self.failed {
@@ -195,6 +197,22 @@ impl Printer<'_, '_, '_> {
         }
     }
 
+    /// Counts the bytes of a stream's next event that the batch did not have yet, and adds its window if that is new.
+    #[cold]
+    fn go_on(&mut self, stream: usize, known: (u64, u64, u64), reader: &mut Reader<'_>, is_timed: bool) {
+        let Some(state) = self.streams.get_mut(stream) else { return };
+        let before = std::mem::replace(&mut state.known, known);
+        let bytes = if before.1 == known.1 { 0 } else { reader.parts().2.bytes.len() as u64 };
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(known.2.saturating_sub(before.2));
+        if (before.0, before.1) != (known.0, known.1) {
+            state.window = self.batch.windows.len() as u32;
+            let (bytes, base, content_end) = reader.window();
+            let context = Arc::clone(&state.context);
+            let (trace, plan) = (state.trace, state.class);
+            self.batch.windows.push(Window { bytes, base, content_end, context, stream, trace, plan, is_timed });
+        }
+    }
+
     fn moment(&mut self, nanoseconds: Option<i64>) -> String {
         let mut text = Vec::new();
         match nanoseconds {
@@ -216,22 +234,11 @@ impl Sink for Printer<'_, '_, '_> {
             let decoder = reader.parts().1.clone();
             self.batch.decoders.push((self.batch.records.len(), decoder));
         }
-        let known = Some((self.number, reader.windows()));
-        let counted = (reader.windows(), reader.parts().1.paid());
-        if state.counted != counted {
-            let (windows, paid) = std::mem::replace(&mut state.counted, counted);
-            let window = if windows == counted.0 { 0 } else { reader.parts().2.bytes.len() as u64 };
-            self.bytes = self.bytes.saturating_add(window).saturating_add(counted.1.saturating_sub(paid));
-        }
+        let known = (self.number, reader.windows(), reader.parts().1.paid());
         if state.known != known {
-            state.known = known;
-            state.window = self.batch.windows.len() as u32;
-            let (bytes, base, content_end) = reader.window();
-            let context = Arc::clone(&state.context);
-            let (trace, plan) = (state.trace, state.class);
-            let is_timed = event.nanoseconds.is_some();
-            self.batch.windows.push(Window { bytes, base, content_end, context, stream, trace, plan, is_timed });
+            self.go_on(stream, known, reader, event.nanoseconds.is_some());
         }
+        let Some(state) = self.streams.get(stream) else { return true };
         let nanoseconds = event.nanoseconds.unwrap_or(0);
         if event.nanoseconds.is_some() {
             self.previous = event.nanoseconds;
@@ -263,6 +270,7 @@ impl Sink for Printer<'_, '_, '_> {
 
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
         self.totals.lose(loss);
+        self.tally.lose(stream, loss);
         let Some(state) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(state.trace) else { return };
         let class = trace.class();
@@ -288,8 +296,9 @@ impl Sink for Printer<'_, '_, '_> {
         (self.notes)(Note::Loss(loss, text));
     }
 
-    fn fault(&mut self, _: usize, fault: Error) {
+    fn fault(&mut self, stream: usize, fault: Error) {
         self.totals.faults += 1;
+        self.tally.fault(stream);
         self.flush();
         (self.notes)(Note::Fault(fault));
     }

@@ -5,11 +5,12 @@ use lastwords_formats::events::Note;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Text, and remarks.
 pub fn report(folder: &Path) -> (String, Vec<String>) {
     let mut remarks = Vec::new();
-    let found = match read::open(folder) {
+    let found = match read::open(folder, &Arc::default()) {
         Ok(found) => found,
         Err(e) => return (String::new(), vec![e.to_string()]),
     };
@@ -19,6 +20,7 @@ pub fn report(folder: &Path) -> (String, Vec<String>) {
         Note::Loss(_, text) => remarks.push(text),
         Note::Fault(fault) => remarks.push(fault.to_string()),
         Note::Remark(text) => remarks.push(text),
+        Note::Read(..) => {}
     };
     let (zone, watch) = (Zone::utc(), &read::unwatched);
     let written = text::write(&found.traces, Style::Babeltrace, &selection, &zone, &mut out, watch, &mut notes);

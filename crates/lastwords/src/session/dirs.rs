@@ -98,6 +98,9 @@ fn is_runtime_dir(dir: &Path) -> bool {
     dir.is_absolute() && open_own_dir(CWD, dir, dir, 0o077).is_ok() && writable()
 }
 
+/// What to do where a folder of sessions cannot be trusted.
+const OWN_FOLDER: &str = "remove it, or set LASTWORDS_DIR to a folder of your own";
+
 /// An open base folder.
 #[derive(Debug)]
 pub(crate) struct Base {
@@ -262,7 +265,14 @@ impl Folder {
             .map_err(|error| Error::io("open", path, error))?;
         let name = path.file_name().and_then(|name| name.to_str());
         let name = name.ok_or_else(|| Error::io("open", path, std::io::ErrorKind::InvalidInput))?;
-        Base::open(&absolute)?.folder(name)
+        // A folder that was named need not be one of ours: nobody is to remove it.
+        Base::open(&absolute).and_then(|base| base.folder(name)).map_err(|error| match error {
+            Error::Untrusted { path, what, .. } => {
+                let remedy = "so it is no folder of a session; `lastwords list` shows the sessions there are";
+                Error::Untrusted { path, what, remedy }
+            }
+            error => error,
+        })
     }
 
     /// Renames the folder to its final name. From here on others find it, complete.
@@ -322,7 +332,8 @@ impl Folder {
         let again = Self::open(&path)?;
         let fd = again.fd()?;
         if !self.fd.is(fd) {
-            return Err(Error::Untrusted { path, what: "it is another folder than that of the session".to_owned() });
+            let what = "it is another folder than that of the session".to_owned();
+            return Err(Error::Untrusted { path, what, remedy: OWN_FOLDER });
         }
         again.remove_at(fd)
     }
@@ -427,7 +438,7 @@ fn open_own_dir(at: impl AsFd, name: impl AsRef<Path>, shown: &Path, forbidden: 
     let fd = open_dir(at, name, shown)?;
     let stat = sys::fstat(&fd).map_err(|error| Error::io("stat", shown, error))?;
     let uid = geteuid().as_raw();
-    let untrusted = |what: String| Err(Error::Untrusted { path: shown.to_owned(), what });
+    let untrusted = |what: String| Err(Error::Untrusted { path: shown.to_owned(), what, remedy: OWN_FOLDER });
     if stat.st_uid != uid {
         return untrusted(format!("it belongs to user {}, not to user {uid}", stat.st_uid));
     }

@@ -20,12 +20,14 @@ pub enum Error {
         source: io::Error,
     },
     /// A folder that cannot be trusted.
-    #[error("{}: {what}; remove it, or set LASTWORDS_DIR to a folder of your own", path.display())]
+    #[error("{}: {what}; {remedy}", path.display())]
     Untrusted {
         /// The folder.
         path: PathBuf,
         /// The reason.
         what: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// A name of a session or channel is not valid.
     #[error("name {name:?}: {why}; use 1 to 47 letters, digits, `.`, `_` and `-`, beginning with a letter or digit")]

@@ -82,8 +82,9 @@ impl SessionRegion {
 
     /// Returns the parts that recorders need.
     pub(crate) fn parts(&self) -> SessionParts {
-        // SAFETY: this is a checked session region, mapped for the life of the process.
-        unsafe { SessionParts::of_region(self.mapping.as_ptr()) }
+        // SAFETY: this is a checked session region, mapped for the life of the process, and `info` is the copy of its
+        // info whose offsets were checked.
+        unsafe { SessionParts::of_region(self.mapping.as_ptr(), &self.info) }
     }
 
     /// Notes in the session, before this process takes a lock, if the process is not of the creator's pid namespace. A
@@ -161,4 +162,33 @@ fn check_offsets(info: &SessionInfo, len: u64, path: &str) -> Result<(), Error> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::dirs::Folder;
+    use crate::session::regions::Regions;
+    use std::mem::offset_of;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn offsets_that_change_after_they_were_checked_are_not_used() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = crate::Session::builder("offsets").dir(dir.path()).start().expect("a session");
+        let folder = session.folder().expect("its folder");
+        let regions = Regions::open(&Folder::open(folder).expect("opened")).expect("its regions");
+        let before = format!("{:?}", regions.view.parts());
+        let file = std::fs::File::options().write(true).open(folder.join("session")).expect("the region");
+        for field in [
+            offset_of!(SessionInfo, control_off),
+            offset_of!(SessionInfo, clock_off),
+            offset_of!(SessionInfo, threads_off),
+        ] {
+            let at = u64::from(region::HEADER_SIZE) + field as u64;
+            file.write_all_at(&0xffff_ffc0_u32.to_ne_bytes(), at).expect("changed");
+        }
+        // A read of the changed offsets is one beyond the mapping.
+        assert_eq!(format!("{:?}", regions.view.parts()), before);
+    }
 }

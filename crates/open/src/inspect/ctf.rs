@@ -80,7 +80,8 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
         EnvValue::Text(text) => Value::Text(text),
         EnvValue::Integer(number) => Value::Integer(*number),
     };
-    let streams = streams(own, &|_| true, watch);
+    // One on each CPU.
+    let streams = parallel::map(&own.streams, parallel::cpus(), |_, stream| stream_report(own, stream, watch));
     evidence.add_reading(&totals(&streams));
     Some(Report {
         path: own.path.clone(),
@@ -93,13 +94,6 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     })
 }
 
-/// Reads those streams of a trace whose CPU is wanted, one on each CPU.
-fn streams(trace: &read::Trace, wants_cpu: &(dyn Fn(Option<u32>) -> bool + Sync), watch: Watch<'_>) -> Vec<Stream> {
-    let wanted = |stream: &&read::Stream| wants_cpu(read::cpu(trace, stream));
-    let wanted: Vec<&read::Stream> = trace.streams.iter().filter(wanted).collect();
-    parallel::map(&wanted, parallel::cpus(), |_, stream| stream_report(trace, stream, watch))
-}
-
 /// What streams tell of losses and faults.
 fn totals(streams: &[Stream]) -> Totals {
     let sum = |count: fn(&Stream) -> u64| streams.iter().map(count).fold(0, u64::saturating_add);
@@ -109,11 +103,6 @@ fn totals(streams: &[Stream]) -> Totals {
         faults: sum(|stream| stream.faults.len() as u64),
         ..Totals::default()
     }
-}
-
-/// What reading the streams of these CPUs tells of losses and faults.
-pub(crate) fn reading(trace: &read::Trace, wants_cpu: &(dyn Fn(Option<u32>) -> bool + Sync)) -> Totals {
-    totals(&streams(trace, wants_cpu, &read::unwatched))
 }
 
 fn stream_report(trace: &read::Trace, stream: &read::Stream, watch: Watch<'_>) -> Stream {

@@ -69,15 +69,19 @@ enum Part<'r, 'a> {
 struct Parts<'r, 'a> {
     schema: &'static str,
     reports: &'r [Part<'r, 'a>],
+    faults: &'r [String],
 }
 
-/// The report of one kind of traces; of several kinds an object of their reports.
+/// The report of one kind of traces. Of several kinds, and of other traces than folders of CTF beside which something cannot be read, an
+/// object of their reports.
 impl Serialize for Report<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
+        let is_all_ctf = kernels.is_empty() && inputs.is_empty() && sessions.is_empty();
         let kernels = Part::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
         let inputs = Part::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
-        let traces = Part::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults };
+        let own: &[String] = if is_all_ctf { faults } else { &[] };
+        let traces = Part::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults: own };
         let sessions = Part::Sessions { schema: "lastwords.inspect.v1", sessions };
         let mut reports = vec![kernels, inputs, traces, sessions];
         reports.retain(|part| match part {
@@ -87,8 +91,8 @@ impl Serialize for Report<'_> {
             Part::Sessions { sessions, .. } => !sessions.is_empty(),
         });
         match reports.as_slice() {
-            [one] => one.serialize(serializer),
-            reports => Parts { schema: "lastwords.inspect-all.v1", reports }.serialize(serializer),
+            [one] if is_all_ctf || faults.is_empty() => one.serialize(serializer),
+            reports => Parts { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
         }
     }
 }

@@ -93,8 +93,18 @@ fn stream(shape: &Shape, index: u32, cpu: u32, reservation: u32) -> Stream {
 }
 
 pub(crate) fn parts() -> SessionParts {
-    // SAFETY: `session_region` makes what `of_region` reads, never freed.
-    unsafe { SessionParts::of_region(session_region()) }
+    parts_of(session_region())
+}
+
+/// The parts of what [`session_region`] made.
+pub(crate) fn parts_of(region: *mut u8) -> SessionParts {
+    // SAFETY: an initialised region, which is never freed; nobody changes its info.
+    unsafe {
+        SessionParts::of_region(
+            region,
+            &*region.add(lastwords_abi::region::HEADER_SIZE as usize).cast::<abi::SessionInfo>(),
+        )
+    }
 }
 
 pub(crate) fn channel_in(parts: SessionParts, shape: &Shape) -> &'static Channel {

@@ -158,7 +158,21 @@ pub struct Clock {
     pub attributes: Attributes,
 }
 
+/// Clocks whose tick 0 lies before 1971 count from something else than the epoch, if their metadata does not say that they do.
+const EPOCH_MIN: u64 = 365 * 24 * 3600;
+
 impl Clock {
+    /// Returns true if the clock's times are since the epoch: its metadata says so, or its offset is a date, as in
+    /// traces of older releases of LTTng.
+    #[must_use]
+    pub fn is_since_epoch(&self) -> bool {
+        match self.origin {
+            Origin::UnixEpoch => true,
+            Origin::Unknown => u64::try_from(self.to_clock().offset_seconds).is_ok_and(|begin| begin >= EPOCH_MIN),
+            Origin::Custom(_) => false,
+        }
+    }
+
     /// Returns the clock in the form for [`crate::clock::Converter`]. Offsets of a second and more in ticks become
     /// seconds.
     #[must_use]

@@ -39,19 +39,19 @@ impl Clock {
         if self.counts_nanoseconds() { NANOSECONDS } else { self.frequency }
     }
 
-    /// The sample to use: the newest one, or the valid sample with the greatest clock.
+    /// The sample to use: the newest one, or the valid sample with the greatest clock. The recorder never names sample 0 the newest.
     fn reference(&self, notes: &mut Vec<String>) -> Option<Sample> {
-        let newest = self.samples.get(self.newest as usize).copied().filter(|s| s.clock != 0);
-        if newest.is_none() && self.newest != 0 {
-            notes.push(format!("clock: sample {} is named the newest and is none; another is used", self.newest));
+        let is_one = |s: &Sample| s.clock != 0;
+        let newest = self.samples.get(self.newest as usize).copied().filter(|s| is_one(s) && self.newest != 0);
+        if newest.is_none() && (self.newest != 0 || self.samples.iter().any(is_one)) {
+            notes.push(format!("clock: sample {} is named the newest and is not: another is used", self.newest));
         }
         newest.or_else(|| self.samples.iter().copied().filter(|s| s.clock != 0).max_by_key(|s| s.clock))
     }
 
-    /// Measured ticks per second from the first sample to `newest`, and the nanoseconds between them; none if they are
+    /// Measured ticks per second from the sample `first` to `newest`, and the nanoseconds between them; none if they are
     /// too close.
-    fn measured(&self, newest: Sample) -> Option<(u64, u64)> {
-        let first = self.samples.first().filter(|s| s.clock != 0)?;
+    fn measured(first: Sample, newest: Sample) -> Option<(u64, u64)> {
         let span = newest.monotonic.checked_sub(first.monotonic).filter(|s| *s >= MIN_SPAN)?;
         let ticks = newest.clock.checked_sub(first.clock)?;
         let product = u128::from(ticks).checked_mul(u128::from(NANOSECONDS))?;
@@ -59,8 +59,8 @@ impl Clock {
         Some((u64::try_from(rounded).ok()?, span))
     }
 
-    fn frequency(&self, newest: Option<Sample>, notes: &mut Vec<String>) -> (u64, u64) {
-        let measured = newest.and_then(|n| self.measured(n));
+    fn frequency(&self, first: Option<Sample>, newest: Option<Sample>, notes: &mut Vec<String>) -> (u64, u64) {
+        let measured = first.zip(newest).and_then(|(first, newest)| Self::measured(first, newest));
         let span = measured.map_or(0, |m| m.1);
         if self.counts_nanoseconds() {
             if self.frequency != NANOSECONDS {
@@ -97,7 +97,8 @@ impl Clock {
     /// Returns the trace's clock, and the clock facts that `inspect` shows.
     pub(crate) fn resolve(&self, created: Created, notes: &mut Vec<String>) -> (TraceClock, ClockInfo) {
         let newest = self.reference(notes).map(|newest| self.checked(newest, created, notes));
-        let (frequency, span) = self.frequency(newest, notes);
+        let first = newest.and_then(|newest| self.first(newest, created, notes));
+        let (frequency, span) = self.frequency(first, newest, notes);
         let width = newest.map_or(0, |n| n.width);
         let last = newest.map_or(0, |n| n.clock);
         let info = ClockInfo { kind: self.kind, frequency, width, span, last };

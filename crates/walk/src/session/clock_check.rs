@@ -14,7 +14,7 @@ pub(crate) struct Created {
 }
 
 /// Largest time between the clock readings of one sample, ns.
-const APART: u64 = 1_000_000;
+pub(super) const APART: u64 = 1_000_000;
 /// A wall clock is slewed by at most one part in this many.
 const SLEW: u64 = 2000;
 /// The frequency of a counter is known to one part in this many.
@@ -35,8 +35,11 @@ impl Clock {
     /// Returns the newest sample, with one wrong bit corrected if only that correction makes all clocks agree. Adds
     /// notes about corrections and disagreements.
     pub(crate) fn checked(&self, newest: Sample, created: Created, notes: &mut Vec<String>) -> Sample {
-        if created.monotonic == 0 || (self.keeps_rate(newest) && wall_difference(newest, created) <= STEP) {
+        if created.monotonic == 0 {
             return newest;
+        }
+        if self.keeps_rate(newest) && wall_difference(newest, created) <= STEP {
+            return self.replaced(newest, created, notes).unwrap_or(newest);
         }
         let mut found: Vec<(Field, Sample)> = Vec::new();
         for field in FIELDS {
@@ -47,7 +50,8 @@ impl Clock {
                 // A user may have set the wall clock, and suspend changes the two others; nothing changes the counter
                 // alone.
                 let is_clear = field.1 == 0 || 1u64.wrapping_shl(bit) >= may_differ.saturating_mul(CLEAR);
-                if is_clear && self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ {
+                let fits = self.keeps_rate(mended) && wall_difference(mended, created) <= may_differ;
+                if is_clear && fits && !self.contradicts(newest, mended) {
                     found.push((field, mended));
                 }
             }
@@ -68,8 +72,10 @@ impl Clock {
             }
             _ => {}
         }
-        self.tell(newest, created, notes);
-        newest
+        self.replaced(newest, created, notes).unwrap_or_else(|| {
+            self.tell(newest, created, notes);
+            newest
+        })
     }
 
     fn tell(&self, newest: Sample, created: Created, notes: &mut Vec<String>) {
@@ -92,7 +98,7 @@ impl Clock {
         }
     }
 
-    fn index_of(&self, sample: Sample) -> usize {
+    pub(super) fn index_of(&self, sample: Sample) -> usize {
         self.samples.iter().position(|s| s == &sample).unwrap_or(0)
     }
 
@@ -104,7 +110,9 @@ impl Clock {
     /// True if clock and CLOCK_MONOTONIC advanced by the same time between this sample and each other one.
     fn keeps_rate(&self, sample: Sample) -> bool {
         let frequency = u128::from(self.ticks_a_second());
-        self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s)).all(|other| {
+        let outlier = self.outlier().and_then(|at| self.samples.get(at));
+        let others = self.samples.iter().filter(|s| s.clock != 0 && self.is_other(s) && Some(*s) != outlier);
+        others.into_iter().all(|other| {
             let ticks = sample.clock.abs_diff(other.clock);
             let elapsed = sample.monotonic.abs_diff(other.monotonic);
             let by_clock = u128::from(ticks).saturating_mul(u128::from(STEP)).checked_div(frequency).unwrap_or(0);
@@ -122,7 +130,7 @@ impl Clock {
 }
 
 /// Change of the difference between wall time and CLOCK_MONOTONIC since the session was created, ns.
-fn wall_difference(sample: Sample, created: Created) -> u64 {
+pub(super) fn wall_difference(sample: Sample, created: Created) -> u64 {
     let then = i128::from(created.realtime).saturating_sub(i128::from(created.monotonic));
     let now = i128::from(sample.realtime).saturating_sub(i128::from(sample.monotonic));
     u64::try_from(then.abs_diff(now)).unwrap_or(u64::MAX)

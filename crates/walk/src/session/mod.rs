@@ -7,6 +7,7 @@
 mod carve;
 mod clock;
 mod clock_check;
+mod clock_vote;
 mod common_context;
 mod data;
 mod end;

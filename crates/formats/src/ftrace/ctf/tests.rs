@@ -22,7 +22,7 @@ fn write(folder: &Path, tracing: Tracing, choice: &Choice, version: Version) -> 
     let traces = [traced(&Arc::new(tracing), 0, choice, Form::Folder(version))];
     let mut faults = Vec::new();
     let totals = copy(&traces, version, folder, &unwatched, &mut |fault| faults.push(fault.to_string()))?;
-    Ok((totals, faults))
+    Ok((Totals::sum(&totals), faults))
 }
 
 fn sample() -> Tracing {
@@ -120,6 +120,7 @@ fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[Lo
     let (mut out, mut faults) = (Vec::new(), Vec::new());
     crate::json::write(&traces, selection, &mut out, &unwatched, &mut |note| match note {
         Note::Fault(fault) => faults.push(fault.to_string()),
+        Note::Read(..) => {}
         Note::Loss(..) | Note::Remark(_) => panic!("the account tells of losses"),
     })
     .unwrap();

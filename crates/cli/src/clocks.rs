@@ -1,0 +1,74 @@
+//! Clocks that nothing relates to real time: what cannot be merged or selected by them.
+
+use crate::input::Traces;
+use crate::moment::Moment;
+use crate::say;
+use crate::table::plain;
+use anyhow::bail;
+use lastwords_open::{Body, Trace, UnrelatedClock};
+
+/// Notes that the events of some of the traces that are merged stand where their own clock's origin is taken for 1970. Trace arrays are
+/// left out unless `with_arrays`.
+pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
+    for (trace, clock) in apart(traces).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none()) {
+        say::note(format_args!(
+            "{}: nothing relates its clock {} to real time: its events stand as if that began in 1970, not where they happened among the others",
+            name(trace),
+            plain(&clock.name)
+        ));
+    }
+}
+
+/// Refuses moments that cannot be found by a trace's clock.
+///
+/// # Errors
+/// There are such.
+pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
+    let given = || moments.iter().flatten();
+    let unrelated = || traces.all.iter().find_map(|trace| Some((trace, trace.unrelated_clock()?)));
+    if given().any(|moment| moment.is_date())
+        && let Some((trace, clock)) = unrelated()
+    {
+        bail!(
+            "{}: nothing relates its clock {} to real time, so that a date or a time of day selects none of its events: give --since and \
+             --until in seconds as they are printed (17.6), or as -2s before the newest event",
+            name(trace),
+            plain(&clock.name)
+        );
+    }
+    // Each trace array has a newest event of its own.
+    if given().any(|moment| moment.needs_end())
+        && let Some((trace, clock)) = apart(traces).into_iter().find(|(trace, _)| trace.ftrace().is_none())
+    {
+        bail!(
+            "{}: nothing relates its clock {} to those of the others, so that the newest event of all is not known: name it alone, or give \
+             --since and --until in seconds as they are printed (17.6)",
+            name(trace),
+            plain(&clock.name)
+        );
+    }
+    Ok(())
+}
+
+/// The traces with a clock that is related neither to real time nor to the clocks of all others.
+fn apart(traces: &Traces) -> Vec<(&Trace, UnrelatedClock)> {
+    if traces.all.len() < 2 {
+        return Vec::new();
+    }
+    let clocks: Vec<Option<UnrelatedClock>> = traces.all.iter().map(Trace::unrelated_clock).collect();
+    let is_one =
+        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
+    if clocks.iter().flatten().any(is_one) {
+        return Vec::new();
+    }
+    traces.all.iter().zip(clocks).filter_map(|(trace, clock)| Some((trace, clock?))).collect()
+}
+
+fn name(trace: &Trace) -> String {
+    let path = trace.origin.path.display();
+    plain(&match &trace.body {
+        Body::Ctf(ctf) => ctf.path.display().to_string(),
+        Body::Ftrace { .. } => format!("{path}: instance {}", trace.name),
+        Body::Session(_) | Body::Lttng(_) => format!("{path}: session {}", trace.name),
+    })
+}

@@ -1,0 +1,67 @@
+//! Several trace arrays that are printed together: their names, how their clocks relate, and the last events of all.
+
+use super::Run;
+use crate::say;
+use crate::table::plain;
+use lastwords_formats::ftrace::log::Log;
+use lastwords_formats::ftrace::text as ftrace;
+use lastwords_open::{Ftrace, Trace};
+use std::sync::Arc;
+
+/// What an array is called among others.
+pub(super) fn name(array: &Trace, arrays: &[&Trace]) -> String {
+    match arrays.iter().all(|other| Arc::ptr_eq(&other.origin, &array.origin)) {
+        true => plain(&array.name),
+        false => plain(&format!("{}: {}", array.origin.path.display(), array.name)),
+    }
+}
+
+impl Run<'_> {
+    /// How many of its last events each array shows, so that together they are the last ones of all; all events of an array: none. Where
+    /// nothing relates their clocks, each shows so many.
+    pub(super) fn last_of_each(&self, arrays: &[&Trace]) -> anyhow::Result<Vec<Option<u64>>> {
+        let Some(last) = self.chosen.last.filter(|_| arrays.len() > 1) else {
+            return Ok(vec![self.chosen.last; arrays.len()]);
+        };
+        let Some(offsets) = offsets(arrays) else {
+            say::note(format_args!(
+                "nothing relates the clocks of these {} instances to each other: --last {last} counts for each of them",
+                arrays.len()
+            ));
+            return Ok(vec![Some(last); arrays.len()]);
+        };
+        let mut times: Vec<(i64, usize)> = Vec::new();
+        for (at, (array, offset)) in arrays.iter().zip(offsets).enumerate() {
+            let Some(Ftrace { machine, index, ring: Some(ring), .. }) = array.ftrace() else { continue };
+            if !ring.cpus().iter().any(|own| self.chosen.wants_cpu(own.cpu)) {
+                continue;
+            }
+            let mut note = |clock: u64, _: &[u8]| {
+                times.push((i64::try_from(clock).unwrap_or(i64::MAX).saturating_add(offset), at));
+                Ok(())
+            };
+            ftrace::each(&mut note, &machine.tracing, index, &self.options(array, self.chosen)?, Log::none())?;
+        }
+        // Of events of one time, those of the later array stand behind.
+        times.sort_unstable();
+        let begin = times.len().saturating_sub(usize::try_from(last).unwrap_or(usize::MAX));
+        let mut counts = vec![0; arrays.len()];
+        for (_, at) in times.drain(begin..) {
+            counts.get_mut(at).into_iter().for_each(|count| *count += 1);
+        }
+        Ok(counts.into_iter().map(Some).collect())
+    }
+}
+
+/// What the readings of the clock of each array lack to times that can be compared; none where nothing relates the clocks.
+pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
+    let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_str());
+    let is_one = |array: &&Trace| {
+        let has_same_clock = array.ftrace().is_some_and(|ftrace| ftrace.array.clock == clock);
+        has_same_clock && Arc::ptr_eq(&array.origin, &first.origin)
+    };
+    match arrays.iter().all(is_one) {
+        true => Some(vec![0; arrays.len()]),
+        false => arrays.iter().map(|array| array.ftrace()?.real_time()).collect(),
+    }
+}

@@ -1,0 +1,68 @@
+//! Clocks that nothing relates to real time, in a merge and under a filter by time.
+
+use crate::support::{Place, small};
+use std::path::Path;
+
+/// A folder of CTF with ten events, one a second from `from` on, by a clock of such members.
+fn ctf(folder: &Path, clock: &str, from: u64) {
+    std::fs::create_dir_all(folder).unwrap();
+    let metadata = format!(
+        "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
+        clock {{ name = mono; freq = 1000000000; {clock} }};
+        stream {{ event.header := struct {{ integer {{ size = 64; align = 8; map = clock.mono.value; }} timestamp; }}; }};
+        event {{ name = e; fields := struct {{ }}; }};"
+    );
+    std::fs::write(folder.join("metadata"), metadata).unwrap();
+    let times = (from..from + 10).flat_map(|second| (second * 1_000_000_000).to_le_bytes());
+    std::fs::write(folder.join("stream"), times.collect::<Vec<u8>>()).unwrap();
+}
+
+#[test]
+fn a_merge_by_a_clock_of_unknown_origin_is_told() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    ctf(&place.at("unknown"), "", 100);
+    ctf(&place.at("shared"), "uuid = \"01234567-89ab-cdef-0123-456789abcdef\";", 100);
+    ctf(&place.at("same"), "uuid = \"01234567-89ab-cdef-0123-456789abcdef\";", 105);
+    ctf(&place.at("offset"), "offset_s = 1700000000;", 100);
+    ctf(&place.at("epoch"), "absolute = TRUE;", 1_700_000_000);
+    let told = |args: &[&str]| {
+        let ran = place.run(args);
+        assert_eq!(ran.status, 0, "{args:?}: {}", ran.err);
+        ran.err.matches("nothing relates its clock mono to real time").count()
+    };
+    for inputs in [["unknown", "a"], ["epoch", "unknown"], ["shared", "offset"]] {
+        assert_eq!(told(&["report", inputs[0], inputs[1]]), 1, "{inputs:?}");
+        assert_eq!(told(&["convert", inputs[0], inputs[1], "-o", "-", "--to", "json"]), 1, "{inputs:?}");
+    }
+    // Both count from the same, or from the epoch, or there is one.
+    for inputs in [&["shared", "same"][..], &["offset", "a"], &["epoch", "a"], &["unknown"]] {
+        assert_eq!(told(&[&["report"], inputs].concat()), 0, "{inputs:?}");
+    }
+}
+
+#[test]
+fn a_date_is_refused_where_a_clock_is_not_related_to_it() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/trace_dat/small-7");
+    std::fs::copy(corpus, place.at("k.dat")).unwrap();
+    ctf(&place.at("unknown"), "", 100);
+    ctf(&place.at("epoch"), "absolute = TRUE;", 1_700_000_000);
+    for input in [&["unknown"][..], &["k.dat"], &["a", "k.dat"], &["unknown", "a"]] {
+        for moment in ["2023-11-14T22:13:25Z", "2023-11-14 22:13:25", "22:13:25"] {
+            for option in ["--since", "--until"] {
+                let ran = place.run(&[&["report"], input, &[option, moment]].concat());
+                assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{input:?} {moment}: {}", ran.err);
+                assert!(ran.err.contains("to real time, so that a date") && ran.err.contains("-2s"), "{}", ran.err);
+            }
+        }
+    }
+    let lines = |args: &[&str]| place.ok(&[&["report"], args].concat()).lines().count();
+    assert_eq!(lines(&["epoch", "--since", "2023-11-14T22:13:25Z"]), 5);
+    // What works: seconds as they are printed, and before the newest event of the one clock there is.
+    assert_eq!(lines(&["unknown", "--since", "105"]), 5);
+    assert_eq!(lines(&["unknown", "--since", "-2s"]), 3);
+    let ran = place.run(&["report", "unknown", "a", "--since", "-2s"]);
+    assert!(ran.status == 1 && ran.err.contains("the newest event of all is not known: name it alone"), "{}", ran.err);
+}
