@@ -482,6 +482,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_with_last_boot_info_is_an_instance() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = dir.path().join("boot_map");
+        std::fs::create_dir_all(instance.join("per_cpu/cpu0")).unwrap();
+        assert_ne!(of(&instance).first().and_then(Candidate::kind), Some(LocationKind::Instance));
+        std::fs::write(instance.join("last_boot_info"), b"").unwrap();
+        let found = of(&instance);
+        assert_eq!((found.len(), found[0].kind()), (1, Some(LocationKind::Instance)));
+    }
+
+    #[test]
     fn a_folder_of_sessions_is_its_sessions() {
         let dir = tempfile::tempdir().unwrap();
         ["b-0", "a-0", ".new-0"].iter().for_each(|name| session(&dir.path().join(name)));
