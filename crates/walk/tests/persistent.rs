@@ -370,6 +370,28 @@ fn what_was_read_before_the_reboot_is_offered_again() {
     assert!(several > 20, "{several}");
 }
 
+/// A sub-buffer that Linux 6.12 emptied after a reader had consumed it: its events are not shown, and a note says so.
+#[test]
+fn an_emptied_sub_buffer_is_noted() {
+    for (seed, form) in (0..40).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let number = made.order[0][1];
+        let emptied = made.pages.get(&(0, number)).filter(|events| !events.is_empty());
+        let Some(emptied) = emptied.cloned() else { continue };
+        assert!(!read(&made.bytes).unwrap().evidence().notes.iter().any(|note| note.contains("empty header")));
+        let commit = made.places[0].1 + number * SIZE + 8;
+        made.bytes[commit..commit + 8].fill(0);
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        assert!(found == &made.events - &emptied, "{seed}");
+        let notes = region.evidence().notes;
+        assert!(
+            notes.iter().any(|note| note.starts_with("CPU 0: 1 sub-buffer has an empty header")),
+            "{seed}: {notes:?}"
+        );
+    }
+}
+
 /// Every word of the metadata, one at a time, with random values: all events come back as they were, or a loss is told; none is invented.
 /// `LASTWORDS_MUTANTS` regions of each form, from the seed `LASTWORDS_SEED` on.
 #[test]

@@ -30,6 +30,9 @@ pub(super) struct SubBuffer {
     pub(super) broken: Option<usize>,
     /// The time to be put in the place of that at its beginning, which is damaged.
     pub(super) mended: Option<u64>,
+    /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties the header of a
+    /// sub-buffer that was read, and of all sub-buffers when it discards them.
+    pub(super) has_remains: bool,
 }
 
 impl SubBuffer {
@@ -49,6 +52,7 @@ impl SubBuffer {
             why: String::new(),
             broken: None,
             mended: None,
+            has_remains: false,
         };
         let header = match page::header(bytes, layout, order) {
             Ok(header) => header,
@@ -60,6 +64,9 @@ impl SubBuffer {
         };
         judged.last = header.time;
         (judged.claimed, judged.missed) = (header.committed, header.missed);
+        let first_event = bytes.get(begin..).and_then(|rest| rest.first_chunk::<4>());
+        judged.has_remains =
+            header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {

@@ -219,7 +219,8 @@ impl Region {
         self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: Some(lost) });
     }
 
-    /// Tells of sub-buffers outside the chain that hold something which is no sub-buffer: their content is not known.
+    /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside
+    /// the chain that cannot be read.
     fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged]) {
         let mut is_chained = vec![false; all.len()];
         for number in chained {
@@ -228,6 +229,14 @@ impl Region {
         let outside = |sub: &&Judged| {
             is_chained.get(sub.number as usize) == Some(&false) && sub.verdict == Verdict::Invalid && sub.committed == 0
         };
+        let remains = all.iter().filter(|sub| sub.has_remains).count();
+        if remains > 0 {
+            let have = if remains == 1 { "sub-buffer has" } else { "sub-buffers have" };
+            self.evidence.notes.push(format!(
+                "CPU {stream}: {remains} {have} an empty header but bytes of events: a reader consumed these events, or a kernel \
+                 discarded them; they are not shown"
+            ));
+        }
         for sub in all.iter().filter(outside) {
             let note =
                 format!("CPU {stream}: sub-buffer {}, which holds no events by the metadata: {}", sub.number, sub.why);
