@@ -191,24 +191,38 @@ impl ChannelDecoder {
     /// # Errors
     /// The bytes are not an event of this channel; `position` stays at the begin of the event.
     pub fn step(&self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
+        self.steps().step(position, bytes)
+    }
+
+    /// Returns the state for many calls of [`Steps::step`], which share it.
+    #[must_use]
+    pub fn steps(&self) -> Steps<'_> {
+        Steps { channel: self, decoder: self.program.as_ref().map(Program::decoder) }
+    }
+
+    fn step_with(
+        &self,
+        decoder: &mut Option<program::Decoder>,
+        position: &mut Position,
+        bytes: &[u8],
+    ) -> Result<Option<RawEvent>, DecodeError> {
         let start = position.offset;
         if start >= bytes.len() {
             return Ok(None);
         }
-        let Some(program) = &self.program else {
+        let (Some(program), Some(decoder)) = (&self.program, decoder) else {
             return Err(DecodeError { offset: start, value: 0, expected: Expected::Channel });
         };
         let part = whole(bytes);
-        let mut decoder = program.decoder();
         decoder.set_clock(position.clock);
-        let event = program.event(&mut decoder, 0, &part, bits(start)).map_err(of_fault)?;
+        let event = program.event(decoder, 0, &part, bits(start)).map_err(of_fault)?;
         let [context_at, end] = [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
         self.check_size(bytes, start, context_at, end)?;
         let payload_at = match self.context {
             Some(size) => context_at.saturating_add(size),
             None => {
                 let code = program.code(Scope::CommonContext, 0, event.class);
-                let end = code.map(|code| program.visit(&mut decoder, code, &part, event.body, &mut Ignore));
+                let end = code.map(|code| program.visit(decoder, code, &part, event.body, &mut Ignore));
                 end.transpose().map_err(of_fault)?.map_or(context_at, |bits| (bits / 8) as usize)
             }
         };
@@ -245,8 +259,10 @@ impl ChannelDecoder {
     /// Checks that a size in the header is the size of contexts and payload.
     fn check_size(&self, bytes: &[u8], start: usize, context_at: usize, end: usize) -> Result<(), DecodeError> {
         let header = Reader::new("event header", bytes.get(start..context_at).unwrap_or_default(), self.order);
-        let is_sized = header.u32_at(0).is_ok_and(|word| matches!(word & TAG_MASK, TAG_FULL | TAG_SIZE));
-        let size = header.u32_at(SIZE_AT).ok().filter(|size| is_sized && *size != NO_SIZE);
+        if !header.u32_at(0).is_ok_and(|word| matches!(word & TAG_MASK, TAG_FULL | TAG_SIZE)) {
+            return Ok(());
+        }
+        let size = header.u32_at(SIZE_AT).ok().filter(|size| *size != NO_SIZE);
         let found = end.saturating_sub(context_at);
         match size.filter(|size| usize::try_from(*size) != Ok(found)) {
             None => Ok(()),
@@ -255,6 +271,23 @@ impl ChannelDecoder {
                 Err(DecodeError { offset: start, value: u64::from(size), expected })
             }
         }
+    }
+}
+
+/// Decodes one event after the other with [`ChannelDecoder::step`]'s result, without an allocation for each.
+#[derive(Debug)]
+pub struct Steps<'d> {
+    channel: &'d ChannelDecoder,
+    decoder: Option<program::Decoder>,
+}
+
+impl Steps<'_> {
+    /// Decodes an event as [`ChannelDecoder::step`] does.
+    ///
+    /// # Errors
+    /// The bytes are not an event of this channel; `position` stays at the begin of the event.
+    pub fn step(&mut self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
+        self.channel.step_with(&mut self.decoder, position, bytes)
     }
 }
 

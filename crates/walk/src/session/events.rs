@@ -61,6 +61,7 @@ impl Rules {
 /// are wanted.
 pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64, from: usize, rules: Rules) -> Walked {
     let mut position = Position { offset: at, clock: begin };
+    let mut steps = decoder.steps();
     let mut walked = Walked::from(at, begin);
     let mut reached = false;
     // Position of the previous event, if its header is all zeros.
@@ -71,7 +72,7 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
             reached = position.offset >= from;
         }
         let before = position;
-        let error = match decoder.step(&mut position, bytes) {
+        let error = match steps.step(&mut position, bytes) {
             Ok(None) => break,
             Err(error) => error,
             Ok(Some(event)) if rules.wanted.is_some_and(|last| event.clock > last) => {
@@ -120,8 +121,9 @@ pub(crate) fn walk_while(
 ) -> Walked {
     let mut walked = Walked::from(at, begin);
     let mut position = Position { offset: at, clock: begin };
+    let mut steps = decoder.steps();
     loop {
-        match decoder.step(&mut position, bytes) {
+        match steps.step(&mut position, bytes) {
             Ok(Some(event)) => {
                 let word = bytes.get(event.start..).and_then(|b| b.first_chunk()).copied().unwrap_or_default();
                 if event.clock < walked.clock || !is_likely(word, walked.clock, event.clock) {

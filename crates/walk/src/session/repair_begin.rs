@@ -51,9 +51,10 @@ impl Planner<'_> {
 /// than the one before.
 fn leads_to(decoder: &ChannelDecoder, bytes: &[u8], begin: u64, last: u64) -> bool {
     let mut position = Position { offset: HEADER_LEN, clock: begin };
+    let mut steps = decoder.steps();
     let mut found = begin == last;
     let mut before = begin;
-    while let Ok(Some(event)) = decoder.step(&mut position, bytes) {
+    while let Ok(Some(event)) = steps.step(&mut position, bytes) {
         if event.clock < before {
             return false;
         }
