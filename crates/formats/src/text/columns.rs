@@ -8,14 +8,14 @@ use super::line::Line;
 use super::look::Look;
 use super::message::{self, Piece, pieces, shown_name};
 use super::number::Constant;
-use crate::events::Facts;
+use crate::events::{StreamInfo, scope_code};
 use crate::fields::{self, Role};
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
 use lastwords_trace::integer::{extend, take_integer};
-use lastwords_trace::visit::Shape;
+use lastwords_trace::visit::Node;
 use std::collections::HashMap;
 
 pub(super) use lines::Lines;
@@ -101,8 +101,8 @@ fn level(level: Option<LogLevel>) -> &'static [u8; 5] {
 
 impl<'t> Plan<'t> {
     /// `kernel`: the layout of the kernel's `trace` file.
-    pub(super) fn new(traces: &'t [Trace], streams: &[Facts], kernel: bool) -> Self {
-        let cpu = |facts: &Facts| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()));
+    pub(super) fn new(traces: &'t [Trace], streams: &[StreamInfo], kernel: bool) -> Self {
+        let cpu = |facts: &StreamInfo| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()));
         Self {
             kernel,
             classes: traces.iter().flat_map(|trace| columns(trace, kernel)).collect(),
@@ -116,10 +116,7 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
     let class = trace.class();
     let of = |(position, stream): (usize, &StreamClass)| {
         let clock = stream.clock.and_then(|clock| class.clocks.get(clock));
-        let scope = |scope, event| {
-            class.scope(scope, position, event)?;
-            trace.program.code(scope, position, event).map(fields)
-        };
+        let scope = |scope, event| scope_code(trace, scope, position, event).map(fields);
         let context = scope(Scope::CommonContext, 0);
         let mut places = match &context {
             None => Some(Places::default()),
@@ -151,21 +148,17 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
 
 fn fields(code: &Code) -> Fields<'_> {
     let roles = fields::roles(code);
-    let prefix = |(node, role): (&lastwords_trace::visit::Node, &Role)| {
+    let prefix = |(node, role): (&Node, &Role)| {
         let mut text = vec![b' '];
         bare(&mut text, node.name.as_bytes());
         text.push(b'=');
         (*role != Role::Hidden).then(|| Constant::new(&text))
     };
+    let look = |(node, role): (_, &Role)| if *role == Role::Hidden { Look::Hidden } else { Look::of(node) };
     Fields {
         code,
         prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),
-        looks: code
-            .nodes()
-            .iter()
-            .zip(&roles)
-            .map(|(node, role)| if *role == Role::Hidden { Look::Hidden } else { Look::of(node) })
-            .collect(),
+        looks: code.nodes().iter().zip(&roles).map(look).collect(),
         roles,
     }
 }
@@ -254,13 +247,5 @@ impl Place {
     fn integer(self, context: &[u8]) -> Option<i64> {
         let raw = take_integer(&mut context.get(self.offset..)?, self.size, self.order)?;
         Some(if self.signed { extend(raw, self.size) } else { raw.cast_signed() })
-    }
-}
-
-/// A number's bits and sign, by its node.
-fn number_of(fields: &Fields<'_>, node: usize) -> Option<(u8, bool)> {
-    match fields.code.nodes().get(node)?.shape {
-        Shape::Integer { length, signed, .. } => Some((length, signed)),
-        _ => None,
     }
 }

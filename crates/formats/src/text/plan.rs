@@ -4,6 +4,7 @@ use super::escape::bare;
 use super::line::Line;
 use super::look::ScopePlan;
 use super::number::Constant;
+use crate::events::scope_code;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
@@ -28,10 +29,7 @@ pub(super) struct EventPlan<'t> {
 pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
     let class = trace.class();
     let header = header(class);
-    let scope = |scope, stream, event| {
-        class.scope(scope, stream, event)?;
-        trace.program.code(scope, stream, event).map(ScopePlan::new)
-    };
+    let scope = |scope, stream, event| scope_code(trace, scope, stream, event).map(ScopePlan::new);
     let streams = class.streams.iter().enumerate().map(|(stream, of)| {
         let common = scope(Scope::CommonContext, stream, 0);
         let event = |(number, event): (usize, &EventClass)| {

@@ -85,7 +85,7 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
         stream.push((committed(0, 0, end, bytes.len()), bytes));
     }
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
-    let selection = Selection { once: true, channels, ..Selection::default() };
+    let selection = Selection { deduplicate: true, channels, ..Selection::default() };
     let (mut out, traces) = (Vec::new(), read(&memory, Version::V2));
     text::write(&traces, Style::Ftrace, &selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
     let line = |line: &str| {
