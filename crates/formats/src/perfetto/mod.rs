@@ -129,11 +129,12 @@ pub fn write(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> Result<Totals> {
-    let timeline = Timeline::of(traces, kernel).ok_or_else(|| Error::Schema("the clocks are not related".into()))?;
+    let timeline = Timeline::of(traces, kernel)
+        .ok_or_else(|| Error::Schema("the clocks of the traces cannot be related".into()))?;
     if kernel.is_none() && timeline.base < 0 {
         let before = timeline.base.unsigned_abs();
         notes(Note::Remark(format!(
-            "Perfetto has no times before the epoch: all times are later by {before} ns, those from the beginning of the earliest clock"
+            "Perfetto has no times before the epoch: all times count from the beginning of the earliest clock, {before} ns before the epoch"
         )));
     }
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);

@@ -8,7 +8,6 @@ mod batch;
 mod columns;
 pub(crate) mod escape;
 mod line;
-mod look;
 mod message;
 pub(crate) mod number;
 pub(crate) mod page;
@@ -18,6 +17,7 @@ mod print;
 mod raw;
 pub(crate) mod time;
 mod value;
+mod value_format;
 
 use crate::Totals;
 use crate::events::{Chosen, Note, Out};

@@ -248,7 +248,7 @@ impl Sink for Printer<'_, '_, '_> {
         let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
         let mut context = Vec::new();
         if let Some(packet) = reader.packet().copied() {
-            let mut writer = Writer { out: &mut context, parts: &scope.parts, hidden: 0 };
+            let mut writer = Writer { out: &mut context, formats: &scope.formats, hidden: 0 };
             let (program, decoder, bytes) = reader.parts();
             // This cannot fail: the reader has accepted the same bytes.
             let _ = program.visit_context(decoder, &packet, bytes.bytes, &mut writer);

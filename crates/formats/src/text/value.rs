@@ -1,9 +1,9 @@
 //! Writes the values of fields in babeltrace2's style.
 
 use super::escape::quoted;
-use super::look::{Look, Part};
 use super::number::{general, hexadecimal, octet, signed, unsigned};
 use super::page::Put;
+use super::value_format::{FieldFormat, ValueFormat};
 use lastwords_trace::class::{Encoding, Labels};
 use lastwords_trace::nul;
 use lastwords_trace::visit::{NodeId, Visitor};
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// Writes the fields of a scope.
 pub(super) struct Writer<'a, 't> {
     pub(super) out: &'a mut Vec<u8>,
-    pub(super) parts: &'a [Part<'t>],
+    pub(super) formats: &'a [FieldFormat<'t>],
     /// Number of the innermost levels that are not shown.
     pub(super) hidden: usize,
 }
@@ -20,13 +20,13 @@ pub(super) struct Writer<'a, 't> {
 impl<'t> Writer<'_, 't> {
     /// Appends the prefix of a field, and returns the format of the field's value. Returns none if the field is not shown.
     #[inline]
-    fn begin_field(&mut self, node: NodeId) -> Option<Look<'t>> {
-        let part = self.parts.get(node as usize)?;
-        if matches!(part.look, Look::Hidden) || self.hidden > 0 {
+    fn begin_field(&mut self, node: NodeId) -> Option<ValueFormat<'t>> {
+        let format = self.formats.get(node as usize)?;
+        if matches!(format.value, ValueFormat::Hidden) || self.hidden > 0 {
             return None;
         }
-        part.prefix.put(self.out);
-        Some(part.look)
+        format.prefix.put(self.out);
+        Some(format.value)
     }
 }
 
@@ -34,8 +34,8 @@ impl Visitor for Writer<'_, '_> {
     #[inline]
     fn integer(&mut self, node: NodeId, value: u64) {
         match self.begin_field(node) {
-            Some(Look::Unsigned) => unsigned(self.out, value),
-            Some(Look::Signed) => signed(self.out, value.cast_signed()),
+            Some(ValueFormat::Unsigned) => unsigned(self.out, value),
+            Some(ValueFormat::Signed) => signed(self.out, value.cast_signed()),
             Some(look) => number(self.out, look, value),
             None => {}
         }
@@ -49,7 +49,7 @@ impl Visitor for Writer<'_, '_> {
 
     #[inline]
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        if let Some(Look::Text(encoding)) = self.begin_field(node) {
+        if let Some(ValueFormat::Text(encoding)) = self.begin_field(node) {
             quoted(self.out, &decoded(bytes, encoding));
         }
     }
@@ -121,10 +121,10 @@ impl Visitor for Writer<'_, '_> {
 }
 
 /// Appends a number in any format.
-pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
+pub(super) fn number(out: &mut impl Put, look: ValueFormat<'_>, value: u64) {
     match look {
-        Look::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
-        Look::Enum(mappings, length, is_signed, base) => {
+        ValueFormat::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
+        ValueFormat::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
             out.text(b"( ");
             let mut matching = mappings.of(wide);
@@ -145,8 +145,8 @@ pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
             based(out, value, length, is_signed, base);
             out.text(b" )");
         }
-        Look::Bool => out.text(if value == 0 { b"false" } else { b"true" }),
-        Look::Bits(flags) => bit_map(out, value, flags),
+        ValueFormat::Bool => out.text(if value == 0 { b"false" } else { b"true" }),
+        ValueFormat::Bits(flags) => bit_map(out, value, flags),
         _ => unsigned(out, value),
     }
 }

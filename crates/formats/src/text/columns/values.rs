@@ -2,10 +2,10 @@
 
 use super::super::escape::bare;
 use super::super::line::word;
-use super::super::look::Look;
 use super::super::message::Piece;
 use super::super::number::{general, octet, signed, unsigned};
 use super::super::value::{decoded, number};
+use super::super::value_format::ValueFormat;
 use super::Fields;
 use crate::fields::{Nesting, Role};
 use lastwords_trace::nul;
@@ -88,10 +88,10 @@ impl<'a, 't> Values<'a, 't> {
 
     /// Appends the prefix of a field, and returns the format of the value, and true if a message shows the field. Returns none if
     /// the field is not shown.
-    fn begin_field(&mut self, node: NodeId) -> Option<(Look<'t>, bool)> {
+    fn begin_field(&mut self, node: NodeId) -> Option<(ValueFormat<'t>, bool)> {
         let at = node as usize;
         let look = *self.fields.looks.get(at)?;
-        if self.nesting.hidden > 0 || matches!(look, Look::Hidden) {
+        if self.nesting.hidden > 0 || matches!(look, ValueFormat::Hidden) {
             return None;
         }
         let (depth, fields) = (self.nesting.depth, self.fields);
@@ -162,9 +162,9 @@ impl Visitor for Values<'_, '_> {
             };
         }
         match look {
-            Look::Unsigned => unsigned(self.out(), value),
-            Look::Signed => signed(self.out(), value.cast_signed()),
-            Look::Enum(mappings, _, is_signed, _) => {
+            ValueFormat::Unsigned => unsigned(self.out(), value),
+            ValueFormat::Signed => signed(self.out(), value.cast_signed()),
+            ValueFormat::Enum(mappings, _, is_signed, _) => {
                 let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(wide) {
                     Some(mapping) => self.put_text(mapping.label.as_bytes(), in_message),
@@ -190,7 +190,7 @@ impl Visitor for Values<'_, '_> {
             }
             return;
         }
-        if let Some((Look::Text(encoding), in_message)) = self.begin_field(node) {
+        if let Some((ValueFormat::Text(encoding), in_message)) = self.begin_field(node) {
             self.put_text(&decoded(bytes, encoding), in_message);
         }
     }
