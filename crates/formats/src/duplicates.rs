@@ -1,9 +1,9 @@
 //! Deduplicates events that a session recorded into several channels, such as errors that also go to a small channel.
 //!
-//! A thread records an event into its channels one after the other, in the channels' order, each time with another timestamp.
-//! So the copy is the next event of the same thread, in a later channel, with the same description and payload. If a signal
-//! handler records an event between the two, both are shown. An event that has no copy is never omitted, unless two losses
-//! coincide.
+//! A thread records an event into its channels one after the other, in the channels' order, each time with another
+//! timestamp. Therefore the copy is the next event of the same thread, in a later channel, with the same description
+//! and payload. If a signal handler records an event between the two, both are shown. An event that has no copy is
+//! never omitted, unless two losses coincide.
 
 use crate::events::StreamInfo;
 use crate::fields::IntegerField;
@@ -19,7 +19,7 @@ const MAX_PENDING: usize = 64;
 pub(crate) struct Deduplicator<'t> {
     traces: &'t [Trace],
     streams: Vec<StreamInfo>,
-    /// By trace, stream class and event class: the class, if several channels have it.
+    /// An entry for each trace, stream class and event class; none if only one channel has the class.
     shared: Vec<Vec<Vec<Option<SharedClass>>>>,
     pending: Vec<Pending>,
 }
@@ -58,7 +58,8 @@ impl<'t> Deduplicator<'t> {
         !self.shared.iter().flatten().flatten().any(Option::is_some)
     }
 
-    /// Returns true if the event is a copy of an earlier event from another channel. The caller must pass every event, in order.
+    /// Returns true if the event is a copy of an earlier event from another channel. The caller must pass every event,
+    /// in order.
     pub(crate) fn is_copy(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         let Some(StreamInfo { trace, class: channel, .. }) = self.streams.get(stream) else { return false };
         let (trace, channel) = (*trace, *channel);
@@ -79,7 +80,8 @@ impl<'t> Deduplicator<'t> {
         is_copy
     }
 
-    /// Returns the id of the thread that recorded an event, and the event's payload. Returns none if the context has no thread id.
+    /// Returns the id of the thread that recorded an event, and the event's payload. Returns none if the context has no
+    /// thread id.
     fn identity(&self, trace: usize, class: usize, reader: &mut Reader<'_>, event: &Due) -> Option<(u64, Vec<u8>)> {
         let program = &self.traces.get(trace)?.program;
         let code = program.code(Scope::CommonContext, class, event.class)?;
@@ -113,7 +115,8 @@ fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
     shared
 }
 
-/// Returns the part of a description that is the same in every channel. The event id differs: each channel assigns its own ids.
+/// Returns the part of a description that is the same in every channel. The event id differs: each channel assigns its
+/// own ids.
 fn without_id(class: &EventClass) -> (Option<&str>, Option<u8>, &str, String) {
     let level = class.log_level.map(|level| level.number());
     (class.name.as_deref(), level, &class.attributes, format!("{:?}", class.payload))

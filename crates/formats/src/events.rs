@@ -27,11 +27,11 @@ pub enum Note {
 
 /// Counts packets and events, and the losses and faults of each trace.
 pub(crate) struct Tally {
-    /// By stream: the position of its trace.
+    /// The position of each stream's trace.
     traces: Vec<usize>,
-    /// By trace: its losses and faults.
+    /// The losses and faults of each trace.
     by_trace: Vec<Totals>,
-    /// By stream: a packet was read.
+    /// True for each stream of which a packet was read.
     used: Vec<bool>,
     /// The counts of all traces.
     pub(crate) totals: Totals,
@@ -66,8 +66,8 @@ impl Tally {
         self.count(stream, |totals| totals.faults = totals.faults.saturating_add(1));
     }
 
-    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all traces. `bytes` is the number of
-    /// bytes written.
+    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all traces. `bytes` is the
+    /// number of bytes written.
     ///
     /// # Errors
     /// Writing has failed with the error `failed`.
@@ -91,7 +91,8 @@ pub(crate) struct StreamInfo {
     pub(crate) trace: usize,
     /// Position of the stream's class in the trace.
     pub(crate) class: usize,
-    /// Number of the stream among the streams of its trace. Events of equal time are merged in the order of these numbers.
+    /// Number of the stream among the streams of its trace. Events of equal time are merged in the order of these
+    /// numbers.
     pub(crate) number: u64,
     /// The CPU that the stream is bound to.
     pub(crate) cpu: Option<u32>,
@@ -101,7 +102,7 @@ pub(crate) struct StreamInfo {
 pub(crate) struct Chosen<'t> {
     pub(crate) traces: &'t [Trace],
     pub(crate) readers: Vec<(usize, Reader<'t>)>,
-    /// By position in `readers`.
+    /// Facts about each stream, in the order of `readers`.
     pub(crate) facts: Vec<StreamInfo>,
     pub(crate) filter: Filter<'t>,
 }
@@ -151,8 +152,8 @@ impl<'t> Chosen<'t> {
         Self { traces, readers: readers.collect(), filter: Filter::new(traces, &facts, selection), facts }
     }
 
-    /// Returns the streams that `selection` wants. If `selection` wants only the last events, this function first reads all
-    /// events to count them.
+    /// Returns the streams that `selection` wants. If `selection` wants only the last events, this function first reads
+    /// all events to count them.
     pub(crate) fn last(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
         let mut chosen = Self::new(traces, selection, rounding, watch);
         if let Some(last) = selection.last {
@@ -176,11 +177,11 @@ impl<'t> Chosen<'t> {
 /// Decides which events of the chosen streams are wanted.
 pub(crate) struct Filter<'t> {
     selection: &'t Selection,
-    /// By stream: all of its events are wanted.
+    /// True for each stream whose events are all wanted.
     takes_all: Vec<bool>,
-    /// By stream: its events accompany those of another trace and are not counted.
+    /// True for each stream whose events accompany those of another trace and are not counted.
     is_uncounted: Vec<bool>,
-    /// By stream and event class: events of the class are wanted.
+    /// True for each stream and event class whose events are wanted.
     classes: Vec<Vec<bool>>,
     deduplicator: Option<Deduplicator<'t>>,
     /// Number of events to skip before the first of the last events that are wanted.
@@ -234,8 +235,8 @@ impl<'t> Filter<'t> {
     }
 }
 
-/// Calls `visit` with each selected event in order of time, and with the reader that has the event in its window. Errors of
-/// reading go to `notes`. `watch` receives the number of bytes that were read.
+/// Calls `visit` with each selected event in order of time, and with the reader that has the event in its window.
+/// Errors of reading go to `notes`. `watch` receives the number of bytes that were read.
 pub fn each(
     traces: &[Trace],
     selection: &Selection,

@@ -91,8 +91,8 @@ pub struct SpanReport {
     pub id: u64,
     /// Id of the span's parent, or 0.
     pub parent: u64,
-    /// Time at which the span was opened, in nanoseconds since the epoch. It is text because JSON readers lose digits of such
-    /// numbers.
+    /// Time at which the span was opened, in nanoseconds since the epoch. It is text because JSON readers lose digits
+    /// of such numbers.
     pub opened_ns: String,
     /// Time from then to the last sign of life in the trace, in nanoseconds, as text.
     pub age_ns: String,
@@ -186,7 +186,8 @@ impl<'a> Account<'a> {
         self.evidence.gaps.iter().any(|gap| gap.cause == Cause::Undescribed)
     }
 
-    /// Adds the results of reading the packets of the trace: losses that the packets report, and packets that cannot be decoded.
+    /// Adds the results of reading the packets of the trace: losses that the packets report, and packets that cannot be
+    /// decoded.
     pub fn add_reading(&mut self, totals: &Totals) {
         let gap = |cause, events, place: String| Gap { stream: None, place, cause, events, bytes: None };
         if totals.lost_events > 0 {
@@ -200,8 +201,8 @@ impl<'a> Account<'a> {
         self.faults = self.faults.saturating_add(totals.faults);
     }
 
-    /// Returns the amount that ring buffers overwrote, in words: bytes, or events if the number of bytes is unknown. Returns none if
-    /// nothing was overwritten.
+    /// Returns the amount that ring buffers overwrote, in words: bytes, or events if the number of bytes is unknown.
+    /// Returns none if nothing was overwritten.
     fn overwritten(&self) -> Option<String> {
         let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten).collect();
         let bytes = gaps.iter().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
@@ -255,9 +256,9 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Writes the evidence for people: first a line of counts; then a line for each sub-buffer that is neither committed nor open,
-    /// for each gap, for each remark, and for each span that was open. Writes at most `limit` lines of each kind, and the number
-    /// of omitted lines.
+    /// Writes the evidence for people: first a line of counts; then a line for each sub-buffer that is neither
+    /// committed nor open, for each gap, for each remark, and for each span that was open. Writes at most `limit` lines
+    /// of each kind, and the number of omitted lines.
     ///
     /// # Errors
     /// `out` cannot be written.

@@ -27,8 +27,8 @@ pub(crate) fn roles(code: &Code) -> Vec<Role> {
     nodes.iter().enumerate().map(role).collect()
 }
 
-/// Returns true if the name of the number says that it is the length of the array that follows it. LTTng and lastwords name
-/// lengths so.
+/// Returns true if the name of the number says that it is the length of the array that follows it. LTTng and lastwords
+/// name lengths so.
 fn is_length(node: &Node, next: &Node) -> bool {
     let named = |rest: &str| rest.strip_prefix(next.name.as_str()).is_some_and(|rest| rest.starts_with("_length"));
     let counted = matches!(next.shape, Shape::Array | Shape::Blob | Shape::Text(_));

@@ -21,12 +21,13 @@ use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::rc::Rc;
 
-/// Name of the format of the lines. The name changes when the format changes so that readers of the old one would misread it.
+/// Name of the format of the lines. The name changes when the format changes so that readers of the old one would
+/// misread it.
 pub const SCHEMA: &str = "lastwords.events.v1";
 
-/// Writes the selected events of `traces`, merged by time, to `out`: first one line that describes the traces, then one line for
-/// each event. Errors of reading go to `notes`. `watch` receives the number of bytes that were read. Traces without an account
-/// are read twice: first all of their streams, to find losses, then the selected streams.
+/// Writes the selected events of `traces`, merged by time, to `out`: first one line that describes the traces, then one
+/// line for each event. Errors of reading go to `notes`. `watch` receives the number of bytes that were read. Traces
+/// without an account are read twice: first all of their streams, to find losses, then the selected streams.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -93,8 +94,8 @@ fn head_of(
     json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })
 }
 
-/// Returns true if the packets of the trace report losses or a part of the trace cannot be read. Reads the whole trace, one
-/// stream on each CPU.
+/// Returns true if the packets of the trace report losses or a part of the trace cannot be read. Reads the whole trace,
+/// one stream on each CPU.
 fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
         let mut is_lost = false;
@@ -239,8 +240,8 @@ impl Line for Lines<'_> {
     }
 }
 
-/// Appends the shortest digits from which the same number is read. Values that JSON cannot express become the strings `"NaN"`,
-/// `"inf"` and `"-inf"`.
+/// Appends the shortest digits from which the same number is read. Values that JSON cannot express become the strings
+/// `"NaN"`, `"inf"` and `"-inf"`.
 fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
     let quote = if finite { "" } else { "\"" };
     let _ = write!(out, "{quote}{value:?}{quote}");
@@ -255,8 +256,8 @@ fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON requires, all characters that could
-/// control a terminal are escaped.
+/// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON requires, all characters
+/// that could control a terminal are escaped.
 fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     // Most text needs no escapes.

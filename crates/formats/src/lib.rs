@@ -1,5 +1,5 @@
-//! Writes text, JSON lines, Perfetto traces, ftrace's own text and trace.dat files; reads trace.dat files; and writes the evidence
-//! as text and as data.
+//! Writes text, JSON lines, Perfetto traces, ftrace's own text and trace.dat files; reads trace.dat files; and writes
+//! the evidence as text and as data.
 //!
 //! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and returns [`Totals`].
 //! [`ftrace::ctf`] converts a kernel's trace array to such a trace.

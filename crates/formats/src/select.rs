@@ -9,7 +9,8 @@ pub struct Selection {
     pub cpus: Vec<u32>,
     /// Select only channels whose name matches one of these globs ([`matches()`]). An empty list selects all channels.
     pub channels: Vec<String>,
-    /// Select only events whose `provider:name` matches one of these globs ([`is_named()`]). An empty list selects all names.
+    /// Select only events whose `provider:name` matches one of these globs ([`is_named()`]). An empty list selects all
+    /// names.
     pub events: Vec<String>,
     /// Select no events before this time, in nanoseconds since the epoch.
     pub since: Option<i64>,
@@ -17,7 +18,8 @@ pub struct Selection {
     pub until: Option<i64>,
     /// Select only the last events that match, and at most this number of them.
     pub last: Option<u64>,
-    /// Show an event that a session recorded into several channels only once: in the first of these channels that is shown.
+    /// Show an event that a session recorded into several channels only once: in the first of these channels that is
+    /// shown.
     pub deduplicate: bool,
 }
 

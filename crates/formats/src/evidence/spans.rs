@@ -5,8 +5,8 @@ use lastwords_ctf::names::plain;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Writes a line for each span that was open: first the spans that a thread was in, then the other spans, newest first. Equal
-/// spans share a line.
+/// Writes a line for each span that was open: first the spans that a thread was in, then the other spans, newest first.
+/// Equal spans share a line.
 pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let entered = spans.iter().filter(|span| span.threads > 0).count();
     match spans.len() {
@@ -37,7 +37,8 @@ pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Returns a line such as `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by thread 12 of process 10`
+/// Returns a line such as
+/// `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by thread 12 of process 10`
 fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
     let [newest, .., oldest] = group else {
         return group.first().map_or_else(String::new, |span| {
@@ -75,8 +76,8 @@ fn name(span: &SpanReport) -> String {
     format!("{}::{}", plain(&span.target), plain(&span.name))
 }
 
-/// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as milliseconds with three
-/// decimals.
+/// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as milliseconds with
+/// three decimals.
 fn seconds(nanoseconds: &str) -> String {
     let nanoseconds: u64 = nanoseconds.parse().unwrap_or(0);
     if nanoseconds < 10_000_000 {

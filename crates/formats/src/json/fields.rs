@@ -11,7 +11,7 @@ use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 pub(super) struct Plan<'t> {
     pub(super) code: &'t Code,
     roles: Vec<Role>,
-    /// By node: `"name":`, escaped, or nothing if the node has no name.
+    /// The text `"name":` of each node, escaped. The text is empty if the node has no name.
     keys: Vec<Constant>,
 }
 

@@ -1,8 +1,9 @@
 //! Writes a kernel's trace: bundles of events for each CPU, and the names of the tasks.
 //!
-//! If Perfetto has a message for an event, the event is written as this message, so that Perfetto draws slices of the scheduler,
-//! interrupts, system calls and the function graph. Other events are written as `GenericFtraceEvent`, with the names of their
-//! fields. Times are readings of the trace's clock, which Perfetto interprets as the time since boot.
+//! If Perfetto has a message for an event, the event is written as this message, so that Perfetto draws slices of the
+//! scheduler, interrupts, system calls and the function graph. Other events are written as `GenericFtraceEvent`, with
+//! the names of their fields. Times are readings of the trace's clock, which Perfetto interprets as the time since
+//! boot.
 
 mod class;
 
@@ -42,7 +43,7 @@ pub(super) struct Events<'t> {
     /// The context field that holds the task's id.
     pid: Option<NodeId>,
     table: Table,
-    /// By position of the event class. An entry is made at the first event of the class.
+    /// The event classes by position. An entry is made at the first event of the class.
     classes: Vec<Option<Class<'t>>>,
     symbols: Symbols,
     /// The bundle of each stream.
@@ -62,8 +63,8 @@ struct Symbols {
 }
 
 impl Symbols {
-    /// Returns the number of the symbol at an address, and interns the symbol if it is new. Returns none if the address has no
-    /// symbol or too many addresses were looked up.
+    /// Returns the number of the symbol at an address, and interns the symbol if it is new. Returns none if the address
+    /// has no symbol or too many addresses were looked up.
     fn number(&mut self, address: u64) -> Option<u64> {
         if let Some(number) = self.numbers.get(&address) {
             return *number;

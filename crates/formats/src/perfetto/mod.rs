@@ -1,7 +1,7 @@
 //! Writes Perfetto traces, which ui.perfetto.dev and trace_processor open.
 //!
-//! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from Perfetto's public schema
-//! (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
+//! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from Perfetto's public
+//! schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
 
 mod ftrace;
 mod proto;
@@ -34,7 +34,8 @@ pub struct Task {
 /// Facts about a trace array of a kernel that its trace does not contain.
 #[derive(Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Position of its trace among all traces. [`crate::ftrace::ctf::trace`] must have made the trace in the form `Plain`.
+    /// Position of its trace among all traces. [`crate::ftrace::ctf::trace`] must have made the trace in the form
+    /// `Plain`.
     pub trace: usize,
     /// All other traces are from the same kernel: its log.
     pub is_alone: bool,
@@ -57,11 +58,12 @@ struct Timeline {
 }
 
 impl Timeline {
-    /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's trace whose clock cannot be related
-    /// to real time.
+    /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's trace whose clock cannot
+    /// be related to real time.
     ///
-    /// The times of a kernel's events are readings of the kernel's clock. Perfetto interprets them as the time since boot. Perfetto
-    /// has no negative times: if a clock begins before time 0, all times count from the beginning of that clock.
+    /// The times of a kernel's events are readings of the kernel's clock. Perfetto interprets them as the time since
+    /// boot. Perfetto has no negative times: if a clock begins before time 0, all times count from the beginning of
+    /// that clock.
     fn of(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
         let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
         // Readings are not negative, so a clock has no time before its beginning.
@@ -116,8 +118,8 @@ pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
     Timeline::of(traces, kernel).is_some()
 }
 
-/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Errors of reading go to `notes`.
-/// `watch` receives the number of bytes that were read.
+/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Errors of reading go to
+/// `notes`. `watch` receives the number of bytes that were read.
 ///
 /// # Errors
 /// `out` cannot be written, or one file cannot express the times of all traces ([`can_hold`]).

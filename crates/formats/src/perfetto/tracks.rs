@@ -1,5 +1,5 @@
-//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Each time that a span was
-//! entered is a slice.
+//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Each time that a
+//! span was entered is a slice.
 
 use std::collections::HashMap;
 
@@ -58,7 +58,7 @@ pub(super) struct Tracks<'t> {
     streams: Vec<StreamInfo>,
     /// The roles of the nodes of each scope.
     roles: HashMap<ScopeKey, Vec<Role>>,
-    /// By trace: thread names by thread id, for events whose contexts have no name.
+    /// The thread names of each trace by thread id. They serve events whose contexts have no name.
     names: Vec<HashMap<i64, &'t str>>,
     timeline: &'t Timeline,
     /// The id of each track, and true if the track has its thread's name.
@@ -165,8 +165,8 @@ impl<'t> Tracks<'t> {
         }
     }
 
-    /// Returns the id of the track of an event. Writes the description of the track if the track is new, and again when the name of
-    /// its thread becomes known.
+    /// Returns the id of the track of an event. Writes the description of the track if the track is new, and again when
+    /// the name of its thread becomes known.
     fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &StreamInfo, channel: &str, thread: &Thread) -> u64 {
         let by_stream = Owner::Stream { stream };
         let creator = || self.traces.get(facts.trace).and_then(creator);

@@ -25,9 +25,9 @@ pub(super) struct Plan<'t> {
     kernel: bool,
     /// The stream classes of all traces, trace after trace.
     classes: Vec<Columns<'t>>,
-    /// By trace: thread names by thread id, for events whose contexts have no name.
+    /// The thread names of each trace by thread id. They serve events whose contexts have no name.
     names: Vec<HashMap<i64, &'t str>>,
-    /// By stream: the text `CPU]`.
+    /// The text `CPU]` of each stream that is bound to a CPU.
     cpus: Vec<Option<Constant>>,
 }
 
@@ -44,9 +44,9 @@ struct Columns<'t> {
 /// The fields of a scope.
 struct Fields<'t> {
     code: &'t Code,
-    /// By node: ` name=`; none if the node is not shown.
+    /// The text ` name=` of each node; none if the node is not shown.
     prefixes: Vec<Option<Constant>>,
-    looks: Vec<ValueFormat<'t>>,
+    formats: Vec<ValueFormat<'t>>,
     roles: Vec<Role>,
 }
 
@@ -84,8 +84,8 @@ struct Class<'t> {
     pieces: Vec<Piece>,
     specific: Option<Fields<'t>>,
     payload: Option<Fields<'t>>,
-    /// Formats the name and the payload without a visitor; none if a field has no simple form or a message shows fields. The line
-    /// feed is included if no context is shown after the payload.
+    /// Formats the name and the payload without a visitor; none if a field has no simple form or a message shows
+    /// fields. The line feed is included if no context is shown after the payload.
     line: Option<Line<'t>>,
 }
 
@@ -156,12 +156,12 @@ fn fields(code: &Code) -> Fields<'_> {
         text.push(b'=');
         (*role != Role::Hidden).then(|| Constant::new(&text))
     };
-    let look =
+    let format =
         |(node, role): (_, &Role)| if *role == Role::Hidden { ValueFormat::Hidden } else { ValueFormat::of(node) };
     Fields {
         code,
         prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),
-        looks: code.nodes().iter().zip(&roles).map(look).collect(),
+        formats: code.nodes().iter().zip(&roles).map(format).collect(),
         roles,
     }
 }
@@ -184,7 +184,7 @@ fn of_event<'t>(
     before_cpu[1..6].copy_from_slice(level);
     let line = match &payload {
         Some(fields) if pieces.is_empty() && specific.is_none() => {
-            Line::of_columns(&name, fields.code, &fields.prefixes, &fields.looks, tail)
+            Line::of_columns(&name, fields.code, &fields.prefixes, &fields.formats, tail)
         }
         _ => None,
     };
@@ -227,7 +227,7 @@ fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
                         if matches!(name, "vpid" | "pid") {
                             process = Some(place);
                         }
-                        match (context.prefixes.get(at)?, context.looks.get(at)?) {
+                        match (context.prefixes.get(at)?, context.formats.get(at)?) {
                             (Some(prefix), ValueFormat::Signed | ValueFormat::Unsigned) => {
                                 layout.others.push((prefix.clone(), place));
                             }

@@ -4,7 +4,8 @@ use super::number::octet;
 use super::page::Put;
 use lastwords_ctf::names::is_unsafe;
 
-/// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not ASCII.
+/// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not
+/// ASCII.
 static SPECIAL: [bool; 256] = special();
 
 #[allow(
@@ -22,8 +23,8 @@ const fn special() -> [bool; 256] {
     table
 }
 
-/// Appends `text` in double quotes, escaped as in babeltrace2. In addition, C1 control characters, characters that reorder a line,
-/// and bytes that are not UTF-8 are escaped as `\xNN`.
+/// Appends `text` in double quotes, escaped as in babeltrace2. In addition, C1 control characters, characters that
+/// reorder a line, and bytes that are not UTF-8 are escaped as `\xNN`.
 #[inline]
 pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
     out.block(b"\"", 1);

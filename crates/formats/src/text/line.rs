@@ -1,5 +1,5 @@
-//! Formats the events of classes whose fields follow each other on byte boundaries. Such an event takes one pass over its bytes,
-//! without a visitor.
+//! Formats the events of classes whose fields follow each other on byte boundaries. Such an event takes one pass over
+//! its bytes, without a visitor.
 
 use super::escape::{plain, quoted, within_quotes};
 use super::number::{Constant, hexadecimal, signed, unsigned};
@@ -29,7 +29,7 @@ struct Step<'t> {
 
 enum Value<'t> {
     Skip(usize),
-    /// These four are the most frequent integers.
+    /// This integer and the next three are the most frequent.
     Unsigned32,
     Signed32,
     Unsigned64,
@@ -38,7 +38,7 @@ enum Value<'t> {
         size: u8,
         signed: bool,
         order: ByteOrder,
-        look: ValueFormat<'t>,
+        format: ValueFormat<'t>,
     },
     /// Text up to a NUL. The quotes around it are part of the text before and after it.
     Text,
@@ -72,13 +72,13 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value` for each field, then `tail`.
-    /// `prefixes` has the text ` name=` of each node that is shown. Returns none if a field has no simple form.
+    /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value` for each field, then
+    /// `tail`. `prefixes` has the text ` name=` of each node that is shown. Returns none if a field has no simple form.
     pub(super) fn of_columns(
         head: &[u8],
         code: &'t Code,
         prefixes: &[Option<Constant>],
-        looks: &[ValueFormat<'t>],
+        formats: &[ValueFormat<'t>],
         tail: &[u8],
     ) -> Option<Self> {
         let mut steps = Vec::new();
@@ -90,18 +90,18 @@ impl<'t> Line<'t> {
                 Flat::Begin(_) => return None,
                 Flat::Skip(bytes) => (None, Value::Skip(usize::try_from(bytes).ok()?)),
                 Flat::Integer { node, size, signed, order } => {
-                    (Some(node), integer_step(size, signed, order, *looks.get(node as usize)?))
+                    (Some(node), integer_step(size, signed, order, *formats.get(node as usize)?))
                 }
                 Flat::Text(node) => (Some(node), Value::Word),
                 Flat::Chars(node, length) => (Some(node), Value::WordChars(usize::try_from(length).ok()?)),
             };
             if let Some(node) = node {
                 let at = usize::try_from(node).ok()?;
-                match (prefixes.get(at)?, looks.get(at)?, &value) {
+                match (prefixes.get(at)?, formats.get(at)?, &value) {
                     (None, _, Value::Skip(_)) => {}
                     (None, _, _) | (_, ValueFormat::Enum(..) | ValueFormat::Bits(_), _) => return None,
-                    (_, look, Value::Word | Value::WordChars(_))
-                        if !matches!(look, ValueFormat::Text(Encoding::Utf8)) =>
+                    (_, format, Value::Word | Value::WordChars(_))
+                        if !matches!(format, ValueFormat::Text(Encoding::Utf8)) =>
                     {
                         return None;
                     }
@@ -116,7 +116,8 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes end before the event does.
+    /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes end before the
+    /// event does.
     #[inline(always)]
     pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         let mut rest = bytes;
@@ -154,7 +155,7 @@ impl Value<'_> {
                 hexadecimal(out, u64::from_le_bytes(*value));
                 Some(rest)
             }
-            Self::Integer { size, signed, order, look } => integer(bytes, *size, *signed, *order, *look, out),
+            Self::Integer { size, signed, order, format } => integer(bytes, *size, *signed, *order, *format, out),
             Self::Text => text(bytes, out),
             Self::Chars(length) => chars(bytes, *length, out),
             Self::Word => {
@@ -172,13 +173,13 @@ impl Value<'_> {
     }
 }
 
-/// Returns the value for a step. Appends constant text, such as names and braces, to `before`; the inner option is none if there is
-/// only constant text. The outer option is none if the field has no simple form.
+/// Returns the value for a step. Appends constant text, such as names and braces, to `before`; the inner option is none
+/// if there is only constant text. The outer option is none if the field has no simple form.
 fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<Option<Value<'t>>> {
-    let look = |node: u32| scope.formats.get(node as usize).map(|format| (format.prefix.bytes(), format.value));
+    let format = |node: u32| scope.formats.get(node as usize).map(|format| (format.prefix.bytes(), format.value));
     let (node, value) = match flat {
         Flat::Begin(node) => {
-            before.extend_from_slice(look(node)?.0);
+            before.extend_from_slice(format(node)?.0);
             before.push(b'{');
             return Some(None);
         }
@@ -187,12 +188,12 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
             return Some(None);
         }
         Flat::Skip(bytes) => return Some(Some(Value::Skip(usize::try_from(bytes).ok()?))),
-        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, look(node)?.1)),
+        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, format(node)?.1)),
         Flat::Text(node) => (node, Value::Text),
         Flat::Chars(node, length) => (node, Value::Chars(usize::try_from(length).ok()?)),
     };
-    let (prefix, look) = look(node)?;
-    match (look, &value) {
+    let (prefix, format) = format(node)?;
+    match (format, &value) {
         (ValueFormat::Hidden, Value::Skip(_)) => return Some(Some(value)),
         (ValueFormat::Hidden, _) => return None,
         (ValueFormat::Text(Encoding::Utf8), _) => {}
@@ -210,7 +211,7 @@ pub(super) fn word(out: &mut impl Put, text: &[u8]) {
     if is_plain && !text.is_empty() { out.text(text) } else { quoted(out, text) }
 }
 
-/// By byte: true if a word without quotes may contain the byte.
+/// True for each byte that a word without quotes may contain.
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -226,14 +227,14 @@ static PLAIN: [bool; 256] = {
     plain
 };
 
-fn integer_step(size: u8, signed: bool, order: ByteOrder, look: ValueFormat<'_>) -> Value<'_> {
-    match (order, size, look) {
+fn integer_step(size: u8, signed: bool, order: ByteOrder, format: ValueFormat<'_>) -> Value<'_> {
+    match (order, size, format) {
         (_, _, ValueFormat::Hidden) => Value::Skip(usize::from(size)),
         (ByteOrder::Little, 4, ValueFormat::Unsigned) => Value::Unsigned32,
         (ByteOrder::Little, 4, ValueFormat::Signed) => Value::Signed32,
         (ByteOrder::Little, 8, ValueFormat::Unsigned) => Value::Unsigned64,
         (ByteOrder::Little, 8, ValueFormat::Based(64, _, 16)) => Value::Hexadecimal64,
-        _ => Value::Integer { size, signed, order, look },
+        _ => Value::Integer { size, signed, order, format },
     }
 }
 
@@ -244,15 +245,15 @@ fn integer<'b>(
     size: u8,
     is_signed: bool,
     order: ByteOrder,
-    look: ValueFormat<'_>,
+    format: ValueFormat<'_>,
     out: &mut impl Put,
 ) -> Option<&'b [u8]> {
     let raw = take_integer(&mut bytes, size, order)?;
     let value = if is_signed { extend(raw, size).cast_unsigned() } else { raw };
-    match look {
+    match format {
         ValueFormat::Unsigned => unsigned(out, value),
         ValueFormat::Signed => signed(out, value.cast_signed()),
-        look => number(out, look, value),
+        format => number(out, format, value),
     }
     Some(bytes)
 }

@@ -11,7 +11,8 @@ const MAX_PIECES: usize = 64;
 /// A piece of a message.
 pub(super) enum Piece {
     Text(Constant),
-    /// The value of the field at this position among the fields that are shown. Such a field is not shown again after the message.
+    /// The value of the field at this position among the fields that are shown. Such a field is not shown again after
+    /// the message.
     Value {
         field: usize,
         base16: bool,
@@ -33,8 +34,9 @@ pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
     }
 }
 
-/// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field `arg0`, and `{}` is the next field
-/// that the string does not name. `{{` and `}}` are braces. `fields` are the names of the fields that are shown.
+/// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field `arg0`, and `{}` is the
+/// next field that the string does not name. `{{` and `}}` are braces. `fields` are the names of the fields that are
+/// shown.
 pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();

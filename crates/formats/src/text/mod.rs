@@ -1,7 +1,7 @@
 //! Writes events as lines of text.
 //!
-//! No event can control the terminal: control characters, bytes that are not UTF-8 and characters that reorder a line are
-//! escaped.
+//! No event can control the terminal: control characters, bytes that are not UTF-8 and characters that reorder a line
+//! are escaped.
 
 mod babeltrace;
 mod batch;
@@ -55,8 +55,9 @@ impl Style {
     }
 }
 
-/// Writes the selected events of `traces`, merged by time, to `out`. Losses and errors of reading go to `notes`. `watch`
-/// receives the number of bytes that were read. Large traces are formatted on as many threads as there are CPUs.
+/// Writes the selected events of `traces`, merged by time, to `out`. Losses and errors of reading go to `notes`.
+/// `watch` receives the number of bytes that were read. Large traces are formatted on as many threads as there are
+/// CPUs.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -72,8 +73,8 @@ pub fn write(
     print(traces, style, selection, zone, Out::File(out), watch, notes)
 }
 
-/// Calls `put` with the line of each selected event and with the event's time in nanoseconds since the epoch, until `put`
-/// returns false. This function is slower than [`write()`]; it is for callers that merge the lines with others.
+/// Calls `put` with the line of each selected event and with the event's time in nanoseconds since the epoch, until
+/// `put` returns false. This function is slower than [`write()`]; it is for callers that merge the lines with others.
 ///
 /// # Errors
 /// `put` returned false.

@@ -107,14 +107,16 @@ pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
     }
 }
 
-/// Returns the digits of a number under 1000 without leading zeroes, the first digit in the lowest byte, and the number of digits.
+/// Returns the digits of a number under 1000 without leading zeroes, the first digit in the lowest byte, and the number
+/// of digits.
 #[inline]
 fn up_to_three(number: u32) -> (u64, usize) {
     let leading = if number < 10 { 2 } else { usize::from(number < 100) };
     (three(number) >> leading.wrapping_mul(8), 3usize.wrapping_sub(leading))
 }
 
-/// Appends a number of a million or more. A number of a billion or more is split: nine digits follow the digits of the quotient.
+/// Appends a number of a million or more. A number of a billion or more is split: nine digits follow the digits of the
+/// quotient.
 fn large(out: &mut impl Put, value: u64) {
     const BILLION: u64 = 1_000_000_000;
     if value >= BILLION {
@@ -163,9 +165,9 @@ fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
 
-/// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest byte. The function first puts
-/// each half byte into a byte of its own. It then adds an offset to the values over nine, so that they become the letters from
-/// `ten` on.
+/// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest byte. The function
+/// first puts each half byte into a byte of its own. It then adds an offset to the values over nine, so that they
+/// become the letters from `ten` on.
 #[inline]
 fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     let mut digits = u64::from(number);

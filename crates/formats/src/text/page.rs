@@ -5,8 +5,8 @@ const FIRST: usize = 64 << 10;
 
 /// A buffer to which text is appended.
 pub(crate) trait Put {
-    /// Appends the first `used` bytes of a block. Implementations copy the whole block, which takes only a few stores; the bytes
-    /// after the first `used` do not become part of the text.
+    /// Appends the first `used` bytes of a block. Implementations copy the whole block, which takes only a few stores;
+    /// the bytes after the first `used` do not become part of the text.
     fn block<const N: usize>(&mut self, block: &[u8; N], used: usize);
 
     /// Appends a text of any length.
@@ -60,8 +60,8 @@ impl Page {
         });
     }
 
-    /// Appends the line that `put` writes. Appends nothing if `put` returns false. If the space is too small, the page grows and
-    /// calls `put` again.
+    /// Appends the line that `put` writes. Appends nothing if `put` returns false. If the space is too small, the page
+    /// grows and calls `put` again.
     #[inline]
     pub(crate) fn line(&mut self, mut put: impl FnMut(&mut Line<'_>) -> bool) -> bool {
         loop {

@@ -1,5 +1,5 @@
-//! Plans of babeltrace2's lines, which are computed before the first event: for each event class its name, its braces, and the
-//! formats of its values.
+//! Plans of babeltrace2's lines, which are computed before the first event: for each event class its name, its braces,
+//! and the formats of its values.
 
 use super::escape::bare;
 use super::line::Line;

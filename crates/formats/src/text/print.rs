@@ -17,11 +17,13 @@ use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
 use std::sync::Arc;
 
-/// Number of events in a batch for other threads. Formatting so many events costs much more than passing the batch to a thread.
+/// Number of events in a batch for other threads. Formatting so many events costs much more than passing the batch to a
+/// thread.
 const BATCH: usize = 8192;
 /// Number of events in a batch without threads. So few events stay in the CPU's cache.
 const SMALL_BATCH: usize = 512;
-/// Maximum memory of a batch, in bytes: windows that earlier batches do not have, and text in excess of the events' bytes.
+/// Maximum memory of a batch, in bytes: windows that earlier batches do not have, and text in excess of the events'
+/// bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 /// Number of bytes of packets from which on threads save more time than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
@@ -30,9 +32,9 @@ const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::E
 
 /// Facts about the stream classes of all traces. The classes are numbered trace after trace.
 struct Classes {
-    /// By trace: the number of its first class.
+    /// The number of the first class of each trace.
     firsts: Vec<usize>,
-    /// By class and event class: the fields of its events depend on data before the event.
+    /// True for each class and event class whose fields depend on data before the event.
     depends: Vec<Vec<bool>>,
 }
 
@@ -127,10 +129,10 @@ pub(super) fn print<'o>(
 
 struct Printer<'p, 't, 'o> {
     traces: &'t [Trace],
-    /// By class: the plan of babeltrace2's style. The list is empty for other styles.
+    /// The plan of each class in babeltrace2's style. The list is empty for other styles.
     plans: &'p [StreamPlan<'t>],
     classes: &'p Classes,
-    /// By stream.
+    /// The state of each stream.
     streams: Vec<StreamState>,
     filter: Filter<'t>,
     notes: &'o mut dyn FnMut(Note),
@@ -158,8 +160,8 @@ struct StreamState {
     is_independent: bool,
     /// Context of the current packet, as text.
     context: Arc<Context>,
-    /// State at the last event of the stream: the number of the batch, the reader's number of the window, and the decoder's count of
-    /// text in excess of the events' bytes.
+    /// State at the last event of the stream: the number of the batch, the reader's number of the window, and the
+    /// decoder's count of text in excess of the events' bytes.
     last: (u64, u64, u64),
     /// Position of the last event's window in the batch.
     window: u32,
@@ -186,7 +188,8 @@ impl Printer<'_, '_, '_> {
         }
     }
 
-    /// Adds the memory of a stream's next event to that of the batch, and adds the event's window to the batch if it is new.
+    /// Adds the memory of a stream's next event to that of the batch, and adds the event's window to the batch if it is
+    /// new.
     #[cold]
     fn update(&mut self, stream: usize, now: (u64, u64, u64), reader: &mut Reader<'_>, is_timed: bool) {
         let Some(state) = self.streams.get_mut(stream) else { return };

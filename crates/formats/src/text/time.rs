@@ -143,8 +143,8 @@ impl Stamp {
         if !self.whole.is_empty() {
             return out.text(&self.whole);
         }
-        // The digits and the text after them are joined in a register. Digits stored into a template would have to reach memory
-        // before the template could be loaded.
+        // The digits and the text after them are joined in a register. Digits written into a template would delay
+        // reading the template.
         let (within, since) = self.near;
         out.block(&self.second, TO_FRACTION);
         out.block(&nine_before(within, b"] (+0."), TO_DELTA);
@@ -226,7 +226,8 @@ fn up_to_point(second: i64, out: &mut Vec<u8>) {
     out.push(b'.');
 }
 
-/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of 400 years that begin in March.
+/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of 400 years that begin
+/// in March.
 fn civil(day: i64) -> (i64, u32, u32) {
     let shifted = day.wrapping_add(719_468);
     let era = shifted.div_euclid(146_097);

@@ -18,7 +18,8 @@ pub(super) struct Writer<'a, 't> {
 }
 
 impl<'t> Writer<'_, 't> {
-    /// Appends the prefix of a field, and returns the format of the field's value. Returns none if the field is not shown.
+    /// Appends the prefix of a field, and returns the format of the field's value. Returns none if the field is not
+    /// shown.
     #[inline]
     fn begin_field(&mut self, node: NodeId) -> Option<ValueFormat<'t>> {
         let format = self.formats.get(node as usize)?;
@@ -36,7 +37,7 @@ impl Visitor for Writer<'_, '_> {
         match self.begin_field(node) {
             Some(ValueFormat::Unsigned) => unsigned(self.out, value),
             Some(ValueFormat::Signed) => signed(self.out, value.cast_signed()),
-            Some(look) => number(self.out, look, value),
+            Some(format) => number(self.out, format, value),
             None => {}
         }
     }
@@ -121,8 +122,8 @@ impl Visitor for Writer<'_, '_> {
 }
 
 /// Appends a number in any format.
-pub(super) fn number(out: &mut impl Put, look: ValueFormat<'_>, value: u64) {
-    match look {
+pub(super) fn number(out: &mut impl Put, format: ValueFormat<'_>, value: u64) {
+    match format {
         ValueFormat::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
         ValueFormat::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
@@ -190,8 +191,8 @@ pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool,
     }
 }
 
-/// Returns text up to its NUL. Text of another encoding than UTF-8 is converted to UTF-8, and invalid characters in it are
-/// replaced. UTF-8 is not checked.
+/// Returns text up to its NUL. Text of another encoding than UTF-8 is converted to UTF-8, and invalid characters in it
+/// are replaced. UTF-8 is not checked.
 pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
     let mut text: String = match encoding {
         Encoding::Utf8 => return Cow::Borrowed(nul::until(bytes)),

@@ -46,7 +46,7 @@ pub(super) struct Class<'t> {
     /// The event's name, if the message is a `GenericFtraceEvent`.
     pub(super) name: Option<&'t str>,
     pub(super) code: &'t Code,
-    /// By node: the destination of the field.
+    /// The destination of each node.
     targets: Vec<Target>,
     roles: Vec<Role>,
 }

@@ -71,8 +71,8 @@ impl<'p, 't> Lines<'p, 't> {
         }
     }
 
-    /// Appends the line of an event whose context fields are at fixed offsets and whose payload has a simple form. Uses no visitor.
-    /// Appends nothing and returns none for other events.
+    /// Appends the line of an event whose context fields are at fixed offsets and whose payload has a simple form. Uses
+    /// no visitor. Appends nothing and returns none for other events.
     #[inline(always)]
     fn put_flat(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
         let plan = self.origins.plan;
@@ -174,8 +174,8 @@ struct Origins<'p, 't> {
 /// Number of origins in the cache. It must be a power of two.
 const CACHE_SIZE: usize = 64;
 
-/// The key of an origin in the cache. It contains everything that the text depends on if the context has no name: the stream, the
-/// stream class, the event class, the thread, and the CPU.
+/// The key of an origin in the cache. It contains everything that the text depends on if the context has no name: the
+/// stream, the stream class, the event class, the thread, and the CPU.
 type Key = (usize, usize, u32, Option<i64>, Option<i64>);
 
 impl<'p, 't> Origins<'p, 't> {
@@ -191,7 +191,8 @@ impl<'p, 't> Origins<'p, 't> {
         Some(name.as_bytes())
     }
 
-    /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if the context has none.
+    /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if the context has
+    /// none.
     #[inline(always)]
     fn from_context<'a>(&self, layout: &ContextLayout, bytes: &'a [u8], window: &Window) -> Origin<'a>
     where
@@ -255,7 +256,8 @@ fn head<P: Put>(
     origin(line);
 }
 
-/// Returns the layout of an event's context and the bytes from the context on. Returns none if the fields have no fixed offsets.
+/// Returns the layout of an event's context and the bytes from the context on. Returns none if the fields have no fixed
+/// offsets.
 #[inline]
 fn contexts<'c, 'w>(
     columns: &'c Columns<'_>,
@@ -370,7 +372,8 @@ fn blanks(out: &mut impl Put, count: usize) {
     out.block(b"                ", count.min(16));
 }
 
-/// Appends the message, and the fields that the message does not show. `values` is the text of all fields, with a mark for each.
+/// Appends the message, and the fields that the message does not show. `values` is the text of all fields, with a mark
+/// for each.
 fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
     for piece in &class.pieces {
         match piece {

@@ -86,12 +86,12 @@ impl<'a, 't> Values<'a, 't> {
         }
     }
 
-    /// Appends the prefix of a field, and returns the format of the value, and true if a message shows the field. Returns none if
-    /// the field is not shown.
+    /// Appends the prefix of a field, and returns the format of the value, and true if a message shows the field.
+    /// Returns none if the field is not shown.
     fn begin_field(&mut self, node: NodeId) -> Option<(ValueFormat<'t>, bool)> {
         let at = node as usize;
-        let look = *self.fields.looks.get(at)?;
-        if self.nesting.hidden > 0 || matches!(look, ValueFormat::Hidden) {
+        let format = *self.fields.formats.get(at)?;
+        if self.nesting.hidden > 0 || matches!(format, ValueFormat::Hidden) {
             return None;
         }
         let (depth, fields) = (self.nesting.depth, self.fields);
@@ -107,14 +107,14 @@ impl<'a, 't> Values<'a, 't> {
             bare(out, name.as_bytes());
             out.push(b'=');
         }
-        let Out::Payload { pieces, out, marks } = &mut self.out else { return Some((look, false)) };
+        let Out::Payload { pieces, out, marks } = &mut self.out else { return Some((format, false)) };
         if depth != 1 {
-            return Some((look, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
+            return Some((format, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
         }
         let field = marks.len();
         let in_message = pieces.iter().any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
         marks.push(Mark { prefix, value: out.len(), in_message, number: None });
-        Some((look, in_message))
+        Some((format, in_message))
     }
 
     /// Stores a context field that has its own column. Returns false for other fields.
@@ -151,7 +151,7 @@ impl Visitor for Values<'_, '_> {
             return;
         }
         let top = self.nesting.depth == 1;
-        let Some((look, in_message)) = self.begin_field(node) else { return };
+        let Some((format, in_message)) = self.begin_field(node) else { return };
         if let Out::Payload { marks, .. } = &mut self.out
             && top
             && let Some(mark) = marks.last_mut()
@@ -161,7 +161,7 @@ impl Visitor for Values<'_, '_> {
                 _ => None,
             };
         }
-        match look {
+        match format {
             ValueFormat::Unsigned => unsigned(self.out(), value),
             ValueFormat::Signed => signed(self.out(), value.cast_signed()),
             ValueFormat::Enum(mappings, _, is_signed, _) => {
@@ -172,7 +172,7 @@ impl Visitor for Values<'_, '_> {
                     None => unsigned(self.out(), value),
                 }
             }
-            look => number(self.out(), look, value),
+            format => number(self.out(), format, value),
         }
     }
 
