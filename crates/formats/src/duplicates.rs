@@ -96,7 +96,7 @@ impl<'t> Deduplicator<'t> {
     }
 }
 
-/// Returns, by channel and event class, the classes that several channels have.
+/// Returns an entry for each channel and event class; none if only one channel has the class.
 fn shared_classes(channels: &[StreamClass]) -> Vec<Vec<Option<SharedClass>>> {
     let mut positions = HashMap::<_, Vec<ClassPosition>>::new();
     for (channel, own) in channels.iter().enumerate() {

@@ -41,8 +41,8 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>
     (metadata, bytes, shown)
 }
 
-/// Event classes that grow, or that differ in a field or in the clock. Each event must be decoded with the metadata of
-/// its folder.
+/// The folders have event classes that grow, or that differ in a field or in the clock. Each event must be decoded with
+/// the metadata of its folder.
 #[test]
 fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
     for seed in 0..60 {

@@ -394,7 +394,7 @@ struct Classes {
     ids: [u64; 2],
 }
 
-/// The UUID of every trace.
+/// Returns the UUID of every trace.
 fn uuid() -> Vec<u8> {
     (b'a'..).take(16).collect()
 }
@@ -474,7 +474,7 @@ fn classes(rng: &mut Rng) -> Classes {
     Classes { metadata, scopes: [header, context, event_header, common], events, id, ids }
 }
 
-/// Metadata, a stream, and the text that must be shown for each event after the names of its header.
+/// Returns metadata, a stream, and the text that must be shown for each event after the names of its header.
 fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let mut rng = Rng(seed);
     let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } = classes(&mut rng);
