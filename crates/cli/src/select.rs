@@ -174,13 +174,13 @@ impl Chosen {
             since: self.since.map(|moment| moment.resolve(self.end)),
             until: self.until.map(|moment| moment.resolve(self.end)),
             last: self.last,
-            once: false,
+            deduplicate: false,
         }
     }
 
     /// As what people look at has it: an event that several channels of a session have stands once, unless channels were asked for.
     pub(crate) fn once(&self) -> Selection {
-        Selection { once: self.channels.is_empty(), ..self.selection() }
+        Selection { deduplicate: self.channels.is_empty(), ..self.selection() }
     }
 
     /// Of arrays of one machine, by their clock; where that clock's relation to real time is known, dates are too.

@@ -1,4 +1,5 @@
-//! Measures the writers on a synthetic trace of four streams: `cargo run --release -p lastwords-formats --example text_speed`.
+//! Measures the writers on a synthetic trace of four streams:
+//! `cargo run --release -p lastwords-formats --example text_speed`.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::read::unwatched;

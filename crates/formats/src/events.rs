@@ -1,113 +1,147 @@
-//! Streams and events that are selected: what all writers of events begin with.
+//! Selects streams and events of traces. Every writer of events begins here.
 
 use crate::Totals;
-use crate::once::Once;
+use crate::duplicates::Deduplicator;
 use crate::select::Selection;
+use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, Watch, cpu, readers, run, unwatched};
-use lastwords_trace::class::StreamClass;
+use lastwords_trace::class::{Scope, StreamClass};
 use lastwords_trace::clock::Rounding;
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 
-/// Bytes gathered before they are written.
+/// Number of bytes that are buffered before they are written.
 const CHUNK: usize = 128 << 10;
 
-/// Something besides events that reading them found.
+/// A loss, a fault or a remark that reading or writing events produced.
 #[derive(Debug)]
 pub enum Note {
-    /// Packets of a trace that has no account tell that events or packets are missing; the same in babeltrace2's words.
+    /// The packets of a trace that has no account report missing events or packets. The text is babeltrace2's message.
     Loss(Loss, String),
-    /// Something cannot be read.
+    /// A part of the input cannot be read.
     Fault(Error),
-    /// What is written differs from what was read.
+    /// The output differs from the input.
     Remark(String),
-    /// The losses and faults of the trace at a position, where there are any; once all is read.
+    /// The losses and faults of the trace at this position. Sent after all events, for each trace that has any.
     Read(usize, Totals),
 }
 
-/// What reading tells of the losses and faults of each trace.
+/// Counts packets and events, and the losses and faults of each trace.
 pub(crate) struct Tally {
-    /// By stream: the position of its trace.
-    streams: Vec<usize>,
-    /// By trace.
-    totals: Vec<Totals>,
+    /// The position of each stream's trace.
+    traces: Vec<usize>,
+    /// The losses and faults of each trace.
+    by_trace: Vec<Totals>,
+    /// True for each stream of which a packet was read.
+    used: Vec<bool>,
+    /// The counts of all traces.
+    pub(crate) totals: Totals,
 }
 
 impl Tally {
-    pub(crate) fn new(facts: &[Facts]) -> Self {
-        let streams: Vec<usize> = facts.iter().map(|facts| facts.trace).collect();
-        let traces = streams.iter().max().map_or(0, |last| last.saturating_add(1));
-        Self { streams, totals: vec![Totals::default(); traces] }
+    pub(crate) fn new(streams: &[StreamInfo]) -> Self {
+        let traces: Vec<usize> = streams.iter().map(|stream| stream.trace).collect();
+        let count = traces.iter().max().map_or(0, |last| last.saturating_add(1));
+        let by_trace = vec![Totals::default(); count];
+        Self { traces, by_trace, used: vec![false; streams.len()], totals: Totals::default() }
     }
 
-    fn of(&mut self, stream: usize) -> Option<&mut Totals> {
-        self.totals.get_mut(*self.streams.get(stream)?)
+    /// Changes the counts of all traces and those of the stream's trace.
+    fn count(&mut self, stream: usize, change: impl Fn(&mut Totals)) {
+        change(&mut self.totals);
+        let trace = self.traces.get(stream).and_then(|trace| self.by_trace.get_mut(*trace));
+        trace.into_iter().for_each(change);
     }
 
-    pub(crate) fn lose(&mut self, stream: usize, loss: Loss) {
-        self.of(stream).into_iter().for_each(|totals| totals.lose(loss));
+    /// Counts a packet of the stream.
+    pub(crate) fn packet(&mut self, stream: usize) {
+        self.totals.packets = self.totals.packets.saturating_add(1);
+        self.used.get_mut(stream).into_iter().for_each(|used| *used = true);
+    }
+
+    pub(crate) fn loss(&mut self, stream: usize, loss: Loss) {
+        self.count(stream, |totals| totals.lose(loss));
     }
 
     pub(crate) fn fault(&mut self, stream: usize) {
-        self.of(stream).into_iter().for_each(|totals| totals.faults = totals.faults.saturating_add(1));
+        self.count(stream, |totals| totals.faults = totals.faults.saturating_add(1));
     }
 
-    pub(crate) fn tell(&self, notes: &mut dyn FnMut(Note)) {
-        let told = self.totals.iter().enumerate().filter(|(_, totals)| **totals != Totals::default());
-        told.for_each(|(trace, totals)| notes(Note::Read(trace, *totals)));
+    /// Reports the losses and faults of each trace to `notes`, and returns the counts of all traces. `bytes` is the
+    /// number of bytes written.
+    ///
+    /// # Errors
+    /// Writing has failed with the error `failed`.
+    pub(crate) fn finish(
+        self,
+        failed: Option<io::Error>,
+        bytes: u64,
+        notes: &mut dyn FnMut(Note),
+    ) -> crate::Result<Totals> {
+        let damaged = self.by_trace.iter().enumerate().filter(|(_, totals)| **totals != Totals::default());
+        damaged.for_each(|(trace, totals)| notes(Note::Read(trace, *totals)));
+        let streams = self.used.iter().filter(|used| **used).count() as u64;
+        failed.map_or(Ok(Totals { bytes, streams, ..self.totals }), |error| Err(crate::Error::Output(error)))
     }
 }
 
-/// One stream that is read.
+/// Facts about a stream that is read.
 #[derive(Debug, Clone)]
-pub(crate) struct Facts {
-    /// Position of its trace.
+pub(crate) struct StreamInfo {
+    /// Position of the stream's trace.
     pub(crate) trace: usize,
-    /// Position of its class in the trace.
+    /// Position of the stream's class in the trace.
     pub(crate) class: usize,
-    /// Its number among the streams of its trace, in the order in which events of one time come.
+    /// Number of the stream among the streams of its trace. Events of equal time are merged in the order of these
+    /// numbers.
     pub(crate) number: u64,
-    /// Its CPU, where it is bound to one.
+    /// The CPU that the stream is bound to.
     pub(crate) cpu: Option<u32>,
 }
 
-/// The streams of some traces that a selection wants, and which of their events.
+/// The streams of some traces that a selection wants, and a filter for their events.
 pub(crate) struct Chosen<'t> {
     pub(crate) traces: &'t [Trace],
     pub(crate) readers: Vec<(usize, Reader<'t>)>,
-    /// By position in `readers`.
-    pub(crate) facts: Vec<Facts>,
+    /// Facts about each stream, in the order of `readers`.
+    pub(crate) facts: Vec<StreamInfo>,
     pub(crate) filter: Filter<'t>,
 }
 
-/// The facts of all streams of some traces, in the order of [`readers`].
-pub(crate) fn facts(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<Facts> {
+/// Returns facts about all streams of some traces, in the order of [`readers`].
+pub(crate) fn stream_infos(traces: &[Trace], readers: &[(usize, Reader<'_>)]) -> Vec<StreamInfo> {
     let mut counts = vec![0; traces.len()];
     let facts = readers.iter().map(|(position, reader)| {
         let count = counts.get_mut(*position);
         let number = count.as_deref().copied().unwrap_or(0);
         count.into_iter().for_each(|count| *count = u64::saturating_add(*count, 1));
         let cpu = traces.get(*position).and_then(|trace| cpu(trace, reader.stream()));
-        Facts { trace: *position, class: reader.stream().class, number, cpu }
+        StreamInfo { trace: *position, class: reader.stream().class, number, cpu }
     });
     facts.collect()
 }
 
-/// All events of the stream are wanted: they were selected when they were made.
-fn is_selected(traces: &[Trace], facts: &Facts) -> bool {
+/// Returns true if all events of the stream are wanted because they were selected when the trace was made.
+fn is_selected(traces: &[Trace], facts: &StreamInfo) -> bool {
     traces.get(facts.trace).is_some_and(|trace| trace.is_selected)
 }
 
-/// A stream class's name, else its id.
+/// Returns the name of a stream class, or its id if it has no name.
 pub(crate) fn channel(class: &StreamClass) -> String {
     if class.name.is_empty() { class.id.to_string() } else { class.name.clone() }
 }
 
+/// Returns the code that decodes a scope of an event class, or none if the event class has no such scope.
+pub(crate) fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
+    trace.class().scope(scope, stream, event)?;
+    trace.program.code(scope, stream, event)
+}
+
 impl<'t> Chosen<'t> {
-    /// The streams that `selection` wants. `rounding` says how their times are computed.
-    pub(crate) fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
+    /// Returns the streams that `selection` wants. `rounding` sets how times are computed from clock readings.
+    fn new(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
         let all: Vec<_> = readers(traces);
-        let facts = facts(traces, &all);
-        let wanted = |facts: &Facts| {
+        let facts = stream_infos(traces, &all);
+        let wanted = |facts: &StreamInfo| {
             let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
             is_selected(traces, facts)
                 || selection.wants_cpu(facts.cpu) && class.is_none_or(|class| selection.wants_channel(&channel(class)))
@@ -118,105 +152,91 @@ impl<'t> Chosen<'t> {
         Self { traces, readers: readers.collect(), filter: Filter::new(traces, &facts, selection), facts }
     }
 
-    /// The same, of which only the last events are wanted where `selection` says so: all are counted first.
+    /// Returns the streams that `selection` wants. If `selection` wants only the last events, this function first reads
+    /// all events to count them.
     pub(crate) fn last(traces: &'t [Trace], selection: &'t Selection, rounding: Rounding, watch: Watch<'t>) -> Self {
         let mut chosen = Self::new(traces, selection, rounding, watch);
         if let Some(last) = selection.last {
             let Self { mut readers, filter, .. } = Self::new(traces, selection, rounding, &unwatched);
-            let mut counter = Counter { filter, events: 0 };
-            run(&mut readers, &mut counter);
-            chosen.filter.passed_over = counter.events.saturating_sub(last);
+            let mut events = 0u64;
+            let visit = |filter: &Filter<'_>, stream: usize, _: &mut Reader<'_>, _: &Due| {
+                events = events.saturating_add(filter.count(stream));
+            };
+            run(&mut readers, &mut Each { filter, visit, notes: &mut |_| {} });
+            chosen.filter.to_skip = events.saturating_sub(last);
         }
         chosen
     }
 
-    /// Bytes of packets to be read.
+    /// Returns the number of bytes of packets to be read.
     pub(crate) fn bytes(&self) -> u64 {
         self.readers.iter().map(|(_, reader)| reader.stream().bytes()).fold(0, u64::saturating_add)
     }
 }
 
-/// Which events of the chosen streams are wanted.
+/// Decides which events of the chosen streams are wanted.
 pub(crate) struct Filter<'t> {
     selection: &'t Selection,
-    /// By stream: all of its events are wanted.
-    all: Vec<bool>,
-    /// By stream: its events stand beside others.
-    beside: Vec<bool>,
-    /// By stream and event class: events of it are wanted.
+    /// True for each stream whose events are all wanted.
+    takes_all: Vec<bool>,
+    /// True for each stream whose events accompany those of another trace and are not counted.
+    is_uncounted: Vec<bool>,
+    /// True for each stream and event class whose events are wanted.
     classes: Vec<Vec<bool>>,
-    once: Option<Once<'t>>,
-    /// Events that are left out before the first one that is wanted, so that only the last ones are.
-    passed_over: u64,
+    deduplicator: Option<Deduplicator<'t>>,
+    /// Number of events to skip before the first of the last events that are wanted.
+    to_skip: u64,
 }
 
 impl<'t> Filter<'t> {
-    fn new(traces: &'t [Trace], facts: &[Facts], selection: &'t Selection) -> Self {
-        let once = selection.once.then(|| Once::new(traces, facts)).filter(|once| !once.is_idle());
+    fn new(traces: &'t [Trace], facts: &[StreamInfo], selection: &'t Selection) -> Self {
+        let deduplicator = selection.deduplicate.then(|| Deduplicator::new(traces, facts));
+        let deduplicator = deduplicator.filter(|deduplicator| !deduplicator.is_idle());
         let timeless = selection.since.is_none() && selection.until.is_none();
-        let classes = |facts: &Facts| -> Vec<bool> {
+        let classes = |facts: &StreamInfo| -> Vec<bool> {
             let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
             let events = class.map_or(&[][..], |class| &class.events);
             events.iter().map(|event| selection.wants_name(event.name.as_deref().unwrap_or("<unknown>"))).collect()
         };
         let classes: Vec<Vec<bool>> = facts.iter().map(classes).collect();
-        let is_whole = |of: &Vec<bool>| timeless && once.is_none() && of.iter().all(|wanted| *wanted);
-        let all = facts.iter().zip(&classes).map(|(facts, of)| is_selected(traces, facts) || is_whole(of)).collect();
-        let is_beside = |facts: &Facts| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
-        let beside = facts.iter().map(is_beside).collect();
-        Self { selection, all, beside, classes, once, passed_over: 0 }
+        let is_whole = |of: &Vec<bool>| timeless && deduplicator.is_none() && of.iter().all(|wanted| *wanted);
+        let takes_all = facts.iter().zip(&classes).map(|(facts, of)| is_selected(traces, facts) || is_whole(of));
+        let takes_all = takes_all.collect();
+        let is_uncounted = |facts: &StreamInfo| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
+        let is_uncounted = facts.iter().map(is_uncounted).collect();
+        Self { selection, takes_all, is_uncounted, classes, deduplicator, to_skip: 0 }
     }
 
-    /// The event is wanted. To be asked of every event, in order.
+    /// Returns true if the event is wanted. The caller must pass every event, in order.
     #[inline]
     pub(crate) fn wants(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        let is_wanted = self.all.get(stream).copied().unwrap_or(true) || self.judge(stream, reader, event);
-        is_wanted && (self.passed_over == 0 || self.pass_over(stream))
+        let is_wanted = self.takes_all.get(stream).copied().unwrap_or(true) || self.matches(stream, reader, event);
+        is_wanted && (self.to_skip == 0 || self.skip(stream))
     }
 
     #[cold]
-    fn pass_over(&mut self, stream: usize) -> bool {
-        self.passed_over = self.passed_over.saturating_sub(self.count(stream));
+    fn skip(&mut self, stream: usize) -> bool {
+        self.to_skip = self.to_skip.saturating_sub(self.count(stream));
         false
     }
 
-    /// What an event of the stream counts.
+    /// Returns 1 if events of the stream are counted, or 0 if they are not.
     #[inline]
     fn count(&self, stream: usize) -> u64 {
-        u64::from(!self.beside.get(stream).copied().unwrap_or(false))
+        u64::from(!self.is_uncounted.get(stream).copied().unwrap_or(false))
     }
 
-    fn judge(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        let is_copy = self.once.as_mut().is_some_and(|once| once.is_copy(stream, reader, event));
+    fn matches(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        let deduplicator = self.deduplicator.as_mut();
+        let is_copy = deduplicator.is_some_and(|deduplicator| deduplicator.is_copy(stream, reader, event));
         let named = self.classes.get(stream).and_then(|classes| classes.get(event.class)).copied().unwrap_or(true);
         let timed = || event.nanoseconds.is_none_or(|moment| self.selection.wants_time(moment));
         !is_copy && named && timed()
     }
 }
 
-/// Counts the events that are wanted.
-struct Counter<'t> {
-    filter: Filter<'t>,
-    events: u64,
-}
-
-impl Sink for Counter<'_> {
-    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
-        if self.filter.wants(stream, reader, event) {
-            self.events = self.events.saturating_add(self.filter.count(stream));
-        }
-        true
-    }
-
-    fn packet(&mut self, _: usize, _: &mut Reader<'_>) {}
-
-    fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
-
-    fn fault(&mut self, _: usize, _: Error) {}
-}
-
-/// Calls `visit` with each selected event, in order of time, and the reader that has it in its window. What cannot be read goes to
-/// `notes`, and how many bytes were read to `watch`.
+/// Calls `visit` with each selected event in order of time, and with the reader that has the event in its window.
+/// Errors of reading go to `notes`. `watch` receives the number of bytes that were read.
 pub fn each(
     traces: &[Trace],
     selection: &Selection,
@@ -225,19 +245,21 @@ pub fn each(
     notes: &mut dyn FnMut(Note),
 ) {
     let Chosen { mut readers, filter, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
+    let visit = |_: &Filter<'_>, _: usize, reader: &mut Reader<'_>, event: &Due| visit(reader, event);
     run(&mut readers, &mut Each { filter, visit, notes });
 }
 
-struct Each<'a, 't> {
+/// Calls `visit` with each selected event.
+struct Each<'a, 't, F> {
     filter: Filter<'t>,
-    visit: &'a mut dyn FnMut(&mut Reader<'_>, &Due),
+    visit: F,
     notes: &'a mut dyn FnMut(Note),
 }
 
-impl Sink for Each<'_, '_> {
+impl<F: FnMut(&Filter<'_>, usize, &mut Reader<'_>, &Due)> Sink for Each<'_, '_, F> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
-            (self.visit)(reader, event);
+            (self.visit)(&self.filter, stream, reader, event);
         }
         true
     }
@@ -251,138 +273,109 @@ impl Sink for Each<'_, '_> {
     }
 }
 
-/// The streams that have packets.
-pub(crate) struct Used(Vec<bool>);
-
-impl Used {
-    pub(crate) fn new(streams: usize) -> Self {
-        Self(vec![false; streams])
-    }
-
-    /// A packet of this stream was read.
-    pub(crate) fn mark(&mut self, stream: usize) {
-        self.0.get_mut(stream).into_iter().for_each(|used| *used = true);
-    }
-
-    pub(crate) fn count(&self) -> u64 {
-        self.0.iter().filter(|used| **used).count() as u64
-    }
-}
-
-/// Makes what is written of an event.
+/// Formats events.
 pub(crate) trait Line {
-    /// Appends the event, which is of the stream at a position of [`Chosen::readers`].
+    /// Appends an event of the stream at a position of [`Chosen::readers`].
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>);
 
-    /// Appends what is left behind the last event.
+    /// Appends what remains to be written after the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Writes what `line` makes of each chosen event.
-///
-/// # Errors
-/// `out` cannot be written.
-pub(crate) fn write(
-    chosen: Chosen<'_>,
-    line: &mut impl Line,
-    out: &mut dyn Write,
-    notes: &mut dyn FnMut(Note),
-) -> crate::Result<Totals> {
-    let mut bytes = 0u64;
-    let mut put = |buffer: &mut Vec<u8>, _: i64| {
-        if buffer.len() < CHUNK {
-            return Ok(());
+/// Takes the line of an event and the event's time in nanoseconds. Returns false if it wants no more lines.
+pub(crate) type PutLine<'o> = dyn FnMut(i64, &[u8]) -> bool + 'o;
+
+/// The destination of the output.
+pub(crate) enum Out<'o> {
+    /// The whole output.
+    File(&'o mut dyn Write),
+    /// Each line separately, with its time.
+    Lines(&'o mut PutLine<'o>),
+}
+
+impl Out<'_> {
+    /// Writes text, or passes on the line of an event at `time`.
+    ///
+    /// # Errors
+    /// The text cannot be written, or the receiver of the lines wants no more.
+    pub(crate) fn put(&mut self, time: i64, text: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File(out) => out.write_all(text),
+            Self::Lines(put) => put(time, text).then_some(()).ok_or_else(|| ErrorKind::BrokenPipe.into()),
         }
-        bytes = bytes.saturating_add(buffer.len() as u64);
-        let written = out.write_all(buffer);
-        buffer.clear();
-        written
-    };
-    let (totals, rest) = put_lines(chosen, line, &mut put, notes)?;
-    bytes = bytes.saturating_add(rest.len() as u64);
-    out.write_all(&rest).and_then(|()| out.flush()).map_err(crate::Error::Output)?;
-    Ok(Totals { bytes, ..totals })
-}
-
-/// Gives what `line` makes of each chosen event to `put`, with its time.
-///
-/// # Errors
-/// `put` returned false.
-pub(crate) fn each_line(
-    chosen: Chosen<'_>,
-    line: &mut impl Line,
-    put: &mut dyn FnMut(i64, &[u8]) -> bool,
-    notes: &mut dyn FnMut(Note),
-) -> crate::Result<Totals> {
-    let mut bytes = 0u64;
-    let mut put = |buffer: &mut Vec<u8>, time: i64| {
-        bytes = bytes.saturating_add(buffer.len() as u64);
-        let is_taken = put(time, buffer);
-        buffer.clear();
-        if is_taken { Ok(()) } else { Err(std::io::ErrorKind::BrokenPipe.into()) }
-    };
-    let (totals, _) = put_lines(chosen, line, &mut put, notes)?;
-    Ok(Totals { bytes, ..totals })
-}
-
-/// Takes what was made so far, and the time of the event that was appended last.
-type Put<'a> = dyn FnMut(&mut Vec<u8>, i64) -> std::io::Result<()> + 'a;
-
-/// The totals, and what `put` left.
-fn put_lines(
-    chosen: Chosen<'_>,
-    line: &mut impl Line,
-    put: &mut Put<'_>,
-    notes: &mut dyn FnMut(Note),
-) -> crate::Result<(Totals, Vec<u8>)> {
-    let Chosen { mut readers, filter, facts, .. } = chosen;
-    let (totals, used) = (Totals::default(), Used::new(readers.len()));
-    let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts));
-    let mut writer = Writer { filter, line, put, notes, buffer, totals, tally, used, failed: None };
-    run(&mut readers, &mut writer);
-    writer.tally.tell(writer.notes);
-    writer.line.end(&mut writer.buffer);
-    writer.totals.streams = writer.used.count();
-    match writer.failed {
-        Some(error) => Err(crate::Error::Output(error)),
-        None => Ok((writer.totals, writer.buffer)),
     }
 }
 
-struct Writer<'a, 't, L> {
-    filter: Filter<'t>,
-    line: &'a mut L,
-    put: &'a mut Put<'a>,
-    notes: &'a mut dyn FnMut(Note),
-    buffer: Vec<u8>,
-    totals: Totals,
-    tally: Tally,
-    used: Used,
-    failed: Option<std::io::Error>,
+/// Formats each chosen event with `line` and writes it to `out`.
+///
+/// # Errors
+/// `out` cannot be written or wants no more lines.
+pub(crate) fn write<'o>(
+    chosen: Chosen<'_>,
+    line: &mut impl Line,
+    out: Out<'o>,
+    notes: &'o mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let Chosen { mut readers, filter, facts, .. } = chosen;
+    let full = if matches!(out, Out::File(_)) { CHUNK } else { 0 };
+    let (buffer, tally) = (Vec::with_capacity(2 * CHUNK), Tally::new(&facts));
+    let mut writer = Writer { filter, line, out, full, notes, buffer, bytes: 0, tally, failed: None };
+    run(&mut readers, &mut writer);
+    writer.line.end(&mut writer.buffer);
+    if writer.failed.is_none() && !writer.buffer.is_empty() {
+        writer.put(0);
+    }
+    if let (Out::File(out), None) = (&mut writer.out, &writer.failed) {
+        writer.failed = out.flush().err();
+    }
+    writer.tally.finish(writer.failed, writer.bytes, writer.notes)
 }
 
-impl<L: Line> Sink for Writer<'_, '_, L> {
+struct Writer<'a, 'o, 't, L> {
+    filter: Filter<'t>,
+    line: &'a mut L,
+    out: Out<'o>,
+    /// Number of bytes in the buffer from which on they are written.
+    full: usize,
+    notes: &'o mut dyn FnMut(Note),
+    buffer: Vec<u8>,
+    /// Number of bytes written.
+    bytes: u64,
+    tally: Tally,
+    failed: Option<io::Error>,
+}
+
+impl<L> Writer<'_, '_, '_, L> {
+    /// Writes the buffer, whose last event has this time.
+    fn put(&mut self, time: i64) {
+        self.bytes = self.bytes.saturating_add(self.buffer.len() as u64);
+        self.failed = self.out.put(time, &self.buffer).err();
+        self.buffer.clear();
+    }
+}
+
+impl<L: Line> Sink for Writer<'_, '_, '_, L> {
     fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
         if self.filter.wants(stream, reader, event) {
             self.line.line(stream, reader, event, &mut self.buffer);
-            self.totals.events = self.totals.events.saturating_add(self.filter.count(stream));
-            self.failed = (self.put)(&mut self.buffer, event.nanoseconds.unwrap_or(0)).err();
+            let events = &mut self.tally.totals.events;
+            *events = events.saturating_add(self.filter.count(stream));
+            if self.buffer.len() >= self.full {
+                self.put(event.nanoseconds.unwrap_or(0));
+            }
         }
         self.failed.is_none()
     }
 
     fn packet(&mut self, stream: usize, _: &mut Reader<'_>) {
-        self.totals.packets = self.totals.packets.saturating_add(1);
-        self.used.mark(stream);
+        self.tally.packet(stream);
     }
 
     fn loss(&mut self, stream: usize, _: &mut Reader<'_>, loss: Loss) {
-        self.totals.lose(loss);
-        self.tally.lose(stream, loss);
+        self.tally.loss(stream, loss);
     }
 
     fn fault(&mut self, stream: usize, fault: Error) {
-        self.totals.faults = self.totals.faults.saturating_add(1);
         self.tally.fault(stream);
         (self.notes)(Note::Fault(fault));
     }

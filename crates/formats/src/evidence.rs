@@ -1,4 +1,4 @@
-//! The evidence, as text for people and as data for `inspect --json`: docs/JSON.md.
+//! Shows the evidence as text for people, and as data for `inspect --json`. docs/JSON.md describes the data.
 
 mod spans;
 
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Names the layout of [`Report`].
+/// Name of the format of [`Report`].
 pub const SCHEMA: &str = "lastwords.evidence.v1";
 
 /// The evidence of a source.
@@ -23,15 +23,15 @@ pub struct Report {
     pub trace: String,
     /// UUID of the trace.
     pub uuid: String,
-    /// Something is lost by `--strict`'s measure.
+    /// True if something is lost by the rules of `--strict`.
     pub losses: bool,
-    /// Events known to be lost, overwritten and in-flight ones not counted.
+    /// Number of events known to be lost. Events that were overwritten or in flight are not included.
     pub lost_events: u64,
-    /// How many sub-buffers have each verdict.
+    /// Number of sub-buffers by verdict.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Streams.
     pub streams: Vec<StreamReport>,
-    /// Gaps that concern no single stream.
+    /// Gaps that do not belong to one stream.
     pub gaps: Vec<GapReport>,
     /// Remarks.
     pub notes: Vec<String>,
@@ -44,15 +44,15 @@ pub struct Report {
 pub struct StreamReport {
     /// Position of the stream in the trace.
     pub stream: usize,
-    /// Name of its channel.
+    /// Name of the stream's channel.
     pub channel: String,
-    /// Its instance id.
+    /// Instance id of the stream.
     pub instance: u64,
     /// CPU, or null.
     pub cpu: Option<u32>,
-    /// Its sub-buffers.
+    /// The stream's sub-buffers.
     pub sub_buffers: Vec<SubBufferReport>,
-    /// Its gaps.
+    /// The stream's gaps.
     pub gaps: Vec<GapReport>,
 }
 
@@ -61,22 +61,22 @@ pub struct StreamReport {
 pub struct SubBufferReport {
     /// Number of the sub-buffer.
     pub sequence: u64,
-    /// The verdict's word.
+    /// Word for the verdict.
     pub verdict: &'static str,
     /// Bytes of committed content.
     pub content: u64,
-    /// Why, or empty.
+    /// Reason for the verdict, or empty.
     pub why: String,
 }
 
 /// A gap.
 #[derive(Debug, Clone, Serialize)]
 pub struct GapReport {
-    /// Where.
+    /// Place of the gap.
     pub place: String,
-    /// The cause's words.
+    /// Words for the cause.
     pub cause: &'static str,
-    /// It counts as a loss for `--strict`.
+    /// True if `--strict` counts the gap as a loss.
     pub loss: bool,
     /// Events lost, or null.
     pub events: Option<u64>,
@@ -87,61 +87,62 @@ pub struct GapReport {
 /// A span that was open.
 #[derive(Debug, Clone, Serialize)]
 pub struct SpanReport {
-    /// Id.
+    /// Id of the span.
     pub id: u64,
-    /// Id of its parent, or 0.
+    /// Id of the span's parent, or 0.
     pub parent: u64,
-    /// Nanoseconds since the epoch when it was opened, as text: JSON readers lose digits of such numbers.
+    /// Time at which the span was opened, in nanoseconds since the epoch. It is text because JSON readers lose digits
+    /// of such numbers.
     pub opened_ns: String,
-    /// Nanoseconds from then to the last sign of life in the trace, as text.
+    /// Time from then to the last sign of life in the trace, in nanoseconds, as text.
     pub age_ns: String,
-    /// Process that opened it.
+    /// Process that opened the span.
     pub pid: u32,
-    /// Thread that opened it.
+    /// Thread that opened the span.
     pub tid: u32,
-    /// Thread that entered it last, if it was in it, or null.
+    /// Thread that entered the span last, if it was still in the span, or null.
     pub entered_tid: Option<u32>,
-    /// Threads that were in it.
+    /// Number of threads that were in the span.
     pub threads: u32,
-    /// Severity 1 to 5.
+    /// Severity, from 1 to 5.
     pub level: u8,
-    /// Module path.
+    /// Module path of the span.
     pub target: String,
-    /// Name.
+    /// Name of the span.
     pub name: String,
-    /// `key=value` joined by blanks.
+    /// The fields as `key=value`, separated by blanks.
     pub fields: String,
 }
 
-/// What a trace's evidence is called by: the trace and its streams.
+/// The evidence of a trace, with the names of the trace and its streams.
 #[derive(Debug, Clone)]
 pub struct Account<'a> {
-    /// Name of the trace; empty where it is lost.
+    /// Name of the trace, or empty if the name is lost.
     pub name: String,
-    /// UUID of the trace; zeroes where it has none.
+    /// UUID of the trace, or zeroes if it has none.
     pub uuid: [u8; 16],
-    /// Its streams, by their positions in the evidence.
+    /// The streams, in the order of their positions in the evidence.
     pub streams: Vec<StreamName>,
     /// The evidence.
     pub evidence: Cow<'a, Evidence>,
     /// Spans that were open.
     pub spans: Vec<SpanReport>,
-    /// Packets or sub-buffers that could not be decoded to their end: these are losses too.
+    /// Number of packets or sub-buffers that could not be decoded to their end. They count as losses.
     pub faults: u64,
 }
 
-/// What a stream is called by.
+/// The name of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StreamName {
-    /// Name of its channel, or what stands for it; may be empty.
+    /// Name of the stream's channel, or a replacement for the name. May be empty.
     pub channel: String,
-    /// Its instance id.
+    /// Instance id of the stream.
     pub instance: u64,
-    /// Its CPU; none where it is bound to none.
+    /// The CPU that the stream is bound to.
     pub cpu: Option<u32>,
 }
 
-/// An account is written as its [`Report`].
+/// An account is serialized as its [`Report`].
 impl Serialize for Account<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.report().serialize(serializer)
@@ -149,7 +150,7 @@ impl Serialize for Account<'_> {
 }
 
 impl<'a> Account<'a> {
-    /// Of a source.
+    /// Returns the account of a source.
     #[must_use]
     pub fn of(source: &'a dyn Source) -> Self {
         let schema = source.schema();
@@ -173,23 +174,24 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Something is lost by `--strict`'s measure.
+    /// Returns true if something is lost by the rules of `--strict`.
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.faults > 0 || self.evidence.has_losses()
     }
 
-    /// Packets are there, and nothing describes their events.
+    /// Returns true if there are packets whose events have no description.
     #[must_use]
     pub fn is_undescribed(&self) -> bool {
         self.evidence.gaps.iter().any(|gap| gap.cause == Cause::Undescribed)
     }
 
-    /// Adds what reading the packets of the trace told: losses by the counts of the packets, and packets that cannot be decoded.
+    /// Adds the results of reading the packets of the trace: losses that the packets report, and packets that cannot be
+    /// decoded.
     pub fn add_reading(&mut self, totals: &Totals) {
         let gap = |cause, events, place: String| Gap { stream: None, place, cause, events, bytes: None };
         if totals.lost_events > 0 {
-            let gap = gap(Cause::Discarded, Some(totals.lost_events), "by the counts of the packets".to_owned());
+            let gap = gap(Cause::Discarded, Some(totals.lost_events), "as the packets report".to_owned());
             self.evidence.to_mut().gaps.push(gap);
         }
         if totals.lost_packets > 0 {
@@ -199,7 +201,8 @@ impl<'a> Account<'a> {
         self.faults = self.faults.saturating_add(totals.faults);
     }
 
-    /// What the rings gave up, in words: bytes, or events where no bytes are known; none where they gave nothing up.
+    /// Returns the amount that ring buffers overwrote, in words: bytes, or events if the number of bytes is unknown.
+    /// Returns none if nothing was overwritten.
     fn overwritten(&self) -> Option<String> {
         let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten).collect();
         let bytes = gaps.iter().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
@@ -212,7 +215,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The evidence as data.
+    /// Returns the evidence as data.
     #[must_use]
     pub fn report(&self) -> Report {
         let stream = |(stream, facts): (usize, &StreamName)| StreamReport {
@@ -253,13 +256,14 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// Writes the evidence for people: a line of counts, then a line for each sub-buffer that is not committed or open, for
-    /// each gap, for each remark and for each span that was open. At most `limit` lines of each kind; what is left out is counted.
+    /// Writes the evidence for people: first a line of counts; then a line for each sub-buffer that is neither
+    /// committed nor open, for each gap, for each remark, and for each span that was open. Writes at most `limit` lines
+    /// of each kind, and the number of omitted lines.
     ///
     /// # Errors
     /// `out` cannot be written.
     pub fn write(&self, limit: usize, out: &mut dyn Write) -> io::Result<()> {
-        // Its name is lost with the session region.
+        // The name is stored in the session region and is lost with it.
         let name = match self.name.as_str() {
             "" => format!("session {}", lastwords_ctf::uuid_text(&self.uuid)),
             name => plain(name),
@@ -301,14 +305,14 @@ impl<'a> Account<'a> {
             .collect();
         let sizes = match (sizes.is_empty(), gap.events) {
             (true, _) => "of unknown size".to_owned(),
-            (false, None) if gap.cause.is_loss() => format!("{}, how many events is not known", sizes.join(", ")),
+            (false, None) if gap.cause.is_loss() => format!("{}, unknown number of events", sizes.join(", ")),
             (false, _) => sizes.join(", "),
         };
         let place = plain(&gap.place);
         format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
     }
 
-    /// `channel NAME, CPU 3`.
+    /// Returns a name such as `channel NAME, CPU 3`.
     fn stream_name(&self, stream: usize) -> String {
         let Some(facts) = self.streams.get(stream) else { return format!("stream {stream}") };
         let cpu = facts.cpu.map_or_else(|| "no CPU".to_owned(), |cpu| format!("CPU {cpu}"));
@@ -319,22 +323,22 @@ impl<'a> Account<'a> {
     }
 }
 
-/// What accounts say was lost, summed up. An exit status and the words "nothing lost" follow from this alone.
+/// The sum of the losses of several accounts. The exit status and the words "nothing lost" depend only on this sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Losses {
-    /// How many events are known to be lost; those overwritten and those in flight at death are not counted.
+    /// Number of events known to be lost. Events that were overwritten, or in flight at death, are not included.
     #[serde(rename = "lost_events")]
     pub events: u64,
-    /// Something is lost by `--strict`'s measure, countable or not.
+    /// True if something is lost by the rules of `--strict`, even if the number of lost events is unknown.
     #[serde(rename = "losses")]
     pub any: bool,
-    /// Packets are there whose events nothing describes.
+    /// True if there are packets whose events have no description.
     #[serde(rename = "unreadable", skip_serializing_if = "std::ops::Not::not")]
     pub undescribed: bool,
 }
 
 impl Losses {
-    /// The sum over some accounts.
+    /// Returns the sum of the losses of some accounts.
     #[must_use]
     pub fn of<'a, 'b: 'a>(accounts: impl IntoIterator<Item = &'a Account<'b>>) -> Self {
         let mut sum = Self::default();
@@ -348,14 +352,14 @@ impl Losses {
         sum
     }
 
-    /// Adds those of other accounts.
+    /// Adds the losses of other accounts.
     pub fn add(&mut self, other: &Self) {
         self.any |= other.any;
         self.events = self.events.saturating_add(other.events);
         self.undescribed |= other.undescribed;
     }
 
-    /// In a few words. `overwritten`: what rings gave up as they must.
+    /// Describes the losses in a few words. `overwritten` is the amount that ring buffers overwrote, in words.
     #[must_use]
     pub fn words(&self, overwritten: Option<&str>) -> String {
         match (self.any, self.events, overwritten) {
@@ -403,6 +407,7 @@ fn span_report(source: &dyn Source, span: &OpenSpan) -> SpanReport {
     }
 }
 
+/// Writes at most `limit` lines, and the number of omitted lines.
 fn lines<T>(
     out: &mut dyn Write,
     limit: usize,

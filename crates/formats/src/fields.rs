@@ -1,20 +1,20 @@
-//! How fields look to people, whatever the format: which are left out, and which are bytes.
+//! Decides how fields are shown, whatever the format: which fields are omitted, and which are bytes.
 
 use lastwords_ctf::program::Code;
-use lastwords_trace::visit::{Node, Shape};
+use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
-/// How a node looks.
+/// How a node is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// A value that is shown.
+    /// The value is shown.
     Shown,
-    /// It serves the decoding only: a number with a role, or the length of the array behind it.
+    /// The value only serves decoding: it is a number with a role, or the length of the array that follows it.
     Hidden,
-    /// An array of bytes, which is shown as one text of hexadecimal digits.
+    /// The node is an array of bytes, which is shown as one text of hexadecimal digits.
     Bytes,
 }
 
-/// The role of each node of a scope, by position.
+/// Returns the role of each node of a scope, by position.
 pub(crate) fn roles(code: &Code) -> Vec<Role> {
     let nodes = code.nodes();
     let next = |at: usize| nodes.get(at.saturating_add(1));
@@ -27,7 +27,8 @@ pub(crate) fn roles(code: &Code) -> Vec<Role> {
     nodes.iter().enumerate().map(role).collect()
 }
 
-/// The number is the length of the array that follows it, by the name that LTTng and our sessions give such.
+/// Returns true if the name of the number says that it is the length of the array that follows it. LTTng and lastwords
+/// name lengths so.
 fn is_length(node: &Node, next: &Node) -> bool {
     let named = |rest: &str| rest.strip_prefix(next.name.as_str()).is_some_and(|rest| rest.starts_with("_length"));
     let counted = matches!(next.shape, Shape::Array | Shape::Blob | Shape::Text(_));
@@ -37,4 +38,44 @@ fn is_length(node: &Node, next: &Node) -> bool {
 fn is_octet(node: &Node) -> bool {
     matches!(&node.shape, Shape::Integer { length: 8, signed: false, base: 16, mappings } if mappings.is_empty())
         && node.name.is_empty()
+}
+
+/// The structures, arrays and variants that contain the value that a visitor is at.
+#[derive(Debug, Default)]
+pub(crate) struct Nesting {
+    /// Number of levels.
+    pub(crate) depth: usize,
+    /// Number of the innermost levels that are not shown.
+    pub(crate) hidden: usize,
+}
+
+impl Nesting {
+    /// Enters a level.
+    pub(crate) fn enter(&mut self, is_shown: bool) {
+        self.depth = self.depth.saturating_add(1);
+        self.hidden = self.hidden.saturating_add(usize::from(!is_shown));
+    }
+
+    /// Leaves a level. Returns true if the level was shown.
+    pub(crate) fn leave(&mut self) -> bool {
+        let is_shown = self.hidden == 0;
+        self.depth = self.depth.saturating_sub(1);
+        self.hidden = self.hidden.saturating_sub(1);
+        is_shown
+    }
+}
+
+/// Takes the value of one integer field.
+pub(crate) struct IntegerField {
+    /// The field; none if the scope does not have the field.
+    pub(crate) node: Option<NodeId>,
+    pub(crate) value: Option<u64>,
+}
+
+impl Visitor for IntegerField {
+    fn integer(&mut self, node: NodeId, value: u64) {
+        if self.node == Some(node) {
+            self.value = Some(value);
+        }
+    }
 }

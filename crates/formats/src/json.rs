@@ -1,8 +1,8 @@
-//! Events as JSON lines: docs/JSON.md.
+//! Writes events as JSON lines. docs/JSON.md describes the format.
 
 mod fields;
 
-use crate::events::{self, Chosen, Facts, Line, Note, channel, facts};
+use crate::events::{self, Chosen, Line, Note, Out, StreamInfo, channel, scope_code, stream_infos};
 use crate::select::Selection;
 use crate::text::format_of;
 use crate::text::number::{octet, unsigned};
@@ -21,12 +21,13 @@ use std::collections::btree_map::Entry;
 use std::io::Write;
 use std::rc::Rc;
 
-/// Names the layout of the lines; changes when a reader of the old one would misread.
+/// Name of the format of the lines. The name changes when the format changes so that readers of the old one would
+/// misread it.
 pub const SCHEMA: &str = "lastwords.events.v1";
 
-/// Writes the selected events of `traces`, merged by time, to `out`: a line that describes them, then a line an event. What cannot
-/// be read goes to `notes`, and how many bytes were read to `watch`: of traces without an account all streams once, for losses,
-/// then those that are wanted.
+/// Writes the selected events of `traces`, merged by time, to `out`: first one line that describes the traces, then one
+/// line for each event. Errors of reading go to `notes`. `watch` receives the number of bytes that were read. Traces
+/// without an account are read twice: first all of their streams, to find losses, then the selected streams.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -41,14 +42,14 @@ pub fn write(
     out.write_all(head.as_bytes()).map_err(Error::Output)?;
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
     let mut lines = Lines::new(&chosen);
-    let mut totals = events::write(chosen, &mut lines, out, notes)?;
+    let mut totals = events::write(chosen, &mut lines, Out::File(out), notes)?;
     totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
 
 fn head(traces: &[Trace], watch: Watch<'_>) -> String {
     let readers = readers(traces);
-    let facts = facts(traces, &readers);
+    let facts = stream_infos(traces, &readers);
     let heads: Vec<_> =
         traces.iter().enumerate().map(|(number, trace)| head_of(number, trace, &readers, &facts, watch)).collect();
     safe(&format!("{}\n", json!({ "schema": SCHEMA, "traces": heads })))
@@ -58,7 +59,7 @@ fn head_of(
     number: usize,
     trace: &Trace,
     readers: &[(usize, Reader<'_>)],
-    facts: &[Facts],
+    facts: &[StreamInfo],
     watch: Watch<'_>,
 ) -> serde_json::Value {
     let class = trace.class();
@@ -93,7 +94,8 @@ fn head_of(
     json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })
 }
 
-/// Its packets tell of losses, or something of it cannot be read: all of it is passed over once, a stream on each CPU.
+/// Returns true if the packets of the trace report losses or a part of the trace cannot be read. Reads the whole trace,
+/// one stream on each CPU.
 fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     let lost = parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
         let mut is_lost = false;
@@ -107,7 +109,7 @@ fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
     lost.into_iter().any(|lost| lost)
 }
 
-/// A severity as one word.
+/// Returns the word for a severity.
 fn level(level: LogLevel) -> &'static str {
     match level.number() {
         0..=3 => "error",
@@ -124,25 +126,26 @@ struct Lines<'t> {
     moment: Rfc3339,
 }
 
-/// A stream that is written.
+/// A stream whose events are written.
 struct Stream<'t> {
     /// Position of its trace.
     trace: usize,
-    /// The numbers of trace, stream and CPU, which are those of all its events.
-    place: Vec<u8>,
+    /// The members `trace`, `stream` and `cpu`, which are the same for all events of the stream.
+    numbers: Vec<u8>,
     class: Rc<Prepared<'t>>,
 }
 
-/// What the streams of a class share.
+/// A stream class.
 struct Prepared<'t> {
-    /// Its events have times.
+    /// The events have times.
     is_timed: bool,
     context: Option<Plan<'t>>,
     events: Vec<Class<'t>>,
 }
 
+/// An event class.
 struct Class<'t> {
-    /// From the channel's name to the level and the format.
+    /// The members from `channel` to `level` and `format`.
     head: String,
     specific: Option<Plan<'t>>,
     payload: Option<Plan<'t>>,
@@ -156,15 +159,15 @@ impl<'t> Lines<'t> {
                 Entry::Occupied(known) => Rc::clone(known.get()),
                 Entry::Vacant(place) => Rc::clone(place.insert(Rc::new(prepared(chosen.traces, facts)?))),
             };
-            Some(Stream { trace: facts.trace, place: place(facts), class })
+            Some(Stream { trace: facts.trace, numbers: stream_numbers(facts), class })
         });
         let streams = streams.collect();
         Self { traces: chosen.traces, streams, moment: Rfc3339::default() }
     }
 }
 
-/// `,"trace":0,"stream":1,"cpu":1`.
-fn place(facts: &Facts) -> Vec<u8> {
+/// Returns `,"trace":0,"stream":1,"cpu":1`.
+fn stream_numbers(facts: &StreamInfo) -> Vec<u8> {
     let mut out = b",\"trace\":".to_vec();
     unsigned(&mut out, facts.trace as u64);
     out.extend_from_slice(b",\"stream\":");
@@ -176,13 +179,10 @@ fn place(facts: &Facts) -> Vec<u8> {
     out
 }
 
-fn prepared<'t>(traces: &'t [Trace], facts: &Facts) -> Option<Prepared<'t>> {
+fn prepared<'t>(traces: &'t [Trace], facts: &StreamInfo) -> Option<Prepared<'t>> {
     let trace = traces.get(facts.trace)?;
     let class = trace.class().streams.get(facts.class)?;
-    let plan = |scope, event| {
-        trace.class().scope(scope, facts.class, event)?;
-        trace.program.code(scope, facts.class, event).map(Plan::new)
-    };
+    let plan = |scope, event| scope_code(trace, scope, facts.class, event).map(Plan::new);
     let event = |(at, event): (usize, &EventClass)| {
         let name = event.name.as_deref().unwrap_or("<unknown>");
         let mut head = format!(",\"channel\":{},\"event\":{}", json!(channel(class)), json!(name));
@@ -216,7 +216,7 @@ impl Line for Lines<'_> {
         }
         out.extend_from_slice(b"\"ticks\":");
         unsigned(out, event.clock);
-        out.extend_from_slice(&stream.place);
+        out.extend_from_slice(&stream.numbers);
         out.extend_from_slice(class.head.as_bytes());
         let (_, decoder, part) = reader.parts();
         let mut at = Some(event.body);
@@ -240,13 +240,15 @@ impl Line for Lines<'_> {
     }
 }
 
-/// The shortest digits that read back the same; what is not a number, as a string: `"NaN"`, `"inf"`, `"-inf"`.
+/// Appends the shortest digits from which the same number is read. Values that JSON cannot express become the strings
+/// `"NaN"`, `"inf"` and `"-inf"`.
 fn float(out: &mut Vec<u8>, finite: bool, value: impl std::fmt::Debug) {
     let quote = if finite { "" } else { "\"" };
     let _ = write!(out, "{quote}{value:?}{quote}");
 }
 
-pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends bytes as a string of hexadecimal digits.
+fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for byte in bytes {
         out.extend_from_slice(&octet(*byte));
@@ -254,11 +256,11 @@ pub(crate) fn octets(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// A JSON string; bytes that are not UTF-8 become U+FFFD. Beyond what JSON asks, everything that could steer a terminal
-/// is escaped.
-pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
+/// Appends a JSON string. Bytes that are not UTF-8 become U+FFFD. In addition to what JSON requires, all characters
+/// that could control a terminal are escaped.
+fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
-    // Most text needs nothing.
+    // Most text needs no escapes.
     let (plain, rest) = text.split_at_checked(plain(text)).unwrap_or((&[], text));
     out.extend_from_slice(plain);
     for chunk in rest.utf8_chunks() {
@@ -272,10 +274,10 @@ pub(crate) fn text(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
-/// How many bytes at the beginning of a text need nothing.
+/// Returns the number of bytes at the beginning of a text that need no escapes.
 fn plain(text: &[u8]) -> usize {
     let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & !matches!(byte, b'"' | b'\\');
-    // The compiler looks at the bytes of a block at once.
+    // The compiler checks all bytes of a block with vector instructions.
     let (blocks, _) = text.as_chunks::<16>();
     let blocks = blocks.iter().take_while(|block| block.iter().fold(true, |all, byte| all & is_plain(byte)));
     let whole = blocks.count().saturating_mul(16);
@@ -283,7 +285,7 @@ fn plain(text: &[u8]) -> usize {
     whole.saturating_add(rest.iter().take_while(|byte| is_plain(byte)).count())
 }
 
-/// Serialized JSON in which what could steer a terminal, and JSON lets pass, is escaped. Line feeds stay.
+/// Escapes the characters of serialized JSON that JSON allows but that could control a terminal. Line feeds are kept.
 #[must_use]
 pub fn safe(json: &str) -> String {
     let mut out = Vec::with_capacity(json.len());
@@ -320,9 +322,9 @@ fn character(out: &mut Vec<u8>, c: char) {
 mod tests {
     use super::*;
 
-    /// Most of a text is looked at in blocks: what needs an escape is found wherever it stands.
+    /// Text is checked in blocks. A character that needs an escape must be found at every position.
     #[test]
-    fn every_place_of_a_text_is_looked_at() {
+    fn characters_are_escaped_at_every_position() {
         for length in 0..70 {
             for at in 0..length {
                 for (odd, escaped) in
@@ -337,20 +339,20 @@ mod tests {
         }
     }
 
-    /// What is kept of the time before serves no other second.
+    /// The text that is kept for one second must not be used for another.
     #[test]
-    fn times_that_are_kept_are_those_made_anew() {
-        let mut kept = Rfc3339::default();
+    fn times_from_the_cache_are_correct() {
+        let mut cached = Rfc3339::default();
         for nanoseconds in
             [0, 999_999_999, 1_000_000_000, -1, -1_000_000_000, 86_399_999_999_999, 86_400_000_000_000, 5, i64::MAX]
         {
-            let (mut again, mut anew) = (Vec::new(), Vec::new());
-            kept.put(nanoseconds, &mut again);
-            Rfc3339::default().put(nanoseconds, &mut anew);
-            assert_eq!(again, anew);
+            let (mut actual, mut expected) = (Vec::new(), Vec::new());
+            cached.put(nanoseconds, &mut actual);
+            Rfc3339::default().put(nanoseconds, &mut expected);
+            assert_eq!(actual, expected);
         }
         let mut out = Vec::new();
-        kept.put(1_795_505_501_419_089_001, &mut out);
+        cached.put(1_795_505_501_419_089_001, &mut out);
         assert_eq!(out, b"2026-11-24T07:31:41.419089001Z");
     }
 }

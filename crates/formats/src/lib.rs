@@ -1,8 +1,8 @@
-//! Writers of text, JSON lines and Perfetto traces, ftrace's own text and trace.dat files, and the reader of the latter; and the evidence, as
-//! text and as data.
+//! Writes text, JSON lines, Perfetto traces, ftrace's own text and trace.dat files; reads trace.dat files; and writes
+//! the evidence as text and as data.
 //!
-//! Writers take [`lastwords_ctf::read::Trace`]s, select events of them, merge these by time, and return [`Totals`]. A kernel's trace array
-//! becomes such a trace in [`ftrace::ctf`].
+//! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and returns [`Totals`].
+//! [`ftrace::ctf`] converts a kernel's trace array to such a trace.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -15,12 +15,12 @@
     )
 )]
 
+mod duplicates;
 pub mod events;
 pub mod evidence;
 mod fields;
 pub mod ftrace;
 pub mod json;
-mod once;
 pub mod perfetto;
 pub mod select;
 pub mod text;

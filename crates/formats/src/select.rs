@@ -1,52 +1,55 @@
-//! Which events to show.
+//! Selects the events to show.
 
 pub use lastwords_glob::{is_well_formed, matches};
 
-/// Which events to show; the default shows all.
+/// The events to show. The default selects all events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Only streams of these CPUs; empty = all.
+    /// Select only streams of these CPUs. An empty list selects all CPUs.
     pub cpus: Vec<u32>,
-    /// Only channels whose name matches one of these globs ([`matches()`]); empty = all.
+    /// Select only channels whose name matches one of these globs ([`matches()`]). An empty list selects all channels.
     pub channels: Vec<String>,
-    /// Only events whose `provider:name` one of these globs names ([`is_named()`]); empty = all.
+    /// Select only events whose `provider:name` matches one of these globs ([`is_named()`]). An empty list selects all
+    /// names.
     pub events: Vec<String>,
-    /// Not before this time, nanoseconds since the epoch.
+    /// Select no events before this time, in nanoseconds since the epoch.
     pub since: Option<i64>,
-    /// Not after this time, nanoseconds since the epoch.
+    /// Select no events after this time, in nanoseconds since the epoch.
     pub until: Option<i64>,
-    /// Only the last so many of those that match.
+    /// Select only the last events that match, and at most this number of them.
     pub last: Option<u64>,
-    /// An event that several channels of a session have is shown once, as the first of them that is shown has it.
-    pub once: bool,
+    /// Show an event that a session recorded into several channels only once: in the first of these channels that is
+    /// shown.
+    pub deduplicate: bool,
 }
 
-/// The glob matches a whole name, or what is behind its last colon: `sched_switch` is `sched:sched_switch`.
+/// Returns true if the glob matches the whole name or the part after the last colon: the glob `sched_switch` matches
+/// `sched:sched_switch`.
 #[must_use]
 pub fn is_named(glob: &str, name: &str) -> bool {
     matches(glob, name) || name.rsplit_once(':').is_some_and(|(_, last)| matches(glob, last))
 }
 
 impl Selection {
-    /// A stream of this CPU is shown.
+    /// Returns true if streams of this CPU are selected.
     #[must_use]
     pub fn wants_cpu(&self, cpu: Option<u32>) -> bool {
         self.cpus.is_empty() || cpu.is_some_and(|cpu| self.cpus.contains(&cpu))
     }
 
-    /// A channel of this name is shown.
+    /// Returns true if channels of this name are selected.
     #[must_use]
     pub fn wants_channel(&self, name: &str) -> bool {
         self.channels.is_empty() || self.channels.iter().any(|glob| matches(glob, name))
     }
 
-    /// An event of this name is shown.
+    /// Returns true if events of this name are selected.
     #[must_use]
     pub fn wants_name(&self, name: &str) -> bool {
         self.events.is_empty() || self.events.iter().any(|glob| is_named(glob, name))
     }
 
-    /// An event of this time is shown.
+    /// Returns true if events at this time are selected.
     #[inline]
     #[must_use]
     pub fn wants_time(&self, nanoseconds: i64) -> bool {

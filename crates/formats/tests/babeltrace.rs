@@ -1,4 +1,4 @@
-//! P12: what we write, as babeltrace2 reads it, event by event, against our own text.
+//! P12: compares our text with the text that babeltrace2 prints of the traces that we write, event by event.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::random::{Limits, Rng, trace};
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
 use support::{Memory, read};
 
-/// Random traces of each version: `LASTWORDS_TRACES`, else a number for every day.
+/// Returns the number of random traces of each version: `LASTWORDS_TRACES`, or else a number for daily runs.
 fn traces() -> u64 {
     std::env::var("LASTWORDS_TRACES").ok().and_then(|n| n.parse().ok()).unwrap_or(300)
 }
@@ -32,8 +32,8 @@ fn our_text(source: &Memory, style: Style, version: Version) -> (Vec<u8>, Totals
     (out, written.expect("text"))
 }
 
-/// The text with the labels of each value in order: babeltrace2 2.0 has them in that of the metadata and without braces, 2.1 in
-/// that of a hash table.
+/// Sorts the labels of each value and removes the braces around them. babeltrace2 2.0 prints the labels in the order of
+/// the metadata and without braces; 2.1 prints them in the order of a hash table.
 fn ordered(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let mut out = String::new();
@@ -92,7 +92,7 @@ fn ctf_2_prints_the_same() {
     check_all(Version::V2, babeltrace21(), limits);
 }
 
-/// Damages packets of a trace: bytes, facts, lengths.
+/// Damages bytes, facts and lengths of packets of a trace.
 fn damage(source: &mut Memory, r: &mut Rng) {
     for (info, bytes) in source.packets.iter_mut().flatten() {
         info.verdict = Verdict::Invalid;
@@ -115,7 +115,8 @@ fn damage(source: &mut Memory, r: &mut Rng) {
     }
 }
 
-/// Whatever stood in the packets, what is written is a trace that reads without errors, with all events that were counted.
+/// Whatever the packets contain, the writer must write a trace that can be read without errors and has all counted
+/// events.
 #[test]
 fn damaged_packets_make_a_whole_trace() {
     let limits = Limits { unknown_labels: true, empty_text: true, several_labels: true, big: false };

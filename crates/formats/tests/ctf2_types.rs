@@ -1,4 +1,5 @@
-//! CTF 2 metadata in which each value in turn is of another type: what babeltrace2 2.1 refuses is refused, and no more.
+//! Replaces each value of CTF 2 metadata in turn by a value of another type. The reader must refuse exactly what
+//! babeltrace2 2.1 refuses.
 
 mod support;
 
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use support::ctf::{CTF2, folder};
 use support::tools::{babeltrace, babeltrace21};
 
-/// Fragments that have all properties whose type is told by the specification.
+/// Returns fragments that have all properties whose type the specification prescribes.
 fn fragments() -> Vec<Value> {
     let mut all: Vec<Value> = CTF2.iter().map(|text| serde_json::from_str(text).expect("JSON")).collect();
     all[0]["uuid"] = json!([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -41,7 +42,7 @@ fn fragments() -> Vec<Value> {
     all
 }
 
-/// Paths of all values below one.
+/// Returns the paths of all values below a value.
 fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
     out.push(path.to_owned());
     match value {
@@ -51,7 +52,7 @@ fn paths(value: &Value, path: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Whether we and babeltrace2 accept the metadata, and what we say.
+/// Returns true for lastwords and for babeltrace2 if they accept the metadata, and the error of lastwords.
 fn accepted(fragments: &[Value]) -> (bool, bool, String) {
     let metadata: String = fragments.iter().map(|fragment| format!("\u{1e}{fragment}\n")).collect();
     let folder = folder(metadata.as_bytes(), &[]);
@@ -60,7 +61,7 @@ fn accepted(fragments: &[Value]) -> (bool, bool, String) {
     (found.faults.is_empty(), babeltrace(&babeltrace21(), folder.path()).success, why)
 }
 
-/// One in 8 of all, or all where `LASTWORDS_ALL_BITS` is set.
+/// Tests one value in 8, or all values if `LASTWORDS_ALL_BITS` is set.
 #[test]
 fn values_of_another_type_are_refused_as_babeltrace_does() {
     let step = if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { 1 } else { 8 };
@@ -80,7 +81,7 @@ fn values_of_another_type_are_refused_as_babeltrace_does() {
         let mut mutant = whole.clone();
         *mutant[*fragment].pointer_mut(path).expect("a value") = other.clone();
         let (ours, theirs, why) = accepted(&mutant);
-        // babeltrace2 2.1 takes `true` for an alignment of 1, which the specification does not.
+        // babeltrace2 2.1 accepts `true` as an alignment of 1. The specification does not allow it.
         let is_lax = path.ends_with("alignment") && *other == json!(true);
         if ours != theirs && !is_lax {
             wrong.push(format!("{fragment}{path} = {other}: we {ours}, babeltrace2 {theirs} {why}"));

@@ -1,5 +1,5 @@
-//! Bytes that are wrong, in every part of a CTF trace: nothing panics, nothing that is whole is lost without a word, nothing is
-//! invented.
+//! Damages every part of a CTF trace. The reader must not panic, must report every loss of undamaged data, and must not
+//! invent events.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use support::ctf::{TSDL, ctf2_metadata, ctf2_stream, folder, metadata_packets, report, stream};
 
 #[test]
-fn mutants_cost_no_panic() {
+fn mutants_do_not_panic() {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut next = move |bound: usize| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -33,7 +33,7 @@ fn mutants_cost_no_panic() {
     }
 }
 
-/// The lines of a stream's events without the time since the one before, and whether something is remarked.
+/// Returns the lines of a stream's events without the time since the previous event, and true if there are remarks.
 fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, bool) {
     let folder = folder(metadata.as_bytes(), &[("s", stream)]);
     let (text, remarks) = report(folder.path());
@@ -44,15 +44,17 @@ fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, bool) {
     (text.lines().map(without).collect(), !remarks.is_empty())
 }
 
-/// Bytes of the first packet of [`stream`], and of a packet's header and context.
+/// Returns the size in bytes of the first packet of [`stream`].
 fn first_len(stream: &[u8]) -> usize {
     stream.windows(4).skip(4).position(|w| w == &stream[..4]).expect("a second packet") + 4
 }
+
+/// Size in bytes of a packet's header and context.
 const HEAD: usize = 52;
 
-/// What stands where a stream's file was is a fault; nobody waits for a writer of a FIFO.
+/// A stream's path that is not a regular file is a fault. The reader must not wait for a writer of a FIFO.
 #[test]
-fn what_is_no_regular_file_is_told() {
+fn a_file_that_is_not_regular_is_reported() {
     let metadata = TSDL.replace("ORDER", "le");
     let folder = folder(metadata.as_bytes(), &[("s_0", &stream(false))]);
     let path = |name: &str| folder.path().join(name);
@@ -76,7 +78,7 @@ fn what_is_no_regular_file_is_told() {
 }
 
 #[test]
-fn cut_anywhere() {
+fn streams_cut_anywhere() {
     for big in [false, true] {
         let metadata = TSDL.replace("ORDER", if big { "be" } else { "le" });
         let stream = stream(big);
@@ -87,7 +89,7 @@ fn cut_anywhere() {
             assert!(found.len() >= before && whole.starts_with(&found), "{len} bytes");
             assert!(
                 found == whole || remarked || len == 0 || len == first_len(&stream),
-                "{len} bytes: nothing is said"
+                "{len} bytes: nothing is reported"
             );
             before = found.len();
         }
@@ -108,14 +110,14 @@ fn each_bit_costs_its_packet_at_most() {
             if bit / 8 >= first {
                 assert_eq!(found.get(..3), whole.get(..3), "bit {bit}: the packet before");
             } else if bit / 8 >= HEAD {
-                assert_eq!(found.last(), whole.last(), "bit {bit}: the packet behind");
+                assert_eq!(found.last(), whole.last(), "bit {bit}: the next packet");
             }
         }
     }
 }
 
 #[test]
-fn no_field_of_a_packet_kills() {
+fn no_field_of_a_packet_causes_a_panic() {
     for big in [false, true] {
         let metadata = TSDL.replace("ORDER", if big { "be" } else { "le" });
         let stream = stream(big);
@@ -143,14 +145,14 @@ fn no_field_of_a_packet_kills() {
     }
 }
 
-/// Traces whose metadata is text of CTF 1.8, packets of it, and CTF 2: metadata and stream.
+/// Returns metadata and stream of three traces. The metadata are text of CTF 1.8, packets of CTF 1.8, and CTF 2.
 fn traces() -> [(&'static str, Vec<u8>, Vec<u8>); 3] {
     let text = TSDL.replace("ORDER", "le").into_bytes();
     let packets = metadata_packets(&text, false);
     [("text", text, stream(false)), ("packets", packets, stream(false)), ("CTF 2", ctf2_metadata(), ctf2_stream())]
 }
 
-/// The events' lines, each without the time since the one before, and what is remarked.
+/// Returns the lines of the events, without the time since the previous event, and the remarks.
 fn read(metadata: &[u8], stream: &[u8]) -> (Vec<String>, Vec<String>) {
     let folder = folder(metadata, &[("s", stream)]);
     let (text, remarks) = report(folder.path());
@@ -166,14 +168,14 @@ fn metadata_cut_anywhere() {
             assert!(found.iter().all(|line| whole.contains(line)), "{name}: {len} bytes: {found:#?}");
             assert!(
                 found == whole || remarks.len() > said.len() || remarks != said,
-                "{name}: {len} bytes: nothing is said"
+                "{name}: {len} bytes: nothing is reported"
             );
         }
     }
 }
 
-/// What a bit of the description changes may well be another description: it costs no more than the trace. One bit in 7, or all
-/// where `LASTWORDS_ALL_BITS` is set.
+/// A flipped bit may make another valid description. It must not cost more than the trace. Tests one bit in 7, or all
+/// bits if `LASTWORDS_ALL_BITS` is set.
 #[test]
 fn each_bit_of_metadata() {
     let step = if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { 1 } else { 7 };
@@ -188,7 +190,7 @@ fn each_bit_of_metadata() {
 }
 
 #[test]
-fn no_number_of_metadata_kills() {
+fn no_number_of_metadata_causes_a_panic() {
     const EDGES: [&str; 12] = [
         "0",
         "1",
@@ -216,7 +218,8 @@ fn no_number_of_metadata_kills() {
     }
 }
 
-/// LTTng's index of a file of two packets, version 1.1. LTTng-tools 2.13, src/common/index/ctf-index.h.
+/// Returns LTTng's index, version 1.1, of a file of two packets. Source: LTTng-tools 2.13,
+/// src/common/index/ctf-index.h.
 fn index_of(stream: &[u8]) -> Vec<u8> {
     let mut bytes: Vec<u8> = [0xc1f1_dcc1u32, 1, 1, 80].into_iter().flat_map(u32::to_be_bytes).collect();
     let first = first_len(stream);
@@ -229,7 +232,7 @@ fn index_of(stream: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The lines of a trace with an index file, and what is remarked.
+/// Returns the lines of a trace with an index file, and the remarks.
 fn indexed(index: &[u8]) -> (Vec<String>, Vec<String>) {
     let folder = folder(TSDL.replace("ORDER", "le").as_bytes(), &[("s", &stream(false))]);
     std::fs::create_dir(folder.path().join("index")).expect("a folder");
@@ -238,9 +241,10 @@ fn indexed(index: &[u8]) -> (Vec<String>, Vec<String>) {
     (text.lines().map(str::to_owned).collect(), remarks)
 }
 
-/// Packets of two stream classes in one file: each message says which id stands there, and what was expected.
+/// Packets of two stream classes in one file are errors. Each message names the id that was found and the id that was
+/// expected.
 #[test]
-fn a_packet_of_another_stream_class_is_told_by_its_id() {
+fn a_packet_of_another_stream_class_is_reported_with_its_id() {
     let u8 = r#""type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian""#;
     let member = |name: &str, role: &str| format!(r#"{{"name":"{name}","field-class":{{{u8},"roles":["{role}"]}}}}"#);
     let header = member("class", "data-stream-class-id");
@@ -271,9 +275,9 @@ fn a_packet_of_another_stream_class_is_told_by_its_id() {
     assert!(has("stream class id 5, expected one that the trace has"), "{remarks:?}");
 }
 
-/// An index is a help: what it says wrongly changes no event, or is told.
+/// A wrong index must not change the events, unless it is reported.
 #[test]
-fn an_index_that_lies() {
+fn a_wrong_index() {
     let index = index_of(&stream(false));
     let (whole, said) = indexed(&index);
     assert_eq!((whole.len(), said.len()), (4, 1), "{said:?}");

@@ -1,4 +1,5 @@
-//! Traces in several folders that have one UUID: parts of one trace, or traces of a tracer that gives all the same.
+//! Tests traces in several folders that have one UUID. They are parts of one trace, or the tracer gives all traces the
+//! same UUID.
 
 mod support;
 
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use support::ctf::report;
 use support::random::Rng;
 
-/// Metadata of one UUID whose events have fields of so many bytes, and a stream of them with the lines that are shown.
+/// Returns metadata with a fixed UUID whose events have fields of the given sizes in bytes, a stream of these events,
+/// and the lines that must be shown.
 fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>, Vec<String>) {
     let mut metadata = format!(
         "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; uuid = \"01234567-89ab-cdef-0123-456789abcdef\"; }};
@@ -39,7 +41,8 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>
     (metadata, bytes, shown)
 }
 
-/// Event classes that grow, differ in a field or in the clock: each event is decoded by the metadata of its own folder.
+/// The folders have event classes that grow, or that differ in a field or in the clock. Each event must be decoded with
+/// the metadata of its folder.
 #[test]
 fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
     for seed in 0..60 {

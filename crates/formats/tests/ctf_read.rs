@@ -1,5 +1,5 @@
-//! The CTF reader on traces made here: what it prints is what babeltrace2 2.1.1 prints of them; what lies is refused with its
-//! place.
+//! Tests the CTF reader on handmade traces. It must print what babeltrace2 2.1.1 prints, and must refuse wrong data and
+//! name its place.
 
 mod support;
 
@@ -54,7 +54,7 @@ fn metadata_in_packets() {
 }
 
 #[test]
-fn what_lies_is_refused_with_its_place() {
+fn wrong_data_is_refused_with_its_place() {
     let metadata = TSDL.replace("ORDER", "le");
     let mut bytes = stream(false);
     // The third event's variant has no option for a tag of 9.
@@ -63,7 +63,7 @@ fn what_lies_is_refused_with_its_place() {
     let folder_of = folder(metadata.as_bytes(), &[("chan_3", &bytes)]);
     let (text, remarks) = report(folder_of.path());
     let expected: String = SHOWN.lines().enumerate().filter(|(i, _)| *i != 2).map(|(_, l)| format!("{l}\n")).collect();
-    // The delta is to the event that was printed before.
+    // The difference is to the event that was printed last.
     let (wanted, got): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), text.lines().collect());
     assert_eq!(got[..2], wanted[..2]);
     assert_eq!(got.len(), 3, "the next packet is read");
@@ -122,7 +122,7 @@ fn a_copy_is_the_same() {
     assert_eq!(report(&two).0, report(from.path()).0, "the other version says the same");
 }
 
-/// An event has a context of its stream, one of its own, both or none, and each can be empty.
+/// An event can have a common context, a specific context, both or none. Each context can be empty.
 #[test]
 fn both_contexts_are_one_object_in_json() {
     let integer = "integer { size = 8; align = 8; }";
@@ -150,16 +150,16 @@ fn both_contexts_are_one_object_in_json() {
             let mut context = serde_json::Map::new();
             context.extend((common == 2).then(|| ("c".to_owned(), 7.into())));
             context.extend((own == 2).then(|| ("s".to_owned(), 8.into())));
-            let is_told = common > 0 || own > 0;
-            assert_eq!(line.get("context"), is_told.then_some(&context.into()), "{line}");
+            let is_expected = common > 0 || own > 0;
+            assert_eq!(line.get("context"), is_expected.then_some(&context.into()), "{line}");
             assert_eq!(line["fields"], serde_json::json!({ "f": 9 }), "{line}");
         }
     }
 }
 
-/// Whoever shows how far the work is hears of every byte once, and of no more than there are.
+/// The callback for progress must receive every byte exactly once.
 #[test]
-fn all_that_is_read_is_told() {
+fn all_bytes_that_are_read_are_reported() {
     let metadata = TSDL.replace("ORDER", "le");
     let from = folder(metadata.as_bytes(), &[("a", &stream(false)), ("b", &stream(false)[..100])]);
     let found = read::open(from.path(), &Arc::default()).expect("opened");
@@ -189,7 +189,8 @@ fn all_that_is_read_is_told() {
     assert_eq!(text, total);
 }
 
-/// An event class whose fields stand on byte boundaries, and one whose text has its length in the packet's context.
+/// Describes an event class whose fields are on byte boundaries, and a class with text whose length is in the packet's
+/// context.
 const MORE: &str = r#"
 event { name = "c:flat"; id = 2; stream_id = 0; fields := struct {
 	uint64_t _n; string _s; integer { size = 16; align = 8; signed = true; base = hex; } _h;
@@ -200,7 +201,7 @@ event { name = "c:far"; id = 3; stream_id = 0; fields := struct {
 }; };
 "#;
 
-/// More than one thread's worth, of three streams, in packets larger than a window.
+/// Prints a trace of three streams that is large enough for threads, with packets larger than a window.
 #[test]
 fn large_traces_are_printed_in_order() {
     for big in [false, true] {
@@ -243,7 +244,7 @@ fn large_traces_are_printed_in_order() {
     }
 }
 
-/// A trace of events that have nothing but a time and their number, a byte.
+/// Makes a trace whose events have only a time and a number of one byte.
 fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
     let integer = |bits: u8, more: &str| {
         format!(
@@ -273,7 +274,7 @@ fn timed(frequency: u64, seconds: i64, ticks: &[u64]) -> tempfile::TempDir {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn an_event_whose_time_is_none_is_left_out_and_told(
+    fn an_event_without_a_valid_time_is_omitted_and_reported(
         frequency in prop_oneof![Just(1u64), Just(1000), Just(1_000_000_000), 1u64..1 << 40],
         seconds in prop_oneof![-10i64..10, -9_223_372_100i64..-9_223_371_900, 9_223_371_900i64..9_223_372_100],
         ticks in prop::collection::vec(prop_oneof![0u64..1000, 0u64..1 << 34, 0u64..=u64::MAX], 1..40),
@@ -281,7 +282,7 @@ proptest! {
         let folder = timed(frequency, seconds, &ticks);
         let (text, remarks) = report(folder.path());
         let nanoseconds = |ticks: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ticks) * 1_000_000_000 / i128::from(frequency);
-        // Where double precision decides, either is right.
+        // Both results are correct if they differ only by the precision of a double.
         let near = |time: i128| [i128::from(i64::MIN), i128::from(i64::MAX)].iter().any(|end| (time - end).abs() < 1 << 20);
         let fits = |time: i128| i64::try_from(time).is_ok();
         for (n, ticks) in ticks.iter().enumerate() {
@@ -298,7 +299,7 @@ proptest! {
     }
 }
 
-/// A byte order that changes inside a byte: no event is printed, not even a part of one, and babeltrace2 prints none either.
+/// If the byte order changes inside a byte, no event may be printed, not even in part. babeltrace2 prints none either.
 #[test]
 fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
     let little = |bits: u8| format!("integer {{ size = {bits}; align = 1; }}");
@@ -326,7 +327,8 @@ fn a_byte_order_that_changes_inside_a_byte_is_a_fault() {
     }
 }
 
-/// A length that is a number of the environment, wherever the block stands; babeltrace2 wants it first.
+/// A length can be a number of the environment, wherever the environment's block is. babeltrace2 requires the block to
+/// be first.
 #[test]
 fn a_length_can_be_a_number_of_the_environment() {
     let env = "env { thelen = 3; host = \"x\"; less = -1; };";
@@ -349,7 +351,7 @@ fn a_length_can_be_a_number_of_the_environment() {
     }
 }
 
-/// Messages have values as people write them.
+/// Messages must show values as people write them.
 #[test]
 fn no_message_has_a_value_of_rust() {
     let mut packets = metadata_packets(TSDL.replace("ORDER", "le").as_bytes(), false);
@@ -373,7 +375,7 @@ fn no_message_has_a_value_of_rust() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_of_its_trace() {
+fn faults_are_reported_with_their_trace() {
     let integer = "integer { size = 8; align = 8; }";
     let metadata = format!(
         "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }};
@@ -386,10 +388,10 @@ fn what_cannot_be_read_is_told_of_its_trace() {
     let traces: Vec<read::Trace> = folders.iter().flat_map(open).collect();
     let (selection, zone) = (Selection::default(), Zone::utc());
     for writer in ["json", "babeltrace", "raw"] {
-        let (mut out, mut told) = (Vec::new(), Vec::new());
+        let (mut out, mut reported) = (Vec::new(), Vec::new());
         let mut notes = |note: Note| {
             if let Note::Read(trace, totals) = note {
-                told.push((trace, totals.faults));
+                reported.push((trace, totals.faults));
             }
         };
         let style = if writer == "raw" { Style::Raw } else { Style::Babeltrace };
@@ -397,6 +399,6 @@ fn what_cannot_be_read_is_told_of_its_trace() {
             "json" => json::write(&traces, &selection, &mut out, &read::unwatched, &mut notes),
             _ => text::write(&traces, style, &selection, &zone, &mut out, &read::unwatched, &mut notes),
         };
-        assert_eq!((written.expect("written").faults, told), (1, vec![(1, 1)]), "{writer}");
+        assert_eq!((written.expect("written").faults, reported), (1, vec![(1, 1)]), "{writer}");
     }
 }

@@ -1,5 +1,5 @@
-//! Random traces of CTF 2, converted to CTF 1.8: both Babeltraces print of the result what the generator wrote, or the conversion
-//! is refused before anything is written.
+//! Converts random traces of CTF 2 to CTF 1.8. Either both versions of babeltrace2 print what the generator wrote, or
+//! the conversion is refused before anything is written.
 
 mod support;
 
@@ -20,7 +20,7 @@ const SCOPES: [&str; 6] = [
     "event-record-specific-context",
     "event-record-payload",
 ];
-/// Names as users and tracers give them; some say something in CTF 1.8.
+/// Names as users and tracers give them. Some of them have a meaning in CTF 1.8.
 const NAMES: [&str; 16] = [
     "a",
     "b",
@@ -40,13 +40,13 @@ const NAMES: [&str; 16] = [
     "z9",
 ];
 
-/// Names of fields with roles: those of CTF 1.8, and others.
+/// Names of fields with roles: names from CTF 1.8, and other names.
 const MAGIC: [&str; 2] = ["magic", "m"];
 const STREAM: [&str; 2] = ["stream_id", "cls"];
 const ID: [&str; 2] = ["id", "code"];
 
 type Place = (usize, Vec<String>);
-/// Labels, each with its least and greatest value.
+/// Labels, each with its minimum and maximum value.
 type Labels = Vec<(String, i64, i64)>;
 
 #[derive(Clone)]
@@ -173,7 +173,7 @@ impl Maker<'_> {
         Class::Struct { members, align: *self.rng.pick(&[1, 1, 1, 8, 16, 32]) }
     }
 
-    /// What `make` makes; numbers in it are out of reach behind it.
+    /// Returns the class that `make` makes. Fields after it cannot refer to numbers in it.
     fn inside<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> T {
         let known = self.numbers.len();
         let made = make(self);
@@ -259,7 +259,7 @@ impl Maker<'_> {
     }
 }
 
-/// Writes fields, and keeps what a reader shows of them.
+/// Writes fields, and collects the text that a reader must show for them.
 #[derive(Default)]
 struct Encoder {
     bytes: Vec<u8>,
@@ -384,7 +384,7 @@ fn list(elements: Vec<String>) -> String {
     format!("[ {} ]", numbered.join(", "))
 }
 
-/// The classes of a trace: of the scopes, and of its events' own context and payload.
+/// The classes of a trace: of its scopes, and of the specific contexts and payloads of its events.
 struct Classes {
     metadata: String,
     scopes: [Option<Class>; 4],
@@ -394,7 +394,7 @@ struct Classes {
     ids: [u64; 2],
 }
 
-/// The UUID of every trace.
+/// Returns the UUID of every trace.
 fn uuid() -> Vec<u8> {
     (b'a'..).take(16).collect()
 }
@@ -440,7 +440,7 @@ fn classes(rng: &mut Rng) -> Classes {
             maker.scope = 5;
             let mut payload = maker.structure(0, vec![named("first", integer(8, ""))]);
             if let Class::Struct { members, .. } = &mut payload {
-                // Events end on bytes, so that the file's end is that of the last event.
+                // Events end on byte boundaries, so that the file ends with the last event.
                 members.push(named("last", integer(8, "")));
             }
             [specific, Some(payload)]
@@ -474,7 +474,7 @@ fn classes(rng: &mut Rng) -> Classes {
     Classes { metadata, scopes: [header, context, event_header, common], events, id, ids }
 }
 
-/// Metadata, a stream, and what is shown of each event behind the names of its header.
+/// Returns metadata, a stream, and the text that must be shown for each event after the names of its header.
 fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
     let mut rng = Rng(seed);
     let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } = classes(&mut rng);
@@ -485,7 +485,7 @@ fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
         encoder.scope = scope;
         class.as_ref().map(|class| encoder.class(&mut rng, class))
     };
-    // The encoder gives the UUID random letters: those of the metadata are written over them.
+    // The encoder writes a random UUID. The UUID of the metadata replaces it.
     put(&mut encoder, 0, &header);
     if let Some(Class::Struct { members, .. }) = &header
         && members.get(1).is_some_and(|(name, _)| name == "u")
@@ -550,7 +550,7 @@ fn check(seed: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// 40 traces, or as many as `LASTWORDS_TRACES` says, of which most can be expressed.
+/// Converts 40 traces, or the number in `LASTWORDS_TRACES`. Most of the traces must be expressible.
 #[test]
 fn ctf_2_is_written_as_1_8_or_refused() {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);

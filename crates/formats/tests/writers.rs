@@ -1,4 +1,4 @@
-//! Writers on traces made by hand: losses, damage, refusals, selections, escapes.
+//! Tests the writers on handmade traces: losses, damage, refusals, selections, escapes.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -23,7 +23,7 @@ use support::{HEADER, Memory, committed, read};
 
 const COUNTED: Options = Options { version: Version::V1_8, count_events: true };
 
-/// One channel, streams of CPU 0 and 1, an event class with a number and a text.
+/// Returns a trace with one channel, streams of CPUs 0 and 1, and an event class with a number and a text.
 fn memory() -> Memory {
     let field = |name: &str, class| Field { name: name.to_owned(), class };
     let number = FieldClass::Integer { size: 4, signed: false, base: 10 };
@@ -75,7 +75,7 @@ fn event(bytes: &mut Vec<u8>, id: u16, clock: u64, n: u32, text: &[u8]) {
     bytes.push(0);
 }
 
-/// A packet of events at the given clocks; the number in each is its clock.
+/// Returns a packet of events at the given clock readings. The number in each event is its clock reading.
 fn packet(memory: &mut Memory, stream: usize, sequence: u64, clocks: &[u64]) {
     let mut bytes = vec![0; HEADER];
     clocks.iter().for_each(|clock| event(&mut bytes, 0, *clock, *clock as u32, b"x"));
@@ -115,7 +115,7 @@ fn losses_are_discarded_events_and_packets() {
 }
 
 #[test]
-fn damaged_packets_are_cut_and_clocks_that_go_back_are_mended() {
+fn damaged_packets_are_truncated_and_clocks_that_go_back_are_corrected() {
     let mut memory = memory();
     packet(&mut memory, 0, 0, &[100, 200, 300]);
     packet(&mut memory, 0, 1, &[250, 400, 350, 500]);
@@ -137,9 +137,9 @@ fn damaged_packets_are_cut_and_clocks_that_go_back_are_mended() {
     assert_eq!(out.lines().filter(|l| l.contains("00000400]")).count(), 2, "400, and 350 not before it: {out}");
 }
 
-/// Large packets are counted while they are written: what cannot be decoded is taken back.
+/// The events of large packets are counted while they are written. Those that cannot be decoded are removed again.
 #[test]
-fn a_large_packet_that_lies_is_cut_like_a_small_one() {
+fn a_large_damaged_packet_is_truncated_like_a_small_one() {
     for events in [10, 40_000] {
         let mut memory = memory();
         for sequence in 0..3 {
@@ -198,7 +198,7 @@ fn files_are_private_and_nothing_is_overwritten() {
 }
 
 #[test]
-fn a_class_that_ctf_cannot_say_is_an_error() {
+fn a_class_that_ctf_cannot_express_is_an_error() {
     let mut memory = memory();
     let texts = FieldClass::Sequence(Box::new(FieldClass::String));
     memory.schema.channels[0].events[0].fields.push(Field { name: "bad".to_owned(), class: texts });
@@ -209,7 +209,7 @@ fn a_class_that_ctf_cannot_say_is_an_error() {
             error.expect_err("an error").to_string(),
             "the format cannot express channel 0, event \"app:one\", field \"bad\""
         );
-        assert!(!folder.0.join("t").exists(), "nothing is left behind");
+        assert!(!folder.0.join("t").exists(), "nothing remains");
     }
 }
 
@@ -245,14 +245,14 @@ fn styles() {
             "1000000001 0/1/7+84 0 app:one: 77 6f 72 6b 65 72 00 00 4d 00 00 00 | 05 00 00 00 74 77 6f 20 77 6f 72 64 73 00"
         )
     );
-    // A clock that nothing relates to the time of day shows none.
+    // A clock that is not related to the time of day shows no time of day.
     (memory.schema.clock.absolute, memory.schema.clock.offset_seconds) = (false, 0);
     let line = styled(&memory, Style::Fields, &all);
     assert!(line.starts_with("1.000000001 WARN  [001] worker-77 app:one:"), "{line}");
 }
 
-/// Events of many threads, some of which have a name in the trace's properties, on five CPUs, of classes with several levels.
-/// The expected lines are made here, field by field.
+/// Tests events of many threads on five CPUs, of classes with several levels. Some threads have a name in the trace's
+/// properties. The test builds the expected lines field by field.
 #[test]
 fn each_line_shows_its_own_thread_cpu_and_level() {
     let levels = [(0, "-    "), (1, "ERROR"), (2, "WARN "), (3, "INFO "), (4, "DEBUG"), (5, "TRACE")];
@@ -315,7 +315,7 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
 }
 
 #[test]
-fn messages_are_filled_by_place_and_by_name() {
+fn messages_are_filled_by_position_and_by_name() {
     for (format, expected) in [
         ("{} and {}", " 7 and a b"),
         ("{text} then {}", " a b then 7"),
@@ -343,7 +343,7 @@ fn messages_are_filled_by_place_and_by_name() {
 }
 
 #[test]
-fn no_text_steers_a_terminal() {
+fn no_text_controls_a_terminal() {
     let mut memory = memory();
     memory.schema.channels[0].events[0].name = "app:\u{1b}]0;x\u{7}\u{9b}".to_owned();
     memory.schema.channels[0].events[0].fields[1].name = "a\nb\u{202e}".to_owned();
@@ -403,7 +403,7 @@ fn selections() {
 }
 
 #[test]
-fn json_lines_say_what_the_events_say() {
+fn json_lines_have_the_values_of_the_events() {
     let mut memory = memory();
     let fields = &mut memory.schema.channels[0].events[0].fields;
     fields.push(Field { name: "n".to_owned(), class: FieldClass::Float { size: 8 } });
@@ -475,9 +475,9 @@ fn evidence_as_text_and_data() {
     assert!(
         ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("lost_events = 40;")
     );
-    // Where not all gaps have a number, that there are losses is said besides it.
+    // If the size of some gaps is unknown, the text says that there are losses.
     assert!(ctf::metadata(&memory.schema, &memory.evidence, Version::V1_8).expect("TSDL").contains("losses = 1;"));
-    // What has lost its name is called by its UUID.
+    // A session that has lost its name is named by its UUID.
     memory.schema.name.clear();
     let mut out = Vec::new();
     evidence::Account::of(&memory).write(2, &mut out).expect("text");

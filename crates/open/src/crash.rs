@@ -106,7 +106,7 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
 fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope_word() != "process";
     let from = causes.first().map(|cause| cause.nanoseconds);
-    let selection = Selection { since: from, once: true, ..Selection::default() };
+    let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
     // By process, and how many panics and signals came before the event.
     let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {

@@ -1,23 +1,24 @@
-//! Spans that were open, as text for people.
+//! Shows the spans that were open, as text for people.
 
 use super::SpanReport;
 use lastwords_ctf::names::plain;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// A line for each span that was open: first those that a thread was in, then the newest. Equal ones share a line.
+/// Writes a line for each span that was open: first the spans that a thread was in, then the other spans, newest first.
+/// Equal spans share a line.
 pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> io::Result<()> {
     let entered = spans.iter().filter(|span| span.threads > 0).count();
     match spans.len() {
         0 => return Ok(()),
         1 => writeln!(out, "  1 span was open:")?,
         open if entered == 0 => writeln!(out, "  {open} spans were open:")?,
-        open => writeln!(out, "  {open} spans were open, the {entered} that were entered first:")?,
+        open => writeln!(out, "  {open} spans were open; the {entered} that a thread was in come first:")?,
     }
     let mut groups: Vec<Vec<&SpanReport>> = Vec::new();
     let mut known = BTreeMap::new();
     for span in spans {
-        // A span that a thread was in is equal to no other.
+        // A span that a thread was in always has its own line.
         let own = (span.threads > 0).then_some(groups.len());
         let texts = [&span.target, &span.name, &span.fields];
         let at = *known.entry((own, texts, span.parent, span.pid, span.tid, span.level)).or_insert(groups.len());
@@ -36,6 +37,7 @@ pub(super) fn write(spans: &[SpanReport], limit: usize, out: &mut dyn Write) -> 
     Ok(())
 }
 
+/// Returns a line such as
 /// `target::name{fields} (id 7, in 3 target::name), open for 1.5 s, thread 13 is in it; opened by thread 12 of process 10`
 fn group_line(group: &[&SpanReport], all: &[SpanReport]) -> String {
     let [newest, .., oldest] = group else {
@@ -74,7 +76,8 @@ fn name(span: &SpanReport) -> String {
     format!("{}::{}", plain(&span.target), plain(&span.name))
 }
 
-/// Nanoseconds as seconds, to the millisecond; what is shorter than 10 ms, to the microsecond.
+/// Formats a time in nanoseconds as seconds with three decimals. A time under 10 ms is formatted as milliseconds with
+/// three decimals.
 fn seconds(nanoseconds: &str) -> String {
     let nanoseconds: u64 = nanoseconds.parse().unwrap_or(0);
     if nanoseconds < 10_000_000 {

@@ -1,18 +1,17 @@
-//! Values of fields as JSON, as a visitor meets them.
+//! Writes the values of fields as JSON.
 
 use super::{float, octets, text};
-use crate::fields::{Role, roles};
+use crate::fields::{Nesting, Role, roles};
 use crate::text::decoded;
 use crate::text::number::{Constant, octet, signed, unsigned};
 use lastwords_ctf::program::Code;
-use lastwords_trace::class::Encoding;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 /// The fields of a scope.
 pub(super) struct Plan<'t> {
     pub(super) code: &'t Code,
     roles: Vec<Role>,
-    /// `"name":` of each node, escaped; empty where it has no name.
+    /// The text `"name":` of each node, escaped. The text is empty if the node has no name.
     keys: Vec<Constant>,
 }
 
@@ -30,28 +29,26 @@ impl<'t> Plan<'t> {
     }
 }
 
-/// Writes the fields of a scope; the braces around all of them are the caller's.
+/// Writes the fields of a scope. The caller writes the braces around them.
 pub(super) struct Fields<'a, 't> {
     out: &'a mut Vec<u8>,
     plan: &'a Plan<'t>,
-    depth: usize,
-    /// Levels that are not shown.
-    hidden: usize,
-    /// In an array that is shown as bytes.
+    nesting: Nesting,
+    /// The visitor is in an array that is shown as bytes.
     octets: bool,
 }
 
 impl<'a, 't> Fields<'a, 't> {
     pub(super) fn new(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
-        Self { out, plan, depth: 0, hidden: 0, octets: false }
+        Self { out, plan, nesting: Nesting::default(), octets: false }
     }
 
-    /// Puts the field's name; what it is, if it is shown.
+    /// Appends the name of a field, and returns the field's shape. Returns none if the field is not shown.
     fn name(&mut self, node: NodeId) -> Option<&'t Shape> {
         let role = *self.plan.roles.get(node as usize)?;
         let key = self.plan.keys.get(node as usize)?;
         let node = self.plan.code.nodes().get(node as usize)?;
-        if self.hidden > 0 || role == Role::Hidden {
+        if self.nesting.hidden > 0 || role == Role::Hidden {
             return None;
         }
         if !node.name.is_empty() {
@@ -96,7 +93,7 @@ impl Visitor for Fields<'_, '_> {
 
     fn float(&mut self, node: NodeId, value: f64) {
         match self.name(node) {
-            // The shortest digits that read back the same depend on the size.
+            // The shortest digits depend on the size of the float.
             Some(Shape::Float(32)) => float(self.out, value.is_finite(), value as f32),
             Some(_) => float(self.out, value.is_finite(), value),
             None => {}
@@ -104,13 +101,8 @@ impl Visitor for Fields<'_, '_> {
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        match self.name(node) {
-            Some(Shape::Text(Encoding::Utf8)) => {
-                let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
-                text(self.out, bytes.get(..end).unwrap_or_default());
-            }
-            Some(Shape::Text(encoding)) => text(self.out, decoded(bytes, *encoding).as_bytes()),
-            _ => {}
+        if let Some(Shape::Text(encoding)) = self.name(node) {
+            text(self.out, &decoded(bytes, *encoding));
         }
     }
 
@@ -121,65 +113,51 @@ impl Visitor for Fields<'_, '_> {
     }
 
     fn begin(&mut self, node: NodeId) {
-        if self.depth > 0 {
-            match self.name(node) {
-                Some(_) => self.out.push(b'{'),
-                None => self.hidden = self.hidden.saturating_add(1),
-            }
+        let is_outermost = self.nesting.depth == 0;
+        let is_shown = is_outermost || self.name(node).is_some();
+        if is_shown && !is_outermost {
+            self.out.push(b'{');
         }
-        self.depth = self.depth.saturating_add(1);
+        self.nesting.enter(is_shown);
     }
 
     fn end(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        match (self.depth, self.hidden) {
-            (0, _) => {}
-            (_, 0) => self.out.push(b'}'),
-            _ => self.hidden = self.hidden.saturating_sub(1),
+        if self.nesting.leave() && self.nesting.depth > 0 {
+            self.out.push(b'}');
         }
     }
 
     fn begin_array(&mut self, node: NodeId, _: u64) {
         let role = self.plan.roles.get(node as usize).copied();
-        match self.name(node) {
-            Some(_) if role == Some(Role::Bytes) => {
-                self.octets = true;
-                self.out.push(b'"');
-            }
-            Some(_) => self.out.push(b'['),
-            None => self.hidden = self.hidden.saturating_add(1),
+        let is_shown = self.name(node).is_some();
+        if is_shown {
+            self.octets = role == Some(Role::Bytes);
+            self.out.push(if self.octets { b'"' } else { b'[' });
         }
-        self.depth = self.depth.saturating_add(1);
+        self.nesting.enter(is_shown);
     }
 
     fn element(&mut self, index: u64) {
-        if index > 0 && self.hidden == 0 && !self.octets {
+        if index > 0 && self.nesting.hidden == 0 && !self.octets {
             self.out.push(b',');
         }
     }
 
     fn end_array(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        match self.hidden {
-            0 => self.out.push(if std::mem::take(&mut self.octets) { b'"' } else { b']' }),
-            _ => self.hidden = self.hidden.saturating_sub(1),
+        if self.nesting.leave() {
+            self.out.push(if std::mem::take(&mut self.octets) { b'"' } else { b']' });
         }
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
         match (self.name(node), case) {
-            (Some(_), Some(_)) => self.depth = self.depth.saturating_add(1),
+            (shape, Some(_)) => self.nesting.enter(shape.is_some()),
             (Some(_), None) => self.out.extend_from_slice(b"null"),
-            (None, Some(_)) => {
-                self.hidden = self.hidden.saturating_add(1);
-                self.depth = self.depth.saturating_add(1);
-            }
             (None, None) => {}
         }
     }
 
     fn end_case(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        self.hidden = self.hidden.saturating_sub(1);
+        self.nesting.leave();
     }
 }

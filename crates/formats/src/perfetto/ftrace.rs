@@ -1,8 +1,9 @@
-//! A kernel's trace: bundles of events for each CPU, with what names tasks.
+//! Writes a kernel's trace: bundles of events for each CPU, and the names of the tasks.
 //!
-//! Events that Perfetto knows are written as its own messages, so that it draws slices of the scheduler, interrupts, system
-//! calls and the function graph; others as `GenericFtraceEvent`, their fields by name. Times are those of the trace's
-//! clock, which Perfetto takes for the time since the boot.
+//! If Perfetto has a message for an event, the event is written as this message, so that Perfetto draws slices of the
+//! scheduler, interrupts, system calls and the function graph. Other events are written as `GenericFtraceEvent`, with
+//! the names of their fields. Times are readings of the trace's clock, which Perfetto interprets as the time since
+//! boot.
 
 mod class;
 
@@ -10,27 +11,28 @@ use std::collections::HashMap;
 
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::Scope;
-use lastwords_trace::visit::{NodeId, Visitor};
+use lastwords_trace::visit::NodeId;
 
 use super::proto::{Message, put_message};
 use super::table::Table;
 use super::{Kernel, NEEDS_STATE, STATE_CLEARED, packet, put_packet};
+use crate::fields::IntegerField;
 use crate::ftrace::print::{Names, Show};
 use class::{Class, Fields};
 
-/// Bytes of events after which a bundle is written.
+/// Number of bytes of events from which on a bundle is written.
 const BUNDLE: usize = 64 << 10;
-/// Symbols that are told to the reader; addresses of more stay numbers.
-const MOST_SYMBOLS: usize = 1 << 20;
+/// Maximum number of addresses that are looked up. Further addresses are written as numbers.
+const MAX_SYMBOLS: usize = 1 << 20;
 
-/// The events of one CPU that are not written yet.
+/// The events of one CPU that are not yet written.
 #[derive(Default)]
 struct Bundle {
     cpu: u32,
     events: Vec<u8>,
-    /// Events are missing before the first.
+    /// Events are missing before the first event.
     lost: bool,
-    /// How many events were missing until the last that came.
+    /// The packet's count of discarded events at the last event.
     discarded: u64,
 }
 
@@ -38,39 +40,40 @@ struct Bundle {
 pub(super) struct Events<'t> {
     kernel: &'t Kernel<'t>,
     trace: &'t Trace,
-    /// The context's field with the task.
+    /// The context field that holds the task's id.
     pid: Option<NodeId>,
     table: Table,
-    /// By position of the event class; made when the first of a kind comes.
+    /// The event classes by position. An entry is made at the first event of the class.
     classes: Vec<Option<Class<'t>>>,
     symbols: Symbols,
-    /// By stream.
+    /// The bundle of each stream.
     bundles: Vec<Bundle>,
     packet: Message,
     event: Message,
     inner: Message,
 }
 
-/// Functions by name.
+/// The names of functions.
 struct Symbols {
     names: Names,
-    /// Addresses that were told to the reader, by number.
-    known: HashMap<u64, Option<u64>>,
-    /// `InternedData` that no packet has yet.
+    /// The number of each address in the interned data; none if the address has no symbol.
+    numbers: HashMap<u64, Option<u64>>,
+    /// `InternedData` that is not yet written.
     interned: Message,
 }
 
 impl Symbols {
-    /// The number that stands for the name of a function; none where the address has no symbol.
+    /// Returns the number of the symbol at an address, and interns the symbol if it is new. Returns none if the address
+    /// has no symbol or too many addresses were looked up.
     fn number(&mut self, address: u64) -> Option<u64> {
-        if let Some(known) = self.known.get(&address) {
-            return *known;
+        if let Some(number) = self.numbers.get(&address) {
+            return *number;
         }
-        if self.known.len() >= MOST_SYMBOLS {
+        if self.numbers.len() >= MAX_SYMBOLS {
             return None;
         }
-        let number = self.names.has(address).then_some((self.known.len() as u64).saturating_add(1));
-        self.known.insert(address, number);
+        let number = self.names.has(address).then_some((self.numbers.len() as u64).saturating_add(1));
+        self.numbers.insert(address, number);
         let number = number?;
         let name = self.functions(&[address]);
         // `InternedData.kernel_symbols`.
@@ -81,7 +84,7 @@ impl Symbols {
         Some(number)
     }
 
-    /// The names of functions, or `0x…` where there is none.
+    /// Returns the names of functions. A function without a name is shown as `0x…`.
     fn functions(&mut self, addresses: &[u64]) -> Vec<u8> {
         let mut text = Vec::new();
         for (index, address) in addresses.iter().enumerate() {
@@ -91,20 +94,6 @@ impl Symbols {
             self.names.show(&mut text, *address, Show::Bare);
         }
         text
-    }
-}
-
-/// Takes the number of one field.
-struct One {
-    node: Option<NodeId>,
-    value: u64,
-}
-
-impl Visitor for One {
-    fn integer(&mut self, node: NodeId, value: u64) {
-        if self.node == Some(node) {
-            self.value = value;
-        }
     }
 }
 
@@ -120,7 +109,7 @@ impl<'t> Events<'t> {
             classes: Vec::new(),
             symbols: Symbols {
                 names: Names::new(kernel.tracing, false),
-                known: HashMap::new(),
+                numbers: HashMap::new(),
                 interned: Message::default(),
             },
             bundles: Vec::new(),
@@ -130,15 +119,15 @@ impl<'t> Events<'t> {
         }
     }
 
-    /// It is for the trace at this position.
+    /// Returns true if the trace at this position is the kernel's.
     pub(super) fn is_of(&self, trace: usize) -> bool {
         self.kernel.trace == trace
     }
 
-    /// Appends machine, tasks, counters.
+    /// Appends packets that describe the machine, the tasks and the counters of the ring buffer.
     pub(super) fn head(&mut self, out: &mut Vec<u8>) {
         let Kernel { tracing, ring, .. } = self.kernel;
-        // uname's words: system, host, release, version (several words), machine.
+        // The text of uname: system, host, release, version (several words), machine.
         let version = tracing.uname.split_once(&tracing.release).map_or("", |(_, rest)| rest.trim());
         let version = version.strip_suffix(&tracing.machine).unwrap_or(version).trim();
         self.packet.nested(packet::SYSTEM_INFO, |info| {
@@ -169,7 +158,7 @@ impl<'t> Events<'t> {
         put_packet(out, &mut self.packet);
     }
 
-    /// `ProcessTree`: the tasks of the kernel's memory, and those whose thread group ftrace kept.
+    /// Appends `ProcessTree`: the tasks in the kernel's memory, and the tasks whose thread group ftrace saved.
     fn tasks(&mut self, out: &mut Vec<u8>) {
         let Kernel { tracing, tasks, .. } = self.kernel;
         let mut groups: HashMap<u32, (u32, &str)> = HashMap::new();
@@ -202,7 +191,7 @@ impl<'t> Events<'t> {
         put_packet(out, &mut self.packet);
     }
 
-    /// Puts an event into the bundle of its stream, which is of this CPU.
+    /// Adds an event to the bundle of its stream, whose CPU is `cpu`.
     pub(super) fn event(&mut self, stream: usize, cpu: u32, reader: &mut Reader<'_>, due: &Due, out: &mut Vec<u8>) {
         let discarded = reader.packet().and_then(|packet| packet.discarded).unwrap_or(0);
         if self.bundles.len() <= stream {
@@ -223,9 +212,10 @@ impl<'t> Events<'t> {
         }
     }
 
-    /// Makes the `FtraceEvent` of an event; false where it cannot be decoded.
+    /// Encodes an event as `FtraceEvent`. Returns false if the event cannot be decoded.
     fn fill(&mut self, reader: &mut Reader<'_>, due: &Due) -> bool {
-        let (program, _) = (&self.trace.program, self.inner.clear());
+        self.inner.clear();
+        let program = &self.trace.program;
         let (Some(context), Some(code)) =
             (program.code(Scope::CommonContext, 0, due.class), program.code(Scope::Payload, 0, due.class))
         else {
@@ -242,24 +232,24 @@ impl<'t> Events<'t> {
         let class = &*place.get_or_insert_with(made);
         class.name.iter().for_each(|name| self.inner.text(1, name.as_bytes()));
         let (_, decoder, part) = reader.parts();
-        let mut pid = One { node: self.pid, value: 0 };
+        let mut pid = IntegerField { node: self.pid, value: None };
         let mut fields = Fields { class, message: &mut self.inner, symbols: &mut self.symbols, array: None };
         // The reader has accepted the same bytes.
         let Ok(at) = program.visit(decoder, context, &part, due.body, &mut pid) else { return false };
         let is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
         self.event.clear();
         self.event.number(1, due.clock);
-        self.event.number(2, pid.value & u64::from(u32::MAX));
+        self.event.number(2, pid.value.unwrap_or(0) & u64::from(u32::MAX));
         self.event.message(class.number, &self.inner);
         is_whole
     }
 
-    /// Writes what all streams have gathered.
+    /// Appends the bundles of all streams.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         (0..self.bundles.len()).for_each(|stream| self.close(stream, out));
     }
 
-    /// Writes what a stream has gathered, and the symbols it speaks of.
+    /// Appends the bundle of a stream, and the symbols that its events refer to.
     fn close(&mut self, stream: usize, out: &mut Vec<u8>) {
         let Some(bundle) = self.bundles.get_mut(stream).filter(|bundle| !bundle.events.is_empty()) else { return };
         let mut head = Message::default();

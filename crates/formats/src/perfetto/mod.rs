@@ -1,7 +1,7 @@
-//! Perfetto traces: what ui.perfetto.dev and trace_processor open.
+//! Writes Perfetto traces, which ui.perfetto.dev and trace_processor open.
 //!
-//! A file is a sequence of `TracePacket`s. Messages and numbers of fields are those of Perfetto's public schema
-//! (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
+//! A file is a sequence of `TracePacket`s. The messages and the numbers of their fields come from Perfetto's public
+//! schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
 
 mod ftrace;
 mod proto;
@@ -14,56 +14,59 @@ use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::ftrace::{Ring, Tracing};
 use std::io::Write;
 
-use crate::events::{self, Chosen, Facts, Line, Note};
+use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
 use crate::select::Selection;
 use crate::{Error, Result, Totals};
 use proto::Message;
 use tracks::Tracks;
 
-/// A task, as a kernel's list has it.
+/// A task of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its number.
+    /// Id of the task.
     pub pid: u32,
-    /// Number of its thread group.
+    /// Id of the task's thread group.
     pub tgid: u32,
-    /// Its name.
+    /// Name of the task.
     pub comm: String,
 }
 
-/// What is known of a trace array of a kernel beside its trace.
+/// Facts about a trace array of a kernel that its trace does not contain.
 #[derive(Clone, Copy)]
 pub struct Kernel<'a> {
-    /// Position of its trace ([`crate::ftrace::ctf::trace`], of form `Plain`) among all.
+    /// Position of its trace among all traces. [`crate::ftrace::ctf::trace`] must have made the trace in the form
+    /// `Plain`.
     pub trace: usize,
-    /// All other traces are of the kernel too: its log.
+    /// All other traces are from the same kernel: its log.
     pub is_alone: bool,
-    /// All that its ftrace has.
+    /// The kernel's ftrace: formats, tasks and clocks.
     pub tracing: &'a Tracing,
-    /// The ring.
+    /// The ring buffer.
     pub ring: &'a dyn Ring,
-    /// Tasks that lived at the end.
+    /// The tasks that existed at the end of the trace.
     pub tasks: &'a [Task],
 }
 
-/// What the times of a file count from.
+/// The clock of a file's times, and its origin.
 struct Timeline {
-    /// A builtin clock of Perfetto's.
+    /// Number of a builtin clock of Perfetto.
     clock: u64,
-    /// Nanoseconds from the origin of the traces' clocks to that clock's 0.
+    /// Nanoseconds from the origin of the traces' clocks to time 0 of the builtin clock.
     base: i64,
-    /// Readings of clocks at one moment.
+    /// Readings of builtin clocks at one moment: the number of each clock, and its reading.
     snapshot: Vec<(u64, u64)>,
 }
 
 impl Timeline {
-    /// Of these traces; none where the clock of a kernel's trace is not related to real time and others are to stand beside it.
+    /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's trace whose clock cannot
+    /// be related to real time.
     ///
-    /// The times of a kernel's events are readings of its clock, which Perfetto takes for the time since the boot. Perfetto has no times
-    /// before 0: where a clock begins before that, all times count from there.
+    /// The times of a kernel's events are readings of the kernel's clock. Perfetto interprets them as the time since
+    /// boot. Perfetto has no negative times: if a clock begins before time 0, all times count from the beginning of
+    /// that clock.
     fn of(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
         let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
-        // No reading is negative: a clock that does not begin before 0 gives no time before it.
+        // Readings are not negative, so a clock has no time before its beginning.
         let begins = |clock: &Clock| Converter::new(&clock.to_clock(), Rounding::Floor).nanoseconds(0);
         let base = clocks.clone().map(begins).min().unwrap_or(0).min(0);
         let Some(kernel) = kernel else {
@@ -83,13 +86,14 @@ impl Timeline {
         }
     }
 
-    /// A time on it; what is before its beginning is its beginning.
+    /// Converts a time to this timeline. A time before the beginning becomes the beginning.
     fn time(&self, nanoseconds: Option<i64>) -> u64 {
         nanoseconds
             .and_then(|time| u64::try_from(i128::from(time).saturating_sub(i128::from(self.base))).ok())
             .unwrap_or(0)
     }
 
+    /// Appends the snapshot of the clocks.
     fn put(&self, out: &mut Vec<u8>) {
         if self.snapshot.is_empty() {
             return;
@@ -108,17 +112,17 @@ impl Timeline {
     }
 }
 
-/// All times of the traces can stand in one file.
+/// Returns true if one file can express the times of all traces.
 #[must_use]
 pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
     Timeline::of(traces, kernel).is_some()
 }
 
-/// Writes the selected events of `traces`, merged by time, of which one may be a kernel's. What cannot be read goes to `notes`, and how many
-/// bytes were read to `watch`.
+/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Errors of reading go to
+/// `notes`. `watch` receives the number of bytes that were read.
 ///
 /// # Errors
-/// `out` cannot be written; one file cannot hold the traces ([`can_hold`]).
+/// `out` cannot be written, or one file cannot express the times of all traces ([`can_hold`]).
 pub fn write(
     traces: &[Trace],
     kernel: Option<&Kernel<'_>>,
@@ -127,11 +131,12 @@ pub fn write(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> Result<Totals> {
-    let timeline = Timeline::of(traces, kernel).ok_or_else(|| Error::Schema("the clocks are not related".into()))?;
+    let timeline = Timeline::of(traces, kernel)
+        .ok_or_else(|| Error::Schema("the clocks of the traces cannot be related".into()))?;
     if kernel.is_none() && timeline.base < 0 {
         let before = timeline.base.unsigned_abs();
         notes(Note::Remark(format!(
-            "Perfetto has no times before the epoch: all times are later by {before} ns, those from the beginning of the earliest clock"
+            "Perfetto has no times before the epoch: all times count from the beginning of the earliest clock, {before} ns before the epoch"
         )));
     }
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
@@ -142,15 +147,15 @@ pub fn write(
     file.kernel.iter_mut().for_each(|kernel| kernel.head(&mut head));
     timeline.put(&mut head);
     out.write_all(&head).map_err(Error::Output)?;
-    let mut totals = events::write(chosen, &mut file, out, notes)?;
+    let mut totals = events::write(chosen, &mut file, Out::File(out), notes)?;
     totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
 
-/// What becomes of an event.
+/// Converts events to packets.
 struct File<'t> {
-    /// By stream.
-    facts: Vec<Facts>,
+    /// Facts about each stream.
+    facts: Vec<StreamInfo>,
     kernel: Option<ftrace::Events<'t>>,
     tracks: Tracks<'t>,
 }
@@ -158,7 +163,7 @@ struct File<'t> {
 impl Line for File<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         match (&mut self.kernel, self.facts.get(stream)) {
-            (Some(kernel), Some(Facts { trace, cpu, .. })) if kernel.is_of(*trace) => {
+            (Some(kernel), Some(StreamInfo { trace, cpu, .. })) if kernel.is_of(*trace) => {
                 kernel.event(stream, cpu.unwrap_or(0), reader, event, out);
             }
             _ => self.tracks.line(stream, reader, event, out),
@@ -189,13 +194,13 @@ mod packet {
     pub(super) const TRACK_DESCRIPTOR: u32 = 60;
 }
 
-/// `SEQ_INCREMENTAL_STATE_CLEARED`: interned data begins here.
+/// `SEQ_INCREMENTAL_STATE_CLEARED`: a reader must drop earlier interned data.
 const STATE_CLEARED: u64 = 1;
 /// `SEQ_NEEDS_INCREMENTAL_STATE`.
 const NEEDS_STATE: u64 = 2;
 /// `BUILTIN_CLOCK_REALTIME`.
 const REALTIME: u64 = 1;
-/// `BUILTIN_CLOCK_BOOTTIME`: what the times of a kernel's events are in, where nothing else is said.
+/// `BUILTIN_CLOCK_BOOTTIME`: the default clock of a kernel's events.
 const BOOTTIME: u64 = 6;
 
 /// Appends a packet: `Trace.packet`.

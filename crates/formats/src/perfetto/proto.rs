@@ -1,6 +1,6 @@
-//! Protocol buffers, written: <https://protobuf.dev/programming-guides/encoding/>.
+//! Encodes protocol buffers: <https://protobuf.dev/programming-guides/encoding/>.
 
-/// A message on its way.
+/// The bytes of a message.
 #[derive(Debug, Default)]
 pub(super) struct Message {
     bytes: Vec<u8>,
@@ -16,7 +16,7 @@ pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a field whose bytes are a message's.
+/// Appends a field of bytes: a message, text or octets.
 #[inline]
 pub(super) fn put_message(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
     put_varint(out, u64::from(field) << 3 | 2);
@@ -25,7 +25,7 @@ pub(super) fn put_message(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
 }
 
 impl Message {
-    /// What is in it so far.
+    /// Returns the encoded bytes.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -38,32 +38,32 @@ impl Message {
         self.bytes.clear();
     }
 
-    /// An unsigned number, or a boolean.
+    /// Appends an unsigned number or a boolean.
     #[inline]
     pub(super) fn number(&mut self, field: u32, value: u64) {
         put_varint(&mut self.bytes, u64::from(field) << 3);
         put_varint(&mut self.bytes, value);
     }
 
-    /// A signed number (`int32`, `int64`).
+    /// Appends a signed number (`int32`, `int64`).
     #[inline]
     pub(super) fn signed(&mut self, field: u32, value: i64) {
         self.number(field, value.cast_unsigned());
     }
 
-    /// A `double`.
+    /// Appends a `double`.
     pub(super) fn double(&mut self, field: u32, value: f64) {
         put_varint(&mut self.bytes, u64::from(field) << 3 | 1);
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Bytes.
+    /// Appends bytes.
     #[inline]
     pub(super) fn octets(&mut self, field: u32, bytes: &[u8]) {
         put_message(&mut self.bytes, field, bytes);
     }
 
-    /// Text: bytes that are no UTF-8 become U+FFFD.
+    /// Appends text. Bytes that are not UTF-8 become U+FFFD.
     #[inline]
     pub(super) fn text(&mut self, field: u32, text: &[u8]) {
         match std::str::from_utf8(text) {
@@ -72,13 +72,13 @@ impl Message {
         }
     }
 
-    /// Another message.
+    /// Appends another message.
     #[inline]
     pub(super) fn message(&mut self, field: u32, message: &Self) {
         self.octets(field, &message.bytes);
     }
 
-    /// Another message, made here.
+    /// Appends a new message that `fill` writes.
     pub(super) fn nested(&mut self, field: u32, fill: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         fill(&mut inner);
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_encoding_guide() {
+    fn encodes_the_examples_of_the_encoding_guide() {
         let mut message = Message::default();
         message.number(1, 150);
         message.text(2, b"testing");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_utf_8() {
+    fn encodes_text_as_utf_8() {
         let mut message = Message::default();
         message.text(1, b"a\xff");
         assert_eq!(message.bytes(), b"\x0a\x04a\xef\xbf\xbd");

@@ -1,8 +1,8 @@
-//! Perfetto's numbers for the kernel's events.
+//! The table of Perfetto's numbers for the kernel's events.
 
 use std::collections::HashMap;
 
-/// What a field of an event becomes.
+/// The type of a field in Perfetto's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -11,22 +11,22 @@ pub(super) enum Kind {
     Bytes,
 }
 
-/// A field of an event that Perfetto knows.
+/// A field that Perfetto's message for an event has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Known {
-    /// Its name in the event's format.
+pub(super) struct KnownField {
+    /// Name of the field in the event's format.
     pub(super) name: &'static str,
-    /// Its number in the event's message.
+    /// Number of the field in Perfetto's message.
     pub(super) number: u32,
     pub(super) kind: Kind,
 }
 
-/// An event that Perfetto knows: its number in `FtraceEvent`, and its fields.
-pub(super) type Event = (u32, Vec<Known>);
+/// An event for which Perfetto has a message: the number of the message in `FtraceEvent`, and the fields.
+pub(super) type Event = (u32, Vec<KnownField>);
 
 const TABLE: &str = include_str!("events.txt");
 
-/// The events that Perfetto knows, by system and name.
+/// The events for which Perfetto has messages, by system and name.
 #[derive(Debug)]
 pub(super) struct Table(HashMap<(&'static str, &'static str), &'static str>);
 
@@ -40,15 +40,15 @@ impl Table {
         Self(TABLE.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect())
     }
 
-    /// The event of a system and name.
+    /// Finds an event by system and name.
     pub(super) fn find(&self, system: &str, name: &str) -> Option<Event> {
         let mut words = self.0.get(&(system, name))?.split(' ');
-        Some((words.next()?.parse().ok()?, words.map(known).collect::<Option<Vec<Known>>>()?))
+        Some((words.next()?.parse().ok()?, words.map(known_field).collect::<Option<Vec<KnownField>>>()?))
     }
 }
 
-/// `prev_pid:2i`.
-fn known(word: &'static str) -> Option<Known> {
+/// Parses a field such as `prev_pid:2i`: name, number and type.
+fn known_field(word: &'static str) -> Option<KnownField> {
     let (name, rest) = word.split_once(':')?;
     let kind = match rest.chars().next_back()? {
         's' => Kind::Text,
@@ -57,7 +57,7 @@ fn known(word: &'static str) -> Option<Known> {
         'b' => Kind::Bytes,
         _ => return None,
     };
-    Some(Known { name, number: rest.get(..rest.len().saturating_sub(1))?.parse().ok()?, kind })
+    Some(KnownField { name, number: rest.get(..rest.len().saturating_sub(1))?.parse().ok()?, kind })
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_understood() {
+    fn every_line_can_be_parsed() {
         let table = Table::new();
         let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
         let mut count = 0;
@@ -79,7 +79,7 @@ mod tests {
         assert!(count > 500);
         let (number, fields) = table.find("sched", "sched_switch").unwrap();
         assert_eq!((number, fields.len()), (4, 7));
-        assert_eq!(fields[3], Known { name: "prev_state", number: 4, kind: Kind::Signed });
+        assert_eq!(fields[3], KnownField { name: "prev_state", number: 4, kind: Kind::Signed });
         assert_eq!(table.find("sched", "sched_nothing"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Sessions and CTF traces: an instant on its thread's track for each event, a slice for each time that a span was entered.
+//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Each time that a
+//! span was entered is a slice.
 
 use std::collections::HashMap;
 
@@ -10,12 +11,13 @@ use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::proto::Message;
 use super::{Timeline, packet, put_packet};
-use crate::events::{Facts, Line, channel};
-use crate::fields::{Role, roles};
+use crate::events::{Line, StreamInfo, channel, scope_code};
+use crate::fields::{Nesting, Role, roles};
 use crate::text::decoded;
+use crate::text::number::octet;
 
-/// Tracks that are told apart; events beyond stand on their stream's.
-const MOST_TRACKS: usize = 1 << 16;
+/// Maximum number of tracks. Events of further threads are put on the track of their stream.
+const MAX_TRACKS: usize = 1 << 16;
 
 /// Fields of `DebugAnnotation`.
 mod annotation {
@@ -32,7 +34,7 @@ mod annotation {
 /// `TrackEvent.debug_annotations`.
 const ANNOTATIONS: u32 = 4;
 
-/// What a track event is: `TrackEvent.Type`.
+/// The type of a track event: `TrackEvent.Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Begin = 1,
@@ -40,32 +42,32 @@ enum Kind {
     Instant = 3,
 }
 
-/// Whose events stand on a track.
+/// The thread or stream whose events are on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
     Thread { trace: usize, pid: i64, tid: i64 },
     Stream { stream: usize },
 }
 
-/// Trace, stream class, event class and scope of a structure.
-type Place = (usize, usize, usize, Scope);
+/// Positions of a trace, a stream class and an event class, and a scope.
+type ScopeKey = (usize, usize, usize, Scope);
 
 /// Writes events as instants and slices.
 pub(super) struct Tracks<'t> {
     traces: &'t [Trace],
-    streams: Vec<Facts>,
-    /// How the fields of a scope look.
-    roles: HashMap<Place, Vec<Role>>,
-    /// By trace, names by thread id, for events whose contexts have none.
+    streams: Vec<StreamInfo>,
+    /// The roles of the nodes of each scope.
+    roles: HashMap<ScopeKey, Vec<Role>>,
+    /// The thread names of each trace by thread id. They serve events whose contexts have no name.
     names: Vec<HashMap<i64, &'t str>>,
     timeline: &'t Timeline,
-    /// Ids, and whether the track has its thread's name.
-    known: HashMap<Owner, (u64, bool)>,
+    /// The id of each track, and true if the track has its thread's name.
+    tracks: HashMap<Owner, (u64, bool)>,
     packet: Message,
     event: Message,
 }
 
-/// The process that made the session.
+/// Returns the id of the process that created the session.
 fn creator(trace: &Trace) -> Option<i64> {
     match trace.class().property("vpid")? {
         EnvValue::Integer(pid) => Some(*pid),
@@ -73,7 +75,7 @@ fn creator(trace: &Trace) -> Option<i64> {
     }
 }
 
-/// What the fields of an event say of its thread and its span.
+/// Thread and span, from the fields of an event.
 #[derive(Default)]
 struct Thread {
     pid: Option<i64>,
@@ -123,44 +125,39 @@ impl Line for Tracks<'_> {
 }
 
 impl<'t> Tracks<'t> {
-    pub(super) fn new(traces: &'t [Trace], streams: Vec<Facts>, timeline: &'t Timeline) -> Self {
+    pub(super) fn new(traces: &'t [Trace], streams: Vec<StreamInfo>, timeline: &'t Timeline) -> Self {
         Self {
             traces,
             streams,
             roles: HashMap::new(),
             names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
             timeline,
-            known: HashMap::new(),
+            tracks: HashMap::new(),
             packet: Message::default(),
             event: Message::default(),
         }
     }
 
-    /// Puts an annotation for each field that is shown into the event, which is made anew.
-    fn annotate(&mut self, facts: &Facts, trace: &Trace, reader: &mut Reader<'_>, event: &Due, thread: &mut Thread) {
+    /// Starts a new track event with an annotation for each field that is shown.
+    fn annotate(
+        &mut self,
+        facts: &StreamInfo,
+        trace: &Trace,
+        reader: &mut Reader<'_>,
+        event: &Due,
+        thread: &mut Thread,
+    ) {
         self.event.clear();
         let (_, decoder, part) = reader.parts();
         let mut at = event.body;
         for scope in [Scope::CommonContext, Scope::SpecificContext, Scope::Payload] {
-            let Some(code) = trace.program.code(scope, facts.class, event.class) else { continue };
-            if trace.class().scope(scope, facts.class, event.class).is_none() {
-                continue;
-            }
-            let place = (facts.trace, facts.class, event.class, scope);
-            let roles = self.roles.entry(place).or_insert_with(|| roles(code));
+            let Some(code) = scope_code(trace, scope, facts.class, event.class) else { continue };
+            let key = (facts.trace, facts.class, event.class, scope);
+            let roles = self.roles.entry(key).or_insert_with(|| roles(code));
             let is_payload = scope == Scope::Payload;
-            let mut notes = Notes {
-                event: &mut self.event,
-                code,
-                roles,
-                thread,
-                is_payload,
-                stack: Vec::new(),
-                depth: 0,
-                hidden: 0,
-                octets: None,
-            };
-            match trace.program.visit(decoder, code, &part, at, &mut notes) {
+            let (stack, nesting, event) = (Vec::new(), Nesting::default(), &mut self.event);
+            let mut fields = Annotations { event, code, roles, thread, is_payload, stack, nesting, octets: None };
+            match trace.program.visit(decoder, code, &part, at, &mut fields) {
                 Ok(end) => at = end,
                 // The reader has accepted the same bytes.
                 Err(_) => break,
@@ -168,25 +165,26 @@ impl<'t> Tracks<'t> {
         }
     }
 
-    /// The id of the track of an event; what it is called is written when it is new, and when its thread's name comes.
-    fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &Facts, channel: &str, thread: &Thread) -> u64 {
+    /// Returns the id of the track of an event. Writes the description of the track if the track is new, and again when
+    /// the name of its thread becomes known.
+    fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &StreamInfo, channel: &str, thread: &Thread) -> u64 {
         let by_stream = Owner::Stream { stream };
         let creator = || self.traces.get(facts.trace).and_then(creator);
         let wanted = match (thread.pid.or_else(creator), thread.tid) {
             (Some(pid), Some(tid)) => Owner::Thread { trace: facts.trace, pid, tid },
             _ => by_stream,
         };
-        let is_full = self.known.len() >= MOST_TRACKS;
-        let owner = if is_full && !self.known.contains_key(&wanted) { by_stream } else { wanted };
-        let known = self.known.get(&owner).copied();
+        let is_full = self.tracks.len() >= MAX_TRACKS;
+        let owner = if is_full && !self.tracks.contains_key(&wanted) { by_stream } else { wanted };
+        let known = self.tracks.get(&owner).copied();
         let named = !thread.name.is_empty();
         if let Some((id, had)) = known
             && (had || !named || owner == by_stream)
         {
             return id;
         }
-        let id = known.map_or_else(|| (self.known.len() as u64).saturating_add(1), |(id, _)| id);
-        self.known.insert(owner, (id, named));
+        let id = known.map_or_else(|| (self.tracks.len() as u64).saturating_add(1), |(id, _)| id);
+        self.tracks.insert(owner, (id, named));
         self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
             track.number(1, id);
             match owner {
@@ -208,27 +206,25 @@ impl<'t> Tracks<'t> {
     }
 }
 
-/// Makes annotations of the fields of a scope.
-struct Notes<'a, 't> {
+/// Converts the fields of a scope to annotations.
+struct Annotations<'a, 't> {
     event: &'a mut Message,
     code: &'t Code,
     roles: &'a [Role],
     thread: &'a mut Thread,
     is_payload: bool,
-    /// Structures and arrays that are under way, and the field in which they take what is in them.
+    /// The structures and arrays that contain the current field, and the number of the field that holds their members.
     stack: Vec<(Message, u32)>,
-    depth: usize,
-    /// Levels that are not shown.
-    hidden: usize,
-    /// Digits of an array that is shown as bytes.
-    octets: Option<String>,
+    nesting: Nesting,
+    /// The digits of an array that is shown as bytes.
+    octets: Option<Vec<u8>>,
 }
 
-impl<'t> Notes<'_, 't> {
-    /// What a node is, if it is shown, and an annotation with its name.
-    fn begin_note(&self, node: NodeId) -> Option<(&'t Shape, Message)> {
+impl<'t> Annotations<'_, 't> {
+    /// Returns the shape of a node, and an annotation with the node's name. Returns none if the node is not shown.
+    fn annotation(&self, node: NodeId) -> Option<(&'t Shape, Message)> {
         let at = node as usize;
-        if self.hidden > 0 || *self.roles.get(at)? == Role::Hidden {
+        if self.nesting.hidden > 0 || *self.roles.get(at)? == Role::Hidden {
             return None;
         }
         let node = self.code.nodes().get(at)?;
@@ -246,35 +242,39 @@ impl<'t> Notes<'_, 't> {
         }
     }
 
-    /// The name of a member of the scope's own structure.
+    /// Returns the name of a member of the outermost structure, or nothing for other nodes.
     fn own_name(&self, node: NodeId) -> &'t str {
-        let node = self.code.nodes().get(node as usize).filter(|_| self.depth == 1);
+        let node = self.code.nodes().get(node as usize).filter(|_| self.nesting.depth == 1);
         node.map_or("", |node| node.name.as_str())
     }
 
-    fn end_note(&mut self) {
-        match self.hidden {
-            0 => {
-                if let Some((note, _)) = self.stack.pop() {
-                    self.put(&note);
-                }
-            }
-            _ => self.hidden = self.hidden.saturating_sub(1),
+    /// Begins a structure, an array or an option, whose members go into this field of the annotation.
+    fn enter(&mut self, node: NodeId, members: u32) {
+        let note = self.annotation(node).map(|(_, note)| (note, members));
+        self.nesting.enter(note.is_some());
+        self.stack.extend(note);
+    }
+
+    fn leave(&mut self) {
+        if self.nesting.leave()
+            && let Some((note, _)) = self.stack.pop()
+        {
+            self.put(&note);
         }
     }
 }
 
-impl Visitor for Notes<'_, '_> {
+impl Visitor for Annotations<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if let Some(octets) = &mut self.octets {
-            return octets.push_str(&format!("{value:02x}"));
+            return octets.extend_from_slice(&octet(value as u8));
         }
         match self.own_name(node) {
             "vpid" if !self.is_payload => self.thread.pid = Some(value.cast_signed()),
             "vtid" | "tid" if !self.is_payload => self.thread.tid = Some(value.cast_signed()),
             _ => {}
         }
-        let Some((shape, mut note)) = self.begin_note(node) else { return };
+        let Some((shape, mut note)) = self.annotation(node) else { return };
         match shape {
             Shape::Bool => note.number(annotation::BOOL, u64::from(value != 0)),
             Shape::Integer { signed, mappings, .. } => {
@@ -291,18 +291,16 @@ impl Visitor for Notes<'_, '_> {
     }
 
     fn float(&mut self, node: NodeId, value: f64) {
-        let Some((_, mut note)) = self.begin_note(node) else { return };
+        let Some((_, mut note)) = self.annotation(node) else { return };
         note.double(annotation::DOUBLE, value);
         self.put(&note);
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        let Some((shape, mut note)) = self.begin_note(node) else { return };
+        let Some((shape, mut note)) = self.annotation(node) else { return };
         let text = match shape {
-            Shape::Text(Encoding::Utf8) | Shape::Blob => {
-                bytes.get(..memchr::memchr(0, bytes).unwrap_or(bytes.len())).unwrap_or_default().to_vec()
-            }
-            Shape::Text(encoding) => decoded(bytes, *encoding).into_bytes(),
+            Shape::Text(encoding) => decoded(bytes, *encoding).into_owned(),
+            Shape::Blob => decoded(bytes, Encoding::Utf8).into_owned(),
             _ => return,
         };
         note.text(annotation::TEXT, &text);
@@ -316,62 +314,45 @@ impl Visitor for Notes<'_, '_> {
     }
 
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {
-        let Some((_, mut note)) = self.begin_note(node) else { return };
-        let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        note.text(annotation::TEXT, digits.as_bytes());
+        let Some((_, mut note)) = self.annotation(node) else { return };
+        let digits: Vec<u8> = bytes.iter().flat_map(|byte| octet(*byte)).collect();
+        note.text(annotation::TEXT, &digits);
         self.put(&note);
     }
 
     fn begin(&mut self, node: NodeId) {
-        if self.depth > 0 {
-            match self.begin_note(node) {
-                Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
-                None => self.hidden = self.hidden.saturating_add(1),
-            }
+        match self.nesting.depth {
+            0 => self.nesting.enter(true),
+            _ => self.enter(node, annotation::MEMBER),
         }
-        self.depth = self.depth.saturating_add(1);
     }
 
     fn end(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        if self.depth > 0 {
-            self.end_note();
-        }
+        // The outermost structure has no annotation, so the stack is empty at its end.
+        self.leave();
     }
 
     fn begin_array(&mut self, node: NodeId, _: u64) {
         let is_bytes = self.roles.get(node as usize) == Some(&Role::Bytes);
-        match self.begin_note(node) {
-            Some((_, note)) => {
-                self.octets = is_bytes.then(String::new);
-                self.stack.push((note, annotation::ELEMENT));
-            }
-            None => self.hidden = self.hidden.saturating_add(1),
-        }
-        self.depth = self.depth.saturating_add(1);
+        self.enter(node, annotation::ELEMENT);
+        self.octets = (is_bytes && self.nesting.hidden == 0).then(Vec::new);
     }
 
     fn end_array(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
         if let (Some(digits), Some((note, _))) = (self.octets.take(), self.stack.last_mut()) {
-            note.text(annotation::TEXT, digits.as_bytes());
+            note.text(annotation::TEXT, &digits);
         }
-        self.end_note();
+        self.leave();
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
-        // The option takes the place of the variant; an optional that is not there has no annotation.
+        // The annotation of an option has the name of the variant. An absent optional has no annotation.
         if case.is_some() {
-            match self.begin_note(node) {
-                Some((_, note)) => self.stack.push((note, annotation::MEMBER)),
-                None => self.hidden = self.hidden.saturating_add(1),
-            }
-            self.depth = self.depth.saturating_add(1);
+            self.enter(node, annotation::MEMBER);
         }
     }
 
     fn end_case(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        self.end_note();
+        self.leave();
     }
 }

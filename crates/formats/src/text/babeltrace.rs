@@ -1,4 +1,4 @@
-//! Lines as babeltrace2 2.1.1 prints them.
+//! Formats lines as babeltrace2 2.1.1 prints them.
 
 use super::batch::{Batch, Record, Window};
 use super::page::{Line, Page, Put};
@@ -8,14 +8,14 @@ use super::value::Writer;
 use lastwords_ctf::program::Decoder;
 use lastwords_ctf::read::Trace;
 
-/// Makes the lines of batches.
+/// Formats the events of batches.
 pub(super) struct Lines<'p, 't> {
     plans: &'p [StreamPlan<'t>],
     traces: &'t [Trace],
-    /// By trace.
+    /// The decoder of each trace.
     decoders: Vec<Decoder>,
     stamp: Stamp,
-    /// Contexts and fields that are not of a flat form.
+    /// Buffer for the contexts and fields of an event without a flat form.
     fields: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ impl<'p, 't> Lines<'p, 't> {
                 continue;
             };
             if window.is_timed {
-                self.stamp.go(record.nanoseconds);
+                self.stamp.set(record.nanoseconds);
             }
             let within = record.body.wrapping_sub(window.base.wrapping_mul(8));
             if let Some(flat) = class.line.as_ref().filter(|_| within.is_multiple_of(8)) {
@@ -64,7 +64,7 @@ impl<'p, 't> Lines<'p, 't> {
         }
     }
 
-    /// Up to the contexts.
+    /// Appends the part of the line before the contexts.
     #[inline]
     fn head(&self, window: &Window, class: &EventPlan<'t>, line: &mut Line<'_>) {
         if window.is_timed {
@@ -73,7 +73,7 @@ impl<'p, 't> Lines<'p, 't> {
         class.head.put(line);
     }
 
-    /// Contexts and fields, with the line feed.
+    /// Formats contexts and fields, and a line feed.
     fn fields(
         &mut self,
         plan: &StreamPlan<'t>,
@@ -95,7 +95,7 @@ impl<'p, 't> Lines<'p, 't> {
                 out.extend_from_slice(b", ");
             }
             first = false;
-            let mut writer = Writer { out, parts: &scope.parts, hidden: 0 };
+            let mut writer = Writer { out, formats: &scope.formats, hidden: 0 };
             match trace.program.visit(decoder, scope.code, &part, at, &mut writer) {
                 Ok(end) => at = end,
                 Err(_) => break,

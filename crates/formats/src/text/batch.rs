@@ -1,4 +1,4 @@
-//! Events on their way to text: which bytes they stand in.
+//! Batches of events to be formatted, with the bytes that contain them.
 
 use super::number::Constant;
 use lastwords_ctf::program::{Decoder, PacketPart};
@@ -7,23 +7,24 @@ use std::sync::Arc;
 /// A window over a packet of a stream.
 pub(super) struct Window {
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Where the first byte stands in the packet, bytes.
+    /// Offset of the first byte in the packet, in bytes.
     pub(super) base: u64,
-    /// Where the packet's content ends, bits.
+    /// End of the packet's content, in bits.
     pub(super) content_end: u64,
     /// The packet's context, as text.
     pub(super) context: Arc<Context>,
-    /// Its stream has a clock.
+    /// The stream has a clock.
     pub(super) is_timed: bool,
-    /// Position of its stream among those that are read.
+    /// Position of the stream among the streams that are read.
     pub(super) stream: usize,
-    /// Positions of the trace and of its stream class's plan.
+    /// Position of the trace.
     pub(super) trace: usize,
+    /// Position of the stream class's plan.
     pub(super) plan: usize,
 }
 
 impl Window {
-    /// What a decoder takes.
+    /// Returns the input for a decoder.
     pub(super) fn part(&self) -> PacketPart<'_> {
         PacketPart { bytes: &self.bytes, base: self.base, content_end: self.content_end }
     }
@@ -32,7 +33,7 @@ impl Window {
 /// A packet's context, as text.
 pub(super) struct Context {
     pub(super) alone: Constant,
-    /// With a comma, if it is not empty.
+    /// The context followed by a comma, or nothing if the context is empty.
     pub(super) before_others: Constant,
 }
 
@@ -48,13 +49,13 @@ impl Context {
 
 /// An event.
 pub(super) struct Record {
-    /// Position of its window.
+    /// Position of the event's window in the batch.
     pub(super) window: u32,
-    /// Position of its class.
+    /// Position of the event class.
     pub(super) class: u32,
-    /// Where its contexts begin, bits from the packet's beginning.
+    /// Begin of the event's contexts, in bits from the beginning of the packet.
     pub(super) body: u64,
-    /// Its time, where the window's stream has a clock.
+    /// Time of the event in nanoseconds, or 0 if the stream has no clock.
     pub(super) nanoseconds: i64,
 }
 
@@ -63,14 +64,14 @@ pub(super) struct Record {
 pub(super) struct Batch {
     pub(super) windows: Vec<Window>,
     pub(super) records: Vec<Record>,
-    /// For records whose fields depend on what stands before them: the position of the record.
+    /// The decoders of records whose fields depend on data before the event, each with the position of the record.
     pub(super) decoders: Vec<(usize, Decoder)>,
-    /// Time of the event before.
+    /// Time of the last event before the batch.
     pub(super) previous: Option<i64>,
 }
 
 impl Batch {
-    /// Without events, behind some.
+    /// Removes all events. `previous` is the time of the last event before the next ones.
     pub(super) fn restart(&mut self, previous: Option<i64>) {
         self.windows.clear();
         self.records.clear();

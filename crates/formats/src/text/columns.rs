@@ -1,69 +1,71 @@
-//! Lines for people: the kernel's layout, and ours.
+//! Formats lines for people, in the layout of the kernel's `trace` file and in the layout of lastwords.
 
 mod lines;
 mod values;
 
 use super::escape::bare;
 use super::line::Line;
-use super::look::Look;
 use super::message::{self, Piece, pieces, shown_name};
 use super::number::Constant;
-use crate::events::Facts;
+use super::value_format::ValueFormat;
+use crate::events::{StreamInfo, scope_code};
 use crate::fields::{self, Role};
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
 use lastwords_trace::integer::{extend, take_integer};
-use lastwords_trace::visit::Shape;
+use lastwords_trace::visit::Node;
 use std::collections::HashMap;
 
 pub(super) use lines::Lines;
 
-/// What is known of some traces before the first event.
+/// The layout of the lines of all traces, which is computed before the first event.
 pub(super) struct Plan<'t> {
     kernel: bool,
-    /// By stream class, those of all traces one behind the other.
+    /// The stream classes of all traces, trace after trace.
     classes: Vec<Columns<'t>>,
-    /// By trace: names by thread id, for events whose contexts have none.
+    /// The thread names of each trace by thread id. They serve events whose contexts have no name.
     names: Vec<HashMap<i64, &'t str>>,
-    /// By stream: `CPU]`.
+    /// The text `CPU]` of each stream that is bound to a CPU.
     cpus: Vec<Option<Constant>>,
 }
 
 /// A stream class.
 struct Columns<'t> {
-    /// The clock leads to the time of day.
+    /// The stream's clock is related to the time of day.
     absolute: bool,
     context: Option<Fields<'t>>,
-    /// The context, where its fields are at fixed offsets.
-    places: Option<Places>,
+    /// The layout of the context, if all of its fields are at fixed offsets.
+    layout: Option<ContextLayout>,
     events: Vec<Class<'t>>,
 }
 
 /// The fields of a scope.
 struct Fields<'t> {
     code: &'t Code,
-    /// By node: ` name=`, if it is shown.
+    /// The text ` name=` of each node; none if the node is not shown.
     prefixes: Vec<Option<Constant>>,
-    looks: Vec<Look<'t>>,
+    formats: Vec<ValueFormat<'t>>,
     roles: Vec<Role>,
 }
 
-/// Fields of a context at fixed offsets.
+/// The layout of a context whose fields are at fixed offsets.
 #[derive(Default)]
-struct Places {
-    /// Bytes of the whole context.
+struct ContextLayout {
+    /// Size of the context in bytes.
     len: usize,
+    /// Offset and size of the thread's name.
     name: Option<(usize, usize)>,
-    thread: Option<Place>,
-    cpu: Option<Place>,
-    others: Vec<(Constant, Place)>,
+    thread: Option<IntegerLayout>,
+    cpu: Option<IntegerLayout>,
+    /// The fields that have no column, each with the text ` name=`.
+    others: Vec<(Constant, IntegerLayout)>,
 }
 
 /// An integer at a fixed offset.
 #[derive(Clone, Copy)]
-struct Place {
+struct IntegerLayout {
     offset: usize,
     size: u8,
     signed: bool,
@@ -72,22 +74,22 @@ struct Place {
 
 /// An event class.
 struct Class<'t> {
-    /// Five columns of severity.
+    /// Five characters for the severity.
     level: &'static [u8; 5],
-    /// ` LEVEL [`.
+    /// The text ` LEVEL [`.
     before_cpu: [u8; 8],
-    /// ` provider:name:`.
+    /// The text ` provider:name:`.
     name: Constant,
-    /// The message, where there is a format string.
+    /// The pieces of the message, if the event class has a format string.
     pieces: Vec<Piece>,
     specific: Option<Fields<'t>>,
     payload: Option<Fields<'t>>,
-    /// The name and the payload, where its fields are of simple forms and no message shows them; and the line feed, where
-    /// no context is shown behind them.
+    /// Formats the name and the payload without a visitor; none if a field has no simple form or a message shows
+    /// fields. The line feed is included if no context is shown after the payload.
     line: Option<Line<'t>>,
 }
 
-/// Five columns for a severity.
+/// Returns five characters for a severity.
 fn level(level: Option<LogLevel>) -> &'static [u8; 5] {
     match level.map(LogLevel::number) {
         Some(0..=3) => b"ERROR",
@@ -100,9 +102,9 @@ fn level(level: Option<LogLevel>) -> &'static [u8; 5] {
 }
 
 impl<'t> Plan<'t> {
-    /// `kernel`: the layout of the kernel's `trace` file.
-    pub(super) fn new(traces: &'t [Trace], streams: &[Facts], kernel: bool) -> Self {
-        let cpu = |facts: &Facts| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()));
+    /// Computes the layout. If `kernel` is true, lines have the layout of the kernel's `trace` file.
+    pub(super) fn new(traces: &'t [Trace], streams: &[StreamInfo], kernel: bool) -> Self {
+        let cpu = |facts: &StreamInfo| facts.cpu.map(|cpu| Constant::new(format!("{cpu:03}]").as_bytes()));
         Self {
             kernel,
             classes: traces.iter().flat_map(|trace| columns(trace, kernel)).collect(),
@@ -116,24 +118,21 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
     let class = trace.class();
     let of = |(position, stream): (usize, &StreamClass)| {
         let clock = stream.clock.and_then(|clock| class.clocks.get(clock));
-        let scope = |scope, event| {
-            class.scope(scope, position, event)?;
-            trace.program.code(scope, position, event).map(fields)
-        };
+        let scope = |scope, event| scope_code(trace, scope, position, event).map(fields);
         let context = scope(Scope::CommonContext, 0);
-        let mut places = match &context {
-            None => Some(Places::default()),
-            Some(context) => places(context),
+        let mut layout = match &context {
+            None => Some(ContextLayout::default()),
+            Some(context) => context_layout(context),
         };
-        if let Some(places) = places.as_mut().filter(|_| kernel) {
-            // The kernel's layout shows no other contexts.
-            places.others.clear();
+        if let Some(layout) = layout.as_mut().filter(|_| kernel) {
+            // The kernel's layout does not show the other fields of the context.
+            layout.others.clear();
         }
-        let is_last = places.as_ref().is_none_or(|places| places.others.is_empty());
+        let is_last = layout.as_ref().is_none_or(|layout| layout.others.is_empty());
         let tail: &[u8] = if is_last { b"\n" } else { b"" };
         Columns {
             absolute: clock.is_some_and(|clock| clock.origin == ClockOrigin::UnixEpoch),
-            places,
+            layout,
             context,
             events: stream
                 .events
@@ -151,21 +150,18 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
 
 fn fields(code: &Code) -> Fields<'_> {
     let roles = fields::roles(code);
-    let prefix = |(node, role): (&lastwords_trace::visit::Node, &Role)| {
+    let prefix = |(node, role): (&Node, &Role)| {
         let mut text = vec![b' '];
         bare(&mut text, node.name.as_bytes());
         text.push(b'=');
         (*role != Role::Hidden).then(|| Constant::new(&text))
     };
+    let format =
+        |(node, role): (_, &Role)| if *role == Role::Hidden { ValueFormat::Hidden } else { ValueFormat::of(node) };
     Fields {
         code,
         prefixes: code.nodes().iter().zip(&roles).map(prefix).collect(),
-        looks: code
-            .nodes()
-            .iter()
-            .zip(&roles)
-            .map(|(node, role)| if *role == Role::Hidden { Look::Hidden } else { Look::of(node) })
-            .collect(),
+        formats: code.nodes().iter().zip(&roles).map(format).collect(),
         roles,
     }
 }
@@ -188,79 +184,71 @@ fn of_event<'t>(
     before_cpu[1..6].copy_from_slice(level);
     let line = match &payload {
         Some(fields) if pieces.is_empty() && specific.is_none() => {
-            Line::of_columns(&name, fields.code, &fields.prefixes, &fields.looks, tail)
+            Line::of_columns(&name, fields.code, &fields.prefixes, &fields.formats, tail)
         }
         _ => None,
     };
     Class { level, before_cpu, name: Constant::new(&name), pieces, specific, payload, line }
 }
 
-/// The names of a scope's own members that are shown.
+/// Returns the names of the members of the outermost structure that are shown.
 fn members<'f>(fields: &Fields<'f>) -> Vec<&'f str> {
     let nodes = fields.code.nodes().iter().zip(&fields.roles);
     let own = nodes.filter(|(node, role)| node.depth == 1 && !node.name.is_empty() && **role != Role::Hidden);
     own.map(|(node, _)| node.name.as_str()).collect()
 }
 
-/// The places of a context's fields; none where one has no fixed place.
-fn places(context: &Fields<'_>) -> Option<Places> {
-    let mut places = Places::default();
+/// Returns the layout of a context, or none if a field has no fixed offset.
+fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
+    let mut layout = ContextLayout::default();
     let mut process = None;
     for (number, flat) in context.code.flat()?.into_iter().enumerate() {
-        let offset = places.len;
+        let offset = layout.len;
         match flat {
             Flat::Begin(_) if number == 0 => {}
             Flat::End => {}
             Flat::Begin(_) | Flat::Text(_) => return None,
-            Flat::Skip(bytes) => places.len = places.len.checked_add(usize::try_from(bytes).ok()?)?,
+            Flat::Skip(bytes) => layout.len = layout.len.checked_add(usize::try_from(bytes).ok()?)?,
             Flat::Chars(node, bytes) => {
                 let bytes = usize::try_from(bytes).ok()?;
                 if context.code.nodes().get(node as usize)?.name != "procname" {
                     return None;
                 }
-                places.name = Some((offset, bytes));
-                places.len = places.len.checked_add(bytes)?;
+                layout.name = Some((offset, bytes));
+                layout.len = layout.len.checked_add(bytes)?;
             }
             Flat::Integer { node, size, signed, order } => {
                 let at = node as usize;
-                let place = Place { offset, size, signed, order };
+                let place = IntegerLayout { offset, size, signed, order };
                 match context.code.nodes().get(at)?.name.as_str() {
-                    "vtid" | "tid" => places.thread = Some(place),
-                    "cpu" | "cpu_id" => places.cpu = Some(place),
+                    "vtid" | "tid" => layout.thread = Some(place),
+                    "cpu" | "cpu_id" => layout.cpu = Some(place),
                     name => {
                         if matches!(name, "vpid" | "pid") {
                             process = Some(place);
                         }
-                        match (context.prefixes.get(at)?, context.looks.get(at)?) {
-                            (Some(prefix), Look::Signed | Look::Unsigned) => {
-                                places.others.push((prefix.clone(), place));
+                        match (context.prefixes.get(at)?, context.formats.get(at)?) {
+                            (Some(prefix), ValueFormat::Signed | ValueFormat::Unsigned) => {
+                                layout.others.push((prefix.clone(), place));
                             }
                             (None, _) => {}
                             _ => return None,
                         }
                     }
                 }
-                places.len = places.len.checked_add(usize::from(size))?;
+                layout.len = layout.len.checked_add(usize::from(size))?;
             }
         }
     }
-    places.thread = places.thread.or(process);
-    Some(places)
+    layout.thread = layout.thread.or(process);
+    Some(layout)
 }
 
-impl Place {
-    /// The integer here.
+impl IntegerLayout {
+    /// Reads the integer from the bytes of the context.
     #[inline]
     fn integer(self, context: &[u8]) -> Option<i64> {
         let raw = take_integer(&mut context.get(self.offset..)?, self.size, self.order)?;
         Some(if self.signed { extend(raw, self.size) } else { raw.cast_signed() })
-    }
-}
-
-/// A number's bits and sign, by its node.
-fn number_of(fields: &Fields<'_>, node: usize) -> Option<(u8, bool)> {
-    match fields.code.nodes().get(node)?.shape {
-        Shape::Integer { length, signed, .. } => Some((length, signed)),
-        _ => None,
     }
 }

@@ -1,10 +1,11 @@
-//! Text that cannot steer a terminal.
+//! Escapes text so that it cannot control a terminal.
 
 use super::number::octet;
 use super::page::Put;
 use lastwords_ctf::names::is_unsafe;
 
-/// Bytes that are not copied as they are: control characters, quotes, backslash, `?`, and all that is not ASCII.
+/// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not
+/// ASCII.
 static SPECIAL: [bool; 256] = special();
 
 #[allow(
@@ -22,8 +23,8 @@ const fn special() -> [bool; 256] {
     table
 }
 
-/// Appends `text` in double quotes, escaped as babeltrace2 does; and, where it would let them pass, C1 control
-/// characters, characters that reorder a line, and bytes that are not UTF-8 as `\xNN`.
+/// Appends `text` in double quotes, escaped as in babeltrace2. In addition, C1 control characters, characters that
+/// reorder a line, and bytes that are not UTF-8 are escaped as `\xNN`.
 #[inline]
 pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
     out.block(b"\"", 1);
@@ -31,7 +32,7 @@ pub(crate) fn quoted(out: &mut impl Put, text: &[u8]) {
     out.block(b"\"", 1);
 }
 
-/// What [`quoted`] puts between the quotes.
+/// Appends the text that [`quoted`] appends, without the quotes.
 #[inline]
 pub(crate) fn within_quotes(out: &mut impl Put, text: &[u8]) {
     if text.iter().fold(false, |special, b| special | SPECIAL.get(usize::from(*b)).copied().unwrap_or(true)) {
@@ -43,10 +44,10 @@ pub(crate) fn within_quotes(out: &mut impl Put, text: &[u8]) {
     }
 }
 
-/// How many bytes of a block come before the first that is not copied as it is.
+/// Returns the number of bytes of a block before the first byte that is not copied unchanged.
 #[inline]
 pub(crate) fn plain(block: &[u8; 16]) -> usize {
-    // One after the other, so that the compiler takes all bytes at once.
+    // Each loop checks all bytes for one value, so that the compiler can use vector instructions.
     let mut special = [0; 16];
     for byte in [b'\\', b'\'', b'"', b'?', 127] {
         for (mark, b) in special.iter_mut().zip(block) {
@@ -92,7 +93,7 @@ fn character(out: &mut Vec<u8>, c: char) {
     }
 }
 
-/// Appends `text` without quotes; only what is unsafe, and the backslash, is escaped.
+/// Appends `text` without quotes. Only unsafe characters and the backslash are escaped.
 #[inline]
 pub(crate) fn bare(out: &mut impl Put, text: &[u8]) {
     if text.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' if *b != b'\\')) {

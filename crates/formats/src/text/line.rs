@@ -1,27 +1,27 @@
-//! The lines of event classes whose fields stand one behind the other on byte boundaries: one pass over the bytes, without
-//! a visitor.
+//! Formats the events of classes whose fields follow each other on byte boundaries. Such an event takes one pass over
+//! its bytes, without a visitor.
 
 use super::escape::{plain, quoted, within_quotes};
-use super::look::{Look, ScopePlan};
 use super::number::{Constant, hexadecimal, signed, unsigned};
 use super::page::Put;
 use super::value::number;
+use super::value_format::{ScopePlan, ValueFormat};
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::program::{Code, Flat};
 use lastwords_trace::class::Encoding;
 use lastwords_trace::integer::{extend, take_integer};
 use lastwords_trace::nul;
 
-/// Contexts and payload of an event class.
+/// The steps that format the contexts and the payload of an event class.
 pub(super) struct Line<'t> {
     steps: Vec<Step<'t>>,
-    /// Behind the last value, with the line feed.
+    /// The text after the last value, with the line feed.
     tail: Constant,
-    /// Nothing else stands in it.
+    /// There are no fields and no braces.
     pub(super) is_empty: bool,
 }
 
-/// What stands before a value, and the value.
+/// The text before a value, and the value.
 struct Step<'t> {
     prefix: Constant,
     value: Value<'t>,
@@ -29,7 +29,7 @@ struct Step<'t> {
 
 enum Value<'t> {
     Skip(usize),
-    /// The integers that are most frequent.
+    /// This integer and the next three are the most frequent.
     Unsigned32,
     Signed32,
     Unsigned64,
@@ -38,18 +38,18 @@ enum Value<'t> {
         size: u8,
         signed: bool,
         order: ByteOrder,
-        look: Look<'t>,
+        format: ValueFormat<'t>,
     },
-    /// Text between quotes, which belong to what stands around it.
+    /// Text up to a NUL. The quotes around it are part of the text before and after it.
     Text,
     Chars(usize),
-    /// Text that is in quotes only where it is not one plain word.
+    /// Text up to a NUL. It has quotes only if it is not one plain word.
     Word,
     WordChars(usize),
 }
 
 impl<'t> Line<'t> {
-    /// Of the scopes that an event class has, in order; none where a field is of another kind.
+    /// Returns the steps for the scopes of an event class, in order. Returns none if a field has no simple form.
     pub(super) fn new(scopes: &[&ScopePlan<'t>]) -> Option<Self> {
         let mut steps = Vec::new();
         let mut text = Vec::new();
@@ -72,13 +72,13 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Of the payload of an event class in columns: `head`, then ` name=value` for each field, then `tail`. `prefixes` are
-    /// those of the nodes that are shown.
+    /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value` for each field, then
+    /// `tail`. `prefixes` has the text ` name=` of each node that is shown. Returns none if a field has no simple form.
     pub(super) fn of_columns(
         head: &[u8],
         code: &'t Code,
         prefixes: &[Option<Constant>],
-        looks: &[Look<'t>],
+        formats: &[ValueFormat<'t>],
         tail: &[u8],
     ) -> Option<Self> {
         let mut steps = Vec::new();
@@ -90,17 +90,19 @@ impl<'t> Line<'t> {
                 Flat::Begin(_) => return None,
                 Flat::Skip(bytes) => (None, Value::Skip(usize::try_from(bytes).ok()?)),
                 Flat::Integer { node, size, signed, order } => {
-                    (Some(node), integer_step(size, signed, order, *looks.get(node as usize)?))
+                    (Some(node), integer_step(size, signed, order, *formats.get(node as usize)?))
                 }
                 Flat::Text(node) => (Some(node), Value::Word),
                 Flat::Chars(node, length) => (Some(node), Value::WordChars(usize::try_from(length).ok()?)),
             };
             if let Some(node) = node {
                 let at = usize::try_from(node).ok()?;
-                match (prefixes.get(at)?, looks.get(at)?, &value) {
+                match (prefixes.get(at)?, formats.get(at)?, &value) {
                     (None, _, Value::Skip(_)) => {}
-                    (None, _, _) | (_, Look::Enum(..) | Look::Bits(_), _) => return None,
-                    (_, look, Value::Word | Value::WordChars(_)) if !matches!(look, Look::Text(Encoding::Utf8)) => {
+                    (None, _, _) | (_, ValueFormat::Enum(..) | ValueFormat::Bits(_), _) => return None,
+                    (_, format, Value::Word | Value::WordChars(_))
+                        if !matches!(format, ValueFormat::Text(Encoding::Utf8)) =>
+                    {
                         return None;
                     }
                     (Some(prefix), _, _) => text.extend_from_slice(prefix.bytes()),
@@ -114,7 +116,8 @@ impl<'t> Line<'t> {
         Some(Self { steps, tail: Constant::new(&text), is_empty })
     }
 
-    /// Appends an event whose contexts begin at the beginning of `bytes`. Returns none where the bytes end before it does.
+    /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes end before the
+    /// event does.
     #[inline(always)]
     pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         let mut rest = bytes;
@@ -128,7 +131,7 @@ impl<'t> Line<'t> {
 }
 
 impl Value<'_> {
-    /// Appends the value at the beginning of `bytes`; what is behind it.
+    /// Appends the value at the beginning of `bytes`, and returns the bytes after it.
     #[inline(always)]
     fn put<'b>(&self, bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
         match self {
@@ -152,7 +155,7 @@ impl Value<'_> {
                 hexadecimal(out, u64::from_le_bytes(*value));
                 Some(rest)
             }
-            Self::Integer { size, signed, order, look } => integer(bytes, *size, *signed, *order, *look, out),
+            Self::Integer { size, signed, order, format } => integer(bytes, *size, *signed, *order, *format, out),
             Self::Text => text(bytes, out),
             Self::Chars(length) => chars(bytes, *length, out),
             Self::Word => {
@@ -170,12 +173,13 @@ impl Value<'_> {
     }
 }
 
-/// The step for a value, unless the field is not shown or is all text, which is appended.
+/// Returns the value for a step. Appends constant text, such as names and braces, to `before`; the inner option is none
+/// if there is only constant text. The outer option is none if the field has no simple form.
 fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<Option<Value<'t>>> {
-    let look = |node: u32| scope.parts.get(node as usize).map(|part| (part.prefix.bytes(), part.look));
+    let format = |node: u32| scope.formats.get(node as usize).map(|format| (format.prefix.bytes(), format.value));
     let (node, value) = match flat {
         Flat::Begin(node) => {
-            before.extend_from_slice(look(node)?.0);
+            before.extend_from_slice(format(node)?.0);
             before.push(b'{');
             return Some(None);
         }
@@ -184,15 +188,15 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
             return Some(None);
         }
         Flat::Skip(bytes) => return Some(Some(Value::Skip(usize::try_from(bytes).ok()?))),
-        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, look(node)?.1)),
+        Flat::Integer { node, size, signed, order } => (node, integer_step(size, signed, order, format(node)?.1)),
         Flat::Text(node) => (node, Value::Text),
         Flat::Chars(node, length) => (node, Value::Chars(usize::try_from(length).ok()?)),
     };
-    let (prefix, look) = look(node)?;
-    match (look, &value) {
-        (Look::Hidden, Value::Skip(_)) => return Some(Some(value)),
-        (Look::Hidden, _) => return None,
-        (Look::Text(Encoding::Utf8), _) => {}
+    let (prefix, format) = format(node)?;
+    match (format, &value) {
+        (ValueFormat::Hidden, Value::Skip(_)) => return Some(Some(value)),
+        (ValueFormat::Hidden, _) => return None,
+        (ValueFormat::Text(Encoding::Utf8), _) => {}
         (_, Value::Text | Value::Chars(_)) => return None,
         _ => {}
     }
@@ -200,14 +204,14 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
     Some(Some(value))
 }
 
-/// Text as it is where it is one plain word, else in quotes.
+/// Appends text unchanged if it is one plain word, or else in quotes.
 #[inline]
 pub(super) fn word(out: &mut impl Put, text: &[u8]) {
     let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN.get(usize::from(*b)).copied().unwrap_or(false));
     if is_plain && !text.is_empty() { out.text(text) } else { quoted(out, text) }
 }
 
-/// By byte: it stands in a word without quotes.
+/// True for each byte that a word without quotes may contain.
 #[allow(
     clippy::indexing_slicing,
     clippy::arithmetic_side_effects,
@@ -223,37 +227,38 @@ static PLAIN: [bool; 256] = {
     plain
 };
 
-fn integer_step(size: u8, signed: bool, order: ByteOrder, look: Look<'_>) -> Value<'_> {
-    match (order, size, look) {
-        (_, _, Look::Hidden) => Value::Skip(usize::from(size)),
-        (ByteOrder::Little, 4, Look::Unsigned) => Value::Unsigned32,
-        (ByteOrder::Little, 4, Look::Signed) => Value::Signed32,
-        (ByteOrder::Little, 8, Look::Unsigned) => Value::Unsigned64,
-        (ByteOrder::Little, 8, Look::Based(64, _, 16)) => Value::Hexadecimal64,
-        _ => Value::Integer { size, signed, order, look },
+fn integer_step(size: u8, signed: bool, order: ByteOrder, format: ValueFormat<'_>) -> Value<'_> {
+    match (order, size, format) {
+        (_, _, ValueFormat::Hidden) => Value::Skip(usize::from(size)),
+        (ByteOrder::Little, 4, ValueFormat::Unsigned) => Value::Unsigned32,
+        (ByteOrder::Little, 4, ValueFormat::Signed) => Value::Signed32,
+        (ByteOrder::Little, 8, ValueFormat::Unsigned) => Value::Unsigned64,
+        (ByteOrder::Little, 8, ValueFormat::Based(64, _, 16)) => Value::Hexadecimal64,
+        _ => Value::Integer { size, signed, order, format },
     }
 }
 
-/// What is behind the integer.
+/// Appends an integer, and returns the bytes after it.
 #[inline]
 fn integer<'b>(
     mut bytes: &'b [u8],
     size: u8,
     is_signed: bool,
     order: ByteOrder,
-    look: Look<'_>,
+    format: ValueFormat<'_>,
     out: &mut impl Put,
 ) -> Option<&'b [u8]> {
     let raw = take_integer(&mut bytes, size, order)?;
     let value = if is_signed { extend(raw, size).cast_unsigned() } else { raw };
-    match look {
-        Look::Unsigned => unsigned(out, value),
-        Look::Signed => signed(out, value.cast_signed()),
-        look => number(out, look, value),
+    match format {
+        ValueFormat::Unsigned => unsigned(out, value),
+        ValueFormat::Signed => signed(out, value.cast_signed()),
+        format => number(out, format, value),
     }
     Some(bytes)
 }
 
+/// Appends text up to its NUL, and returns the bytes after the NUL.
 #[inline]
 fn text<'b>(bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
     if let Some(short) = bytes.first_chunk() {
@@ -268,7 +273,7 @@ fn text<'b>(bytes: &'b [u8], out: &mut impl Put) -> Option<&'b [u8]> {
     bytes.get(end.wrapping_add(1)..)
 }
 
-/// Text of so many bytes, as far as its first NUL.
+/// Appends text of this length up to its first NUL, and returns the bytes after the text.
 #[inline]
 fn chars<'b>(bytes: &'b [u8], length: usize, out: &mut impl Put) -> Option<&'b [u8]> {
     let (all, rest) = bytes.split_at_checked(length)?;

@@ -1,31 +1,32 @@
-//! Messages of markers: a format string and the fields that it names.
+//! Messages of markers. A marker has a format string that names fields.
 
 use super::escape::bare;
 use super::number::Constant;
 use lastwords_trace::class::EventClass;
 use serde_json::Value;
 
-/// Most pieces of a message: a format string from a hostile image may not cost more than the event is worth.
+/// Maximum number of pieces of a message. It limits the cost of a format string from a hostile image.
 const MAX_PIECES: usize = 64;
 
 /// A piece of a message.
 pub(super) enum Piece {
     Text(Constant),
-    /// The field at a position among those that are shown; it takes part in the message, so it is not named behind it.
+    /// The value of the field at this position among the fields that are shown. Such a field is not shown again after
+    /// the message.
     Value {
         field: usize,
         base16: bool,
     },
 }
 
-/// The format string of a marker, which stands in the attributes of its class; empty where there is none.
+/// Returns the format string of a marker from the attributes of its class, or nothing if there is none.
 pub(crate) fn format(class: &EventClass) -> String {
     let attributes: Option<Value> = serde_json::from_str(&class.attributes).ok();
     let format = attributes.as_ref().and_then(|value| value.get("lastwords")?.get("format")?.as_str());
     format.unwrap_or_default().to_owned()
 }
 
-/// The name of an event; of a marker whose name is its message only the provider.
+/// Returns the name of an event. If the name ends with the marker's format string, returns only the provider.
 pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
     match name.strip_suffix(format) {
         Some(provider) if !format.is_empty() => provider.trim_end_matches(':'),
@@ -33,8 +34,9 @@ pub(super) fn shown_name<'n>(name: &'n str, format: &str) -> &'n str {
     }
 }
 
-/// A marker's format string: `{name}` stands for the field of that name, `{0}` for the field `arg0`, `{}` for the next of the
-/// fields that are not named so; `{{` and `}}` for braces. `fields` are the names of those that are shown.
+/// Parses the format string of a marker. `{name}` is the field of that name, `{0}` is the field `arg0`, and `{}` is the
+/// next field that the string does not name. `{{` and `}}` are braces. `fields` are the names of the fields that are
+/// shown.
 pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text: Vec<u8> = Vec::new();
@@ -75,17 +77,17 @@ pub(super) fn pieces(format: &str, fields: &[&str]) -> Vec<Piece> {
     pieces
 }
 
-/// The keys by which a format string names a field: its name, and for `arg0` also the number 0.
+/// Returns the keys by which a format string can name a field: the name, and for `arg0` also the number 0.
 fn keys(name: &str) -> impl Iterator<Item = &str> {
     [Some(name), name.strip_prefix("arg")].into_iter().flatten()
 }
 
-/// `format` has `{name}` or `{name:...}`.
+/// Returns true if `format` contains `{name}` or `{name:...}`.
 fn names(format: &str, name: &str) -> bool {
     let mut rest = format;
     while let Some(at) = rest.find('{') {
         rest = &rest[at.saturating_add(1)..];
-        if rest.strip_prefix(name).is_some_and(|behind| behind.starts_with(['}', ':'])) {
+        if rest.strip_prefix(name).is_some_and(|rest| rest.starts_with(['}', ':'])) {
             return true;
         }
     }

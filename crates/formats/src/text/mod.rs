@@ -1,14 +1,13 @@
-//! Events as lines of text.
+//! Writes events as lines of text.
 //!
-//! Nothing that an event says can steer a terminal: control characters, bytes that are not UTF-8 and characters that
-//! reorder a line are escaped.
+//! No event can control the terminal: control characters, bytes that are not UTF-8 and characters that reorder a line
+//! are escaped.
 
 mod babeltrace;
 mod batch;
 mod columns;
 pub(crate) mod escape;
 mod line;
-mod look;
 mod message;
 pub(crate) mod number;
 pub(crate) mod page;
@@ -18,13 +17,13 @@ mod print;
 mod raw;
 pub(crate) mod time;
 mod value;
+mod value_format;
 
 use crate::Totals;
-use crate::events::{Chosen, Note};
+use crate::events::{Chosen, Note, Out};
 use crate::select::Selection;
 use lastwords_ctf::read::{Trace, Watch, unwatched};
 use lastwords_trace::clock::Rounding;
-use pipeline::Out;
 use std::io::Write;
 
 pub use lastwords_ctf::names::is_unsafe;
@@ -32,16 +31,16 @@ pub(crate) use message::format as format_of;
 pub use time::Zone;
 pub(crate) use value::decoded;
 
-/// How a line looks.
+/// The layout of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
-    /// What babeltrace2 2.1.1 prints by default: times as it rounds them, names as it shows them.
+    /// The default output of babeltrace2 2.1.1. Times are rounded and names are shown as babeltrace2 does.
     Babeltrace,
-    /// Like the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name: a=1 b=2`.
+    /// The layout of the kernel's `trace` file: `comm-tid [cpu] level secs.usecs: provider:name: a=1 b=2`.
     Ftrace,
-    /// For people: time, level, CPU, thread, name, and the message of a marker or the fields.
+    /// A layout for people: time, level, CPU, thread, name, and the message of a marker or the fields.
     Fields,
-    /// For debuggers: ticks, place, ids, and the bytes in hexadecimal.
+    /// A layout for debugging a trace: ticks, position, ids, and the bytes in hexadecimal.
     Raw,
 }
 
@@ -50,14 +49,15 @@ impl Style {
         self == Self::Babeltrace
     }
 
-    /// How times are computed.
+    /// Returns how times are computed from clock readings.
     fn rounding(self) -> Rounding {
         if self.is_babeltrace() { Rounding::Double } else { Rounding::Floor }
     }
 }
 
-/// Writes the selected events of `traces`, merged by time, to `out`. What is missing and what cannot be read goes to `notes`,
-/// and how many bytes were read to `watch`. Large traces are written on as many threads as there are CPUs.
+/// Writes the selected events of `traces`, merged by time, to `out`. Losses and errors of reading go to `notes`.
+/// `watch` receives the number of bytes that were read. Large traces are formatted on as many threads as there are
+/// CPUs.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -70,15 +70,11 @@ pub fn write(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let chosen = Chosen::last(traces, selection, style.rounding(), watch);
-    match style {
-        Style::Raw => raw::write(chosen, out, notes),
-        _ => print::print(chosen, style, zone, Out::File(out), notes),
-    }
+    print(traces, style, selection, zone, Out::File(out), watch, notes)
 }
 
-/// Gives each selected event's line to `put`, with its time in nanoseconds since the epoch, until `put` returns false. This is
-/// slower than [`write()`]: it is for those who merge the lines with others.
+/// Calls `put` with the line of each selected event and with the event's time in nanoseconds since the epoch, until
+/// `put` returns false. This function is slower than [`write()`]; it is for callers that merge the lines with others.
 ///
 /// # Errors
 /// `put` returned false.
@@ -90,9 +86,21 @@ pub fn each(
     put: &mut dyn FnMut(i64, &[u8]) -> bool,
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let chosen = Chosen::last(traces, selection, style.rounding(), &unwatched);
+    print(traces, style, selection, zone, Out::Lines(put), &unwatched, notes)
+}
+
+fn print<'o>(
+    traces: &[Trace],
+    style: Style,
+    selection: &Selection,
+    zone: &Zone,
+    out: Out<'o>,
+    watch: Watch<'_>,
+    notes: &'o mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let chosen = Chosen::last(traces, selection, style.rounding(), watch);
     match style {
-        Style::Raw => raw::each(chosen, put, notes),
-        _ => print::print(chosen, style, zone, Out::Lines(put), notes),
+        Style::Raw => raw::write(chosen, out, notes),
+        _ => print::print(chosen, style, zone, out, notes),
     }
 }

@@ -1,4 +1,4 @@
-//! Numbers, without the formatting machinery.
+//! Formats numbers without the overhead of `core::fmt`.
 
 use super::page::Put;
 use std::io::Write;
@@ -6,32 +6,32 @@ use std::io::Write;
 /// ASCII zeroes.
 const ZEROES: u64 = 0x3030_3030_3030_3030;
 
-/// Two decimal digits of a number under 100.
+/// Returns the two decimal digits of a number under 100.
 #[inline]
 pub(crate) fn two(number: u32) -> [u8; 2] {
     [b'0'.wrapping_add((number / 10 % 10) as u8), b'0'.wrapping_add((number % 10) as u8)]
 }
 
-/// The hexadecimal digit of the low half of a byte.
+/// Returns the hexadecimal digit of the low half of a byte.
 #[inline]
 pub(crate) fn digit(half: u8) -> u8 {
     b"0123456789abcdef".get(usize::from(half & 15)).copied().unwrap_or(b'0')
 }
 
-/// The two hexadecimal digits of a byte.
+/// Returns the two hexadecimal digits of a byte.
 #[inline]
 pub(crate) fn octet(byte: u8) -> [u8; 2] {
     [digit(byte >> 4), digit(byte)]
 }
 
-/// Nine decimal digits of a number under 10^9.
+/// Returns the nine decimal digits of a number under 10^9.
 #[inline]
 pub(crate) fn nine(number: u32) -> [u8; 9] {
     let [digits @ .., _, _, _, _, _, _, _] = nine_before(number, b"");
     digits
 }
 
-/// [`nine`], and at most seven bytes behind them.
+/// Returns the nine decimal digits of a number under 10^9, followed by at most seven bytes.
 #[inline]
 pub(crate) fn nine_before<const N: usize>(number: u32, behind: &[u8; N]) -> [u8; 16] {
     let [a, b, c, d, e, f, g] = std::array::from_fn(|at| behind.get(at).copied().unwrap_or(0));
@@ -45,13 +45,13 @@ pub(crate) fn nine_before<const N: usize>(number: u32, behind: &[u8; N]) -> [u8;
 const THOUSAND: u32 = 1000;
 const MILLION: u32 = 1_000_000;
 
-/// Three decimal digits of a number under 1000, the first in the lowest byte.
+/// Returns the three decimal digits of a number under 1000, the first digit in the lowest byte.
 #[inline]
 fn three(number: u32) -> u64 {
     u64::from(THREE.get(number as usize).copied().unwrap_or(0))
 }
 
-/// The numbers under 1000 as three digits, the first in the lowest byte.
+/// The three decimal digits of each number under 1000, the first digit in the lowest byte.
 static THREE: [u32; 1000] = three_digits();
 
 #[allow(
@@ -75,7 +75,7 @@ const fn three_digits() -> [u32; 1000] {
     table
 }
 
-/// Six decimal digits of a number under 10^6.
+/// Returns the six decimal digits of a number under 10^6.
 pub(crate) fn six(number: u32) -> [u8; 6] {
     let [a, b] = two(number / 10_000);
     let [c, d] = two(number / 100);
@@ -83,14 +83,14 @@ pub(crate) fn six(number: u32) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Six decimal digits of a number under 10^6, and two bytes behind them.
+/// Returns the six decimal digits of a number under 10^6, followed by two bytes.
 #[inline]
 pub(crate) fn six_before(number: u32, behind: [u8; 2]) -> [u8; 8] {
     let digits = three(number / THOUSAND) | three(number % THOUSAND) << 24;
     (digits | u64::from(u16::from_le_bytes(behind)) << 48).to_le_bytes()
 }
 
-/// Decimal.
+/// Appends an unsigned decimal number.
 #[inline]
 pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
     if value < 1000 {
@@ -107,14 +107,16 @@ pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
     }
 }
 
-/// Digits of a number under 1000 without leading zeroes, the first in the lowest byte; how many.
+/// Returns the digits of a number under 1000 without leading zeroes, the first digit in the lowest byte, and the number
+/// of digits.
 #[inline]
 fn up_to_three(number: u32) -> (u64, usize) {
     let leading = if number < 10 { 2 } else { usize::from(number < 100) };
     (three(number) >> leading.wrapping_mul(8), 3usize.wrapping_sub(leading))
 }
 
-/// From a million on: all of nine digits of the first part are appended, then those behind it are cut again.
+/// Appends a number of a million or more. A number of a billion or more is split: nine digits follow the digits of the
+/// quotient.
 fn large(out: &mut impl Put, value: u64) {
     const BILLION: u64 = 1_000_000_000;
     if value >= BILLION {
@@ -126,7 +128,7 @@ fn large(out: &mut impl Put, value: u64) {
     out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 9usize.wrapping_sub(leading));
 }
 
-/// Decimal.
+/// Appends a signed decimal number.
 #[inline]
 pub(crate) fn signed(out: &mut impl Put, value: i64) {
     if value < 0 {
@@ -135,14 +137,14 @@ pub(crate) fn signed(out: &mut impl Put, value: i64) {
     unsigned(out, value.unsigned_abs());
 }
 
-/// `0x` and upper-case digits, as many as needed.
+/// Appends `0x` and upper-case hexadecimal digits without leading zeroes.
 #[inline]
 pub(crate) fn hexadecimal(out: &mut impl Put, value: u64) {
     out.block(b"0x", 2);
     hexadecimal_digits(out, value, b'A');
 }
 
-/// Lower-case hexadecimal digits, as many as needed.
+/// Appends lower-case hexadecimal digits without leading zeroes.
 #[inline]
 pub(crate) fn hex(out: &mut impl Put, value: u64) {
     hexadecimal_digits(out, value, b'a');
@@ -163,25 +165,26 @@ fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
     out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
 
-/// Eight hexadecimal digits of a number, a byte each, the first in the lowest byte: half bytes are spread, those over nine
-/// lifted to the letters from `ten` on.
+/// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest byte. The function
+/// first puts each half byte into a byte of its own. It then adds an offset to the values over nine, so that they
+/// become the letters from `ten` on.
 #[inline]
 fn eight_hexadecimal(number: u32, ten: u8) -> u64 {
     let mut digits = u64::from(number);
     digits = (digits | digits << 16) & 0x0000_ffff_0000_ffff;
     digits = (digits | digits << 8) & 0x00ff_00ff_00ff_00ff;
     digits = (digits | digits << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // With six more, those that are letters have the fifth bit.
+    // If six is added, the values over nine have the fifth bit set.
     let letters = digits.wrapping_add(0x0606_0606_0606_0606) >> 4 & 0x0101_0101_0101_0101;
     digits.wrapping_add(ZEROES).wrapping_add(letters.wrapping_mul(u64::from(ten.wrapping_sub(b'0' + 10)))).swap_bytes()
 }
 
-/// A constant text that is appended often: one [`Put::block`] where it is short.
+/// A constant text that is appended often. A short text is appended with one [`Put::block`].
 #[derive(Debug, Clone)]
 pub(crate) struct Constant<const BLOCK: usize = 32> {
     block: [u8; BLOCK],
     len: usize,
-    /// All of it, where it is longer than a block.
+    /// The whole text, if it is longer than a block.
     long: Vec<u8>,
 }
 
@@ -211,7 +214,7 @@ impl<const BLOCK: usize> Constant<BLOCK> {
     }
 }
 
-/// As C's `%g`.
+/// Appends a number in the format of C's `%g`.
 pub(crate) fn general(out: &mut Vec<u8>, value: f64) {
     if value.is_sign_negative() {
         out.push(b'-');
@@ -279,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_are_those_of_the_standard_library() {
+    fn integers_equal_those_of_the_standard_library() {
         let mut values = vec![0, u64::MAX, u64::MAX - 1];
         for power in 0..20 {
             let ten = 10u64.pow(power);
@@ -305,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_whole() {
+    fn constants_are_appended_completely() {
         for len in 0..70 {
             let constant = "x".repeat(len);
             assert_eq!(text(|out| Constant::<32>::new(constant.as_bytes()).put(out)), format!("={constant}"));

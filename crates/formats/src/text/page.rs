@@ -1,12 +1,12 @@
-//! Text that is appended to, piece by piece.
+//! Buffers to which text is appended in pieces.
 
-/// Bytes that a page begins with.
+/// Minimum size of a page, in bytes.
 const FIRST: usize = 64 << 10;
 
-/// What text is appended to.
+/// A buffer to which text is appended.
 pub(crate) trait Put {
-    /// Appends the first `used` bytes of a block: all are copied, which is a few stores, and what is behind them is
-    /// nothing.
+    /// Appends the first `used` bytes of a block. Implementations copy the whole block, which takes only a few stores;
+    /// the bytes after the first `used` do not become part of the text.
     fn block<const N: usize>(&mut self, block: &[u8; N], used: usize);
 
     /// Appends a text of any length.
@@ -27,26 +27,26 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Text, and room behind it: made for many lines at once, rather than for each piece of a line.
+/// Text, and free space after it. The space is allocated for many lines at once, not for each piece of a line.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
-    /// The text, then what was never written or was cut again.
+    /// The text, then free space.
     bytes: Vec<u8>,
     used: usize,
 }
 
 impl Page {
-    /// The text.
+    /// Returns the text.
     pub(crate) fn text(&self) -> &[u8] {
         self.bytes.get(..self.used).unwrap_or_default()
     }
 
-    /// Forgets the text.
+    /// Removes the text.
     pub(crate) fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Bytes of the text.
+    /// Returns the length of the text in bytes.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.used
@@ -60,7 +60,8 @@ impl Page {
         });
     }
 
-    /// Appends the line that `put` writes, if it says that it did; it is asked again where there was too little room.
+    /// Appends the line that `put` writes. Appends nothing if `put` returns false. If the space is too small, the page
+    /// grows and calls `put` again.
     #[inline]
     pub(crate) fn line(&mut self, mut put: impl FnMut(&mut Line<'_>) -> bool) -> bool {
         loop {
@@ -80,11 +81,11 @@ impl Page {
     }
 }
 
-/// A line that is being written.
+/// Writes a line into the free space of a page.
 pub(crate) struct Line<'p> {
     page: &'p mut [u8],
     at: usize,
-    /// Not all of it has found room.
+    /// The space was too small for the line.
     is_cut: bool,
 }
 
@@ -117,7 +118,7 @@ mod tests {
     use super::{Page, Put};
 
     #[test]
-    fn lines_stand_in_order_however_long_they_are() {
+    fn lines_of_any_length_are_appended_in_order() {
         let (mut page, mut expected) = (Page::default(), Vec::new());
         for round in 0..3000usize {
             let long = vec![b'a' + (round % 26) as u8; round];

@@ -1,15 +1,16 @@
-//! Batches become text on several threads, and come back in order.
+//! Formats batches of events on several threads, and writes the text in order.
 
 use super::babeltrace;
 use super::batch::Batch;
 use super::columns;
 use super::page::Page;
+use crate::events::Out;
 use std::collections::VecDeque;
-use std::io::{Error, Write};
+use std::io::Error;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Makes the lines of a batch, in one of the styles.
+/// Formats the events of a batch in one of the styles.
 pub(super) enum Formatter<'p, 't> {
     Babeltrace(babeltrace::Lines<'p, 't>),
     Columns(columns::Lines<'p, 't>),
@@ -27,152 +28,132 @@ impl Formatter<'_, '_> {
 
 /// A batch and its text.
 #[derive(Default)]
-struct Sheet {
+struct FormattedBatch {
     batch: Batch,
     text: Page,
 }
 
-/// A sheet without text, and whom it goes back to.
+/// A batch to format, and the channel that returns it with its text.
 struct Job {
-    sheet: Sheet,
-    reply: SyncSender<Sheet>,
+    formatted: FormattedBatch,
+    reply: SyncSender<FormattedBatch>,
 }
 
-/// Where batches wait for a thread.
+/// The batches that wait for a thread.
 pub(super) struct Queue(Mutex<Receiver<Job>>);
 
 impl Queue {
-    /// Makes text as long as there is somebody who sends batches.
+    /// Formats batches until the sender of the batches is dropped.
     pub(super) fn work(&self, mut formatter: Formatter<'_, '_>) {
         loop {
             let job = self.0.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            let Ok(Job { mut sheet, reply }) = job else { return };
-            formatter.put(&mut sheet.batch, &mut sheet.text);
-            // Whoever waits has ended where writing failed.
-            let _ = reply.send(sheet);
+            let Ok(Job { mut formatted, reply }) = job else { return };
+            formatter.put(&mut formatted.batch, &mut formatted.text);
+            // The receiver is gone if writing has failed.
+            let _ = reply.send(formatted);
         }
     }
 }
 
-/// Takes the line of an event and its time, nanoseconds; returns false where it wants no more.
-pub(super) type PutLine<'o> = dyn FnMut(i64, &[u8]) -> bool + 'o;
-
-/// Where the text goes.
-pub(super) enum Out<'o> {
-    /// All of it, one piece behind the other.
-    File(&'o mut dyn Write),
-    /// Each line with its time: batches have one event then.
-    Lines(&'o mut PutLine<'o>),
-}
-
-/// The way of batches to where the text goes.
+/// Formats batches and writes their text.
 pub(super) struct Pipeline<'p, 't, 'o> {
     out: Out<'o>,
-    way: Way<'p, 't>,
-    /// Sheets to be used again.
-    spares: Vec<Sheet>,
-    /// Bytes written.
+    mode: Mode<'p, 't>,
+    /// Buffers to be used again.
+    spares: Vec<FormattedBatch>,
+    /// Number of bytes written.
     bytes: u64,
 }
 
-enum Way<'p, 't> {
-    /// At once.
-    Here(Box<Formatter<'p, 't>>),
-    /// Through threads; those that are under way, the oldest first, and how many there may be.
-    Threads { jobs: SyncSender<Job>, waiting: VecDeque<Receiver<Sheet>>, most: usize },
+enum Mode<'p, 't> {
+    /// Each batch is formatted on the caller's thread.
+    Inline(Box<Formatter<'p, 't>>),
+    /// Batches are formatted on other threads. At most `limit` batches wait for their text, the oldest first.
+    Threads { jobs: SyncSender<Job>, waiting: VecDeque<Receiver<FormattedBatch>>, limit: usize },
 }
 
 impl<'p, 't, 'o> Pipeline<'p, 't, 'o> {
-    /// Without threads.
-    pub(super) fn here(formatter: Formatter<'p, 't>, out: Out<'o>) -> Self {
-        Self { out, way: Way::Here(Box::new(formatter)), spares: Vec::new(), bytes: 0 }
+    /// Returns a pipeline without threads.
+    pub(super) fn inline(formatter: Formatter<'p, 't>, out: Out<'o>) -> Self {
+        Self { out, mode: Mode::Inline(Box::new(formatter)), spares: Vec::new(), bytes: 0 }
     }
 
-    /// With so many threads, each of which is to [`Queue::work`].
+    /// Returns a pipeline for this number of threads. The caller must start the threads; each must call
+    /// [`Queue::work`].
     pub(super) fn threads(threads: usize, out: Out<'o>) -> (Self, Queue) {
-        let most = threads.saturating_mul(2);
-        let (jobs, queue) = sync_channel(most);
-        let way = Way::Threads { jobs, waiting: VecDeque::new(), most };
-        (Self { out, way, spares: Vec::new(), bytes: 0 }, Queue(Mutex::new(queue)))
+        let limit = threads.saturating_mul(2);
+        let (jobs, queue) = sync_channel(limit);
+        let mode = Mode::Threads { jobs, waiting: VecDeque::new(), limit };
+        (Self { out, mode, spares: Vec::new(), bytes: 0 }, Queue(Mutex::new(queue)))
     }
 
-    /// Bytes written.
+    /// Returns the number of bytes written.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether batches go to other threads.
-    pub(super) fn has_threads(&self) -> bool {
-        matches!(self.way, Way::Threads { .. })
-    }
-
-    /// Takes the events of a batch, which is empty then.
+    /// Takes the events of a batch, and leaves the batch without events.
     ///
     /// # Errors
     /// The text cannot be written.
     pub(super) fn put(&mut self, batch: &mut Batch) -> Result<(), Error> {
-        let mut sheet = self.spares.pop().unwrap_or_default();
-        std::mem::swap(batch, &mut sheet.batch);
-        match &mut self.way {
-            Way::Here(formatter) => {
-                formatter.put(&mut sheet.batch, &mut sheet.text);
-                self.written(sheet)
+        let mut formatted = self.spares.pop().unwrap_or_default();
+        std::mem::swap(batch, &mut formatted.batch);
+        match &mut self.mode {
+            Mode::Inline(formatter) => {
+                formatter.put(&mut formatted.batch, &mut formatted.text);
+                self.write(formatted)
             }
-            Way::Threads { jobs, waiting, most } => {
+            Mode::Threads { jobs, waiting, limit } => {
                 let (reply, done) = sync_channel(1);
-                jobs.send(Job { sheet, reply }).map_err(Error::other)?;
+                jobs.send(Job { formatted, reply }).map_err(Error::other)?;
                 waiting.push_back(done);
-                let full = waiting.len() >= *most;
-                self.take(full)
+                let full = waiting.len() >= *limit;
+                self.write_ready(full)
             }
         }
     }
 
-    /// Writes all that is under way.
+    /// Waits for the text of all batches, and writes it.
     ///
     /// # Errors
     /// The text cannot be written.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
-        while let Way::Threads { waiting, .. } = &self.way
+        while let Mode::Threads { waiting, .. } = &self.mode
             && !waiting.is_empty()
         {
-            self.take(true)?;
+            self.write_ready(true)?;
         }
         Ok(())
     }
 
-    /// Writes what is ready; the oldest in any case, where `wait` says so.
-    fn take(&mut self, mut wait: bool) -> Result<(), Error> {
-        while let Way::Threads { waiting, .. } = &mut self.way
+    /// Writes the text that is ready. If `wait` is true, waits for the text of the oldest batch.
+    fn write_ready(&mut self, mut wait: bool) -> Result<(), Error> {
+        while let Mode::Threads { waiting, .. } = &mut self.mode
             && let Some(oldest) = waiting.front()
         {
-            let sheet = match oldest.try_recv() {
-                Ok(sheet) => sheet,
+            let formatted = match oldest.try_recv() {
+                Ok(formatted) => formatted,
                 Err(TryRecvError::Empty) if !wait => break,
                 _ => oldest.recv().map_err(Error::other)?,
             };
             waiting.pop_front();
             wait = false;
-            self.written(sheet)?;
+            self.write(formatted)?;
         }
         Ok(())
     }
 
-    /// Writes the text of a sheet, which is a spare one then.
-    fn written(&mut self, mut sheet: Sheet) -> Result<(), Error> {
-        match &mut self.out {
-            Out::File(out) => out.write_all(sheet.text.text())?,
-            Out::Lines(put) => {
-                let time = sheet.batch.records.first().map(|record| record.nanoseconds);
-                if time.is_some_and(|time| !put(time, sheet.text.text())) {
-                    return Err(std::io::ErrorKind::BrokenPipe.into());
-                }
-            }
+    /// Writes the text of a batch, and keeps the buffers as spares. Lines are written one by one: the batch then has
+    /// one event.
+    fn write(&mut self, mut formatted: FormattedBatch) -> Result<(), Error> {
+        if let Some(record) = formatted.batch.records.first() {
+            self.out.put(record.nanoseconds, formatted.text.text())?;
         }
-        self.bytes = self.bytes.saturating_add(sheet.text.text().len() as u64);
-        sheet.text.clear();
-        sheet.batch.restart(None);
-        self.spares.push(sheet);
+        self.bytes = self.bytes.saturating_add(formatted.text.len() as u64);
+        formatted.text.clear();
+        formatted.batch.restart(None);
+        self.spares.push(formatted);
         Ok(())
     }
 }

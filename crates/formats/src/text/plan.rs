@@ -1,37 +1,37 @@
-//! What babeltrace2's lines need before the first event of each class: its name, its braces, and how its values look.
+//! Plans of babeltrace2's lines, which are computed before the first event: for each event class its name, its braces,
+//! and the formats of its values.
 
 use super::escape::bare;
 use super::line::Line;
-use super::look::ScopePlan;
 use super::number::Constant;
+use super::value_format::ScopePlan;
+use crate::events::scope_code;
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, Scope, TraceClass};
 use lastwords_trace::schema::EnvValue;
 
-/// Of a stream class.
+/// The plan of a stream class.
 pub(super) struct StreamPlan<'t> {
     pub(super) context: Option<ScopePlan<'t>>,
     pub(super) common: Option<ScopePlan<'t>>,
     pub(super) events: Vec<EventPlan<'t>>,
 }
 
+/// The plan of an event class.
 pub(super) struct EventPlan<'t> {
     /// The trace's header, the name and a colon.
     pub(super) head: Constant,
     pub(super) specific: Option<ScopePlan<'t>>,
     pub(super) payload: Option<ScopePlan<'t>>,
-    /// All scopes at once, where the class has such a form.
+    /// Formats all scopes without a visitor; none if a field has no simple form.
     pub(super) line: Option<Line<'t>>,
 }
 
-/// Of all stream classes of a trace.
+/// Returns the plans of all stream classes of a trace.
 pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
     let class = trace.class();
     let header = header(class);
-    let scope = |scope, stream, event| {
-        class.scope(scope, stream, event)?;
-        trace.program.code(scope, stream, event).map(ScopePlan::new)
-    };
+    let scope = |scope, stream, event| scope_code(trace, scope, stream, event).map(ScopePlan::new);
     let streams = class.streams.iter().enumerate().map(|(stream, of)| {
         let common = scope(Scope::CommonContext, stream, 0);
         let event = |(number, event): (usize, &EventClass)| {
@@ -45,7 +45,7 @@ pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
             EventPlan { head: Constant::new(&head), line: Line::new(&scopes), specific, payload }
         };
         StreamPlan {
-            // babeltrace2 shows no packet context of which it shows no field.
+            // babeltrace2 omits a packet context if none of its fields is shown.
             context: scope(Scope::PacketContext, stream, 0)
                 .filter(|scope| scope.code.nodes().iter().any(|node| node.shown && !node.name.is_empty())),
             events: of.events.iter().enumerate().map(event).collect(),
@@ -55,7 +55,7 @@ pub(super) fn plan<'t>(trace: &'t Trace) -> Vec<StreamPlan<'t>> {
     streams.collect()
 }
 
-/// `hostname:procname:(vpid) `, whichever the environment has.
+/// Returns `hostname:procname:(vpid) `, without the parts that the environment does not have.
 fn header(class: &TraceClass) -> Vec<u8> {
     let mut text = Vec::new();
     for key in ["hostname", "procname", "vpid"] {

@@ -1,37 +1,40 @@
-//! Large traces as text: events are gathered in batches, which become lines on as many threads as there are CPUs.
+//! Prints traces as text. Events are collected in batches. If the trace is large, the batches are formatted on as many
+//! threads as there are CPUs.
 
 use super::Style;
 use super::babeltrace;
 use super::batch::{Batch, Context, Record, Window};
 use super::columns;
-use super::pipeline::{Formatter, Out, Pipeline};
+use super::pipeline::{Formatter, Pipeline};
 use super::plan::{StreamPlan, plan};
 use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
 use crate::Totals;
-use crate::events::{Chosen, Facts, Filter, Note, Tally, Used};
+use crate::events::{Chosen, Filter, Note, Out, StreamInfo, Tally};
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
 use lastwords_trace::parallel;
 use std::sync::Arc;
 
-/// Events that become text together: so many that handing them to another thread costs little beside.
+/// Number of events in a batch for other threads. Formatting so many events costs much more than passing the batch to a
+/// thread.
 const BATCH: usize = 8192;
-/// Without threads: so few that they stay in the cache.
+/// Number of events in a batch without threads. So few events stay in the CPU's cache.
 const SMALL_BATCH: usize = 512;
-/// Most bytes that a batch takes in memory: of windows that no batch before it had, and of text beside the events' bytes.
+/// Maximum memory of a batch, in bytes: windows that earlier batches do not have, and text in excess of the events'
+/// bytes.
 const BATCH_BYTES: u64 = 8 << 20;
-/// Bytes of packets from which on threads gain more than they cost.
+/// Number of bytes of packets from which on threads save more time than they cost.
 const WORTH_THREADS: u64 = 1 << 20;
-/// The scopes before an event's own fields.
+/// The scopes before the fields of an event.
 const HEADERS: [Scope; 3] = [Scope::PacketHeader, Scope::PacketContext, Scope::EventHeader];
 
-/// What is known of the stream classes of some traces, one behind the other.
+/// Facts about the stream classes of all traces. The classes are numbered trace after trace.
 struct Classes {
-    /// By trace: the position of its first class.
+    /// The number of the first class of each trace.
     firsts: Vec<usize>,
-    /// By class and event class: its fields depend on what stands before the event.
+    /// True for each class and event class whose fields depend on data before the event.
     depends: Vec<Vec<bool>>,
 }
 
@@ -48,7 +51,7 @@ impl Classes {
         Self { firsts, depends }
     }
 
-    fn position(&self, of: &Facts) -> usize {
+    fn position(&self, of: &StreamInfo) -> usize {
         self.firsts.get(of.trace).map_or(usize::MAX, |first| first.wrapping_add(of.class))
     }
 
@@ -60,7 +63,7 @@ impl Classes {
 /// Prints the chosen events in a style.
 ///
 /// # Errors
-/// `out` cannot be written.
+/// `out` cannot be written or wants no more lines.
 pub(super) fn print<'o>(
     chosen: Chosen<'_>,
     style: Style,
@@ -68,8 +71,11 @@ pub(super) fn print<'o>(
     out: Out<'o>,
     notes: &'o mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
-    let has_lines = matches!(out, Out::Lines(_));
-    let threads = if !has_lines && chosen.bytes() >= WORTH_THREADS { parallel::cpus() } else { 1 };
+    let (threads, full) = match out {
+        Out::Lines(_) => (1, 1),
+        Out::File(_) if chosen.bytes() >= WORTH_THREADS && parallel::cpus() > 1 => (parallel::cpus(), BATCH),
+        Out::File(_) => (1, SMALL_BATCH),
+    };
     let Chosen { traces, mut readers, facts, filter } = chosen;
     let classes = Classes::new(traces);
     let plans: Vec<StreamPlan<'_>> =
@@ -79,16 +85,16 @@ pub(super) fn print<'o>(
         Some(plan) => Formatter::Columns(columns::Lines::new(plan, traces, zone)),
         None => Formatter::Babeltrace(babeltrace::Lines::new(&plans, traces, zone)),
     };
-    let state = |facts: &Facts| {
+    let state = |facts: &StreamInfo| {
         let class = classes.position(facts);
-        let all_alike = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
+        let is_independent = !classes.depends.get(class).is_some_and(|of| of.contains(&true));
         let context = Arc::new(Context::new(Vec::new()));
-        StreamState { trace: facts.trace, class, all_alike, context, known: (0, 0, 0), window: 0 }
+        StreamState { trace: facts.trace, class, is_independent, context, last: (0, 0, 0), window: 0 }
     };
     let streams = facts.iter().map(state).collect();
     std::thread::scope(|scope| {
         let pipeline = if threads == 1 {
-            Pipeline::here(formatter(), out)
+            Pipeline::inline(formatter(), out)
         } else {
             let (pipeline, queue) = Pipeline::threads(threads, out);
             let queue = Arc::new(queue);
@@ -108,79 +114,64 @@ pub(super) fn print<'o>(
             moments: TimeOfDay::new(zone, b"[", b"]"),
             previous: None,
             batch: Batch::default(),
-            full: match (has_lines, pipeline.has_threads()) {
-                (true, _) => 1,
-                (false, true) => BATCH,
-                (false, false) => SMALL_BATCH,
-            },
+            full,
             bytes: 0,
             number: 0,
             pipeline,
-            totals: Totals::default(),
             tally: Tally::new(&facts),
-            used: Used::new(readers.len()),
             failed: None,
         };
         run(&mut readers, &mut printer);
-        printer.finish()
+        printer.flush();
+        printer.tally.finish(printer.failed, printer.pipeline.bytes(), printer.notes)
     })
 }
 
 struct Printer<'p, 't, 'o> {
     traces: &'t [Trace],
-    /// By class: how babeltrace2's style shows it; empty for other styles.
+    /// The plan of each class in babeltrace2's style. The list is empty for other styles.
     plans: &'p [StreamPlan<'t>],
     classes: &'p Classes,
-    /// By stream.
+    /// The state of each stream.
     streams: Vec<StreamState>,
     filter: Filter<'t>,
     notes: &'o mut dyn FnMut(Note),
-    /// For remarks.
+    /// Formats the times in messages about losses.
     moments: TimeOfDay,
+    /// Time of the last event.
     previous: Option<i64>,
     batch: Batch,
-    /// Events of a full batch.
+    /// Number of events in a full batch.
     full: usize,
-    /// Bytes of the batch.
+    /// Memory of the batch, in bytes.
     bytes: u64,
-    /// Counts batches.
+    /// Number of the batch.
     number: u64,
     pipeline: Pipeline<'p, 't, 'o>,
-    totals: Totals,
     tally: Tally,
-    used: Used,
     failed: Option<std::io::Error>,
 }
 
 struct StreamState {
     trace: usize,
-    /// Position of its class among those of all traces.
+    /// Number of its class among the classes of all traces.
     class: usize,
-    /// No field of an event depends on what stands before the event.
-    all_alike: bool,
-    /// Context of the packet that is read, as text.
+    /// The fields of no event depend on data before the event.
+    is_independent: bool,
+    /// Context of the current packet, as text.
     context: Arc<Context>,
-    /// The batch and the reader's window that `window` is the position of, and the bytes of text that the stream's events
-    /// have become beyond their own bytes: all as they were at its last event.
-    known: (u64, u64, u64),
+    /// State at the last event of the stream: the number of the batch, the reader's number of the window, and the
+    /// decoder's count of text in excess of the events' bytes.
+    last: (u64, u64, u64),
+    /// Position of the last event's window in the batch.
     window: u32,
 }
 
 impl Printer<'_, '_, '_> {
-    fn finish(mut self) -> crate::Result<Totals> {
-        self.flush();
-        self.tally.tell(self.notes);
-        self.totals.bytes = self.pipeline.bytes();
-        self.totals.streams = self.used.count();
-        match self.failed {
-            Some(error) => Err(crate::Error::Output(error)),
-            None => Ok(self.totals),
-        }
-    }
-
-    /// Sends the batch on its way; false where writing has failed.
+    /// Passes the batch to the pipeline. Returns false if writing has failed.
     fn send(&mut self) -> bool {
-        self.totals.events = self.totals.events.wrapping_add(self.batch.records.len() as u64);
+        let events = &mut self.tally.totals.events;
+        *events = events.wrapping_add(self.batch.records.len() as u64);
         if self.failed.is_none() {
             self.failed = self.pipeline.put(&mut self.batch).err();
         }
@@ -190,21 +181,22 @@ impl Printer<'_, '_, '_> {
         self.failed.is_none()
     }
 
-    /// Writes all events up to here.
+    /// Writes all events that were read so far.
     fn flush(&mut self) {
         if self.send() {
             self.failed = self.pipeline.drain().err();
         }
     }
 
-    /// Counts the bytes of a stream's next event that the batch did not have yet, and adds its window if that is new.
+    /// Adds the memory of a stream's next event to that of the batch, and adds the event's window to the batch if it is
+    /// new.
     #[cold]
-    fn go_on(&mut self, stream: usize, known: (u64, u64, u64), reader: &mut Reader<'_>, is_timed: bool) {
+    fn update(&mut self, stream: usize, now: (u64, u64, u64), reader: &mut Reader<'_>, is_timed: bool) {
         let Some(state) = self.streams.get_mut(stream) else { return };
-        let before = std::mem::replace(&mut state.known, known);
-        let bytes = if before.1 == known.1 { 0 } else { reader.parts().2.bytes.len() as u64 };
-        self.bytes = self.bytes.saturating_add(bytes).saturating_add(known.2.saturating_sub(before.2));
-        if (before.0, before.1) != (known.0, known.1) {
+        let before = std::mem::replace(&mut state.last, now);
+        let bytes = if before.1 == now.1 { 0 } else { reader.parts().2.bytes.len() as u64 };
+        self.bytes = self.bytes.saturating_add(bytes).saturating_add(now.2.saturating_sub(before.2));
+        if (before.0, before.1) != (now.0, now.1) {
             state.window = self.batch.windows.len() as u32;
             let (bytes, base, content_end) = reader.window();
             let context = Arc::clone(&state.context);
@@ -230,20 +222,20 @@ impl Sink for Printer<'_, '_, '_> {
             return true;
         }
         let Some(state) = self.streams.get_mut(stream) else { return true };
-        if !state.all_alike && self.classes.depends(state.class, event.class) {
+        if !state.is_independent && self.classes.depends(state.class, event.class) {
             let decoder = reader.parts().1.clone();
             self.batch.decoders.push((self.batch.records.len(), decoder));
         }
-        let known = (self.number, reader.windows(), reader.parts().1.paid());
-        if state.known != known {
-            self.go_on(stream, known, reader, event.nanoseconds.is_some());
+        let now = (self.number, reader.windows(), reader.parts().1.paid());
+        if state.last != now {
+            self.update(stream, now, reader, event.nanoseconds.is_some());
         }
         let Some(state) = self.streams.get(stream) else { return true };
         let nanoseconds = event.nanoseconds.unwrap_or(0);
         if event.nanoseconds.is_some() {
             self.previous = event.nanoseconds;
         }
-        // Classes are in memory, each with a name: fewer than 2^32.
+        // Each class takes memory for its name, so there are fewer than 2^32 classes.
         self.batch.records.push(Record {
             window: state.window,
             class: event.class as u32,
@@ -254,23 +246,21 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
-        self.totals.packets = self.totals.packets.wrapping_add(1);
-        self.used.mark(stream);
+        self.tally.packet(stream);
         let Some(state) = self.streams.get_mut(stream) else { return };
         let Some(scope) = self.plans.get(state.class).and_then(|plan| plan.context.as_ref()) else { return };
         let mut context = Vec::new();
         if let Some(packet) = reader.packet().copied() {
-            let mut writer = Writer { out: &mut context, parts: &scope.parts, hidden: 0 };
+            let mut writer = Writer { out: &mut context, formats: &scope.formats, hidden: 0 };
             let (program, decoder, bytes) = reader.parts();
-            // The packet's own reading of the same bytes went well.
+            // This cannot fail: the reader has accepted the same bytes.
             let _ = program.visit_context(decoder, &packet, bytes.bytes, &mut writer);
         }
         state.context = Arc::new(Context::new(context));
     }
 
     fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
-        self.totals.lose(loss);
-        self.tally.lose(stream, loss);
+        self.tally.loss(stream, loss);
         let Some(state) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(state.trace) else { return };
         let class = trace.class();
@@ -297,7 +287,6 @@ impl Sink for Printer<'_, '_, '_> {
     }
 
     fn fault(&mut self, stream: usize, fault: Error) {
-        self.totals.faults = self.totals.faults.saturating_add(1);
         self.tally.fault(stream);
         self.flush();
         (self.notes)(Note::Fault(fault));

@@ -1,43 +1,29 @@
-//! Lines for debuggers: where an event stands and its bytes.
+//! Lines for debugging a trace: the position of an event and its bytes.
 
 use super::escape::bare;
 use super::number::{octet, unsigned};
 use crate::Totals;
-use crate::events::{self, Chosen, Facts, Line, Note};
+use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
 use lastwords_ctf::read::{Due, Reader, Trace};
 use lastwords_trace::class::Scope;
 use lastwords_trace::visit::Ignore;
-use std::io::Write;
 
 /// Writes the chosen events.
 ///
 /// # Errors
-/// `out` cannot be written.
-pub(super) fn write(chosen: Chosen<'_>, out: &mut dyn Write, notes: &mut dyn FnMut(Note)) -> crate::Result<Totals> {
+/// `out` cannot be written or wants no more lines.
+pub(super) fn write<'o>(chosen: Chosen<'_>, out: Out<'o>, notes: &'o mut dyn FnMut(Note)) -> crate::Result<Totals> {
     let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
     events::write(chosen, &mut lines, out, notes)
 }
 
-/// Gives the line of each chosen event to `put`, with its time.
-///
-/// # Errors
-/// `put` returned false.
-pub(super) fn each(
-    chosen: Chosen<'_>,
-    put: &mut dyn FnMut(i64, &[u8]) -> bool,
-    notes: &mut dyn FnMut(Note),
-) -> crate::Result<Totals> {
-    let mut lines = Lines { traces: chosen.traces, streams: chosen.facts.clone() };
-    events::each_line(chosen, &mut lines, put, notes)
-}
-
 struct Lines<'t> {
     traces: &'t [Trace],
-    streams: Vec<Facts>,
+    streams: Vec<StreamInfo>,
 }
 
 impl Line for Lines<'_> {
-    /// `ticks trace/stream/packet+offset id name: context | payload`.
+    /// Appends `ticks trace/stream/packet+offset id name: context | payload`.
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         let Some(facts) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(facts.trace) else { return };

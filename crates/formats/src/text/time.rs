@@ -1,4 +1,4 @@
-//! Times of day, one conversion a second.
+//! Formats times of day. The conversion from seconds is done once for each second.
 
 use super::number::{nine, nine_before, two, unsigned};
 use super::page::Put;
@@ -7,11 +7,11 @@ use jiff::tz::TimeZone;
 
 const GIGA: i64 = 1_000_000_000;
 const NANOSECONDS: u64 = GIGA.cast_unsigned();
-/// Most bytes before a time, and most behind it.
-const AROUND: usize = 8;
-/// Bytes of `HH:MM:SS.`.
+/// Maximum number of bytes of the text before a time, and of the text after it.
+const MAX_AFFIX: usize = 8;
+/// Length of `HH:MM:SS.`.
 const TO_SECOND: usize = 9;
-/// Bytes of `nnnnnnnnn`.
+/// Length of `nnnnnnnnn`.
 const FRACTION: usize = 9;
 
 /// A time zone for times of day.
@@ -19,19 +19,19 @@ const FRACTION: usize = 9;
 pub struct Zone(TimeZone);
 
 impl Zone {
-    /// The machine's: `TZ`, else /etc/localtime, else UTC.
+    /// Returns the time zone of the machine: `TZ`, or else /etc/localtime, or else UTC.
     #[must_use]
     pub fn local() -> Self {
         Self(TimeZone::try_system().unwrap_or(TimeZone::UTC))
     }
 
-    /// Greenwich.
+    /// Returns UTC.
     #[must_use]
     pub fn utc() -> Self {
         Self(TimeZone::UTC)
     }
 
-    /// Seconds east of Greenwich at a moment.
+    /// Returns the offset from UTC at a moment, in seconds.
     fn offset(&self, second: i64) -> i64 {
         Timestamp::from_second(second).map_or(0, |t| i64::from(self.0.to_offset(t).seconds()))
     }
@@ -41,29 +41,29 @@ impl Zone {
 #[derive(Debug)]
 pub(crate) struct TimeOfDay {
     zone: Zone,
-    /// First nanosecond of the second that `second` shows.
+    /// First nanosecond of the second in `second`.
     begin: i64,
     known: bool,
     /// The text before each time, then `HH:MM:SS.`.
-    second: [u8; AROUND + TO_SECOND],
-    /// Bytes before the time.
+    second: [u8; MAX_AFFIX + TO_SECOND],
+    /// Length of the text before the time.
     before: usize,
-    /// The text behind each time, and its bytes.
-    behind: ([u8; AROUND], usize),
+    /// The text after each time, and its length.
+    behind: ([u8; MAX_AFFIX], usize),
 }
 
 impl TimeOfDay {
-    /// Times between two texts of at most eight bytes each.
+    /// Sets the texts before and after each time, of at most eight bytes each.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
-        let mut second = [0; AROUND + TO_SECOND];
+        let mut second = [0; MAX_AFFIX + TO_SECOND];
         second.iter_mut().zip(before.iter().chain(b"00:00:00.")).for_each(|(place, byte)| *place = *byte);
-        let mut after = [0; AROUND];
+        let mut after = [0; MAX_AFFIX];
         after.iter_mut().zip(behind).for_each(|(place, byte)| *place = *byte);
         let behind = (after, behind.len());
         Self { zone: zone.clone(), begin: 0, known: false, second, before: before.len(), behind }
     }
 
-    /// Appends the time of day; before 1970, seconds: `-S.nnnnnnnnn`.
+    /// Appends the time of day. A time before 1970 is appended as seconds: `-S.nnnnnnnnn`.
     #[inline]
     pub(crate) fn put(&mut self, nanoseconds: i64, out: &mut impl Put) {
         let (behind, length) = self.behind;
@@ -88,7 +88,7 @@ impl TimeOfDay {
         let of_day = second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400) as u32;
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
         let time = self.second.iter_mut().skip(self.before).take(TO_SECOND);
-        // Two digits, and a mark that stays.
+        // Two digits are replaced, and the mark after them is kept.
         let digits = parts.into_iter().flat_map(|[tens, ones]| [Some(tens), Some(ones), None]);
         for (place, digit) in time.zip(digits) {
             *place = digit.unwrap_or(*place);
@@ -98,53 +98,53 @@ impl TimeOfDay {
     }
 }
 
-/// Bytes of `[HH:MM:SS.`, of `nnnnnnnnn] (+0.`, and of `nnnnnnnnn) `.
+/// Lengths of `[HH:MM:SS.`, of `nnnnnnnnn] (+0.`, and of `nnnnnnnnn) `.
 const TO_FRACTION: usize = 10;
 const TO_DELTA: usize = 15;
 const TO_END: usize = 11;
 
-/// Times of day, each with the time since the one before: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
+/// Formats times of day, each with the time since the previous event: `[HH:MM:SS.nnnnnnnnn] (+S.nnnnnnnnn) `.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     time: TimeOfDay,
-    /// The time before.
+    /// Time of the previous event.
     pub(crate) previous: Option<i64>,
-    /// What stands before the nanoseconds of the second that `time` shows.
+    /// The text before the nanoseconds, for the current second of `time`.
     second: [u8; 16],
-    /// Nanoseconds within that second, and since the time before, where that was less than one earlier.
+    /// Nanoseconds within that second, and since the previous event, if both are less than a second.
     near: (u32, u32),
-    /// All of it elsewhere.
-    far: Vec<u8>,
+    /// The whole text in other cases, or empty.
+    whole: Vec<u8>,
 }
 
 impl Stamp {
-    /// Before the first time.
+    /// Returns a stamp that has no previous time.
     pub(crate) fn new(zone: &Zone) -> Self {
         let time = TimeOfDay::new(zone, b"[", b"] (+");
-        Self { time, previous: None, second: [0; 16], near: (0, 0), far: Vec::new() }
+        Self { time, previous: None, second: [0; 16], near: (0, 0), whole: Vec::new() }
     }
 
-    /// Goes on to a time; what passed since the one before is, where that was later, what babeltrace2 makes of it.
+    /// Sets the time. If the previous time was later, the difference wraps around, as in babeltrace2.
     #[inline]
-    pub(crate) fn go(&mut self, nanoseconds: i64) {
+    pub(crate) fn set(&mut self, nanoseconds: i64) {
         let since =
             self.previous.replace(nanoseconds).map(|previous| nanoseconds.wrapping_sub(previous).cast_unsigned());
         let within = nanoseconds.wrapping_sub(self.time.begin).cast_unsigned();
         let Some(since) = since.filter(|since| *since < NANOSECONDS && within < NANOSECONDS && self.time.known) else {
-            return self.go_far(nanoseconds, since);
+            return self.set_whole(nanoseconds, since);
         };
-        self.far.clear();
+        self.whole.clear();
         self.near = (within as u32, since as u32);
     }
 
-    /// Appends where it is.
+    /// Appends the time.
     #[inline]
     pub(crate) fn put(&self, out: &mut impl Put) {
-        if !self.far.is_empty() {
-            return out.text(&self.far);
+        if !self.whole.is_empty() {
+            return out.text(&self.whole);
         }
-        // Digits are joined to what stands behind them in a register: patched into a template they would be in the way of
-        // reading it.
+        // The digits and the text after them are joined in a register. Digits written into a template would delay
+        // reading the template.
         let (within, since) = self.near;
         out.block(&self.second, TO_FRACTION);
         out.block(&nine_before(within, b"] (+0."), TO_DELTA);
@@ -152,8 +152,8 @@ impl Stamp {
     }
 
     #[cold]
-    fn go_far(&mut self, nanoseconds: i64, since: Option<u64>) {
-        let out = &mut self.far;
+    fn set_whole(&mut self, nanoseconds: i64, since: Option<u64>) {
+        let out = &mut self.whole;
         out.clear();
         self.time.put(nanoseconds, out);
         let time = self.time.second.iter().take(TO_FRACTION);
@@ -175,7 +175,7 @@ fn put_negative(nanoseconds: i64, out: &mut impl Put) {
     seconds(nanoseconds.unsigned_abs(), out);
 }
 
-/// Appends a time of a clock that nothing relates to the time of day: `S.nnnnnnnnn`.
+/// Appends a time of a clock that is not related to the time of day: `S.nnnnnnnnn`.
 #[cold]
 pub(crate) fn put_seconds(nanoseconds: i64, out: &mut impl Put) {
     match u64::try_from(nanoseconds) {
@@ -190,7 +190,7 @@ fn seconds(magnitude: u64, out: &mut impl Put) {
     out.block(&nine((magnitude % NANOSECONDS) as u32), FRACTION);
 }
 
-/// Writes times as RFC 3339 has them; all up to the point is kept for the next time in the same second.
+/// Formats times as in RFC 3339. The text up to the point is kept for the next time in the same second.
 #[derive(Debug, Default)]
 pub(crate) struct Rfc3339 {
     second: Option<i64>,
@@ -226,7 +226,8 @@ fn up_to_point(second: i64, out: &mut Vec<u8>) {
     out.push(b'.');
 }
 
-/// Year, month, day of a day since 1970-01-01: 400-year cycles that begin in March.
+/// Converts a number of days since 1970-01-01 to year, month and day. The algorithm uses cycles of 400 years that begin
+/// in March.
 fn civil(day: i64) -> (i64, u32, u32) {
     let shifted = day.wrapping_add(719_468);
     let era = shifted.div_euclid(146_097);

@@ -1,29 +1,33 @@
-//! Values of fields, as a visitor meets them.
+//! Writes the values of fields in babeltrace2's style.
 
 use super::escape::quoted;
-use super::look::{Look, Part};
-use super::number::{general, hexadecimal, signed, unsigned};
+use super::number::{general, hexadecimal, octet, signed, unsigned};
 use super::page::Put;
+use super::value_format::{FieldFormat, ValueFormat};
 use lastwords_trace::class::{Encoding, Labels};
+use lastwords_trace::nul;
 use lastwords_trace::visit::{NodeId, Visitor};
+use std::borrow::Cow;
 
+/// Writes the fields of a scope.
 pub(super) struct Writer<'a, 't> {
     pub(super) out: &'a mut Vec<u8>,
-    pub(super) parts: &'a [Part<'t>],
-    /// Levels of arrays that are not shown.
+    pub(super) formats: &'a [FieldFormat<'t>],
+    /// Number of the innermost levels that are not shown.
     pub(super) hidden: usize,
 }
 
 impl<'t> Writer<'_, 't> {
-    /// Puts what stands before a field; how its value looks, if it is shown.
+    /// Appends the prefix of a field, and returns the format of the field's value. Returns none if the field is not
+    /// shown.
     #[inline]
-    fn begin_field(&mut self, node: NodeId) -> Option<Look<'t>> {
-        let part = self.parts.get(node as usize)?;
-        if matches!(part.look, Look::Hidden) || self.hidden > 0 {
+    fn begin_field(&mut self, node: NodeId) -> Option<ValueFormat<'t>> {
+        let format = self.formats.get(node as usize)?;
+        if matches!(format.value, ValueFormat::Hidden) || self.hidden > 0 {
             return None;
         }
-        part.prefix.put(self.out);
-        Some(part.look)
+        format.prefix.put(self.out);
+        Some(format.value)
     }
 }
 
@@ -31,9 +35,9 @@ impl Visitor for Writer<'_, '_> {
     #[inline]
     fn integer(&mut self, node: NodeId, value: u64) {
         match self.begin_field(node) {
-            Some(Look::Unsigned) => unsigned(self.out, value),
-            Some(Look::Signed) => signed(self.out, value.cast_signed()),
-            Some(look) => number(self.out, look, value),
+            Some(ValueFormat::Unsigned) => unsigned(self.out, value),
+            Some(ValueFormat::Signed) => signed(self.out, value.cast_signed()),
+            Some(format) => number(self.out, format, value),
             None => {}
         }
     }
@@ -46,13 +50,8 @@ impl Visitor for Writer<'_, '_> {
 
     #[inline]
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
-        match self.begin_field(node) {
-            Some(Look::Text(Encoding::Utf8)) => {
-                let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
-                quoted(self.out, bytes.get(..end).unwrap_or_default());
-            }
-            Some(Look::Text(encoding)) => quoted(self.out, decoded(bytes, encoding).as_bytes()),
-            _ => {}
+        if let Some(ValueFormat::Text(encoding)) = self.begin_field(node) {
+            quoted(self.out, &decoded(bytes, encoding));
         }
     }
 
@@ -60,8 +59,8 @@ impl Visitor for Writer<'_, '_> {
         if self.begin_field(node).is_some() {
             self.out.extend_from_slice(b"{ ");
             for byte in bytes {
-                let digit = |value: u8| b"0123456789abcdef".get(usize::from(value)).copied().unwrap_or(b'0');
-                self.out.extend_from_slice(&[digit(byte >> 4), digit(byte & 15), b' ']);
+                self.out.extend_from_slice(&octet(*byte));
+                self.out.push(b' ');
             }
             self.out.push(b'}');
         }
@@ -122,11 +121,11 @@ impl Visitor for Writer<'_, '_> {
     }
 }
 
-/// Numbers that are not plain decimal ones.
-pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
-    match look {
-        Look::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
-        Look::Enum(mappings, length, is_signed, base) => {
+/// Appends a number in any format.
+pub(super) fn number(out: &mut impl Put, format: ValueFormat<'_>, value: u64) {
+    match format {
+        ValueFormat::Based(length, is_signed, base) => based(out, value, length, is_signed, base),
+        ValueFormat::Enum(mappings, length, is_signed, base) => {
             let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
             out.text(b"( ");
             let mut matching = mappings.of(wide);
@@ -147,13 +146,13 @@ pub(super) fn number(out: &mut impl Put, look: Look<'_>, value: u64) {
             based(out, value, length, is_signed, base);
             out.text(b" )");
         }
-        Look::Bool => out.text(if value == 0 { b"false" } else { b"true" }),
-        Look::Bits(flags) => bit_map(out, value, flags),
+        ValueFormat::Bool => out.text(if value == 0 { b"false" } else { b"true" }),
+        ValueFormat::Bits(flags) => bit_map(out, value, flags),
         _ => unsigned(out, value),
     }
 }
 
-/// The number, and the names of the bits that are set.
+/// Appends the number and the names of the bits that are set.
 fn bit_map(out: &mut impl Put, value: u64, flags: &Labels) {
     hexadecimal(out, value);
     let set = (0u8..64).filter(|bit| value >> bit & 1 == 1).map(i128::from);
@@ -167,6 +166,7 @@ fn bit_map(out: &mut impl Put, value: u64, flags: &Labels) {
     }
 }
 
+/// Appends a number of this length in bits to a base. Numbers of any base but 2, 8 and 16 are decimal.
 pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool, base: u8) {
     let rounded = |unit: u32| {
         let bits = u32::from(length).next_multiple_of(unit);
@@ -191,10 +191,11 @@ pub(super) fn based(out: &mut impl Put, value: u64, length: u8, is_signed: bool,
     }
 }
 
-/// Text of an encoding, up to its NUL; what is not of it is replaced.
-pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> String {
+/// Returns text up to its NUL. Text of another encoding than UTF-8 is converted to UTF-8, and invalid characters in it
+/// are replaced. UTF-8 is not checked.
+pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> Cow<'_, [u8]> {
     let mut text: String = match encoding {
-        Encoding::Utf8 => String::from_utf8_lossy(bytes).into_owned(),
+        Encoding::Utf8 => return Cow::Borrowed(nul::until(bytes)),
         Encoding::Utf16Be | Encoding::Utf16Le => {
             let unit = |pair: &[u8]| match (pair, encoding) {
                 ([a, b], Encoding::Utf16Be) => u16::from_be_bytes([*a, *b]),
@@ -217,5 +218,5 @@ pub(crate) fn decoded(bytes: &[u8], encoding: Encoding) -> String {
     if let Some(end) = text.find('\0') {
         text.truncate(end);
     }
-    text
+    Cow::Owned(text.into_bytes())
 }

@@ -1,4 +1,4 @@
-//! CTF traces written down by hand, and what the reader says of them.
+//! Handmade CTF traces, and functions that read them.
 
 use lastwords_ctf::read;
 use lastwords_formats::events::Note;
@@ -7,7 +7,7 @@ use lastwords_formats::text::{self, Style, Zone};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Text, and remarks.
+/// Returns the text and the remarks of the traces in a folder.
 pub fn report(folder: &Path) -> (String, Vec<String>) {
     let mut remarks = Vec::new();
     let found = match read::open(folder, &Arc::default()) {
@@ -41,7 +41,7 @@ pub fn folder(metadata: &[u8], streams: &[(&str, &[u8])]) -> tempfile::TempDir {
     folder
 }
 
-/// LTTng's shape: compact headers, a packet context, text, a sequence, an enumeration, a variant.
+/// A trace like LTTng's: compact headers, a packet context, text, a sequence, an enumeration, a variant.
 pub const TSDL: &str = r#"/* CTF 1.8 */
 typealias integer { size = 8; align = 8; signed = false; } := uint8_t;
 typealias integer { size = 16; align = 8; signed = false; } := uint16_t;
@@ -119,7 +119,7 @@ pub fn ints(big: bool, header: Vec<u8>) -> Vec<u8> {
     event.extend(if big { 77i32.to_be_bytes() } else { 77i32.to_le_bytes() });
     event.extend(two(-2));
     event.push(8);
-    // 4 bits of 0b0101, then 12 of -5.
+    // 4 bits with 0b0101, then 12 bits with -5.
     let odd = (-5i16).cast_unsigned() & 0xfff;
     event.extend(if big { (0b0101 << 12 | odd).to_be_bytes() } else { (odd << 4 | 0b0101).to_le_bytes() });
     event.extend(if big { 1.5f32.to_be_bytes() } else { 1.5f32.to_le_bytes() });
@@ -160,7 +160,7 @@ pub fn stream(big: bool) -> Vec<u8> {
     bytes
 }
 
-/// Metadata of CTF 1.8 in packets.
+/// Returns metadata of CTF 1.8 in packets.
 pub fn metadata_packets(text: &[u8], big: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in text.chunks(1000) {
@@ -177,7 +177,8 @@ pub fn metadata_packets(text: &[u8], big: bool) -> Vec<u8> {
     bytes
 }
 
-/// Optional, boolean, BLOB, variable-length integers, UTF-16, a bit map, a dynamic array, with relative and absolute places.
+/// Optional, boolean, BLOB, variable-length integers, UTF-16, a bit map and a dynamic array, at relative and absolute
+/// positions.
 pub const CTF2: &[&str] = &[
     r#"{"type":"preamble","version":2}"#,
     r#"{"type":"field-class-alias","name":"u8","field-class":{"type":"fixed-length-unsigned-integer","length":8,"byte-order":"little-endian","alignment":8}}"#,

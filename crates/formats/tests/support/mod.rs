@@ -1,4 +1,4 @@
-//! Random traces, encoded by code that shares nothing with the crates' own.
+//! Random traces, encoded by code that shares nothing with the code of the crates.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "test support; each test file uses a part")]
 
 pub mod ctf;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub struct Memory {
     pub schema: Schema,
     pub streams: Vec<Stream>,
-    /// By stream.
+    /// The packets of each stream.
     pub packets: Vec<Vec<(PacketInfo, Vec<u8>)>>,
     pub evidence: Evidence,
 }
@@ -46,7 +46,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Packet header and context as docs/ABI.md has them.
+    /// Writes packet header and context as docs/ABI.md describes them.
     fn header(&self, info: &PacketInfo, bytes: &mut [u8]) {
         let (schema, stream) = (&self.memory.schema, &self.memory.streams[self.stream]);
         let big = schema.byte_order == ByteOrder::Big;
@@ -68,7 +68,7 @@ impl Reader<'_> {
     }
 }
 
-/// The trace that text, JSON and Perfetto are written of; names are those of metadata of a version.
+/// Returns the trace from which text, JSON and Perfetto are written. Names are those in metadata of the given version.
 pub fn read(memory: &Memory, version: Version) -> Vec<Trace> {
     vec![lastwords_ctf::session::trace(&Arc::new(memory.clone()), Path::new("memory"), version).expect("a trace")]
 }
@@ -84,7 +84,7 @@ impl PacketReader for Reader<'_> {
     }
 }
 
-/// Facts of a packet that is committed.
+/// Returns the facts of a committed packet.
 pub fn committed(sequence: u64, begin: u64, end: u64, content: usize) -> PacketInfo {
     PacketInfo {
         sequence,
@@ -97,5 +97,5 @@ pub fn committed(sequence: u64, begin: u64, end: u64, content: usize) -> PacketI
     }
 }
 
-/// Bytes before the first event in the packets made here.
+/// Size in bytes of the header and context of the packets.
 pub const HEADER: usize = 84;

@@ -74,18 +74,19 @@ const WORDS: [&str; 12] = [
 /// What the random traces may contain.
 #[derive(Clone, Copy)]
 pub struct Limits {
-    /// Values of enumerations that have no label.
+    /// Enumerations may have values without a label.
     pub unknown_labels: bool,
-    /// Text that is empty: babeltrace2 2.0 then prints what the field held in an event before.
+    /// Text may be empty. babeltrace2 2.0 then prints the text of an earlier event.
     pub empty_text: bool,
-    /// Several labels of one value: babeltrace2 2.1 puts them in braces and, of CTF 2, in the order of a hash table.
+    /// A value may have several labels. babeltrace2 2.1 puts them in braces and, for CTF 2, in the order of a hash
+    /// table.
     pub several_labels: bool,
     /// The recorder was a big-endian machine.
     pub big: bool,
 }
 
 impl Limits {
-    /// The first bytes of a number in the byte order of the recorder.
+    /// Appends the low bytes of a number in the byte order of the recorder.
     fn put(self, out: &mut Vec<u8>, raw: u64, size: usize) {
         match self.big {
             false => out.extend(&raw.to_le_bytes()[..size]),
@@ -94,7 +95,7 @@ impl Limits {
     }
 }
 
-/// The trace of a seed.
+/// Returns the trace of a seed.
 pub fn trace(seed: u64, limits: Limits) -> Memory {
     let mut rng = Rng(seed);
     let r = &mut rng;
@@ -199,7 +200,7 @@ fn enumeration(r: &mut Rng, limits: Limits) -> FieldClass {
     FieldClass::Enum { size, signed, labels }
 }
 
-/// A number cut to a size, sign-extended where signed.
+/// Truncates a number to a size, and sign-extends it if it is signed.
 fn limit(raw: u64, size: u8, signed: bool) -> i64 {
     let drop = 64 - 8 * u32::from(size);
     if signed { (raw as i64) << drop >> drop } else { (raw << drop >> drop) as i64 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder that goes away with the test.
+/// A folder that is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -23,7 +23,7 @@ impl Drop for Folder {
     }
 }
 
-/// What a run of babeltrace2 printed.
+/// The output of babeltrace2.
 pub struct Printed {
     pub out: Vec<u8>,
     pub err: String,
@@ -45,12 +45,13 @@ pub fn babeltrace(program: &Path, trace: &Path) -> Printed {
     }
 }
 
-/// The system's babeltrace2.
+/// Returns the path of the system's babeltrace2.
 pub fn babeltrace20() -> PathBuf {
     PathBuf::from("babeltrace2")
 }
 
-/// A babeltrace2 of 2.1 or newer: `$BABELTRACE21`, else what `cargo xtask setup` unpacked, else the system's if new enough.
+/// Returns the path of a babeltrace2 of version 2.1 or newer: `$BABELTRACE21`, or else the one that `cargo xtask setup`
+/// unpacked, or else the system's if it is new enough.
 pub fn babeltrace21() -> PathBuf {
     if let Some(path) = std::env::var_os("BABELTRACE21") {
         return path.into();

@@ -1,4 +1,4 @@
-//! What is written is read again by a reader of protocol buffers that shares nothing with the writer.
+//! Tests that read the output with a separate decoder of protocol buffers, which shares no code with the writer.
 
 use super::*;
 use crate::ftrace::Choice;
@@ -12,7 +12,7 @@ use lastwords_trace::ftrace::{Stats, Tracing};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A field's number, its bytes (of a message or text), or its number.
+/// The value of a field: its bytes, if it is a message or text, or its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Value {
     Number(u64),
@@ -50,7 +50,7 @@ fn read(mut bytes: &[u8]) -> Vec<(u64, Value)> {
     fields
 }
 
-/// All values of a field.
+/// Returns all values of a field.
 fn all(fields: &[(u64, Value)], number: u64) -> Vec<&Value> {
     fields.iter().filter(|(n, _)| *n == number).map(|(_, value)| value).collect()
 }
@@ -128,7 +128,7 @@ fn bundles_names_and_the_log() {
     let events: Vec<Vec<(u64, Value)>> = bundles.iter().flat_map(|bundle| messages(bundle, 2)).collect();
     let times: Vec<u64> = events.iter().map(|event| number(event, 1)).collect();
     assert_eq!(times, [100, 200, 300, 400, 500]);
-    // `sched:wake` of the sample is none that Perfetto knows.
+    // Perfetto has no message for the sample's event `sched:wake`.
     let wake = &messages(&events[0], 327)[0];
     assert_eq!(text(wake, 1), "wake");
     let fields = messages(wake, 2);

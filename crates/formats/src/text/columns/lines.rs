@@ -1,4 +1,4 @@
-//! The lines of events in columns.
+//! Formats the lines of events in columns.
 
 use super::super::batch::{Batch, Record, Window};
 use super::super::escape::bare;
@@ -8,7 +8,7 @@ use super::super::page::{self, Page, Put};
 use super::super::time::{TimeOfDay, Zone, put_seconds};
 use super::super::value::based;
 use super::values::{Mark, Thread, Values};
-use super::{Class, Columns, Places, Plan};
+use super::{Class, Columns, ContextLayout, Plan};
 use lastwords_ctf::program::{Decoder, Program};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::nul;
@@ -16,21 +16,23 @@ use lastwords_trace::visit::Ignore;
 
 const GIGA: i64 = 1_000_000_000;
 
-/// The thread that recorded an event, and the CPU: of the stream, or of the contexts.
+/// The thread that recorded an event, and the CPU. The CPU is known from the stream or from the context.
 #[derive(Clone, Copy)]
 struct Origin<'a> {
     name: Option<&'a [u8]>,
     thread: Option<i64>,
+    /// The text `CPU]` of the stream.
     stream: Option<&'a Constant>,
+    /// The CPU from the context.
     cpu: Option<i64>,
 }
 
-/// Makes the lines of batches.
+/// Formats the events of batches.
 pub(in super::super) struct Lines<'p, 't> {
     origins: Origins<'p, 't>,
     time: TimeOfDay,
     traces: &'t [Trace],
-    /// By trace.
+    /// The decoder of each trace.
     decoders: Vec<Decoder>,
     line: Vec<u8>,
     context: Thread,
@@ -41,7 +43,7 @@ pub(in super::super) struct Lines<'p, 't> {
 impl<'p, 't> Lines<'p, 't> {
     pub(in super::super) fn new(plan: &'p Plan<'t>, traces: &'t [Trace], zone: &Zone) -> Self {
         Self {
-            origins: Origins { plan, ready: vec![None; READY] },
+            origins: Origins { plan, cache: vec![None; CACHE_SIZE] },
             time: TimeOfDay::new(zone, b"", b""),
             traces,
             decoders: traces.iter().map(|trace| trace.program.decoder()).collect(),
@@ -58,41 +60,41 @@ impl<'p, 't> Lines<'p, 't> {
         for (position, record) in batch.records.iter().enumerate() {
             let Some(window) = batch.windows.get(record.window as usize) else { continue };
             let decoder = decoders.next_if(|(of, _)| *of == position).map(|(_, decoder)| decoder);
-            if self.in_place(window, record, page).is_some() {
+            if self.put_flat(window, record, page).is_some() {
                 continue;
             }
             self.line.clear();
-            if self.visited(window, record, decoder).is_some() {
+            if self.visit(window, record, decoder).is_some() {
                 self.line.push(b'\n');
                 page.append(&self.line);
             }
         }
     }
 
-    /// Appends the line of an event whose fields are at known places, without a visitor. Returns none, and appends
-    /// nothing, for any other event.
+    /// Appends the line of an event whose context fields are at fixed offsets and whose payload has a simple form. Uses
+    /// no visitor. Appends nothing and returns none for other events.
     #[inline(always)]
-    fn in_place(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
+    fn put_flat(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
         let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
         let flat = class.line.as_ref()?;
-        let (places, bytes) = contexts(columns, window, record)?;
-        let payload = bytes.get(places.len..)?;
-        let origin = self.origins.known(places, bytes, window);
-        let ready = match places.name {
-            None => Some(self.origins.ready(window, record.class, class, &origin)?),
+        let (layout, bytes) = contexts(columns, window, record)?;
+        let payload = bytes.get(layout.len..)?;
+        let origin = self.origins.from_context(layout, bytes, window);
+        let cached = match layout.name {
+            None => Some(self.origins.text(window, record.class, class, &origin)?),
             Some(_) => None,
         };
         let timed = (window.is_timed, columns.absolute);
         let put = |line: &mut page::Line<'_>| {
-            head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| match ready {
+            head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| match cached {
                 Some(text) => text.put(line),
                 None => put_origin(plan.kernel, class, &origin, line),
             });
             let is_whole = flat.put(payload, line).is_some();
-            if !places.others.is_empty() {
-                others(line, places, bytes);
+            if !layout.others.is_empty() {
+                others(line, layout, bytes);
                 line.block(b"\n", 1);
             }
             is_whole
@@ -100,8 +102,8 @@ impl<'p, 't> Lines<'p, 't> {
         page.line(put).then_some(())
     }
 
-    /// Writes the line of any event by visitors, without the line feed. Returns none where the event cannot be read.
-    fn visited(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
+    /// Formats the line of any event with visitors, without the line feed. Returns none if the event cannot be read.
+    fn visit(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
         let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
@@ -110,12 +112,12 @@ impl<'p, 't> Lines<'p, 't> {
             Some(decoder) => decoder,
             None => self.decoders.get_mut(window.trace)?,
         };
-        let places = contexts(columns, window, record);
+        let layout = contexts(columns, window, record);
         let mut at = record.body;
-        let origin = match (places, &columns.context) {
-            (Some((places, bytes)), _) => {
-                at = at.wrapping_add((places.len as u64).wrapping_mul(8));
-                let known = self.origins.known(places, bytes, window);
+        let origin = match (layout, &columns.context) {
+            (Some((layout, bytes)), _) => {
+                at = at.wrapping_add((layout.len as u64).wrapping_mul(8));
+                let known = self.origins.from_context(layout, bytes, window);
                 Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known }
             }
             (None, Some(fields)) => {
@@ -135,7 +137,7 @@ impl<'p, 't> Lines<'p, 't> {
         });
         class.name.put(line);
         if let Some(fields) = &class.specific {
-            // The specific context is shown behind the payload, with the other contexts.
+            // The specific context is shown after the payload, with the other contexts.
             at = program.visit(decoder, fields.code, &window.part(), at, &mut Ignore).ok()?;
         }
         self.values.clear();
@@ -146,15 +148,15 @@ impl<'p, 't> Lines<'p, 't> {
         }
         message(line, class, &self.values, &self.marks);
         if !plan.kernel {
-            match (places, &columns.context) {
-                (Some((places, bytes)), _) => others(line, places, bytes),
+            match (layout, &columns.context) {
+                (Some((layout, bytes)), _) => others(line, layout, bytes),
                 (None, Some(_)) => line.extend_from_slice(&self.context.others),
                 (None, None) => {}
             }
             if let Some(fields) = &class.specific {
                 self.context.clear();
                 let mut values = Values::of_context(fields, &mut self.context);
-                let begin = behind_context(program, decoder, columns, window, record)?;
+                let begin = specific_context(program, decoder, columns, window, record)?;
                 program.visit(decoder, fields.code, &window.part(), begin, &mut values).ok()?;
                 line.extend_from_slice(&self.context.others);
             }
@@ -163,63 +165,64 @@ impl<'p, 't> Lines<'p, 't> {
     }
 }
 
-/// The origins of the events that came last, as text.
+/// A cache of the origins of the last events, as text.
 struct Origins<'p, 't> {
     plan: &'p Plan<'t>,
-    ready: Vec<Option<(Key, Constant<64>)>>,
+    cache: Vec<Option<(Key, Constant<64>)>>,
 }
 
-/// The number of origins that are kept: a power of two.
-const READY: usize = 64;
+/// Number of origins in the cache. It must be a power of two.
+const CACHE_SIZE: usize = 64;
 
-/// What the text of an origin depends on, where the contexts have no name: the stream, its classes, the event class, the
-/// thread, and the CPU.
+/// The key of an origin in the cache. It contains everything that the text depends on if the context has no name: the
+/// stream, the stream class, the event class, the thread, and the CPU.
 type Key = (usize, usize, u32, Option<i64>, Option<i64>);
 
 impl<'p, 't> Origins<'p, 't> {
-    /// The CPU of the stream.
+    /// Returns the text `CPU]` of a stream that is bound to a CPU.
     #[inline]
     fn cpu(&self, window: &Window) -> Option<&'p Constant> {
         self.plan.cpus.get(window.stream)?.as_ref()
     }
 
-    /// The name that the trace's list of threads has for a thread.
+    /// Returns the name of a thread from the trace's list of threads.
     fn listed(&self, window: &Window, thread: Option<i64>) -> Option<&'t [u8]> {
         let name: &'t str = self.plan.names.get(window.trace)?.get(&thread?)?;
         Some(name.as_bytes())
     }
 
-    /// The origin of an event whose contexts, which begin at `bytes`, are at known places; but for a name that these do
-    /// not have.
+    /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if the context has
+    /// none.
     #[inline(always)]
-    fn known<'a>(&self, places: &Places, bytes: &'a [u8], window: &Window) -> Origin<'a>
+    fn from_context<'a>(&self, layout: &ContextLayout, bytes: &'a [u8], window: &Window) -> Origin<'a>
     where
         'p: 'a,
     {
-        let thread = places.thread.and_then(|place| place.integer(bytes));
-        let name = places.name.and_then(|(at, len)| Some(nul::until(bytes.get(at..)?.get(..len)?)));
-        let cpu = places.cpu.and_then(|place| place.integer(bytes));
+        let thread = layout.thread.and_then(|place| place.integer(bytes));
+        let name = layout.name.and_then(|(at, len)| Some(nul::until(bytes.get(at..)?.get(..len)?)));
+        let cpu = layout.cpu.and_then(|place| place.integer(bytes));
         Origin { name, thread, stream: self.cpu(window), cpu }
     }
 
-    /// The text of an origin that has no name of its own.
+    /// Returns the text of an origin whose name is not in the context. Takes the text from the cache, or adds it.
     #[inline(always)]
-    fn ready(&mut self, window: &Window, number: u32, class: &Class<'_>, origin: &Origin<'_>) -> Option<&Constant<64>> {
+    fn text(&mut self, window: &Window, number: u32, class: &Class<'_>, origin: &Origin<'_>) -> Option<&Constant<64>> {
         let key = (window.stream, window.plan, number, origin.thread, origin.cpu);
         let thread = origin.thread.unwrap_or(0) as usize;
-        let at = thread.wrapping_add(number as usize).wrapping_add(window.stream.wrapping_mul(READY / 4)) % READY;
-        if self.ready.get(at)?.as_ref().is_none_or(|(of, _)| *of != key) {
-            self.make(at, key, window, class, origin);
+        let at =
+            thread.wrapping_add(number as usize).wrapping_add(window.stream.wrapping_mul(CACHE_SIZE / 4)) % CACHE_SIZE;
+        if self.cache.get(at)?.as_ref().is_none_or(|(of, _)| *of != key) {
+            self.insert(at, key, window, class, origin);
         }
-        self.ready.get(at)?.as_ref().map(|(_, text)| text)
+        self.cache.get(at)?.as_ref().map(|(_, text)| text)
     }
 
     #[cold]
-    fn make(&mut self, at: usize, key: Key, window: &Window, class: &Class<'_>, origin: &Origin<'_>) {
+    fn insert(&mut self, at: usize, key: Key, window: &Window, class: &Class<'_>, origin: &Origin<'_>) {
         let mut text = Vec::new();
         let name = self.listed(window, origin.thread);
         put_origin(self.plan.kernel, class, &Origin { name, ..*origin }, &mut text);
-        if let Some(place) = self.ready.get_mut(at) {
+        if let Some(place) = self.cache.get_mut(at) {
             *place = Some((key, Constant::new(&text)));
         }
     }
@@ -231,7 +234,7 @@ fn put_origin(kernel: bool, class: &Class<'_>, origin: &Origin<'_>, line: &mut i
     if kernel { kernel_origin(line, class, origin) } else { own_origin(line, class, origin) }
 }
 
-/// Appends the time and the origin of an event in their order.
+/// Appends the time and the origin of an event, in the order of the layout.
 #[inline(always)]
 fn head<P: Put>(
     kernel: bool,
@@ -253,16 +256,21 @@ fn head<P: Put>(
     origin(line);
 }
 
-/// Where the contexts of an event are at known places: these, and the bytes that they begin at.
+/// Returns the layout of an event's context and the bytes from the context on. Returns none if the fields have no fixed
+/// offsets.
 #[inline]
-fn contexts<'c, 'w>(columns: &'c Columns<'_>, window: &'w Window, record: &Record) -> Option<(&'c Places, &'w [u8])> {
+fn contexts<'c, 'w>(
+    columns: &'c Columns<'_>,
+    window: &'w Window,
+    record: &Record,
+) -> Option<(&'c ContextLayout, &'w [u8])> {
     let within = record.body.wrapping_sub(window.base.wrapping_mul(8));
-    let places = columns.places.as_ref().filter(|_| within.is_multiple_of(8))?;
-    Some((places, window.bytes.get((within / 8) as usize..).unwrap_or_default()))
+    let layout = columns.layout.as_ref().filter(|_| within.is_multiple_of(8))?;
+    Some((layout, window.bytes.get((within / 8) as usize..).unwrap_or_default()))
 }
 
-/// Where the specific context begins.
-fn behind_context(
+/// Returns the begin of the specific context, in bits.
+fn specific_context(
     program: &Program,
     decoder: &mut Decoder,
     columns: &Columns<'_>,
@@ -275,10 +283,10 @@ fn behind_context(
     }
 }
 
-/// Fields of the context that no column shows.
+/// Appends the fields of the context that have no column.
 #[inline(always)]
-fn others(out: &mut impl Put, places: &Places, context: &[u8]) {
-    for (prefix, place) in &places.others {
+fn others(out: &mut impl Put, layout: &ContextLayout, context: &[u8]) {
+    for (prefix, place) in &layout.others {
         if let Some(value) = place.integer(context) {
             prefix.put(out);
             if place.signed { signed(out, value) } else { unsigned(out, value.cast_unsigned()) }
@@ -286,7 +294,7 @@ fn others(out: &mut impl Put, places: &Places, context: &[u8]) {
     }
 }
 
-/// `            comm-tid     [cpu] LEVEL`, in the columns of the kernel's `trace`.
+/// Appends `            comm-tid     [cpu] LEVEL`, in the columns of the kernel's `trace` file.
 fn kernel_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     let name = origin.name.unwrap_or(b"<...>");
     let width = if name.is_ascii() { name.len() } else { String::from_utf8_lossy(name).chars().count() };
@@ -311,7 +319,7 @@ fn kernel_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     out.block(class.level, 5);
 }
 
-/// ` secs.usecs:`.
+/// Appends ` secs.usecs:`.
 fn kernel_time(out: &mut impl Put, nanoseconds: i64) {
     out.block(b" ", 1);
     signed(out, nanoseconds.div_euclid(GIGA));
@@ -320,7 +328,7 @@ fn kernel_time(out: &mut impl Put, nanoseconds: i64) {
     out.block(&text, text.len());
 }
 
-/// ` LEVEL [cpu] comm-tid`, or what is known of it, behind the time.
+/// Appends ` LEVEL [cpu] comm-tid`, without the parts that are unknown. It follows the time.
 #[inline(always)]
 fn own_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     out.block(&class.before_cpu, 8);
@@ -338,7 +346,7 @@ fn own_origin(out: &mut impl Put, class: &Class<'_>, origin: &Origin<'_>) {
     }
 }
 
-/// `CPU]`: three digits, of the CPU of the stream, else of the context.
+/// Appends `CPU]` with three digits: the CPU of the stream, or else the CPU from the context.
 #[inline(always)]
 fn cpu(out: &mut impl Put, origin: &Origin<'_>) {
     if let Some(stream) = origin.stream {
@@ -364,7 +372,8 @@ fn blanks(out: &mut impl Put, count: usize) {
     out.block(b"                ", count.min(16));
 }
 
-/// The message, and the fields that it does not show. `values` are the fields one behind the other, with a mark for each.
+/// Appends the message, and the fields that the message does not show. `values` is the text of all fields, with a mark
+/// for each.
 fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
     for piece in &class.pieces {
         match piece {
@@ -385,7 +394,7 @@ fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) 
     }
 }
 
-/// Where a field ends.
+/// Returns the end of a field in the text of all fields.
 fn end(values: &[u8], marks: &[Mark], field: usize) -> usize {
     marks.get(field.wrapping_add(1)).map_or(values.len(), |next| next.prefix)
 }

@@ -1,37 +1,37 @@
-//! Values of fields in columns: ` name=value`, as a visitor meets them.
+//! Writes the values of fields in columns: ` name=value`.
 
 use super::super::escape::bare;
 use super::super::line::word;
-use super::super::look::Look;
 use super::super::message::Piece;
 use super::super::number::{general, octet, signed, unsigned};
 use super::super::value::{decoded, number};
-use super::{Fields, number_of};
-use crate::fields::Role;
-use lastwords_trace::class::Encoding;
+use super::super::value_format::ValueFormat;
+use super::Fields;
+use crate::fields::{Nesting, Role};
 use lastwords_trace::nul;
-use lastwords_trace::visit::{NodeId, Visitor};
+use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
-/// A field of the payload among the values that were written.
+/// Positions of a payload field in the text of all values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
-    /// Where ` name=` begins, and behind it.
+    /// Where ` name=` begins.
     pub(super) prefix: usize,
+    /// Where the value begins.
     pub(super) value: usize,
-    /// The message shows it.
+    /// The message shows the field.
     pub(super) in_message: bool,
-    /// An integer, its bits, and whether it is signed.
+    /// The value if it is an integer, its length in bits, and true if it is signed.
     pub(super) number: Option<(u64, u8, bool)>,
 }
 
-/// What a context says of its thread, and its other fields.
+/// The thread that a context names, and the other fields of the context.
 #[derive(Debug, Default)]
 pub(super) struct Thread {
     tid: Option<i64>,
     pid: Option<i64>,
     pub(super) cpu: Option<i64>,
     name: Vec<u8>,
-    /// ` name=value` for each field that no column shows.
+    /// ` name=value` for each field that has no column.
     pub(super) others: Vec<u8>,
 }
 
@@ -55,10 +55,8 @@ impl Thread {
 pub(super) struct Values<'a, 't> {
     fields: &'a Fields<'t>,
     out: Out<'a>,
-    depth: usize,
-    /// Levels that are not shown.
-    hidden: usize,
-    /// In an array that is shown as bytes.
+    nesting: Nesting,
+    /// The visitor is in an array that is shown as bytes.
     octets: bool,
 }
 
@@ -69,7 +67,7 @@ enum Out<'a> {
 
 impl<'a, 't> Values<'a, 't> {
     pub(super) fn of_context(fields: &'a Fields<'t>, thread: &'a mut Thread) -> Self {
-        Self { fields, out: Out::Context(thread), depth: 0, hidden: 0, octets: false }
+        Self { fields, out: Out::Context(thread), nesting: Nesting::default(), octets: false }
     }
 
     pub(super) fn of_payload(
@@ -78,7 +76,7 @@ impl<'a, 't> Values<'a, 't> {
         out: &'a mut Vec<u8>,
         marks: &'a mut Vec<Mark>,
     ) -> Self {
-        Self { fields, out: Out::Payload { pieces, out, marks }, depth: 0, hidden: 0, octets: false }
+        Self { fields, out: Out::Payload { pieces, out, marks }, nesting: Nesting::default(), octets: false }
     }
 
     fn out(&mut self) -> &mut Vec<u8> {
@@ -88,14 +86,15 @@ impl<'a, 't> Values<'a, 't> {
         }
     }
 
-    /// Puts what stands before a field; how its value looks, if it is shown, and whether it is in a message.
-    fn begin_field(&mut self, node: NodeId) -> Option<(Look<'t>, bool)> {
+    /// Appends the prefix of a field, and returns the format of the value, and true if a message shows the field.
+    /// Returns none if the field is not shown.
+    fn begin_field(&mut self, node: NodeId) -> Option<(ValueFormat<'t>, bool)> {
         let at = node as usize;
-        let look = *self.fields.looks.get(at)?;
-        if self.hidden > 0 || matches!(look, Look::Hidden) {
+        let format = *self.fields.formats.get(at)?;
+        if self.nesting.hidden > 0 || matches!(format, ValueFormat::Hidden) {
             return None;
         }
-        let (depth, fields) = (self.depth, self.fields);
+        let (depth, fields) = (self.nesting.depth, self.fields);
         let name = fields.code.nodes().get(at)?.name.as_str();
         let prefix = self.out().len();
         if depth == 1 {
@@ -108,19 +107,19 @@ impl<'a, 't> Values<'a, 't> {
             bare(out, name.as_bytes());
             out.push(b'=');
         }
-        let Out::Payload { pieces, out, marks } = &mut self.out else { return Some((look, false)) };
+        let Out::Payload { pieces, out, marks } = &mut self.out else { return Some((format, false)) };
         if depth != 1 {
-            return Some((look, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
+            return Some((format, marks.last().is_some_and(|mark| mark.in_message) && depth == 0));
         }
         let field = marks.len();
         let in_message = pieces.iter().any(|piece| matches!(piece, Piece::Value { field: of, .. } if *of == field));
         marks.push(Mark { prefix, value: out.len(), in_message, number: None });
-        Some((look, in_message))
+        Some((format, in_message))
     }
 
-    /// Keeps a field of a context that has a column of its own. Returns false for others.
+    /// Stores a context field that has its own column. Returns false for other fields.
     fn keep(&mut self, node: NodeId, value: u64) -> bool {
-        let (depth, fields) = (self.depth, self.fields);
+        let (depth, fields) = (self.nesting.depth, self.fields);
         let Out::Context(thread) = &mut self.out else { return false };
         let Some(of) = fields.code.nodes().get(node as usize).filter(|_| depth == 1) else { return false };
         let place = match of.name.as_str() {
@@ -151,18 +150,21 @@ impl Visitor for Values<'_, '_> {
         if self.keep(node, value) {
             return;
         }
-        let top = self.depth == 1;
-        let Some((look, in_message)) = self.begin_field(node) else { return };
+        let top = self.nesting.depth == 1;
+        let Some((format, in_message)) = self.begin_field(node) else { return };
         if let Out::Payload { marks, .. } = &mut self.out
             && top
             && let Some(mark) = marks.last_mut()
         {
-            mark.number = number_of(self.fields, node as usize).map(|(length, signed)| (value, length, signed));
+            mark.number = match self.fields.code.nodes().get(node as usize).map(|node| &node.shape) {
+                Some(Shape::Integer { length, signed, .. }) => Some((value, *length, *signed)),
+                _ => None,
+            };
         }
-        match look {
-            Look::Unsigned => unsigned(self.out(), value),
-            Look::Signed => signed(self.out(), value.cast_signed()),
-            Look::Enum(mappings, _, is_signed, _) => {
+        match format {
+            ValueFormat::Unsigned => unsigned(self.out(), value),
+            ValueFormat::Signed => signed(self.out(), value.cast_signed()),
+            ValueFormat::Enum(mappings, _, is_signed, _) => {
                 let wide = if is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(wide) {
                     Some(mapping) => self.put_text(mapping.label.as_bytes(), in_message),
@@ -170,7 +172,7 @@ impl Visitor for Values<'_, '_> {
                     None => unsigned(self.out(), value),
                 }
             }
-            look => number(self.out(), look, value),
+            format => number(self.out(), format, value),
         }
     }
 
@@ -182,20 +184,14 @@ impl Visitor for Values<'_, '_> {
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
         let named = |name: &str| self.fields.code.nodes().get(node as usize).is_some_and(|node| node.name == name);
-        if self.depth == 1 && named("procname") && matches!(self.out, Out::Context(_)) {
+        if self.nesting.depth == 1 && named("procname") && matches!(self.out, Out::Context(_)) {
             if let Out::Context(thread) = &mut self.out {
                 thread.name = nul::until(bytes).to_vec();
             }
             return;
         }
-        match self.begin_field(node) {
-            Some((Look::Text(Encoding::Utf8), in_message)) => {
-                self.put_text(nul::until(bytes), in_message);
-            }
-            Some((Look::Text(encoding), in_message)) => {
-                self.put_text(decoded(bytes, encoding).as_bytes(), in_message);
-            }
-            _ => {}
+        if let Some((ValueFormat::Text(encoding), in_message)) = self.begin_field(node) {
+            self.put_text(&decoded(bytes, encoding), in_message);
         }
     }
 
@@ -206,63 +202,53 @@ impl Visitor for Values<'_, '_> {
     }
 
     fn begin(&mut self, node: NodeId) {
-        if self.depth > 0 {
-            match self.begin_field(node) {
-                Some(_) => self.out().push(b'{'),
-                None => self.hidden = self.hidden.wrapping_add(1),
-            }
+        let is_outermost = self.nesting.depth == 0;
+        let is_shown = is_outermost || self.begin_field(node).is_some();
+        if is_shown && !is_outermost {
+            self.out().push(b'{');
         }
-        self.depth = self.depth.wrapping_add(1);
+        self.nesting.enter(is_shown);
     }
 
     fn end(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        match (self.depth, self.hidden) {
-            (0, _) => {}
-            (_, 0) => self.out().push(b'}'),
-            _ => self.hidden = self.hidden.wrapping_sub(1),
+        if self.nesting.leave() && self.nesting.depth > 0 {
+            self.out().push(b'}');
         }
     }
 
     fn begin_array(&mut self, node: NodeId, _: u64) {
         let role = self.fields.roles.get(node as usize).copied();
-        match self.begin_field(node) {
-            Some(_) if role == Some(Role::Bytes) => self.octets = true,
-            Some(_) => self.out().push(b'{'),
-            None => self.hidden = self.hidden.wrapping_add(1),
+        let is_shown = self.begin_field(node).is_some();
+        if is_shown {
+            self.octets = role == Some(Role::Bytes);
+            if !self.octets {
+                self.out().push(b'{');
+            }
         }
-        self.depth = self.depth.wrapping_add(1);
+        self.nesting.enter(is_shown);
     }
 
     fn element(&mut self, index: u64) {
-        if index > 0 && self.hidden == 0 && !self.octets {
+        if index > 0 && self.nesting.hidden == 0 && !self.octets {
             self.out().push(b',');
         }
     }
 
     fn end_array(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        match self.hidden {
-            0 if std::mem::take(&mut self.octets) => {}
-            0 => self.out().push(b'}'),
-            _ => self.hidden = self.hidden.wrapping_sub(1),
+        if self.nesting.leave() && !std::mem::take(&mut self.octets) {
+            self.out().push(b'}');
         }
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
         match (self.begin_field(node), case) {
-            (Some(_), Some(_)) => self.depth = self.depth.wrapping_add(1),
+            (field, Some(_)) => self.nesting.enter(field.is_some()),
             (Some(_), None) => self.out().extend_from_slice(b"none"),
-            (None, Some(_)) => {
-                self.hidden = self.hidden.wrapping_add(1);
-                self.depth = self.depth.wrapping_add(1);
-            }
             (None, None) => {}
         }
     }
 
     fn end_case(&mut self, _: NodeId) {
-        self.depth = self.depth.saturating_sub(1);
-        self.hidden = self.hidden.saturating_sub(1);
+        self.nesting.leave();
     }
 }

@@ -1,4 +1,4 @@
-//! How the values of a scope's fields look, and what stands before each.
+//! The formats of the values of a scope's fields, and the text before each value.
 
 use super::escape::bare;
 use super::number::Constant;
@@ -9,39 +9,41 @@ use lastwords_trace::visit::{Node, Shape};
 /// The fields of a scope.
 pub(super) struct ScopePlan<'t> {
     pub(super) code: &'t Code,
-    pub(super) parts: Vec<Part<'t>>,
+    pub(super) formats: Vec<FieldFormat<'t>>,
 }
 
-/// What stands before a field's value, and how the value looks.
-pub(super) struct Part<'t> {
+/// The text before the value of a field, and the format of the value.
+pub(super) struct FieldFormat<'t> {
     pub(super) prefix: Constant,
-    pub(super) look: Look<'t>,
+    pub(super) value: ValueFormat<'t>,
 }
 
+/// The format of a value.
 #[derive(Clone, Copy)]
-pub(super) enum Look<'t> {
+pub(super) enum ValueFormat<'t> {
     Hidden,
     Unsigned,
     Signed,
-    /// Another base: bits of the field, whether it is signed, the base.
+    /// An integer to another base: its length in bits, true if it is signed, and the base.
     Based(u8, bool, u8),
+    /// An enumeration: its labels; and length, sign and base of the integer.
     Enum(&'t Labels, u8, bool, u8),
     Bool,
-    /// Names of bits.
+    /// A bit map: the names of the bits.
     Bits(&'t Labels),
     Text(Encoding),
     Other,
 }
 
 impl<'t> ScopePlan<'t> {
-    /// Of a scope with this code.
+    /// Returns the formats for a scope with this code.
     pub(super) fn new(code: &'t Code) -> Self {
-        Self { code, parts: code.nodes().iter().map(part).collect() }
+        Self { code, formats: code.nodes().iter().map(field_format).collect() }
     }
 }
 
-impl<'t> Look<'t> {
-    /// How the value of a node looks.
+impl<'t> ValueFormat<'t> {
+    /// Returns the format of the value of a node.
     pub(super) fn of(node: &'t Node) -> Self {
         match &node.shape {
             _ if !node.shown => Self::Hidden,
@@ -59,12 +61,12 @@ impl<'t> Look<'t> {
     }
 }
 
-fn part(node: &Node) -> Part<'_> {
+fn field_format(node: &Node) -> FieldFormat<'_> {
     let mut prefix = Vec::new();
     if !node.name.is_empty() {
         prefix.extend_from_slice(if node.position == 0 { b" " } else { b", " });
         bare(&mut prefix, node.name.as_bytes());
         prefix.extend_from_slice(b" = ");
     }
-    Part { prefix: Constant::new(&prefix), look: Look::of(node) }
+    FieldFormat { prefix: Constant::new(&prefix), value: ValueFormat::of(node) }
 }

@@ -1,4 +1,4 @@
-//! Events that several channels have: shown once, but never left out where there is no other.
+//! Tests that an event in several channels is shown once, and that an event without a copy is never omitted.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -26,7 +26,7 @@ fn integer(name: &str, size: u8) -> Field {
     Field { name: name.to_owned(), class: FieldClass::Integer { size, signed: true, base: 10 } }
 }
 
-/// Three channels with streams of two CPUs each: stream `2 * channel + cpu`.
+/// Makes three channels, each with streams of two CPUs. The number of a stream is `2 * channel + cpu`.
 fn memory(contexts: &[Field]) -> Memory {
     let class = |id: u16, name: &str| EventClass {
         id: u64::from(id),
@@ -65,10 +65,10 @@ fn memory(contexts: &[Field]) -> Memory {
     Memory { schema, packets: vec![Vec::new(); streams.len()], streams, evidence: Evidence::default() }
 }
 
-/// Channel, CPU, event, thread, number; recorded in this order.
+/// Events in the order of recording: channel, CPU, event, thread, number.
 type Recorded = (usize, usize, u16, i32, i32);
 
-/// What is shown of them: by number of the line, and the number in it.
+/// Returns the events that are shown: the number of the line, and the number in the line.
 fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(usize, i32)> {
     let mut memory = memory(contexts);
     for (at, stream) in memory.packets.iter_mut().enumerate() {
@@ -85,7 +85,7 @@ fn shown(contexts: &[Field], recorded: &[Recorded], channels: &[&str]) -> Vec<(u
         stream.push((committed(0, 0, end, bytes.len()), bytes));
     }
     let channels = channels.iter().map(|name| (*name).to_owned()).collect();
-    let selection = Selection { once: true, channels, ..Selection::default() };
+    let selection = Selection { deduplicate: true, channels, ..Selection::default() };
     let (mut out, traces) = (Vec::new(), read(&memory, Version::V2));
     text::write(&traces, Style::Ftrace, &selection, &Zone::utc(), &mut out, &unwatched, &mut |_| {}).expect("text");
     let line = |line: &str| {
@@ -101,11 +101,11 @@ fn numbers(recorded: &[Recorded]) -> Vec<i32> {
 }
 
 #[test]
-fn a_copy_is_left_out() {
+fn a_copy_is_omitted() {
     let both = |thread, number| [(MAIN, 0, FAILED, thread, number), (ERRORS, 0, FAILED, thread, number)];
     assert_eq!(numbers(&[both(7, 1), both(7, 2)].concat()), [1, 2]);
     assert_eq!(numbers(&[both(7, 1), both(7, 1), both(7, 1)].concat()), [1, 1, 1], "the same, word for word");
-    // In a third channel; on another CPU; beside another thread.
+    // The copy is in a third channel, on another CPU, or next to an event of another thread.
     assert_eq!(numbers(&[&both(7, 1)[..], &[(MORE, 1, FAILED, 7, 1)]].concat()), [1]);
     let beside =
         [(MAIN, 0, FAILED, 7, 1), (MAIN, 1, FAILED, 8, 1), (ERRORS, 1, FAILED, 8, 1), (ERRORS, 1, FAILED, 7, 1)];
@@ -113,7 +113,7 @@ fn a_copy_is_left_out() {
 }
 
 #[test]
-fn what_only_looks_like_a_copy_is_shown() {
+fn an_event_that_is_not_quite_a_copy_is_shown() {
     let (main, errors) = ((MAIN, 0, FAILED, 7, 1), (ERRORS, 0, FAILED, 7, 1));
     assert_eq!(numbers(&[main, errors, main]), [1, 1], "killed between the two");
     assert_eq!(numbers(&[errors, errors, main, errors]), [1, 1, 1], "evicted from main");
@@ -126,7 +126,7 @@ fn what_only_looks_like_a_copy_is_shown() {
 }
 
 #[test]
-fn a_channel_alone_has_its_own() {
+fn a_single_channel_shows_its_own_events() {
     let recorded = [(MAIN, 0, FAILED, 7, 1), (ERRORS, 0, FAILED, 7, 1)];
     for channel in ["main", "errors"] {
         assert_eq!(shown(&[integer("vtid", 4)], &recorded, &[channel]), [(0, 1)], "{channel}");
@@ -134,10 +134,10 @@ fn a_channel_alone_has_its_own() {
 }
 
 #[test]
-fn threads_that_wait_for_ever_cost_no_other() {
+fn threads_without_copies_do_not_affect_others() {
     let mut recorded: Vec<Recorded> = (0..1000).map(|thread| (MAIN, 0, FAILED, thread, 5)).collect();
     recorded.push((ERRORS, 0, FAILED, 999, 5));
     recorded.push((ERRORS, 0, FAILED, 0, 5));
-    // The last one's copy is known; of the first of a thousand it is not any more.
+    // The copy of the last event is recognized. The first of a thousand events is no longer remembered.
     assert_eq!(numbers(&recorded).len(), 1001);
 }
