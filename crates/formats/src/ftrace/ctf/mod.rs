@@ -1,8 +1,9 @@
-//! A trace array as a [`lastwords_ctf::read::Trace`]: a stream for each CPU, a packet for each sub-buffer, which is made when it is asked
-//! for.
+//! Presents a trace array as a [`lastwords_ctf::read::Trace`]: a stream for each CPU and a packet for each sub-buffer.
+//! A packet is made when a reader asks for it.
 //!
-//! Every event format becomes an event class with its fields by name; numbers keep their bytes, text ends with a NUL. The common fields
-//! and the name of the task are the context of every event. What cannot be made of a sub-buffer is a [`Defect`] of its packet.
+//! Every event format becomes an event class, and its fields keep their names. Numbers keep their bytes, and text ends
+//! with a NUL. The common fields and the name of the task are the context of every event. If a part of a sub-buffer
+//! cannot be converted, its packet has a [`Defect`].
 
 mod class;
 mod encode;
@@ -27,28 +28,29 @@ use lastwords_ctf::read::{Memory, Stream, Trace};
 use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 use lastwords_ctf::{Error, Result, Version};
 
-/// Greatest reading of a clock that a folder has: readers count nanoseconds in an `i64`.
+/// Greatest clock value that is written to a folder. Readers count nanoseconds in an `i64`.
 const LIMIT: u64 = 1 << 62;
 
-/// What the events are made for.
+/// The form in which the events are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A folder of CTF: with names that the version has, and times that do not go back.
+    /// A CTF folder: names are valid in this version, and times never decrease.
     Folder(Version),
-    /// Lines of text: an event has the text that the kernel prints of it, and how many events are missing before it, in its context.
+    /// Lines of text: the context of an event has the text that the kernel prints for it, and the number of events that
+    /// are missing before it.
     Lines,
-    /// Anything else.
+    /// Any other use.
     Plain,
 }
 
-/// Remarks of all readers of a trace on how its events are made, each once.
+/// Remarks on how events are converted, collected from all readers of a trace. Each remark is kept once.
 pub type Remarks = Arc<Mutex<BTreeSet<String>>>;
 
-/// The chosen events of one trace array, whose kernel was found at `path`; which are the last of them is for others to say. `offset`: what
-/// its clock lacks to nanoseconds since the epoch, where that is known.
+/// Returns the selected events of one trace array. `path` is the file of the kernel. The caller applies
+/// [`Choice::last`]. `offset` is added to the clock's readings to get nanoseconds since the epoch, if it is known.
 ///
 /// # Errors
-/// There is no such array, or no snapshot of it.
+/// The array or its snapshot does not exist.
 pub fn trace(
     path: &Path,
     tracing: &Arc<Tracing>,
@@ -68,7 +70,7 @@ pub fn trace(
         ring: Arc::clone(ring),
         wanted: choice.ids(tracing),
         choice: choice.clone(),
-        // Where all ids are taken, the last kind has no class.
+        // If all ids are used, the event format with the last id has no class.
         unknown: (0..=u16::MAX).rev().find(|id| !tracing.formats.contains_key(id)).unwrap_or(u16::MAX),
         form,
         uuid: uuid(tracing, array, of, &**ring),
@@ -92,7 +94,7 @@ pub fn trace(
     selected(path, class, streams, account)
 }
 
-/// A trace in memory that has what is wanted.
+/// Returns a trace in memory that is marked as selected already.
 pub(crate) fn selected(path: &Path, class: TraceClass, streams: Vec<Stream>, account: Evidence) -> Result<Trace> {
     let trace = Trace::in_memory(path.to_owned(), class, streams, account);
     let mut trace = trace.map_err(|error| Error::Schema(error.to_string()))?;
@@ -100,7 +102,7 @@ pub(crate) fn selected(path: &Path, class: TraceClass, streams: Vec<Stream>, acc
     Ok(trace)
 }
 
-/// A stream of the packets of `source`.
+/// Returns a stream that reads the packets of `source`.
 pub(crate) fn in_memory(
     source: &Arc<dyn Packets>,
     stream: usize,
@@ -113,8 +115,9 @@ pub(crate) fn in_memory(
     Stream { class: 0, id: Some(id), files: Vec::new(), packets: Vec::new(), memory: Some(memory) }
 }
 
-/// An id that is the same each time the trace is written: of what the machine is, and of what its rings hold. Those of a machine are in the
-/// order of its arrays, as events of one time are.
+/// Returns an id that is the same each time the trace is written. It is computed from the machine's description and
+/// from the content of the rings. The ids of a machine's arrays sort in the order of the arrays, as events of equal
+/// time do.
 fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8; 16] {
     let mut text = format!("{} {} {}", tracing.uname, array.name, array.clock).into_bytes();
     let mut bytes = Vec::new();
@@ -126,7 +129,7 @@ fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8;
             text.extend(bytes.iter().take(64));
         }
     }
-    // FNV-1a of 128 bits, as RFC 9562's version 8.
+    // FNV-1a of 128 bits; version 8 of RFC 9562.
     let mix =
         |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     let hash = text.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix);
@@ -138,15 +141,16 @@ fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8;
     uuid
 }
 
-/// Makes packets of a ring.
+/// Makes the packets of a ring.
 struct Made {
     tracing: Arc<Tracing>,
     array: Array,
     ring: Arc<dyn Ring>,
     choice: Choice,
-    /// By event id.
+    /// Selected events, by event id.
     wanted: Vec<bool>,
-    /// Id of the class of events that no format describes, or whose fields do not lie in them: they stand as bytes.
+    /// Id of the class of events that have no format, or whose fields lie outside the event. These events are kept as
+    /// bytes.
     unknown: u16,
     form: Form,
     uuid: [u8; 16],
@@ -184,19 +188,19 @@ impl Packets for Made {
     }
 }
 
-/// Makes packets of one CPU's sub-buffers.
+/// Makes the packets of one CPU's sub-buffers.
 struct Lane<'a> {
     made: &'a Made,
     lane: usize,
     cpu: u32,
     count: usize,
     next: usize,
-    /// By event id; made when the first of a kind comes.
+    /// The fields of each event class, by event id. They are computed when the first event of the class is read.
     classes: Vec<Option<Vec<Cell<'a>>>>,
     printer: Printer<'a>,
     header: Header,
     last: Last,
-    /// Events are missing before the next one.
+    /// Set if events are missing before the next event: their number, if it is known.
     lost: Option<Option<u64>>,
     wrong: Wrong,
     defect: Option<Defect>,
@@ -208,7 +212,7 @@ impl PacketReader for Lane<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let mut page = std::mem::take(&mut self.page);
         let mut found = None;
-        // Whoever reads asks for a defect after each call.
+        // The reader asks for a defect after each call.
         while found.is_none() && self.defect.is_none() && self.next < self.count {
             found = self.packet(&mut page, bytes);
         }
@@ -222,21 +226,21 @@ impl PacketReader for Lane<'_> {
     }
 }
 
-/// What is wrong in a sub-buffer.
+/// The faults of a sub-buffer.
 #[derive(Default)]
 struct Wrong {
-    /// Events whose fields do not lie in them.
+    /// Number of events whose fields lie outside the event.
     outside: u64,
-    /// Events whose times are beyond [`LIMIT`].
+    /// Number of events whose time exceeds [`LIMIT`].
     late: u64,
-    /// Events whose times are before that of the event before.
+    /// Number of events whose time is before the time of the preceding event.
     back: u64,
-    /// Where its events end too early, and why.
+    /// The error that ended decoding early, if there was one.
     misfit: Option<String>,
 }
 
 impl Wrong {
-    /// All of it in words.
+    /// Returns all faults in words and resets them.
     fn take(&mut self) -> Option<String> {
         let Self { outside, late, back, misfit } = std::mem::take(self);
         let counts = [
@@ -251,12 +255,12 @@ impl Wrong {
 }
 
 impl Lane<'_> {
-    /// The packet of the next sub-buffer; none where no event of it is wanted.
+    /// Returns the packet of the next sub-buffer, or `None` if no event of the sub-buffer is selected.
     fn packet(&mut self, page: &mut Vec<u8>, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let (index, ring) = (self.next, &*self.made.ring);
         self.next = self.next.saturating_add(1);
         let info = ring.sub_buffer(self.lane, index, page);
-        // What was overwritten before the first sub-buffer is no gap in the recording.
+        // Events that were overwritten before the first sub-buffer are not a gap in the recording.
         if let Some(missed) = info.missed.filter(|_| index > 0) {
             self.lost = Some(missed);
             self.last.discarded = self.last.discarded.saturating_add(missed.unwrap_or(1).min(LIMIT));
@@ -281,7 +285,7 @@ impl Lane<'_> {
         made
     }
 
-    /// Appends an event to the packet, if it is wanted; its time there.
+    /// Appends an event to the packet if it is selected. Returns its time in the packet.
     fn event(&mut self, page: &[u8], event: &Event, out: &mut Vec<u8>) -> Option<u64> {
         let (made, payload) = (self.made, page.get(event.payload.clone()).unwrap_or_default());
         let (tracing, order) = (&*made.tracing, made.tracing.byte_order);
@@ -295,7 +299,7 @@ impl Lane<'_> {
                 self.wrong.late = self.wrong.late.saturating_add(1);
                 return None;
             }
-            // Clocks of one CPU do not go back, unless its memory is damaged.
+            // Clocks of one CPU do not go back unless the memory is damaged.
             self.wrong.back = self.wrong.back.saturating_add(u64::from(time < self.last.end));
             time = time.max(self.last.end);
         }

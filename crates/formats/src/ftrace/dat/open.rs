@@ -1,4 +1,4 @@
-//! The reader.
+//! Opens files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,31 +17,33 @@ use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
 
-/// Bytes of the smallest sub-buffer that the kernel makes, a page, and of the largest (`RB_WRITE_MASK`).
+/// Size limits of a sub-buffer in bytes. The kernel's smallest is a page; the largest is set by `RB_WRITE_MASK`.
 const SMALLEST_PAGE: u32 = 1 << 12;
 const LARGEST_PAGE: u32 = 1 << 20;
-/// Bytes of the longest list of clocks.
+/// Most bytes of a list of clocks.
 const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
-/// What trace-cmd shows of the entries of the function graph tracer. A file does not name the tracer that wrote them.
+/// Options with which trace-cmd shows entries of the function graph tracer. A file does not name the tracer that wrote
+/// them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
 /// Reads one description.
 type Part = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
 
-/// What a file begins with.
+/// The fixed header of a file.
 struct Begin {
     word_size: u8,
     page_size: u32,
     algorithm: Algorithm,
 }
 
-/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once, sub-buffers when they are asked for.
+/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read when they are asked
+/// for.
 ///
 /// # Errors
-/// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
-/// its buffers are described; places are offsets in the file. `budget` is spent.
+/// The file cannot be read, is not a trace.dat file, has an unknown version or compression, or ends before its buffers
+/// are described. Positions in errors are offsets in the file. An error is also returned if `budget` is spent.
 pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Tracing> {
     let mut tracing = read(path, budget).map_err(Error::Input)?;
     for gap in &mut tracing.evidence.gaps {
@@ -91,7 +93,7 @@ fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<
     }
     let mut arrays = Vec::new();
     for buffer in std::mem::take(&mut told.buffers) {
-        // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
+        // A copy of the file would have an entry for each of the machine's CPUs, whether or not it has data.
         source.entries((buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
@@ -104,7 +106,7 @@ fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<
 fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
     let mut machine = Machine::default();
     let mut told = Told::default();
-    // The descriptions stand one behind the other, each with its own lengths.
+    // The descriptions follow each other, each with its own lengths.
     let mut at = source.at(offset);
     let parts: [Part; 6] = [
         Machine::headers,
@@ -158,7 +160,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
         let mut at = source.at(buffer.offset);
         source.entries(u64::from(told.cpus.min(MOST_CPUS)))?;
         buffer.stats = told.stats_before(&buffer.name);
-        // The table of an instance stands behind the data of the buffers before it.
+        // The table of an instance follows the data of the buffers before it.
         let places = match instance_table(&mut at, cpus) {
             Ok(places) => places,
             Err(error) if error.kind == Kind::Budget => return Err(error),
@@ -173,13 +175,13 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     Ok(tracing(source, begin, machine, &told, arrays))
 }
 
-/// Offsets and sizes of the CPUs' data.
+/// Reads a table of the offsets and sizes of the CPUs' data.
 fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
     at.source.entries(u64::from(cpus))?;
     (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
 }
 
-/// The table of an instance. Some versions put the number of CPUs before it.
+/// Reads the table of an instance. Some versions put the number of CPUs before it.
 fn instance_table(at: &mut At<'_>, mut cpus: u32) -> std::result::Result<Vec<Place>, Located> {
     if at.clone().bytes(10)? == b"flyrecord\0" {
         at.bytes(10)?;
@@ -193,7 +195,7 @@ fn instance_table(at: &mut At<'_>, mut cpus: u32) -> std::result::Result<Vec<Pla
     table(at, cpus)
 }
 
-/// The list of clocks that stands behind a table of version 6; none where something else does.
+/// Reads the list of clocks that follows a table in version 6. Returns `None` if something else follows.
 fn clock_behind(at: &mut At<'_>) -> Option<String> {
     let size = at.u64().ok().filter(|size| (1..=LONGEST_CLOCKS).contains(size))?;
     let text = at.bytes(size).ok()?;
@@ -221,7 +223,7 @@ fn array(
             let place = format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are");
             machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
         }
-        // The data of CPUs stand one behind the other: all together they are not more than the file.
+        // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
         if there > source.length.saturating_sub(machine.claimed) {
             let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others");
             machine.lose(Cause::Damaged, Some(there), place);
@@ -278,12 +280,12 @@ fn array(
     }
 }
 
-/// The counters of a CPU, of which the file has so many bytes of sub-buffers.
+/// Returns the counters of a CPU. `bytes`: the size of its sub-buffers in the file.
 fn counters(told: &Told, buffer: &Buffer, cpu: u32, bytes: u64) -> Stats {
     let mut stats = buffer.stats.get(&cpu).copied().unwrap_or_default();
     if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
-        // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
-        // was written after that, which is not in the file.
+        // trace-cmd drained the ring, so the file has the events that the kernel counts as read. The kernel counts
+        // later events as entries, but they are not in the file.
         stats.entries = std::mem::take(&mut stats.read);
     }
     stats
@@ -295,7 +297,7 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
     }
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-    // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
+    // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the machine.
     let words = || told.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
     let machine_name = words().next().unwrap_or_default().to_owned();
     if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
@@ -310,7 +312,7 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         uname: told.uname.clone(),
         machine: machine_name,
         byte_order: source.order,
-        // The kernel's word, which may be longer than the user space's that the file tells.
+        // The kernel's word size, which may be larger than that of the user space, which the file has.
         word_size: header_page.commit_size,
         page_size: begin.page_size.min(LARGEST_PAGE),
         cpus: if told.cpus > 0 { told.cpus } else { highest },

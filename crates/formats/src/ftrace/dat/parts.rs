@@ -1,4 +1,4 @@
-//! The parts of a file that describe the machine, as bytes of either version.
+//! Writes the parts of a file that describe the machine. Both versions of the format have the same bytes here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -34,20 +34,20 @@ impl Put {
         self.bytes.extend_from_slice(&raw);
     }
 
-    /// Text and a NUL.
+    /// Appends text and a NUL.
     pub(super) fn string(&mut self, text: &str) {
         self.bytes.extend(text.bytes().filter(|b| *b != 0));
         self.bytes.push(0);
     }
 
-    /// A length of eight bytes and text.
+    /// Appends a length of eight bytes and text.
     pub(super) fn sized(&mut self, text: &[u8]) {
         self.u64(text.len() as u64);
         self.bytes.extend_from_slice(text);
     }
 }
 
-/// `header_page` and `header_event`.
+/// Returns `header_page` and `header_event`.
 pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
     let mut put = Put::new(tracing.byte_order);
     put.string("header_page");
@@ -57,7 +57,7 @@ pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
     put.bytes
 }
 
-/// Formats of ftrace's own entries.
+/// Returns the formats of ftrace's own entries.
 pub(super) fn own_events(tracing: &Tracing) -> Vec<u8> {
     let own: Vec<&Format> = tracing.formats.values().filter(|f| f.system == "ftrace").collect();
     let mut put = Put::new(tracing.byte_order);
@@ -75,7 +75,7 @@ fn formats(put: &mut Put, all: &[&Format]) {
     }
 }
 
-/// Formats of all other events, by system.
+/// Returns the formats of all other events, by system.
 pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
     let mut systems: BTreeMap<&str, Vec<&Format>> = BTreeMap::new();
     for format in tracing.formats.values().filter(|f| f.system != "ftrace") {
@@ -91,7 +91,7 @@ pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
     put.bytes
 }
 
-/// A length of four bytes and text.
+/// Returns a length of four bytes and text.
 fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
     let mut put = Put::new(tracing.byte_order);
     put.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
@@ -99,7 +99,7 @@ fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
     put.bytes
 }
 
-/// `/proc/kallsyms`.
+/// Returns `/proc/kallsyms`.
 pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     let width = usize::from(tracing.word_size) * 2;
@@ -113,7 +113,7 @@ pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
     short(tracing, &text)
 }
 
-/// `printk_formats`.
+/// Returns `printk_formats`.
 pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (address, format) in &tracing.printk_formats {
@@ -132,7 +132,7 @@ pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
     short(tracing, &text)
 }
 
-/// `saved_cmdlines`.
+/// Returns `saved_cmdlines`.
 pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (pid, comm) in &tracing.comms {
@@ -143,7 +143,7 @@ pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
     put.bytes
 }
 
-/// `per_cpu/cpuN/stats`.
+/// Returns the text of `per_cpu/cpuN/stats`.
 pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     format!(
         "CPU: {cpu}\nentries: {}\noverrun: {}\ncommit overrun: {}\nbytes: {}\ndropped events: {}\nread events: {}\n",
@@ -151,10 +151,10 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     )
 }
 
-/// Clocks of every machine, as `trace_clock` lists them.
+/// The clocks that every machine has, as `trace_clock` lists them.
 const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
 
-/// The content of `trace_clock`, with the array's own clock as the chosen one.
+/// Returns the content of `trace_clock`, with the array's own clock as the selected one.
 pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     let chosen = if chosen.is_empty() { "local" } else { chosen };
     let known = if tracing.clocks.trim().is_empty() { CLOCKS } else { tracing.clocks.as_str() };
@@ -167,7 +167,8 @@ pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     format!("{}\n", marked.join(" "))
 }
 
-/// Options that both versions have: id and data. `rings`: each array's name and ring, the top level's first.
+/// Returns the options that both versions have: id and data. `rings`: the name and ring of each array; the top level is
+/// the first.
 pub(super) fn common_options(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],

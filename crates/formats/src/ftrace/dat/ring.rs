@@ -1,4 +1,4 @@
-//! A buffer of a file as a ring: sub-buffers are read when they are asked for.
+//! Presents a buffer of a file as a ring. A sub-buffer is read when it is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,11 +11,11 @@ use super::clock::Correction;
 use super::reader::Source;
 use crate::ftrace::page::{Cursor, header, long};
 
-/// A CPU's data.
+/// The data of a CPU.
 pub(super) struct Data {
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Where it is compressed: its pieces.
+    /// The chunks of compressed data.
     pub(super) chunks: Option<Chunks>,
 }
 
@@ -27,22 +27,23 @@ pub(super) struct FileRing {
     pub(super) header_page: HeaderPage,
     pub(super) algorithm: Algorithm,
     pub(super) unpacked: Mutex<Unpacked>,
-    /// What is wrong with sub-buffers that were read, by CPU and number.
+    /// Faults of the sub-buffers that were read, by CPU and number.
     pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
-    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the sub-buffer behind them.
+    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the next
+    /// sub-buffer.
     pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
-    /// What is done to the times of its events.
+    /// The time correction of its events.
     pub(super) correction: Option<Correction>,
-    /// How many times of a sub-buffer could not be corrected exactly, by CPU and number.
+    /// Number of times in a sub-buffer that could not be corrected exactly, by CPU and number.
     pub(super) inexact: Mutex<BTreeMap<(usize, usize), u64>>,
 }
 
-/// What was uncompressed last.
+/// The chunks that were uncompressed last.
 #[derive(Default)]
 pub(super) struct Unpacked {
     unpacker: Unpacker,
     raw: Vec<u8>,
-    /// By CPU: offset of the piece, and its bytes.
+    /// For each CPU: the offset of the chunk, and its bytes.
     last: Vec<(u64, Vec<u8>)>,
 }
 
@@ -77,7 +78,7 @@ impl Ring for FileRing {
                 inexact.insert((cpu, index), wrong);
             }
         }
-        // What was overwritten before the first sub-buffer is no gap in the recording.
+        // Events that were overwritten before the first sub-buffer are not a gap in the recording.
         if let (Ok(SubBufferInfo { missed: Some(events), .. }), 1..) = (&judged, index)
             && let Ok(mut missed) = self.missed.lock()
         {
@@ -121,11 +122,11 @@ impl Ring for FileRing {
     }
 }
 
-/// What is wrong with a sub-buffer: how it is called, bytes of events before that, and why.
+/// A fault of a sub-buffer: the verdict, the bytes of events before the fault, and the reason.
 type Wrong = (Verdict, usize, String);
 
 impl FileRing {
-    /// Looks through a whole sub-buffer: what is committed must be events to its end.
+    /// Checks a whole sub-buffer: the committed bytes must be events to their end.
     fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Wrong> {
         let (layout, order) = (self.header_page, self.source.order);
         let found = header(bytes, layout, order).map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
@@ -171,7 +172,7 @@ impl FileRing {
         if *offset != chunk.offset {
             raw.clear();
             self.source.read(chunk.offset, chunk.compressed as usize, raw).ok()?;
-            // Nothing stands at offset 0: until this piece is there, none is.
+            // No chunk is at offset 0. This marks the buffer as empty until the chunk is uncompressed.
             *offset = 0;
             unpacker.unpack(self.algorithm, raw, chunk.size as usize, whole)?;
             *offset = chunk.offset;

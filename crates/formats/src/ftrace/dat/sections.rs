@@ -13,12 +13,12 @@ use super::reader::{MOST, Source};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
-/// What a look at a section costs, in entries of tables: files have some dozens of sections.
+/// Cost of reading a section, in entries of tables. Files have some dozens of sections.
 const WALK: u64 = 16;
-/// A section's flag: it is compressed.
+/// Flag of a section: its content is compressed.
 const COMPRESSED: u16 = 1;
 
-/// What a section's header says, and where its content stands.
+/// The header of a section, and the position of its content.
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) is_compressed: bool,
@@ -35,7 +35,7 @@ pub(super) fn header(source: &Source, offset: u64) -> Result<Header, Error> {
     Ok(Header { id, is_compressed: flags & COMPRESSED != 0, size, content: offset.saturating_add(HEADER) })
 }
 
-/// The content of a section of the id that is expected.
+/// Reads the content of a section, which must have the id `expected`.
 fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) -> Result<Vec<u8>, Error> {
     let header = header(source, offset)?;
     let mut at = source.at(header.content);
@@ -55,17 +55,17 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
 }
 
-/// Where the options of a file end before all of them were read.
+/// The position at which the options of a file end too early.
 pub(super) struct Cut {
-    /// Where the last section of options that was read begins.
+    /// Offset of the last section of options that was read.
     read: u64,
-    /// Where the section of options stands that cannot be read.
+    /// Offset of the section of options that cannot be read.
     missing: u64,
     why: Error,
 }
 
-/// Reads all options, from the section at `first` on. Each section names the next, and a recorder writes one for each buffer behind the
-/// buffer's data: of a file that is cut off the first sections are there.
+/// Reads all options, beginning with the section at `first`. Each section has the offset of the next one. A recorder
+/// writes one section after the data of each buffer, so a truncated file has the first sections.
 ///
 /// # Errors
 /// The first section cannot be read, or the budget is spent.
@@ -91,7 +91,7 @@ pub(super) fn options(
     Ok(None)
 }
 
-/// Tells of the options that a file lacks, and of the data of buffers that they would describe.
+/// Reports the missing options, and the data of the buffers that these options would describe.
 pub(super) fn tell(source: &Source, cut: &Cut, told: &Told, machine: &mut Machine) {
     let Cut { read, missing, why } = cut;
     machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and those behind them: {why}"));
@@ -104,12 +104,12 @@ pub(super) fn tell(source: &Source, cut: &Cut, told: &Told, machine: &mut Machin
             let place = format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option tells its CPUs");
             machine.lose(Cause::Missing, Some(there), place);
         }
-        // Sections stand one behind the other.
+        // Sections follow each other without space between them.
         offset = content.saturating_add(size);
     }
 }
 
-/// What a description of the machine tells, in words.
+/// Returns the content of a description in words.
 fn title(id: u16) -> &'static str {
     match id {
         id::HEADER_INFO => "the layout of sub-buffers",
@@ -121,7 +121,7 @@ fn title(id: u16) -> &'static str {
     }
 }
 
-/// Reads the descriptions of the machine. What a damaged one tells is lost.
+/// Reads the descriptions of the machine. The content of a damaged description is reported as a loss.
 pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Machine {
     let mut machine = Machine::default();
     for (id, offset) in &told.sections {

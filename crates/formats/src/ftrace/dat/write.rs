@@ -1,4 +1,4 @@
-//! The writer. The layout is worked out first, so that nothing is written twice and no sub-buffer is kept.
+//! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer is kept in memory.
 
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
@@ -15,38 +15,39 @@ use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_nati
 use lastwords_ctf::create_file;
 use lastwords_ctf::{Error, Result};
 
-/// How to write.
+/// Options of a writer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// 6 or 7; without it 6, which every trace-cmd and KernelShark reads, but 7 where arrays have sub-buffers of several sizes,
-    /// which 6 cannot tell.
+    /// Version 6 or 7. The default is 6, which every trace-cmd and KernelShark reads. If arrays have sub-buffers of
+    /// several sizes, the default is 7, because version 6 cannot express them.
     pub version: Option<u8>,
-    /// The snapshots in place of the live rings; an array without one gets no events.
+    /// Writes the snapshots instead of the live rings. An array without a snapshot gets no events.
     pub snapshot: bool,
-    /// Positions of the arrays; none: all. The top level has a place in the file whatever is chosen, then without events.
+    /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
+    /// if it is not selected.
     pub arrays: Vec<usize>,
 }
 
-/// An array, and its ring if it has the one asked for.
+/// An array, and its live ring or snapshot, if it has that.
 struct Source<'a> {
     array: &'a Array,
     ring: Option<&'a dyn Ring>,
     sub_buffer_size: u32,
 }
 
-/// Where a CPU's data goes.
+/// The position of a CPU's data.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     cpu: u32,
-    /// Position in [`Ring::cpus`]; none for a CPU without data.
+    /// Position in [`Ring::cpus`], or `None` for a CPU without data.
     lane: Option<usize>,
     offset: u64,
     size: u64,
 }
 
-/// Where an array's data goes.
+/// The positions of an array's data.
 struct Laid {
-    /// What stands before the data, and where.
+    /// The bytes that precede the data, and their offset.
     header: Option<(u64, Vec<u8>)>,
     places: Vec<Place>,
 }
@@ -54,7 +55,7 @@ struct Laid {
 /// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
 ///
 /// # Errors
-/// The file exists already or cannot be written; the version is neither 6 nor 7.
+/// The file exists already or cannot be written, or the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
     let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
     let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
@@ -81,7 +82,7 @@ fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<
     Source { array, ring, sub_buffer_size: size }
 }
 
-/// Each array's name and ring.
+/// Returns the name and ring of each array.
 fn rings<'a>(sources: &[Source<'a>]) -> Vec<(&'a str, Option<&'a dyn Ring>)> {
     sources.iter().map(|source| (source.array.name.as_str(), source.ring)).collect()
 }
@@ -107,7 +108,7 @@ impl<W: Write> Counted<W> {
     }
 }
 
-/// The CPUs of a ring as they go into a file, from `offset` on, each at a multiple of the page size.
+/// Returns the positions of a ring's CPUs in the file, from `offset` on. Each position is a multiple of the page size.
 fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<Place> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
     let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
@@ -123,7 +124,7 @@ fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec
     places
 }
 
-/// The data of each CPU begin at a multiple of this number of bytes, because readers map them into memory.
+/// Returns the alignment of each CPU's data in bytes. Readers map the data into memory.
 fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
     u64::from(source.sub_buffer_size.max(tracing.page_size))
 }
@@ -148,10 +149,10 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
     put.bytes.extend_from_slice(data);
 }
 
-/// The first part of a file of version 6, up to the data; and where the data of each array goes.
+/// Returns the start of a file of version 6 up to the data, and the positions of each array's data.
 ///
-/// CPUs are told by position: `0 ..` up to the highest that any ring has. An instance's table of places stands where its
-/// option says.
+/// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
+/// option of an instance has the offset of its table.
 fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
@@ -173,9 +174,9 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let mut count = Put::new(tracing.byte_order);
     count.u32(cpus.len() as u32);
     option(&mut put, id::CPU_COUNT, &count.bytes);
-    // Behind the options: the table of the top level, then one for each instance, and behind each its clock.
+    // The options are followed by the table of the top level and one for each instance. A clock follows each table.
     let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
-    // The word before it, an offset and a size of each CPU, and the clock behind its length.
+    // The word before the table, an offset and a size for each CPU, the length of the clock, and the clock.
     let table = |source: &Source<'_>| {
         (cpus.len() as u64).saturating_mul(16).saturating_add(clock(source).len() as u64).saturating_add(10 + 8)
     };
@@ -207,7 +208,7 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     (put.bytes, laid_out)
 }
 
-/// A section of version 7: its header, with an id of its name, and what is in it.
+/// Appends a section of version 7: its header with the id of its name, and its content.
 fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
     let offset = put.bytes.len() as u64;
     put.u16(id);
@@ -218,7 +219,8 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
     offset
 }
 
-/// The first part of a file of version 7, up to the data; and where the data of each array goes. Nothing is compressed.
+/// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
+/// compressed.
 fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
@@ -252,7 +254,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
-    // The options stand behind everything else but the data; the length of those for buffers is known before their content.
+    // The options follow everything else except the data. The length of a buffer's option is known before its content.
     let buffer_size = |s: &Source<'_>| {
         let names = s.array.name.len().saturating_add(s.array.clock.len());
         lanes(s).len().saturating_mul(20).saturating_add(names).saturating_add(8 + 1 + 1 + 8)
@@ -333,8 +335,8 @@ fn copy<W: Write>(
     Ok(())
 }
 
-/// Reads a sub-buffer and makes its header say what is committed and what is missing before it, as the kernel makes it for a
-/// reader.
+/// Reads a sub-buffer. Its header is changed to contain the committed size and the number of events that are missing
+/// before it, as the kernel writes it for a reader.
 fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usize, index: usize, totals: &mut Totals) {
     let info = ring.sub_buffer(lane, index, bytes);
     let begin = tracing.header_page.data_offset as usize;
@@ -359,7 +361,8 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
     put_native(bytes, 8, commit, word, tracing.byte_order);
 }
 
-/// Takes out what a consumer has read and makes the sub-buffer begin at its time. Gives what is left of `committed`.
+/// Removes the events that a consumer has read, and sets the time in the header to the time reached after them. Returns
+/// the remaining part of `committed`.
 fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed: usize) -> usize {
     let hidden = consumed.min(committed) & !3;
     if hidden == 0 {
