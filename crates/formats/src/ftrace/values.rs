@@ -1,15 +1,15 @@
-//! The fields of an event, by their declarations.
+//! Finds the fields of an event by their declarations.
 //!
-//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. What a declaration can say is
-//! what `TRACE_EVENT`'s `__field`, `__array`, `__string`, `__dynamic_array` and their relatives write into a `format` file
-//! (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
+//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. Declarations have the forms
+//! that `__field`, `__array`, `__string`, `__dynamic_array` and the other macros of `TRACE_EVENT` write into a `format`
+//! file (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::page::word;
 
-/// An integer's shape.
+/// Size and sign of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Element {
     /// 1, 2, 4 or 8 bytes.
@@ -17,11 +17,11 @@ pub(crate) struct Element {
     pub(crate) signed: bool,
 }
 
-/// What a field is.
+/// The kind of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Number(Element),
-    /// An `int` that a system call was given in a `long`.
+    /// An `int` argument of a system call, which is recorded as a `long`.
     Argument,
     Bool,
     Text,
@@ -29,26 +29,26 @@ pub(crate) enum Kind {
     Numbers(Element),
 }
 
-/// Where a field's bytes lie.
+/// The position of a field's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// At its offset.
     Fixed,
-    /// Where the word at its offset says: from the payload's beginning, or from the word's end.
+    /// At the offset in the word at its offset, which counts from the payload's beginning or from the word's end.
     Located {
-        /// From the word's end.
+        /// True if the offset counts from the word's end.
         relative: bool,
     },
     /// From its offset to the payload's end.
     Rest,
-    /// From its offset as many numbers as the `int` at that other offset says (`kernel_stack`).
+    /// An array from its offset on, whose element count is an `int` at another offset (`kernel_stack`).
     Counted {
-        /// Where the count stands.
+        /// Offset of the count.
         at: u32,
     },
 }
 
-/// A field and how its value is read.
+/// A field, and the way in which its value is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column<'f> {
     pub(crate) field: &'f Field,
@@ -56,7 +56,7 @@ pub(crate) struct Column<'f> {
     pub(crate) kind: Kind,
 }
 
-/// The event's own fields, in order.
+/// Returns the fields of the event in order, without the common fields.
 pub(crate) fn columns(format: &Format, word_size: u8) -> Vec<Column<'_>> {
     format.fields.iter().filter(|f| !f.is_common).map(|field| column(format, field, word_size)).collect()
 }
@@ -109,8 +109,8 @@ fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
     }
 }
 
-/// What stands in a declaration: the type of the field or of its elements, and how many if it is an array (0 where that is
-/// not said).
+/// A parsed declaration: the type of the field or of its elements, and the element count of an array (0 if it is not
+/// declared).
 struct Declared {
     element: String,
     count: Option<u32>,
@@ -122,7 +122,7 @@ fn declared(declaration: &str) -> Declared {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)
     });
-    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: the name is the last word, arrays put apart.
+    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: without the brackets, the name is the last word.
     let flat = text.split_once('[').map_or_else(
         || text.to_owned(),
         |(head, rest)| {
@@ -135,7 +135,7 @@ fn declared(declaration: &str) -> Declared {
     Declared { element: words.get(..kept).unwrap_or_default().join(" "), count }
 }
 
-/// Bytes of an element of a type; 0 where the type is not known.
+/// Returns the size of a type in bytes, or 0 for an unknown type.
 fn size_of(element: &str, word_size: u8) -> u8 {
     match element.trim_start_matches("__") {
         "u8" | "s8" | "uint8_t" | "int8_t" | "unsigned char" | "signed char" | "bool" => 1,
@@ -155,7 +155,7 @@ fn is_signed(element: &str, field: &Field) -> bool {
 }
 
 impl Column<'_> {
-    /// The bytes of the field.
+    /// Returns the bytes of the field.
     #[inline]
     pub(crate) fn bytes<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Option<&'p [u8]> {
         let begin = self.field.offset as usize;

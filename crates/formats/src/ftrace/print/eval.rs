@@ -1,4 +1,4 @@
-//! Running an expression over a payload.
+//! Evaluates an expression for a payload.
 
 use super::arith::{self, Int, Op, Typed};
 use super::bytes::{Place, Value, locate, read};
@@ -6,7 +6,7 @@ use super::tree::Expr;
 use super::{Env, Fault, helpers};
 
 impl Expr {
-    /// The value of the expression for the event in `env`.
+    /// Returns the value of the expression for the event in `env`.
     pub(crate) fn value<'p>(&'p self, env: &mut Env<'_, '_>) -> Result<Value<'p>, Fault> {
         Ok(match self {
             Self::Int(value, kind) => Value::Int((*value, *kind)),
@@ -71,7 +71,7 @@ impl Expr {
         })
     }
 
-    /// The value as an integer.
+    /// Returns the value as an integer.
     pub(crate) fn int(&self, env: &mut Env<'_, '_>) -> Result<Typed, Fault> {
         match self {
             Self::Field { offset, kind } => Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind)),
@@ -124,7 +124,7 @@ fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'
     }
 }
 
-/// The value of an expression that reads nothing of an event.
+/// Returns the value of an expression that reads nothing of an event.
 pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
     let both = |[left, right]: &[Expr; 2]| Some((constant(left)?, constant(right)?));
     match expr {

@@ -1,5 +1,5 @@
-//! What most arguments are: an integer field shown as it is, or text of a fixed size. They are read and shown in one step,
-//! without an expression.
+//! The most frequent arguments: an integer field without conversion, or text of a fixed size. They are read and shown
+//! in one step, without an expression.
 
 use super::Fault;
 use super::arith::Int;
@@ -15,7 +15,7 @@ use lastwords_trace::nul;
 /// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
 const NAME: usize = 16;
 
-/// How an integer looks.
+/// The format of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     Signed,
@@ -23,18 +23,19 @@ enum Look {
     Hexadecimal,
 }
 
-/// An integer field, as the last bytes of a word of eight: no field of an event's own lies in its first eight bytes.
+/// An integer field, read as the last bytes of a word of eight bytes. That works because the first eight bytes of an
+/// event hold no field of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plain {
-    /// Where the word begins.
+    /// Offset of the word.
     begin: u32,
-    /// Bits of the word that are before the field.
+    /// Number of bits of the word before the field.
     shift: u8,
     look: Look,
 }
 
 impl Plain {
-    /// Of an argument; none where more is to be done than to read and show it.
+    /// Returns the field that an argument shows, or `None` if it must be evaluated as an expression.
     fn new(directive: Directive, value: &Expr, word_size: u8) -> Option<Self> {
         let of = |size: Size| if let Size::Bytes(size) = size { size } else { word_size };
         let (shown, look) = match directive.kind {
@@ -47,7 +48,7 @@ impl Plain {
         };
         let (offset, field) = part(value)?;
         let kept = converted(field, shown)?;
-        // What has no sign and is wider when it is shown is not negative.
+        // An unsigned field that is shown as a wider type is never negative.
         let look = if look == Look::Signed && !kept.signed { Look::Unsigned } else { look };
         let begin = offset.wrapping_add(u32::from(kept.size)).checked_sub(8)?;
         Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), look })
@@ -70,7 +71,7 @@ impl Plain {
     }
 }
 
-/// Place and type of the field that an expression is, casts and all.
+/// Returns the offset and type of a field, if the expression is a field or casts of one.
 fn part(value: &Expr) -> Option<(u32, Int)> {
     match value {
         Expr::Field { offset, kind } => Some((*offset, *kind)),
@@ -82,8 +83,8 @@ fn part(value: &Expr) -> Option<(u32, Int)> {
     }
 }
 
-/// The type in which the bytes of a field are its value in another type; none where the value is another one, or of a part
-/// of the field.
+/// Returns the type in which the bytes of a field have their value after the conversion to `into`. Returns `None` if
+/// the conversion changes the value or uses only a part of the field.
 fn converted(field: Int, into: Int) -> Option<Int> {
     match into.size.cmp(&field.size) {
         std::cmp::Ordering::Greater => (!field.signed || into.signed).then_some(field),
@@ -92,7 +93,7 @@ fn converted(field: Int, into: Int) -> Option<Int> {
     }
 }
 
-/// Puts plain arguments, and the text that stands before each, in the place of pieces that say the same.
+/// Replaces each plain argument and the text before it by one simple piece with the same output.
 pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces {
@@ -125,7 +126,7 @@ enum Found {
     Chars { offset: u32, length: u32 },
 }
 
-/// A plain argument, and what it begins with whatever its value.
+/// Returns a plain argument, and the constant text at its beginning.
 fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], Found)> {
     let prefix = directive.spec.prefix;
     if directive.spec != (Spec { prefix, ..Spec::default() }) {

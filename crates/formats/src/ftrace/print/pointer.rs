@@ -1,4 +1,4 @@
-//! `%p` and its kinds (`pointer()` of `lib/vsprintf.c`).
+//! Implements `%p` and its extensions (`pointer()` of `lib/vsprintf.c`).
 
 use lastwords_bytes::ByteOrder;
 
@@ -12,11 +12,11 @@ use super::{Env, Fault, Show, helpers};
 pub(crate) enum Pointer {
     /// Hashed.
     Hidden,
-    /// `%px`: as it is.
+    /// `%px`: the address without change.
     Raw,
     /// `%pS`, `%ps`, `%pB` and the older `%pF`, `%pf`.
     Symbol(Show),
-    /// `%pe`: an error's name.
+    /// `%pe`: the name of an error.
     Error,
     /// `%pI4`, `%pi4`, `%pI6`, `%pI6c`, `%pi6`, `%pIS…`.
     Internet(Internet),
@@ -32,16 +32,16 @@ pub(crate) enum Pointer {
     FourCc,
     /// `%*pb`, `%*pbl`.
     Bitmap { list: bool },
-    /// `%pa`, `%pNF`: eight bytes that the pointer points to.
+    /// `%pa`, `%pNF`: eight bytes at the pointer.
     Eight,
 }
 
-/// How an internet address is shown.
+/// The format of an internet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Internet {
-    /// 4, 6, or 0 for a socket address, which tells itself.
+    /// 4, 6, or 0 for a socket address, which has its family in its data.
     family: u8,
-    /// Lower-case `i`: padded numbers, no separators.
+    /// Lower-case `i`: padded numbers and no separators.
     plain: bool,
     compressed: bool,
     reversed: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Internet {
 }
 
 impl Pointer {
-    /// The kind that the letters behind `%p` tell; none where it takes more than the payload.
+    /// Returns the kind that the letters after `%p` select, or `None` if the kind needs more than the payload.
     pub(crate) fn of(letters: &[u8]) -> Option<Self> {
         let second = letters.get(1).copied();
         Some(match letters.first() {
@@ -81,13 +81,13 @@ impl Pointer {
             Some(b'b') => Self::Bitmap { list: second == Some(b'l') },
             Some(b'a') => Self::Eight,
             Some(b'N') if second == Some(b'F') => Self::Eight,
-            // A letter that means nothing is passed over.
+            // Letters without a meaning are skipped.
             Some(b'd' | b'D' | b'g' | b't' | b'r' | b'R' | b'C' | b'G' | b'O' | b'V' | b'N' | b'A') => return None,
             Some(_) => Self::Hidden,
         })
     }
 
-    /// Appends what the directive shows of a value.
+    /// Appends the text of the directive for a value.
     pub(crate) fn show(
         self,
         spec: Spec,
@@ -268,7 +268,7 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
     }
 }
 
-/// A part of bytes that were bounded before.
+/// Returns a range of bytes, or [`Fault::Outside`].
 fn part(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
     bytes.get(range).ok_or(Fault::Outside)
 }
@@ -368,7 +368,7 @@ impl Internet {
     }
 }
 
-/// RFC 5952, with the two kinds of addresses that end in an IPv4 address.
+/// Appends an address in the form of RFC 5952, with the two kinds of addresses that end in an IPv4 address.
 fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
     let mapped = matches!(words, [0, 0, 0, 0, 0, 0xffff, _, _]);
     let isatap = matches!(words, [_, _, _, _, 0 | 0x0200, 0x5efe, _, _]);

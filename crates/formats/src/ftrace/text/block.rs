@@ -1,5 +1,5 @@
-//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format of them; readers make one, named `blktrace`, of
-//! `struct blk_io_trace`, as trace-cmd does.
+//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format for them. Readers make a format
+//! named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
@@ -7,7 +7,7 @@ use lastwords_trace::ftrace::Format;
 use super::context::{At, Tasks};
 use super::slot::Slot;
 
-/// Where the numbers of an entry lie.
+/// The positions of the numbers of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     sector: Slot,
@@ -19,18 +19,18 @@ pub(crate) struct Block {
     data: Slot,
 }
 
-/// How the text is to be.
+/// The style of the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// With a line's beginning of its own (option `blk_classic`).
+    /// Lines have their own beginning (option `blk_classic`).
     pub(crate) classic: bool,
-    /// With names of actions (option `verbose`).
+    /// Actions have names (option `verbose`).
     pub(crate) long: bool,
-    /// Groups have names, which the machine alone knew (option `blk_cgname`).
+    /// Groups have names, which only the machine knew (option `blk_cgname`).
     pub(crate) group_names: bool,
 }
 
-/// Bits of `action`: a control group stands before the data; what it is about.
+/// Bits of `action`. This one is set if a control group precedes the data; the next ones are the subject of the action.
 const GROUP: u64 = 0x100;
 const FLUSH: u64 = 1 << 2;
 const WRITE: u64 = 1 << 1;
@@ -42,10 +42,10 @@ const META: u64 = 1 << 12;
 const DISCARD: u64 = 1 << 13;
 const FUA: u64 = 1 << 15;
 const WRITE_ZEROES: u64 = 1 << 22;
-/// A message for whoever reads.
+/// A message for the reader of the trace.
 const MESSAGE: u64 = 2 | NOTIFY << 16;
 
-/// Names of actions by number, short and long, and what is shown of them.
+/// Names of actions by number, short and long, and the data that is shown with them.
 const ACTIONS: [(&str, &str, What); 15] = [
     ("Q", "queue", What::Request),
     ("M", "backmerge", What::Request),
@@ -142,7 +142,7 @@ impl Block {
             What::Unplug => format!("[{comm}] {}\n", big(0)),
             What::Split => format!("{sector} / {} [{comm}]\n", big(0)),
             What::Remap => {
-                // `struct blk_io_trace_remap`: two devices, a sector; most significant byte first.
+                // `struct blk_io_trace_remap`: two devices and a sector; the most significant byte is first.
                 let (major, minor) = device((big(0) >> 32) as u32);
                 format!("{sector} + {sectors} <- ({major},{minor}) {}\n", big(8))
             }
@@ -151,12 +151,12 @@ impl Block {
     }
 }
 
-/// The kernel's own number of a device: 12 and 20 bits.
+/// Splits the kernel's device number: 12 bits major and 20 bits minor.
 fn device(number: u32) -> (u32, u32) {
     (number >> 20, number & 0xf_ffff)
 }
 
-/// Letters of what was asked for (`fill_rwbs`).
+/// Returns the letters of a request (`fill_rwbs`).
 fn kind(category: u64, is_message: bool, bytes: u64) -> String {
     if is_message {
         return "N".into();
@@ -177,7 +177,7 @@ fn kind(category: u64, is_message: bool, bytes: u64) -> String {
     letters
 }
 
-/// `(00 01 ..) `: a command up to where it is zero to its end.
+/// Returns `(00 01 ..) `: the bytes of a command without the zeros at its end.
 fn command(data: &[u8]) -> String {
     if data.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! One event to its text (`print_trace_line`).
+//! Prints one event as text (`print_trace_line`).
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
@@ -17,15 +17,15 @@ use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, nu
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
 
-/// Bytes of the fields that every event begins with: id, flags, preemption count, pid (`struct trace_entry`).
+/// Bytes of the common fields of every event: id, flags, preemption count, pid (`struct trace_entry`).
 const COMMON: usize = 8;
 
-/// What prints the text of a kind of event.
+/// The way in which a kind of event is printed.
 enum How {
     Own(Own),
     Syscall(Syscall),
     Program(Program),
-    /// Its print format cannot be evaluated.
+    /// The print format cannot be evaluated.
     Fields,
 }
 
@@ -33,13 +33,13 @@ enum How {
 struct Kind<'a> {
     format: &'a Format,
     is_selected: bool,
-    /// It was said that an event of it could not be printed.
+    /// True if a note exists already that this kind could not be printed.
     is_noted: bool,
-    /// Its text is made by a program that is plain.
+    /// True if its text is made by a plain program.
     is_line: bool,
     how: How,
     fields: Fields,
-    /// Where its events have names of tasks that are to be learned.
+    /// The fields of its events from which names of tasks are learned.
     named: Vec<Named>,
 }
 
@@ -51,20 +51,20 @@ pub(crate) struct Printer<'a> {
     machine: Machine,
     in_ns: bool,
     globs: &'a [String],
-    /// By event id; made when the first of a kind comes.
+    /// Kinds of events by id. A kind is compiled when its first event is printed.
     kinds: Vec<Option<Box<Kind<'a>>>>,
     state: State<'a>,
     heads: Heads,
     scratch: Vec<u8>,
-    /// Payload of the event being printed, where later ones must be looked at meanwhile.
+    /// Copy of the payload that is printed, for kinds that look at later events meanwhile.
     kept: Vec<u8>,
     graph: Graph,
     is_graph: bool,
-    /// The tracer is `mmiotrace`.
+    /// True if the tracer is `mmiotrace`.
     is_memory: bool,
-    /// Lines are those of the default form.
+    /// True if lines have the default form.
     is_default: bool,
-    /// The ring has overwritten events: the beginning of each CPU's events is marked.
+    /// True if the ring has overwritten events. Then the beginning of each CPU's events is marked.
     annotate: bool,
     time_start: u64,
     printed: u64,
@@ -114,7 +114,7 @@ impl<'a> Printer<'a> {
         self.machine.order
     }
 
-    /// The event of this payload is one of those asked for.
+    /// Returns true if the event of this payload is selected.
     pub(crate) fn is_selected(&mut self, payload: &[u8]) -> bool {
         let id = Common::read(payload, self.order()).id;
         self.learn(id);
@@ -166,8 +166,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Appends the line of an event that needs no more than a look at its fields, which is most of them; says whether it is
-    /// such an event.
+    /// Appends the line of an event whose text depends only on its own fields; most events are of this kind. Returns
+    /// false for other events.
     #[inline]
     pub(crate) fn line(&mut self, page: &mut Page, front: &Front<'_>) -> bool {
         let is_marked = front.is_behind_lost || (self.annotate && !front.is_started);
@@ -192,7 +192,7 @@ impl<'a> Printer<'a> {
         is_put
     }
 
-    /// Learns the names of tasks in an event that is not printed.
+    /// Learns the names of tasks from an event that is not printed.
     pub(crate) fn pass(&mut self, payload: &[u8]) {
         if self.tracing.learns_comms {
             let id = Common::read(payload, self.order()).id;
@@ -201,7 +201,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Learns the names of tasks in an event of kind `id`.
+    /// Learns the names of tasks from an event of kind `id`.
     fn learn_names(&mut self, id: u16, payload: &[u8]) {
         let order = self.order();
         let Some(Some(kind)) = self.kinds.get(usize::from(id)) else { return };
@@ -211,14 +211,14 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Appends the lines of the next event of `merge` and passes over it.
+    /// Appends the lines of the next event of `merge` and skips the event.
     pub(crate) fn event(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
         let order = self.order();
         let id = Common::read(merge.payload(), order).id;
         self.learn(id);
         let named = self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.named);
         let lacks = named.is_some_and(|named| self.state.tasks.lacks(named, merge.payload(), order));
-        // The event is passed over before its names count: its own line has what was known before it.
+        // The event is skipped before its names are learned, so that its own line has the names known before it.
         let payload = lacks.then(|| merge.payload().to_vec());
         self.lines(out, merge);
         if let Some(payload) = payload {
@@ -317,8 +317,8 @@ impl<'a> Printer<'a> {
         context::latency_time(out, at.time, self.time_start, next, self.in_ns, self.flags.verbose);
     }
 
-    /// The text behind the context, line feed included. Graph entries look at what follows in `merge`, and pass over
-    /// themselves there.
+    /// Appends the text after the context, including the line feed. Graph entries look at the following events in
+    /// `merge` and skip themselves there.
     fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At, merge: Option<&mut Merge<'_>>) {
         let order = self.order();
         let id = at.common.id;
@@ -399,13 +399,13 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// Name of a task.
+    /// Returns the name of a task.
     pub(crate) fn comm(&self, pid: u32) -> &str {
         self.state.tasks.comm(pid)
     }
 
-    /// Appends the text of one event without what stands before it. Of an entry or exit of the function graph it is what
-    /// does not depend on the events beside it: `name() {`, `} /* name */`.
+    /// Appends the text of one event without the beginning of its line. For an entry or exit of the function graph, the
+    /// text has only the part that does not depend on neighbouring events: `name() {`, `} /* name */`.
     pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
         self.learn(at.common.id);
         match self.own(at.common.id) {
@@ -424,7 +424,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The message of the three kinds that have one (option `printk-msg-only`); says whether this is one.
+    /// Appends the message of an event of one of the three kinds with a message (option `printk-msg-only`). Returns
+    /// false for other events.
     pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
@@ -432,7 +433,7 @@ impl<'a> Printer<'a> {
         super::own_text::message(out, &own, env)
     }
 
-    /// The form of option `raw`.
+    /// Appends the form of option `raw`.
     fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
         if self.flags.context {
             let pid = at.common.pid as i32;
@@ -465,7 +466,8 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// What the function_graph tracer prints in its own way: all but stacks and function entries.
+    /// Appends the line that the function_graph tracer prints in its own way: for all events except stacks and function
+    /// entries. Returns false for these.
     fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: At) -> bool {
         let own = self.own(at.common.id).cloned();
         if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {

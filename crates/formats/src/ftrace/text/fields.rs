@@ -1,4 +1,4 @@
-//! The form of option `fields` (`print_event_fields`): every field by its name.
+//! The form of option `fields` (`print_event_fields`): every field with its name.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
@@ -8,7 +8,7 @@ use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
 use crate::text::number::{Constant, unsigned};
 use lastwords_trace::nul;
 
-/// How a field is shown; the kernel decides so by the words of its type.
+/// The form of a field. The kernel selects it by the words of the field's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -17,28 +17,28 @@ enum Form {
     },
     PointerText,
     Mask,
-    /// The bytes that a locator tells.
+    /// The bytes that a locator points to.
     Array {
         relative: bool,
     },
     Other,
 }
 
-/// The own fields of a kind of event.
+/// The fields of a kind of event, without the common fields.
 pub(crate) struct Fields {
-    /// Addresses of the kernel's functions are shown by their names, as since Linux 6.15.
+    /// True if addresses of the kernel's functions are shown by their names, as since Linux 6.15.
     named: bool,
     all: Vec<Shown>,
 }
 
-/// How a field is shown.
+/// The position and form of a field.
 struct Shown {
     /// ` name=`.
     head: Constant,
     offset: usize,
     size: usize,
     form: Form,
-    /// It is what a system call was given.
+    /// True for a copy of data that a system call was passed.
     is_copy: bool,
 }
 
@@ -60,7 +60,7 @@ fn form(declaration: &str) -> Form {
 }
 
 impl Fields {
-    /// Of a format. `named`: addresses of the kernel's functions are shown by their names.
+    /// Prepares the fields of a format. `named`: addresses of the kernel's functions are shown by their names.
     pub(crate) fn new(format: &Format, named: bool) -> Self {
         let shown = |field: &Field| Shown {
             head: Constant::new(format!(" {}=", field.name).as_bytes()),
@@ -75,7 +75,7 @@ impl Fields {
         Self { named, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
-    /// Appends ` name=value` for each.
+    /// Appends ` name=value` for each field.
     pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, names: &mut Names) {
         for field in &self.all {
             field.head.put(out);
@@ -129,12 +129,12 @@ fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: 
     }
 }
 
-/// What a system call was given in the program's memory stands in fields such as `__buf_val`.
+/// Returns true for fields such as `__buf_val`, which have a copy of data that a system call was passed by address.
 fn is_copy(name: &str) -> bool {
     name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val"))
 }
 
-/// Text, and where not all of it can be printed a dot for each such byte, and all bytes in hexadecimal behind it.
+/// Appends text. If a byte of it cannot be printed, a dot replaces it, and all bytes follow in hexadecimal.
 fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
     let is_printed = |byte: u8| matches!(byte, 0x20..=0x7e | 0xa0..);
     out.extend(bytes.iter().map(|byte| if is_printed(*byte) { *byte } else { b'.' }));
@@ -156,7 +156,7 @@ fn located<'a>(field: &Shown, bytes: &[u8], payload: &'a [u8], relative: bool, o
     payload.get(begin..begin.saturating_add((told >> 16) as usize))
 }
 
-/// The value in hexadecimal, or by the name of the function at it, and in decimal.
+/// Appends the value in hexadecimal or as the name of the function at that address, and in decimal.
 fn both(out: &mut Vec<u8>, value: u64, signed: i64, names: Option<&mut Names>) {
     match names.filter(|names| names.has(value)) {
         Some(names) => names.show(out, value, Show::Offset),

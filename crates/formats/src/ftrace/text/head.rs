@@ -1,37 +1,37 @@
-//! What stands before the text of an event, as it was for the event before on the same CPU: but for the fractions of the
-//! second it seldom changes.
+//! Caches the beginning of an event's line for each CPU. It seldom changes from event to event, except for the fraction
+//! of the second.
 
 use super::context::{self, At, Common, Tasks};
 use crate::text::number::six_before;
 use crate::text::page::Put;
 
-/// Bytes of the longest line head that is remembered, up to the fractions of the second.
+/// Longest beginning that is cached, in bytes, without the fraction of the second.
 const ROOM: usize = 64;
-/// Bytes of these and of what stands behind them.
+/// Bytes of the fraction and of the colon and space after it.
 const FRACTION: usize = 8;
 
-/// The line head of a CPU.
+/// The cached beginning of a CPU's lines.
 #[derive(Clone)]
 struct Known {
-    /// The common fields but for the id.
+    /// The common fields without the id.
     key: u64,
     /// The first microsecond of the second.
     begin: u64,
-    /// All up to the fractions of the second.
+    /// The text up to the fraction of the second.
     block: [u8; ROOM],
     len: usize,
 }
 
-/// The line heads of CPUs.
+/// The cached beginnings of all CPUs' lines.
 pub(crate) struct Heads {
     irq: bool,
     in_ns: bool,
-    /// By lane.
+    /// Cached beginnings, by lane.
     known: Vec<Known>,
 }
 
 impl Heads {
-    /// With or without the column of flags, of a clock that counts nanoseconds or something else.
+    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts nanoseconds.
     pub(crate) fn new(irq: bool, in_ns: bool) -> Self {
         Self { irq, in_ns, known: Vec::new() }
     }
@@ -44,7 +44,8 @@ impl Heads {
         }
     }
 
-    /// Appends it, if it is known; says whether it is. `key`: the common fields but for the id, as [`Common::word`] has them.
+    /// Appends the cached beginning if it applies. Returns whether it did. `key`: the common fields without the id, as
+    /// in [`Common::word`].
     #[inline]
     pub(crate) fn again(&self, out: &mut impl Put, lane: usize, time: u64, key: u64) -> bool {
         let Some(known) = self.known.get(lane) else { return false };
@@ -57,12 +58,13 @@ impl Heads {
         is_known
     }
 
-    /// Forgets the line heads of all CPUs, because a task's name is another now.
+    /// Forgets all cached beginnings, because the name of a task has changed.
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 
-    /// Appends it and remembers it, where it is one that can be.
+    /// Appends a new beginning and caches it. Only beginnings that are short enough and have a fraction of the second
+    /// are cached.
     #[cold]
     fn change(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
         let from = out.len();
@@ -104,7 +106,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What is remembered of any lane is what is made anew.
+        /// Tests that a cached beginning equals a new one.
         #[test]
         fn remembered_or_not(
             events in proptest::collection::vec((0usize..5, 0u64..4, 0u64..3_000_000_000, 0u8..2, 0u8..2, 6u32..9), 1..200),
