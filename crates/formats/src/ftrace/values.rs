@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 
 /// The position of a field's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// At its offset.
     Fixed,
     /// At the offset in the word at its offset, which counts from the payload's beginning or from the word's end.
@@ -52,7 +52,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column<'f> {
     pub(crate) field: &'f Field,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) kind: Kind,
 }
 
@@ -65,40 +65,40 @@ fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
     let relative = field.declaration.starts_with("__rel_loc");
     let is_located = relative || field.declaration.starts_with("__data_loc");
     let of_ftrace = format.system == "ftrace";
-    let place = if is_located {
-        Place::Located { relative }
+    let location = if is_located {
+        Location::Located { relative }
     } else if of_ftrace && format.name == "kernel_stack" && field.name == "caller" {
         let count = format.fields.iter().find(|f| f.name == "size" && f.size == 4);
-        count.map_or(Place::Rest, |count| Place::Counted { at: count.offset })
+        count.map_or(Location::Rest, |count| Location::Counted { at: count.offset })
     } else if field.size == 0 {
-        Place::Rest
+        Location::Rest
     } else {
-        Place::Fixed
+        Location::Fixed
     };
-    let kind = if of_ftrace && format.name == "raw_data" && place == Place::Rest {
+    let kind = if of_ftrace && format.name == "raw_data" && location == Location::Rest {
         Kind::Bytes
     } else {
-        kind(format, field, place, word_size)
+        kind(format, field, location, word_size)
     };
-    Column { field, place, kind }
+    Column { field, location, kind }
 }
 
-fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
+fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Kind {
     let declared = declared(&field.declaration);
     let Some(count) = declared.count else {
         let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(field.size as u8);
         return match whole {
             Some(1) if declared.element == "bool" => Kind::Bool,
             Some(8) if format.system == "syscalls" && declared.element == "int" && !field.is_signed => Kind::Argument,
-            Some(size) if place == Place::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
+            Some(size) if location == Location::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
             _ => Kind::Bytes,
         };
     };
     if declared.element == "char" {
         return Kind::Text;
     }
-    let size = match (place, count) {
-        (Place::Fixed, count) if count > 0 => {
+    let size = match (location, count) {
+        (Location::Fixed, count) if count > 0 => {
             field.size.checked_div(count).and_then(|size| u8::try_from(size).ok()).unwrap_or(0)
         }
         _ => size_of(&declared.element, word_size),
@@ -111,12 +111,12 @@ fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
 
 /// A parsed declaration: the type of the field or of its elements, and the element count of an array (0 if it is not
 /// declared).
-struct Declared {
+struct Declaration {
     element: String,
     count: Option<u32>,
 }
 
-fn declared(declaration: &str) -> Declared {
+fn declared(declaration: &str) -> Declaration {
     let text = declaration.trim_start_matches("__data_loc ").trim_start_matches("__rel_loc ");
     let count = text.split_once('[').map(|(_, rest)| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -132,7 +132,7 @@ fn declared(declaration: &str) -> Declared {
     );
     let words: Vec<&str> = flat.split_whitespace().filter(|w| !matches!(*w, "const" | "volatile")).collect();
     let kept = words.len().saturating_sub(1);
-    Declared { element: words.get(..kept).unwrap_or_default().join(" "), count }
+    Declaration { element: words.get(..kept).unwrap_or_default().join(" "), count }
 }
 
 /// Returns the size of a type in bytes, or 0 for an unknown type.
@@ -159,17 +159,17 @@ impl Column<'_> {
     #[inline]
     pub(crate) fn bytes<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Option<&'p [u8]> {
         let begin = self.field.offset as usize;
-        match self.place {
-            Place::Fixed => payload.get(begin..begin.saturating_add(self.field.size as usize)),
-            Place::Rest => payload.get(begin..),
-            Place::Located { relative } => {
+        match self.location {
+            Location::Fixed => payload.get(begin..begin.saturating_add(self.field.size as usize)),
+            Location::Rest => payload.get(begin..),
+            Location::Located { relative } => {
                 payload.get(begin..begin.saturating_add(4))?;
-                let told = word(payload, begin, order);
+                let locator = word(payload, begin, order);
                 let base = if relative { begin.saturating_add(4) } else { 0 };
-                let begin = base.saturating_add((told & 0xffff) as usize);
-                payload.get(begin..begin.saturating_add((told >> 16) as usize))
+                let begin = base.saturating_add((locator & 0xffff) as usize);
+                payload.get(begin..begin.saturating_add((locator >> 16) as usize))
             }
-            Place::Counted { at } => {
+            Location::Counted { at } => {
                 let rest = payload.get(begin..)?;
                 let size = match self.kind {
                     Kind::Numbers(element) => usize::from(element.size),

@@ -10,8 +10,8 @@ use lastwords_trace::class::{
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 use lastwords_trace::schema::EnvValue;
 
-use super::{Form, Made};
-use crate::ftrace::values::{Column, Element, Kind, Place, columns};
+use super::{ArrayPackets, Form};
+use crate::ftrace::values::{Column, Element, Kind, Location, columns};
 use lastwords_ctf::Version;
 use lastwords_ctf::names::{identifier, plain, unique};
 use lastwords_ctf::session::{packet_context, packet_header, role, structure, unsigned};
@@ -109,7 +109,7 @@ pub(super) fn fixed_count(column: &Column<'_>) -> Option<u64> {
         Kind::Numbers(element) => u32::from(element.size.max(1)),
         _ => 1,
     };
-    column.field.size.checked_div(size).filter(|_| column.place == Place::Fixed).map(u64::from)
+    column.field.size.checked_div(size).filter(|_| column.location == Location::Fixed).map(u64::from)
 }
 
 /// Returns true if the field is shown in base 16: a pointer, or a field in which a function tracer stores an address.
@@ -169,8 +169,8 @@ pub(crate) fn framed(
 }
 
 /// Returns the class of the whole trace.
-pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: Option<i64>) -> TraceClass {
-    let (tracing, form) = (&*made.tracing, made.form);
+pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring, offset: Option<i64>) -> TraceClass {
+    let (tracing, form) = (&*packets.tracing, packets.form);
     let order = tracing.byte_order;
     let mut context = match form {
         Form::Lines => vec![("flags", text())],
@@ -185,7 +185,7 @@ pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: O
         context.extend([("lost", integer(Element { size: 8, signed: true }, 10, order)), ("text", text())]);
     }
     let name = if array.name.is_empty() { "ftrace".to_owned() } else { array.name.clone() };
-    let known = tracing.formats.values().filter(|format| format.id != made.unknown);
+    let known = tracing.formats.values().filter(|format| format.id != packets.unknown);
     let described = known.map(|format| {
         let cells = cells(format, tracing.word_size, form);
         let fields = cells.iter().flat_map(|cell| members(cell, order, form)).collect();
@@ -193,13 +193,13 @@ pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: O
     });
     let mut unknown = vec![("type".to_owned(), unsigned(2, order))];
     unknown.extend(counted("data", integer(OCTET, 16, order), order));
-    let unknown = event_class(made.unknown, "ftrace:unknown".to_owned(), unknown);
+    let unknown = event_class(packets.unknown, "ftrace:unknown".to_owned(), unknown);
     let mut events: Vec<EventClass> = described.chain([unknown]).collect();
     events.sort_by_key(|class| class.id);
     let clock = clock(&array.clock, offset.unwrap_or(0), origin(offset));
     TraceClass {
         env: environment(tracing, array, ring, &name),
-        ..framed(order, made.uuid, &name, clock, Some(structure(context)), events)
+        ..framed(order, packets.uuid, &name, clock, Some(structure(context)), events)
     }
 }
 

@@ -5,9 +5,9 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::PacketInfo;
 
 use super::class::{Cell, fixed_count};
-use super::{Form, Made};
+use super::{ArrayPackets, Form};
 use crate::ftrace::page::long;
-use crate::ftrace::text::{At, Printer, irq_flags};
+use crate::ftrace::text::{EventInfo, Printer, irq_flags};
 use crate::ftrace::values::{Column, Element, Kind};
 use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 
@@ -54,14 +54,14 @@ pub(crate) fn packet(
 pub(super) fn put_context(
     out: &mut Vec<u8>,
     payload: &[u8],
-    at: At,
+    at: EventInfo,
     lost: Option<Option<u64>>,
-    made: &Made,
+    packets: &ArrayPackets,
     printer: &mut Printer<'_>,
     scratch: &mut Vec<u8>,
 ) {
-    let (common, order, tgids) = (at.common, made.tracing.byte_order, &made.tracing.tgids);
-    if made.form == Form::Lines {
+    let (common, order, tgids) = (at.common, packets.tracing.byte_order, &packets.tracing.tgids);
+    if packets.form == Form::Lines {
         irq_flags(out, common);
         out.push(0);
     } else {
@@ -72,7 +72,7 @@ pub(super) fn put_context(
         put(out, order, tgids.get(&common.pid).copied().unwrap_or(0).to_le_bytes());
     }
     put_text(out, printer.comm(common.pid).as_bytes());
-    if made.form == Form::Lines {
+    if packets.form == Form::Lines {
         let lost = lost.map_or(0, |count| count.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)));
         put(out, order, lost.to_le_bytes());
         scratch.clear();
@@ -95,7 +95,7 @@ impl Cell<'_> {
         out: &mut Vec<u8>,
         payload: &[u8],
         order: ByteOrder,
-        at: At,
+        at: EventInfo,
         printer: &mut Printer<'_>,
         scratch: &mut Vec<u8>,
     ) -> Option<()> {

@@ -19,7 +19,7 @@ use lastwords_trace::source::{Defect, PacketInfo, PacketReader, Packets};
 
 use super::choice::Choice;
 use super::page::{Cursor, Event};
-use super::text::{At, Common, Options, Printer};
+use super::text::{Common, EventInfo, Options, Printer};
 use class::{Cell, cells, trace_class};
 pub(crate) use class::{clock, event_class, framed, origin, text};
 pub(crate) use encode::{packet, put_header, put_text};
@@ -64,7 +64,7 @@ pub fn trace(
     let (of, ring) = of
         .and_then(|of| Some((of, of.shown(choice.snapshot)?)))
         .ok_or_else(|| Error::Schema(format!("trace array {array}: there is none, or no snapshot of it")))?;
-    let made = Made {
+    let packets = ArrayPackets {
         tracing: Arc::clone(tracing),
         array: of.clone(),
         ring: Arc::clone(ring),
@@ -77,10 +77,10 @@ pub fn trace(
         options: Options { snapshot: choice.snapshot, ..Options::default() },
         remarks: Arc::clone(remarks),
     };
-    let class = trace_class(&made, of, &**ring, offset);
-    made.remark(class::remark(of));
+    let class = trace_class(&packets, of, &**ring, offset);
+    packets.remark(class::remark(of));
     let lanes = choice.lanes(&**ring);
-    let source: Arc<dyn Packets> = Arc::new(made);
+    let source: Arc<dyn Packets> = Arc::new(packets);
     let stream = |lane: usize| {
         let cpu = ring.cpus().get(lane)?;
         let bytes = (cpu.sub_buffers as u64).saturating_mul(cpu.sub_buffer_size.into());
@@ -142,7 +142,7 @@ fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8;
 }
 
 /// Makes the packets of a ring.
-struct Made {
+struct ArrayPackets {
     tracing: Arc<Tracing>,
     array: Array,
     ring: Arc<dyn Ring>,
@@ -158,19 +158,19 @@ struct Made {
     remarks: Remarks,
 }
 
-impl Made {
+impl ArrayPackets {
     fn remark(&self, remarks: impl IntoIterator<Item = String>) {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).extend(remarks);
     }
 }
 
-impl Packets for Made {
+impl Packets for ArrayPackets {
     fn packets_of(&self, lane: usize) -> Box<dyn PacketReader + '_> {
         let (cpu, count) = self.ring.cpus().get(lane).map_or((u32::MAX, 0), |cpu| (cpu.cpu, cpu.sub_buffers));
         let big = self.tracing.byte_order == lastwords_bytes::ByteOrder::Big;
         let classes = self.tracing.formats.keys().next_back().map_or(0, |id| usize::from(*id) + 1);
-        Box::new(Lane {
-            made: self,
+        Box::new(CpuPackets {
+            source: self,
             lane,
             cpu,
             count,
@@ -180,7 +180,7 @@ impl Packets for Made {
             header: Header { big, uuid: self.uuid, stream_id: 0, instance: u64::from(cpu), cpu },
             last: Last { end: 0, sequence: 0, discarded: 0 },
             lost: None,
-            wrong: Wrong::default(),
+            faults: Faults::default(),
             defect: None,
             page: Vec::new(),
             scratch: Vec::new(),
@@ -189,8 +189,8 @@ impl Packets for Made {
 }
 
 /// Makes the packets of one CPU's sub-buffers.
-struct Lane<'a> {
-    made: &'a Made,
+struct CpuPackets<'a> {
+    source: &'a ArrayPackets,
     lane: usize,
     cpu: u32,
     count: usize,
@@ -202,13 +202,13 @@ struct Lane<'a> {
     last: Last,
     /// Set if events are missing before the next event: their number, if it is known.
     lost: Option<Option<u64>>,
-    wrong: Wrong,
+    faults: Faults,
     defect: Option<Defect>,
     page: Vec<u8>,
     scratch: Vec<u8>,
 }
 
-impl PacketReader for Lane<'_> {
+impl PacketReader for CpuPackets<'_> {
     fn next_packet(&mut self, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
         let mut page = std::mem::take(&mut self.page);
         let mut found = None;
@@ -217,7 +217,7 @@ impl PacketReader for Lane<'_> {
             found = self.packet(&mut page, bytes);
         }
         self.page = page;
-        self.made.remark(self.printer.notes.drain(..));
+        self.source.remark(self.printer.notes.drain(..));
         found
     }
 
@@ -228,7 +228,7 @@ impl PacketReader for Lane<'_> {
 
 /// The faults of a sub-buffer.
 #[derive(Default)]
-struct Wrong {
+struct Faults {
     /// Number of events whose fields lie outside the event.
     outside: u64,
     /// Number of events whose time exceeds [`LIMIT`].
@@ -239,7 +239,7 @@ struct Wrong {
     misfit: Option<String>,
 }
 
-impl Wrong {
+impl Faults {
     /// Returns all faults in words and resets them.
     fn take(&mut self) -> Option<String> {
         let Self { outside, late, back, misfit } = std::mem::take(self);
@@ -254,10 +254,10 @@ impl Wrong {
     }
 }
 
-impl Lane<'_> {
+impl CpuPackets<'_> {
     /// Returns the packet of the next sub-buffer, or `None` if no event of the sub-buffer is selected.
     fn packet(&mut self, page: &mut Vec<u8>, bytes: &mut Vec<u8>) -> Option<PacketInfo> {
-        let (index, ring) = (self.next, &*self.made.ring);
+        let (index, ring) = (self.next, &*self.source.ring);
         self.next = self.next.saturating_add(1);
         let info = ring.sub_buffer(self.lane, index, page);
         // Events that were overwritten before the first sub-buffer are not a gap in the recording.
@@ -265,7 +265,7 @@ impl Lane<'_> {
             self.lost = Some(missed);
             self.last.discarded = self.last.discarded.saturating_add(missed.unwrap_or(1).min(LIMIT));
         }
-        let (layout, order) = (self.made.tracing.header_page, self.made.tracing.byte_order);
+        let (layout, order) = (self.source.tracing.header_page, self.source.tracing.byte_order);
         let from = (layout.data_offset as usize).saturating_add(info.consumed);
         let mut cursor = Cursor::of(page, layout, order, &info);
         let mut begin = None;
@@ -275,10 +275,10 @@ impl Lane<'_> {
             match next {
                 Ok(event) if event.payload.start < from || event.time < ring.time_start() => {}
                 Ok(event) => begin = begin.or(self.event(page, &event, bytes)),
-                Err(error) => self.wrong.misfit = Some(format!("{error}: what is behind it is lost")),
+                Err(error) => self.faults.misfit = Some(format!("{error}: what is behind it is lost")),
             }
         }
-        self.defect = self.wrong.take().map(|what| Defect { sequence: index as u64, what });
+        self.defect = self.faults.take().map(|what| Defect { sequence: index as u64, what });
         let begin = begin?;
         let made = packet(bytes, &self.header, begin, self.last, info.verdict);
         self.last.sequence = self.last.sequence.saturating_add(1);
@@ -287,38 +287,40 @@ impl Lane<'_> {
 
     /// Appends an event to the packet if it is selected. Returns its time in the packet.
     fn event(&mut self, page: &[u8], event: &Event, out: &mut Vec<u8>) -> Option<u64> {
-        let (made, payload) = (self.made, page.get(event.payload.clone()).unwrap_or_default());
-        let (tracing, order) = (&*made.tracing, made.tracing.byte_order);
+        let (packets, payload) = (self.source, page.get(event.payload.clone()).unwrap_or_default());
+        let (tracing, order) = (&*packets.tracing, packets.tracing.byte_order);
         let common = Common::read(payload, order);
-        if !made.choice.wants_time(event.time) || !made.wanted.get(usize::from(common.id)).copied().unwrap_or(false) {
+        if !packets.choice.wants_time(event.time)
+            || !packets.wanted.get(usize::from(common.id)).copied().unwrap_or(false)
+        {
             return None;
         }
         let mut time = event.time;
-        if matches!(made.form, Form::Folder(_)) {
+        if matches!(packets.form, Form::Folder(_)) {
             if time > LIMIT {
-                self.wrong.late = self.wrong.late.saturating_add(1);
+                self.faults.late = self.faults.late.saturating_add(1);
                 return None;
             }
             // Clocks of one CPU do not go back unless the memory is damaged.
-            self.wrong.back = self.wrong.back.saturating_add(u64::from(time < self.last.end));
+            self.faults.back = self.faults.back.saturating_add(u64::from(time < self.last.end));
             time = time.max(self.last.end);
         }
         self.last.end = self.last.end.max(time);
-        let at = At { time: event.time, cpu: self.cpu, lane: self.lane, common };
+        let at = EventInfo { time: event.time, cpu: self.cpu, lane: self.lane, common };
         let kind = usize::from(common.id);
-        let known = || tracing.formats.get(&common.id).filter(|_| common.id != made.unknown);
+        let known = || tracing.formats.get(&common.id).filter(|_| common.id != packets.unknown);
         let kept = self.classes.get_mut(kind).and_then(Option::take);
-        let class = kept.or_else(|| known().map(|format| cells(format, tracing.word_size, made.form)));
+        let class = kept.or_else(|| known().map(|format| cells(format, tracing.word_size, packets.form)));
         let begin = out.len();
         put_header(out, order, common.id, time);
         let (printer, scratch) = (&mut self.printer, &mut self.scratch);
-        put_context(out, payload, at, self.lost.take(), made, printer, scratch);
+        put_context(out, payload, at, self.lost.take(), packets, printer, scratch);
         let fields = out.len();
         let mut put = |cell: &Cell<'_>| cell.put(out, payload, order, at, printer, scratch);
         if class.as_ref().and_then(|cells| cells.iter().try_for_each(&mut put)).is_none() {
-            self.wrong.outside = self.wrong.outside.saturating_add(u64::from(class.is_some()));
+            self.faults.outside = self.faults.outside.saturating_add(u64::from(class.is_some()));
             let context = out.split_off(begin);
-            put_header(out, order, made.unknown, time);
+            put_header(out, order, packets.unknown, time);
             out.extend_from_slice(
                 context.get(out.len().saturating_sub(begin)..fields.saturating_sub(begin)).unwrap_or_default(),
             );

@@ -14,7 +14,7 @@ use lastwords_bytes::ByteOrder;
 pub(super) const MOST_CPUS: u32 = 1 << 16;
 
 /// The data of a CPU: CPU, offset and size in the file.
-pub(super) type Place = (u32, u64, u64);
+pub(super) type CpuData = (u32, u64, u64);
 
 /// A buffer that an option describes.
 #[derive(Debug, Clone, Default)]
@@ -28,14 +28,14 @@ pub(super) struct Buffer {
     /// Bytes of a sub-buffer; set in version 7.
     pub(super) page_size: u32,
     /// The data of its CPUs; set in version 7.
-    pub(super) places: Vec<Place>,
+    pub(super) cpu_data: Vec<CpuData>,
     /// Its counters, by CPU.
     pub(super) stats: BTreeMap<u32, Stats>,
 }
 
 /// The content of a file's options.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FileOptions {
     pub(super) clocks: String,
     /// The file names a clock: in the option, or in version 6 after each table.
     pub(super) has_clock: bool,
@@ -53,15 +53,15 @@ pub(super) struct Told {
     /// The time correction of all buffers.
     pub(super) correction: Correction,
     /// Errors of options that cannot be read.
-    pub(super) wrong: Vec<String>,
+    pub(super) faults: Vec<String>,
     /// Ids and offsets of sections; set in version 7.
     pub(super) sections: Vec<(u16, u64)>,
 }
 
-impl Told {
+impl FileOptions {
     /// Reads the options of a section of version 7. Returns the offset of the next section, or 0 if this is the last
     /// one.
-    pub(super) fn options(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
+    pub(super) fn read_section(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
         let mut from = reader(section, order);
         while from.left() >= 6 {
             let (option, size) = (from.u16()?, from.u32()?);
@@ -69,20 +69,26 @@ impl Told {
             if option == id::DONE {
                 return Ok(reader(value, order).u64().unwrap_or(0));
             }
-            self.option_or_loss(option, value, order, true);
+            self.read_option_or_loss(option, value, order, true);
         }
         Ok(0)
     }
 
     /// Reads an option. An option that cannot be read is recorded as a loss.
-    pub(super) fn option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
-        if let Err(error) = self.option(id, data, order, has_sections) {
-            self.wrong.push(format!("the option of id {id}: {error}"));
+    pub(super) fn read_option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+        if let Err(error) = self.read_option(id, data, order, has_sections) {
+            self.faults.push(format!("the option of id {id}: {error}"));
         }
     }
 
     /// Reads an option. Unknown options are skipped.
-    pub(super) fn option(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
+    pub(super) fn read_option(
+        &mut self,
+        id: u16,
+        data: &[u8],
+        order: ByteOrder,
+        has_sections: bool,
+    ) -> Result<(), Error> {
         let mut from = reader(data, order);
         let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
         match id {
@@ -115,7 +121,7 @@ impl Told {
                         return Err(from.unexpected(u64::from(count), "a number of CPUs"));
                     }
                     for _ in 0..count {
-                        buffer.places.push((from.u32()?, from.u64()?, from.u64()?));
+                        buffer.cpu_data.push((from.u32()?, from.u64()?, from.u64()?));
                     }
                     buffer.stats = self.stats_before(&buffer.name);
                 }

@@ -41,7 +41,7 @@ pub(super) struct Source {
 
 /// A position in a [`Source`], which advances with each read.
 #[derive(Clone)]
-pub(super) struct At<'a> {
+pub(super) struct SourceReader<'a> {
     pub(super) source: &'a Source,
     pub(super) offset: u64,
 }
@@ -89,8 +89,8 @@ impl Source {
     }
 
     /// Returns a position in the file.
-    pub(super) fn at(&self, offset: u64) -> At<'_> {
-        At { source: self, offset }
+    pub(super) fn at(&self, offset: u64) -> SourceReader<'_> {
+        SourceReader { source: self, offset }
     }
 
     /// Reads `size` bytes, or fewer at the end of the file.
@@ -102,7 +102,7 @@ impl Source {
     }
 }
 
-impl At<'_> {
+impl SourceReader<'_> {
     /// Returns an error at this position.
     pub(super) fn unexpected(&self, value: u64, expected: &str) -> Error {
         Error::value(WHAT, self.offset, value, expected)

@@ -28,7 +28,7 @@ pub(super) struct FileRing {
     pub(super) algorithm: Algorithm,
     pub(super) unpacked: Mutex<Unpacked>,
     /// Faults of the sub-buffers that were read, by CPU and number.
-    pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
+    pub(super) faults: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
     /// Events that the ring overwrote before the recording program had read them, by CPU and number of the next
     /// sub-buffer.
     pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
@@ -73,9 +73,9 @@ impl Ring for FileRing {
         if let Some(correction) = &self.correction {
             let committed = judged.as_ref().map_or_else(|(_, kept, _)| *kept, |info| info.committed);
             let mut convert = |time| correction.apply(ring.cpu, time);
-            let wrong = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
-            if let (1.., Ok(mut inexact)) = (wrong, self.inexact.lock()) {
-                inexact.insert((cpu, index), wrong);
+            let count = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
+            if let (1.., Ok(mut inexact)) = (count, self.inexact.lock()) {
+                inexact.insert((cpu, index), count);
             }
         }
         // Events that were overwritten before the first sub-buffer are not a gap in the recording.
@@ -86,29 +86,29 @@ impl Ring for FileRing {
         }
         judged.unwrap_or_else(|(verdict, kept, why)| {
             let row = SubBuffer { stream: cpu, sequence: index as u64, verdict, content: kept as u64, why };
-            if let Ok(mut wrong) = self.wrong.lock() {
-                wrong.insert((cpu, index), row);
+            if let Ok(mut faults) = self.faults.lock() {
+                faults.insert((cpu, index), row);
             }
             SubBufferInfo { verdict, committed: kept, ..none }
         })
     }
 
     fn evidence(&self) -> Evidence {
-        let wrong = self.wrong.lock().map(|wrong| wrong.values().cloned().collect());
+        let faults = self.faults.lock().map(|faults| faults.values().cloned().collect());
         let gap = |(&(cpu, index), &events): (&(usize, usize), &Option<u64>)| {
             let place = format!("before sub-buffer {index}");
             Gap { stream: Some(cpu), place, cause: Cause::Unread, events, bytes: None }
         };
-        let inexact = |(&(cpu, index), wrong): (&(usize, usize), &u64)| {
+        let inexact = |(&(cpu, index), count): (&(usize, usize), &u64)| {
             let cpu = self.cpus.get(cpu).map_or(0, |ring| ring.cpu);
             format!(
-                "CPU {cpu}: sub-buffer {index}: {wrong} corrected times lie before the event before or far behind it; \
+                "CPU {cpu}: sub-buffer {index}: {count} corrected times lie before the event before or far behind it; \
                  these events have the nearest time that the sub-buffer can hold"
             )
         };
         let notes = self.inexact.lock().map(|all| all.iter().map(inexact).collect()).unwrap_or_default();
         let gaps = self.missed.lock().map(|missed| missed.iter().map(gap).collect());
-        Evidence { notes, sub_buffers: wrong.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
+        Evidence { notes, sub_buffers: faults.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
     }
 
     fn checked(&self) -> Evidence {
@@ -123,11 +123,11 @@ impl Ring for FileRing {
 }
 
 /// A fault of a sub-buffer: the verdict, the bytes of events before the fault, and the reason.
-type Wrong = (Verdict, usize, String);
+type Fault = (Verdict, usize, String);
 
 impl FileRing {
     /// Checks a whole sub-buffer: the committed bytes must be events to their end.
-    fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Wrong> {
+    fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Fault> {
         let (layout, order) = (self.header_page, self.source.order);
         let found = header(bytes, layout, order).map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
         let begin = layout.data_offset as usize;

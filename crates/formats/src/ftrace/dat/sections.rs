@@ -8,7 +8,7 @@ use lastwords_trace::evidence::Cause;
 use super::chunks::Algorithm;
 use super::id;
 use super::listing::{Machine, reader};
-use super::options::Told;
+use super::options::FileOptions;
 use super::reader::{MOST, Source};
 
 /// Bytes of the header of a section.
@@ -56,7 +56,7 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
 }
 
 /// The position at which the options of a file end too early.
-pub(super) struct Cut {
+pub(super) struct Truncation {
     /// Offset of the last section of options that was read.
     read: u64,
     /// Offset of the section of options that cannot be read.
@@ -73,33 +73,35 @@ pub(super) fn options(
     source: &Source,
     algorithm: Algorithm,
     first: u64,
-    told: &mut Told,
-) -> Result<Option<Cut>, Error> {
+    options: &mut FileOptions,
+) -> Result<Option<Truncation>, Error> {
     let mut seen = BTreeSet::new();
     let (mut next, mut read) = (first, first);
     while next != 0 {
         let outcome = match seen.insert(next) {
-            true => content(source, algorithm, next, id::DONE).and_then(|data| told.options(&data, source.order)),
+            true => {
+                content(source, algorithm, next, id::DONE).and_then(|data| options.read_section(&data, source.order))
+            }
             false => Err(source.at(next).unexpected(next, "a section of options that was not read before")),
         };
         match outcome {
             Ok(behind) => (read, next) = (next, behind),
             Err(why) if next == first || why.kind == Kind::Budget => return Err(why),
-            Err(why) => return Ok(Some(Cut { read, missing: next, why })),
+            Err(why) => return Ok(Some(Truncation { read, missing: next, why })),
         }
     }
     Ok(None)
 }
 
 /// Reports the missing options, and the data of the buffers that these options would describe.
-pub(super) fn tell(source: &Source, cut: &Cut, told: &Told, machine: &mut Machine) {
-    let Cut { read, missing, why } = cut;
+pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: &FileOptions, machine: &mut Machine) {
+    let Truncation { read, missing, why } = truncation;
     machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and those behind them: {why}"));
     let mut offset = *read;
     while let (Ok(()), Ok(section)) = (source.entries(WALK), header(source, offset)) {
         let Header { id, size, content, .. } = section;
         let there = size.min(source.length.saturating_sub(content));
-        let is_described = told.buffers.iter().any(|buffer| buffer.offset == offset);
+        let is_described = options.buffers.iter().any(|buffer| buffer.offset == offset);
         if id == id::BUFFER && there > 0 && !is_described {
             let place = format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option tells its CPUs");
             machine.lose(Cause::Missing, Some(there), place);
@@ -122,9 +124,9 @@ fn title(id: u16) -> &'static str {
 }
 
 /// Reads the descriptions of the machine. The content of a damaged description is reported as a loss.
-pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Machine {
+pub(super) fn machine(source: &Source, algorithm: Algorithm, options: &FileOptions) -> Machine {
     let mut machine = Machine::default();
-    for (id, offset) in &told.sections {
+    for (id, offset) in &options.sections {
         let outcome = content(source, algorithm, *offset, *id).and_then(|data| {
             let mut from = reader(&data, source.order);
             match *id {

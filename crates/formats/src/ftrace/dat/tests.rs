@@ -93,10 +93,10 @@ fn the_date_is_kept_and_is_that_of_trace_cmd() {
         // The first event is 1 ms after the clock's beginning.
         assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
     }
-    let mut told = options::Told::default();
+    let mut options = options::FileOptions::default();
     for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
-        told.option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
-        assert_eq!(told.real_time, date, "{text}");
+        options.read_option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
+        assert_eq!(options.real_time, date, "{text}");
     }
 }
 
@@ -246,7 +246,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             header_page: HeaderPage::of_word_size(8),
             algorithm: chunks::Algorithm::Zstd,
             unpacked: std::sync::Mutex::default(),
-            wrong: std::sync::Mutex::default(),
+            faults: std::sync::Mutex::default(),
             missed: std::sync::Mutex::default(),
             correction: None,
             inexact: std::sync::Mutex::default(),
@@ -343,9 +343,9 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
     assert!(read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"), "{:?}", read.evidence);
 
     // An option that cannot be read loses its content.
-    let mut told = options::Told::default();
-    told.option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
-    assert!(told.wrong[0].starts_with("the option of id 8: "), "{:?}", told.wrong);
+    let mut options = options::FileOptions::default();
+    options.read_option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
+    assert!(options.faults[0].starts_with("the option of id 8: "), "{:?}", options.faults);
 }
 
 /// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions.

@@ -37,7 +37,7 @@ struct Source<'a> {
 
 /// The position of a CPU's data.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CpuExtent {
     cpu: u32,
     /// Position in [`Ring::cpus`], or `None` for a CPU without data.
     lane: Option<usize>,
@@ -46,10 +46,10 @@ struct Place {
 }
 
 /// The positions of an array's data.
-struct Laid {
+struct ArrayLayout {
     /// The bytes that precede the data, and their offset.
     header: Option<(u64, Vec<u8>)>,
-    places: Vec<Place>,
+    extents: Vec<CpuExtent>,
 }
 
 /// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
@@ -61,7 +61,7 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
     let sources: Vec<Source<'_>> = arrays.map(|(position, array)| source(array, wanted(position), options)).collect();
     let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
-    let (meta, laid) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
+    let (meta, layouts) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
         7 => version_7(tracing, &sources),
         other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
@@ -69,7 +69,7 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
     let mut totals = Totals::default();
-    let outcome = copy(&mut out, tracing, &sources, &meta, &laid, &mut totals);
+    let outcome = copy(&mut out, tracing, &sources, &meta, &layouts, &mut totals);
     outcome.and_then(|()| out.inner.flush()).map_err(Error::io(path, "write"))?;
     totals.bytes = out.written;
     Ok(totals)
@@ -109,19 +109,19 @@ impl<W: Write> Counted<W> {
 }
 
 /// Returns the positions of a ring's CPUs in the file, from `offset` on. Each position is a multiple of the page size.
-fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<Place> {
+fn cpu_extents(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<CpuExtent> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
     let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
-    let mut places = Vec::new();
+    let mut extents = Vec::new();
     for cpu in cpus {
         let lane = lanes.get(cpu).copied();
         offset = offset.next_multiple_of(page);
         let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
         let size = count.saturating_mul(u64::from(source.sub_buffer_size));
-        places.push(Place { cpu: *cpu, lane, offset, size });
+        extents.push(CpuExtent { cpu: *cpu, lane, offset, size });
         offset = offset.saturating_add(size);
     }
-    places
+    extents
 }
 
 /// Returns the alignment of each CPU's data in bytes. Readers map the data into memory.
@@ -129,8 +129,8 @@ fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
     u64::from(source.sub_buffer_size.max(tracing.page_size))
 }
 
-fn end_of(places: &[Place], start: u64) -> u64 {
-    places.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
+fn end_of(extents: &[CpuExtent], start: u64) -> u64 {
+    extents.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
 }
 
 fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
@@ -153,7 +153,7 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 ///
 /// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
 /// option of an instance has the offset of its table.
-fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.append(&mut parts::headers(tracing, sub_buffer_size));
@@ -193,19 +193,19 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     }
     put.u16(id::DONE);
     let mut offset = at;
-    let mut laid_out = Vec::new();
+    let mut layouts = Vec::new();
     for source in sources {
-        let places = lay_out(source, &cpus, page_of(tracing, source), offset);
-        offset = end_of(&places, offset);
+        let extents = cpu_extents(source, &cpus, page_of(tracing, source), offset);
+        offset = end_of(&extents, offset);
         put.bytes.extend_from_slice(b"flyrecord\0");
-        for place in &places {
-            put.u64(place.offset);
-            put.u64(place.size);
+        for extent in &extents {
+            put.u64(extent.offset);
+            put.u64(extent.size);
         }
         put.sized(clock(source).as_bytes());
-        laid_out.push(Laid { header: None, places });
+        layouts.push(ArrayLayout { header: None, extents });
     }
-    (put.bytes, laid_out)
+    (put.bytes, layouts)
 }
 
 /// Appends a section of version 7: its header with the id of its name, and its content.
@@ -221,7 +221,7 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
 
 /// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
 /// compressed.
-fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
     put.string("none");
@@ -265,42 +265,42 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         .saturating_add(14);
     let options_at = put.bytes.len() as u64;
     let mut offset = options_at.saturating_add(16).saturating_add(options_size as u64);
-    let mut laid_out = Vec::new();
+    let mut layouts = Vec::new();
     for source in sources {
         let at = offset;
-        let places = lay_out(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
-        offset = end_of(&places, at.saturating_add(16));
+        let extents = cpu_extents(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
+        offset = end_of(&extents, at.saturating_add(16));
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
         header.u16(0);
         header.u32(buffer_name);
         header.u64(offset.saturating_sub(at).saturating_sub(16));
-        options.push((id::BUFFER, buffer(tracing, source, at, &places)));
-        laid_out.push(Laid { header: Some((at, header.bytes)), places });
+        options.push((id::BUFFER, buffer(tracing, source, at, &extents)));
+        layouts.push(ArrayLayout { header: Some((at, header.bytes)), extents });
     }
     let mut all = Put::new(tracing.byte_order);
     options.iter().for_each(|(id, data)| option(&mut all, *id, data));
     option(&mut all, id::DONE, &[0; 8]);
     section(&mut put, id::DONE, options_name, &all.bytes);
     put_native(&mut put.bytes, first_options, options_at, 8, tracing.byte_order);
-    (put.bytes, laid_out)
+    (put.bytes, layouts)
 }
 
 fn lanes(source: &Source<'_>) -> Vec<u32> {
     source.ring.map(Ring::cpus).unwrap_or_default().iter().map(|c| c.cpu).collect()
 }
 
-fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, places: &[Place]) -> Vec<u8> {
+fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, extents: &[CpuExtent]) -> Vec<u8> {
     let mut data = Put::new(tracing.byte_order);
     data.u64(header);
     data.string(&source.array.name);
     data.string(&source.array.clock);
     data.u32(source.sub_buffer_size);
-    data.u32(places.len() as u32);
-    for place in places {
-        data.u32(place.cpu);
-        data.u64(place.offset);
-        data.u64(place.size);
+    data.u32(extents.len() as u32);
+    for extent in extents {
+        data.u32(extent.cpu);
+        data.u64(extent.offset);
+        data.u64(extent.size);
     }
     data.bytes
 }
@@ -310,26 +310,26 @@ fn copy<W: Write>(
     tracing: &Tracing,
     sources: &[Source<'_>],
     meta: &[u8],
-    laid: &[Laid],
+    layouts: &[ArrayLayout],
     totals: &mut Totals,
 ) -> std::io::Result<()> {
     out.put(meta)?;
     let mut bytes = Vec::new();
-    for (source, laid) in sources.iter().zip(laid) {
-        if let Some((offset, header)) = &laid.header {
+    for (source, layout) in sources.iter().zip(layouts) {
+        if let Some((offset, header)) = &layout.header {
             out.pad_to(*offset)?;
             out.put(header)?;
         }
-        for place in &laid.places {
-            let (Some(ring), Some(lane)) = (source.ring, place.lane) else { continue };
-            out.pad_to(place.offset)?;
-            totals.streams = totals.streams.saturating_add(u64::from(place.size > 0));
+        for extent in &layout.extents {
+            let (Some(ring), Some(lane)) = (source.ring, extent.lane) else { continue };
+            out.pad_to(extent.offset)?;
+            totals.streams = totals.streams.saturating_add(u64::from(extent.size > 0));
             for index in 0..ring.cpus().get(lane).map_or(0, |c| c.sub_buffers) {
                 sub_buffer(&mut bytes, tracing, ring, lane, index, totals);
                 bytes.resize(source.sub_buffer_size as usize, 0);
                 out.put(&bytes)?;
             }
-            out.pad_to(place.offset.saturating_add(place.size))?;
+            out.pad_to(extent.offset.saturating_add(extent.size))?;
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 use super::arith::Int;
 use super::bytes::{Value, read};
 use super::compile::integer;
-use super::directive::{Directive, Kind, Part, Size, part};
+use super::directive::{Directive, FormatPart, Kind, Size, next_part};
 use super::number::{self, WIDEST};
 use super::pointer::Pointer;
 use super::{Env, Fault};
@@ -39,11 +39,11 @@ pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out:
     let mut packed = Packed { bytes: arguments, at: 0 };
     let mut rest = nul::until(format);
     while !rest.is_empty() {
-        let (found, left) = part(rest).map_err(|_| Fault::Kind)?;
+        let (found, left) = next_part(rest).map_err(|_| Fault::Kind)?;
         rest = left;
         match found {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Show(directive) => show(directive, &mut packed, env, out)?,
+            FormatPart::Text(text) => out.extend_from_slice(text),
+            FormatPart::Show(directive) => show(directive, &mut packed, env, out)?,
         }
     }
     Ok(())

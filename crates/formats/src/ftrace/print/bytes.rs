@@ -17,12 +17,12 @@ pub(crate) enum Value<'p> {
     /// Text in the scratch buffer.
     Made(Range<usize>),
     /// An address in the payload.
-    Place(Place),
+    Payload(PayloadRange),
 }
 
 /// An address in the payload, and the end of the object that it points into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PayloadRange {
     pub(crate) at: usize,
     pub(crate) end: usize,
     pub(crate) element: Int,
@@ -38,7 +38,7 @@ impl Value<'_> {
     pub(crate) fn int(&self) -> Result<Typed, Fault> {
         match self {
             Self::Int(typed) => Ok(*typed),
-            Self::Place(_) => Err(Fault::KernelPointer),
+            Self::Payload(_) => Err(Fault::KernelPointer),
             Self::Text(_) | Self::Made(_) => Err(Fault::Kind),
         }
     }
@@ -64,18 +64,18 @@ pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Re
 }
 
 /// Returns the place that a locator points to, bounded by the payload.
-pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<Place, Fault> {
-    let told = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
+pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<PayloadRange, Fault> {
+    let packed = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
     let base = if locator.relative { (locator.offset as usize).saturating_add(4) } else { 0 };
-    let at = base.saturating_add((told & 0xffff) as usize);
-    let end = at.saturating_add((told >> 16) as usize);
+    let at = base.saturating_add((packed & 0xffff) as usize);
+    let end = at.saturating_add((packed >> 16) as usize);
     if end > payload.len() {
         return Err(Fault::Outside);
     }
-    Ok(Place { at, end, element: locator.element })
+    Ok(PayloadRange { at, end, element: locator.element })
 }
 
-impl Place {
+impl PayloadRange {
     /// Returns `length` bytes at the place.
     pub(crate) fn bytes<'a>(&self, env: &Env<'a, '_>, length: usize) -> Result<&'a [u8], Fault> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.end).ok_or(Fault::Outside)?;

@@ -5,11 +5,11 @@ use lastwords_trace::ftrace::{Format, Symbols};
 
 use super::arith::Int;
 use super::bytes::{Value, locate, read};
-use super::directive::{Directive, Kind, Part, Size, part};
+use super::directive::{Directive, FormatPart, Kind, Size, next_part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
 use super::parse::Parser;
-use super::plain::{Plain, chars, simplify};
+use super::plain::{IntegerField, chars, simplify};
 use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
 use crate::text::number::Constant;
@@ -35,7 +35,7 @@ pub(super) enum Piece {
     /// A number, and the text before it.
     Number {
         before: Constant,
-        number: Plain,
+        number: IntegerField,
     },
     /// Text of at most `length` bytes, and the text before it.
     Chars {
@@ -79,14 +79,14 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
     }
     let mut rest = text.as_slice();
     while !rest.is_empty() {
-        let (found, left) = part(rest)?;
+        let (found, left) = next_part(rest)?;
         rest = left;
         if pieces.len() > MOST {
             return Err(format!("more than {MOST} directives"));
         }
         pieces.push(match found {
-            Part::Text(text) => Piece::Text(Constant::new(text)),
-            Part::Show(directive) => show(&mut parser, directive)?,
+            FormatPart::Text(text) => Piece::Text(Constant::new(text)),
+            FormatPart::Show(directive) => show(&mut parser, directive)?,
         });
     }
     merge_texts(&mut pieces);
@@ -184,7 +184,7 @@ fn space_synthetic(pieces: &mut [Piece]) {
 impl Program {
     /// Returns the program with a text in front.
     #[must_use]
-    pub fn behind(mut self, head: &[u8]) -> Self {
+    pub fn with_prefix(mut self, head: &[u8]) -> Self {
         match self.pieces.first_mut() {
             Some(Piece::Text(text) | Piece::Number { before: text, .. } | Piece::Chars { before: text, .. }) => {
                 *text = Constant::new(&[head, text.bytes()].concat());
@@ -347,7 +347,7 @@ fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &m
     }
     match value.value(env)? {
         Value::Text(text) => number::text(out, spec, nul::until(text)),
-        Value::Place(place) => number::text(out, spec, nul::until(place.rest(env))),
+        Value::Payload(place) => number::text(out, spec, nul::until(place.rest(env))),
         Value::Made(range) => number::text(out, spec, nul::until(env.scratch.get(range).unwrap_or_default())),
         Value::Int((address, _)) => kernel_text(out, spec, address, env),
     }

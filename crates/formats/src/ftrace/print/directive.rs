@@ -39,7 +39,7 @@ pub(crate) struct Directive {
 
 /// A part of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum FormatPart<'a> {
     Text(&'a [u8]),
     Show(Directive),
 }
@@ -48,11 +48,11 @@ pub(crate) enum Part<'a> {
 ///
 /// # Errors
 /// A directive takes an argument and cannot be shown without the kernel's memory.
-pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
+pub(crate) fn next_part(format: &[u8]) -> Result<(FormatPart<'_>, &[u8]), String> {
     let until = format.iter().position(|b| *b == b'%').unwrap_or(format.len());
     let (before, directive_on) = format.split_at_checked(until).unwrap_or((format, &[]));
     if until > 0 {
-        return Ok((Part::Text(before), directive_on));
+        return Ok((FormatPart::Text(before), directive_on));
     }
     let from = |at: usize| format.get(at..).unwrap_or_default();
     let mut at = 1usize;
@@ -75,7 +75,7 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
     }
     let (size, used) = size(from(at));
     at = at.saturating_add(used);
-    let Some(conversion) = format.get(at) else { return Ok((Part::Text(format), &[])) };
+    let Some(conversion) = format.get(at) else { return Ok((FormatPart::Text(format), &[])) };
     at = at.saturating_add(1);
     let unsigned = |base, upper| Kind::Unsigned { size, base, upper };
     directive.kind = match conversion {
@@ -95,11 +95,11 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
                 Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
             )
         }
-        b'%' => return Ok((Part::Text(b"%"), from(at))),
+        b'%' => return Ok((FormatPart::Text(b"%"), from(at))),
         // Anything that is not a directive is text.
-        _ => return Ok((Part::Text(format.get(..at).unwrap_or(format)), from(at))),
+        _ => return Ok((FormatPart::Text(format.get(..at).unwrap_or(format)), from(at))),
     };
-    Ok((Part::Show(directive), from(at)))
+    Ok((FormatPart::Show(directive), from(at)))
 }
 
 fn flags(spec: &mut Spec, format: &[u8]) -> usize {

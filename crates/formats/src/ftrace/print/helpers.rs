@@ -47,8 +47,8 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
 fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
     match value {
         // A negative length counts as 0, as in the kernel's loop.
-        Value::Place(_) if (length as i64) <= 0 => Ok(&[]),
-        Value::Place(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
+        Value::Payload(_) if (length as i64) <= 0 => Ok(&[]),
+        Value::Payload(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
         Value::Int(_) => Err(Fault::KernelPointer),
         Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
     }

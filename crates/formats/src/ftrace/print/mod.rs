@@ -30,7 +30,7 @@ pub use names::{Names, Show};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
-pub(crate) use names::Mix;
+pub(crate) use names::AddressHasher;
 pub(crate) use number::{Spec, hex, number, text as padded};
 
 /// Properties of a machine that formats depend on.

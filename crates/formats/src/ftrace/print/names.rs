@@ -28,18 +28,18 @@ const ROOM: usize = 8 << 20;
 /// Limit of the number of cached texts. When it is reached, all texts are discarded.
 const TEXTS: usize = 1 << 14;
 
-type Texts = HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<Mix>>;
+type Texts = HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<AddressHasher>>;
 
 /// A cache of names for addresses, and the key that hides pointers.
 pub struct Names {
     symbols: Arc<dyn Symbols>,
     printk: std::collections::BTreeMap<u64, String>,
-    known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<Mix>>,
+    known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
     /// Texts of the kernel's memory by address; `None` for addresses without text.
     texts: RefCell<Texts>,
     /// Parameters of functions, by address.
-    parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<Mix>>,
+    parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<AddressHasher>>,
     key: Option<[u64; 2]>,
     word_size: u8,
 }
@@ -155,9 +155,9 @@ fn look_up(out: &mut Vec<u8>, symbols: &dyn Symbols, address: u64, show: Show) {
 
 /// A fast hasher for keys that are addresses.
 #[derive(Default)]
-pub(crate) struct Mix(u64);
+pub(crate) struct AddressHasher(u64);
 
-impl Hasher for Mix {
+impl Hasher for AddressHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
     }

@@ -129,8 +129,10 @@ impl<'a> Parser<'a> {
         Ok(match (byte, operand) {
             (b'!', operand) => Expr::Not(Box::new(operand)),
             (b'*', operand) => Expr::Index(Box::new([operand, Expr::Int(0, arith::Int::INT)])),
-            (b'&', Expr::Field { offset, kind }) => Expr::Place { offset, length: u32::from(kind.size), element: kind },
-            (b'&', place @ Expr::Place { .. }) => place,
+            (b'&', Expr::Field { offset, kind }) => {
+                Expr::Payload { offset, length: u32::from(kind.size), element: kind }
+            }
+            (b'&', place @ Expr::Payload { .. }) => place,
             (b'&', Expr::Index(parts)) => Expr::Binary(Op::Add, parts),
             (b'&', _) => return Err("an address of what is no field".into()),
             (sign, Expr::Int(value, kind)) => {

@@ -17,7 +17,7 @@ const NAME: usize = 16;
 
 /// The format of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum IntegerFormat {
     Signed,
     Unsigned,
     Hexadecimal,
@@ -26,32 +26,32 @@ enum Look {
 /// An integer field, read as the last bytes of a word of eight bytes. That works because the first eight bytes of an
 /// event hold no field of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plain {
+pub(super) struct IntegerField {
     /// Offset of the word.
     begin: u32,
     /// Number of bits of the word before the field.
     shift: u8,
-    look: Look,
+    format: IntegerFormat,
 }
 
-impl Plain {
+impl IntegerField {
     /// Returns the field that an argument shows, or `None` if it must be evaluated as an expression.
     fn new(directive: Directive, value: &Expr, word_size: u8) -> Option<Self> {
         let of = |size: Size| if let Size::Bytes(size) = size { size } else { word_size };
-        let (shown, look) = match directive.kind {
-            Kind::Signed(size) => (Int { size: of(size), signed: true }, Look::Signed),
-            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, Look::Unsigned),
+        let (shown, format) = match directive.kind {
+            Kind::Signed(size) => (Int { size: of(size), signed: true }, IntegerFormat::Signed),
+            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, IntegerFormat::Unsigned),
             Kind::Unsigned { size, base: 16, upper: false } => {
-                (Int { size: of(size), signed: false }, Look::Hexadecimal)
+                (Int { size: of(size), signed: false }, IntegerFormat::Hexadecimal)
             }
             _ => return None,
         };
-        let (offset, field) = part(value)?;
+        let (offset, field) = field_of(value)?;
         let kept = converted(field, shown)?;
         // An unsigned field that is shown as a wider type is never negative.
-        let look = if look == Look::Signed && !kept.signed { Look::Unsigned } else { look };
+        let format = if format == IntegerFormat::Signed && !kept.signed { IntegerFormat::Unsigned } else { format };
         let begin = offset.wrapping_add(u32::from(kept.size)).checked_sub(8)?;
-        Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), look })
+        Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), format })
     }
 
     /// Appends the field of an event.
@@ -62,21 +62,21 @@ impl Plain {
             ByteOrder::Little => u64::from_le_bytes(*word),
             ByteOrder::Big => u64::from_be_bytes(*word) << self.shift,
         };
-        match self.look {
-            Look::Signed => signed(out, word.cast_signed() >> self.shift),
-            Look::Unsigned => unsigned(out, word >> self.shift),
-            Look::Hexadecimal => hex(out, word >> self.shift),
+        match self.format {
+            IntegerFormat::Signed => signed(out, word.cast_signed() >> self.shift),
+            IntegerFormat::Unsigned => unsigned(out, word >> self.shift),
+            IntegerFormat::Hexadecimal => hex(out, word >> self.shift),
         }
         Ok(())
     }
 }
 
 /// Returns the offset and type of a field, if the expression is a field or casts of one.
-fn part(value: &Expr) -> Option<(u32, Int)> {
+fn field_of(value: &Expr) -> Option<(u32, Int)> {
     match value {
         Expr::Field { offset, kind } => Some((*offset, *kind)),
         Expr::Cast(kind, inner) => {
-            let (offset, field) = part(inner)?;
+            let (offset, field) = field_of(inner)?;
             Some((offset, converted(field, *kind)?))
         }
         _ => None,
@@ -114,32 +114,32 @@ pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
         };
         let before = Constant::new(&[before.bytes(), text].concat());
         simple.push(match found {
-            Found::Number(number) => Piece::Number { before, number },
-            Found::Chars { offset, length } => Piece::Chars { before, offset, length },
+            PlainPiece::Number(number) => Piece::Number { before, number },
+            PlainPiece::Chars { offset, length } => Piece::Chars { before, offset, length },
         });
     }
     simple
 }
 
-enum Found {
-    Number(Plain),
+enum PlainPiece {
+    Number(IntegerField),
     Chars { offset: u32, length: u32 },
 }
 
 /// Returns a plain argument, and the constant text at its beginning.
-fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], Found)> {
+fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], PlainPiece)> {
     let prefix = directive.spec.prefix;
     if directive.spec != (Spec { prefix, ..Spec::default() }) {
         return None;
     }
-    if let (Kind::Text, Expr::Place { offset, length: length @ 1.., .. }) = (directive.kind, value) {
-        return Some((b"", Found::Chars { offset: *offset, length: *length }));
+    if let (Kind::Text, Expr::Payload { offset, length: length @ 1.., .. }) = (directive.kind, value) {
+        return Some((b"", PlainPiece::Chars { offset: *offset, length: *length }));
     }
     let text: &[u8] = match directive.kind {
         Kind::Unsigned { base: 16, .. } if prefix => b"0x",
         _ => b"",
     };
-    Some((text, Found::Number(Plain::new(directive, value, word_size)?)))
+    Some((text, PlainPiece::Number(IntegerField::new(directive, value, word_size)?)))
 }
 
 /// Appends the text in `length` bytes of an event.

@@ -2,7 +2,7 @@
 
 use lastwords_bytes::ByteOrder;
 
-use super::bytes::{Place, Value};
+use super::bytes::{PayloadRange, Value};
 use super::number::{self, Spec, number};
 use super::tables::errno;
 use super::{Env, Fault, Show, helpers};
@@ -109,43 +109,49 @@ impl Pointer {
             }
             (Self::Error, Value::Int((address, _))) => error(out, spec, *address, env),
             (_, Value::Int((0, _))) => number::text(out, spec, b"(null)"),
-            (_, Value::Place(place)) => return self.show_place(spec, *place, env, out),
+            (_, Value::Payload(range)) => return self.show_payload(spec, *range, env, out),
             (_, Value::Int(_)) => return Err(Fault::KernelPointer),
             (_, Value::Text(_) | Value::Made(_)) => return Err(Fault::Kind),
         }
         Ok(())
     }
 
-    fn show_place(self, spec: Spec, place: Place, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn show_payload(
+        self,
+        spec: Spec,
+        range: PayloadRange,
+        env: &mut Env<'_, '_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
         let given = if spec.width == 0 { 1 } else { spec.width.min(64) as usize };
         match self {
             Self::Hidden | Self::Raw | Self::Symbol(_) | Self::Error => return Err(Fault::KernelPointer),
-            Self::Internet(internet) => internet.show(place, env, out)?,
+            Self::Internet(internet) => internet.show(range, env, out)?,
             Self::Hardware { separator, reversed } => {
-                let mut bytes: [u8; 6] = fixed(place.bytes(env, 6)?)?;
+                let mut bytes: [u8; 6] = fixed(range.bytes(env, 6)?)?;
                 if reversed {
                     bytes.reverse();
                 }
                 joined(out, &bytes, separator);
             }
-            Self::Uuid { little, upper } => uuid(out, &fixed(place.bytes(env, 16)?)?, little, upper),
+            Self::Uuid { little, upper } => uuid(out, &fixed(range.bytes(env, 16)?)?, little, upper),
             Self::Bytes(separator) => {
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 joined(out, bytes.get(..given).unwrap_or(bytes), separator);
             }
             Self::Escaped => {
                 let length = if spec.width == 0 { 1 } else { spec.width as usize };
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 escaped(out, bytes.get(..length).unwrap_or(bytes));
             }
-            Self::FourCc => four_cc(out, u32::try_from(integer(place.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
+            Self::FourCc => four_cc(out, u32::try_from(integer(range.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
             Self::Bitmap { list } => {
                 let bits = spec.width as usize;
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 bitmap(out, bytes, bits.min(bytes.len().saturating_mul(8)), list, env);
             }
             Self::Eight => {
-                let value = integer(place.bytes(env, 8)?, env.machine.order);
+                let value = integer(range.bytes(env, 8)?, env.machine.order);
                 let spec = Spec { prefix: true, zero: true, width: 18, ..Spec::default() };
                 number(out, spec, value, false, 16, false);
             }
@@ -269,7 +275,7 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
 }
 
 /// Returns a range of bytes, or [`Fault::Outside`].
-fn part(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
+fn slice(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
     bytes.get(range).ok_or(Fault::Outside)
 }
 
@@ -296,44 +302,44 @@ fn internet(letters: &[u8]) -> Option<Internet> {
 }
 
 impl Internet {
-    fn show(self, place: Place, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn show(self, range: PayloadRange, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         match self.family {
-            4 => self.four(out, &fixed(place.bytes(env, 4)?)?, env.machine.order),
-            6 => self.six(out, &fixed(place.bytes(env, 16)?)?),
-            _ => return self.socket(place, env, out),
+            4 => self.four(out, &fixed(range.bytes(env, 4)?)?, env.machine.order),
+            6 => self.six(out, &fixed(range.bytes(env, 16)?)?),
+            _ => return self.socket(range, env, out),
         }
         Ok(())
     }
 
-    fn socket(self, place: Place, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let family = integer(place.bytes(env, 2)?, env.machine.order);
+    fn socket(self, range: PayloadRange, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let family = integer(range.bytes(env, 2)?, env.machine.order);
         let big = |bytes: &[u8]| integer(bytes, ByteOrder::Big);
         match family {
             2 => {
-                let bytes = place.bytes(env, 8)?;
-                self.four(out, &fixed(part(bytes, 4..8)?)?, env.machine.order);
+                let bytes = range.bytes(env, 8)?;
+                self.four(out, &fixed(slice(bytes, 4..8)?)?, env.machine.order);
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
+                    crate::text::number::unsigned(out, big(slice(bytes, 2..4)?));
                 }
             }
             10 => {
-                let bytes = place.bytes(env, 28)?;
+                let bytes = range.bytes(env, 28)?;
                 let bracketed = self.port || self.flow || self.scope;
                 out.extend(bracketed.then_some(b'['));
-                self.six(out, &fixed(part(bytes, 8..24)?)?);
+                self.six(out, &fixed(slice(bytes, 8..24)?)?);
                 out.extend(bracketed.then_some(b']'));
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
+                    crate::text::number::unsigned(out, big(slice(bytes, 2..4)?));
                 }
                 if self.flow {
                     out.push(b'/');
-                    crate::text::number::unsigned(out, big(part(bytes, 4..8)?) & 0x0fff_ffff);
+                    crate::text::number::unsigned(out, big(slice(bytes, 4..8)?) & 0x0fff_ffff);
                 }
                 if self.scope {
                     out.push(b'%');
-                    crate::text::number::unsigned(out, integer(part(bytes, 24..28)?, env.machine.order));
+                    crate::text::number::unsigned(out, integer(slice(bytes, 24..28)?, env.machine.order));
                 }
             }
             _ => out.extend_from_slice(b"(einval)"),
@@ -372,14 +378,14 @@ impl Internet {
 fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
     let mapped = matches!(words, [0, 0, 0, 0, 0, 0xffff, _, _]);
     let isatap = matches!(words, [_, _, _, _, 0 | 0x0200, 0x5efe, _, _]);
-    let range = if mapped || isatap { 6 } else { 8 };
-    let shown = words.get(..range).unwrap_or(words);
+    let count = if mapped || isatap { 6 } else { 8 };
+    let shown = words.get(..count).unwrap_or(words);
     let zeroes = |from: usize| shown.iter().skip(from).take_while(|w| **w == 0).count();
-    let longest = (0..range).map(zeroes).max().unwrap_or(0);
-    let gap = (0..range).find(|at| longest > 1 && zeroes(*at) == longest);
+    let longest = (0..count).map(zeroes).max().unwrap_or(0);
+    let gap = (0..count).find(|at| longest > 1 && zeroes(*at) == longest);
     let mut colon = false;
     let mut at = 0usize;
-    while at < range {
+    while at < count {
         if gap == Some(at) {
             out.extend_from_slice(if colon || at == 0 { b"::" } else { b":" });
             colon = false;
@@ -391,7 +397,7 @@ fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
         colon = true;
         at = at.saturating_add(1);
     }
-    if range == 6 {
+    if count == 6 {
         out.extend(colon.then_some(b':'));
         for (index, byte) in bytes.iter().skip(12).enumerate() {
             out.extend((index > 0).then_some(b'.'));

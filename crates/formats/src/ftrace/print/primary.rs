@@ -32,7 +32,7 @@ const SAME: [&str; 17] = [
 ];
 
 /// The type in the parentheses of a cast.
-enum Named {
+enum TypeName {
     Value(Int),
     Pointer(Int),
     /// A pointer to structures of this size in bytes.
@@ -110,18 +110,18 @@ impl Parser<'_> {
         if let Some(kind) = self.cast() {
             let operand = self.unary()?;
             return Ok(match (kind, operand) {
-                (Named::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
+                (TypeName::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
                 // The same bytes are read as another type of equal size.
-                (Named::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
+                (TypeName::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
                     Expr::Field { offset, kind }
                 }
-                (Named::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
+                (TypeName::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
                     Expr::Field { offset, kind: self.word() }
                 }
-                (Named::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
-                (Named::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
-                (Named::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
-                (Named::Unknown, operand) => operand,
+                (TypeName::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
+                (TypeName::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
+                (TypeName::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
+                (TypeName::Unknown, operand) => operand,
             });
         }
         self.at = begin.saturating_add(1);
@@ -138,7 +138,7 @@ impl Parser<'_> {
 
     /// Parses a type in parentheses, if an operand of a cast follows it. Otherwise the position of the parser is
     /// undefined afterwards.
-    fn cast(&mut self) -> Option<Named> {
+    fn cast(&mut self) -> Option<TypeName> {
         self.at = self.at.saturating_add(1);
         let kind = self.type_name()?;
         if !self.takes(")") {
@@ -146,13 +146,13 @@ impl Parser<'_> {
         }
         let operand = match self.peek()? {
             Token::Word(_) | Token::Number(..) | Token::Text(_) | Token::Sign("(") => true,
-            Token::Sign(s) => !matches!(kind, Named::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
+            Token::Sign(s) => !matches!(kind, TypeName::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
         };
         operand.then_some(kind)
     }
 
     /// Parses the words and stars of a type.
-    fn type_name(&mut self) -> Option<Named> {
+    fn type_name(&mut self) -> Option<TypeName> {
         let mut words = Vec::new();
         let mut stars = 0;
         while let Some(token) = self.peek() {
@@ -169,15 +169,15 @@ impl Parser<'_> {
         let is_structure = matches!(*first, "struct" | "union" | "void");
         let plain = named(&words, self.machine.word_size);
         match (plain, stars) {
-            (Some(kind), 0) => Some(Named::Value(kind)),
-            (Some(kind), 1) => Some(Named::Pointer(kind)),
-            (_, 2..) => Some(Named::Pointer(self.word())),
+            (Some(kind), 0) => Some(TypeName::Value(kind)),
+            (Some(kind), 1) => Some(TypeName::Pointer(kind)),
+            (_, 2..) => Some(TypeName::Pointer(self.word())),
             (None, 1) if is_structure => Some(match self.structure_size(&words) {
-                Some(size) => Named::Structure(size),
-                None => Named::Pointer(Int::U8),
+                Some(size) => TypeName::Structure(size),
+                None => TypeName::Pointer(Int::U8),
             }),
-            (None, 1) => Some(Named::Pointer(Int::U8)),
-            (None, _) if is_structure || words.len() == 1 => Some(Named::Unknown),
+            (None, 1) => Some(TypeName::Pointer(Int::U8)),
+            (None, _) if is_structure || words.len() == 1 => Some(TypeName::Unknown),
             _ => None,
         }
     }
@@ -189,9 +189,9 @@ impl Parser<'_> {
     /// Returns the size of `struct name`. Pages have 64 bytes in all 64-bit kernels that distributions build.
     fn structure_size(&self, words: &[&str]) -> Option<u64> {
         let [kind @ ("struct" | "union"), name] = words else { return None };
-        let told = self.symbols.constant(&format!("sizeof({kind} {name})"));
+        let size = self.symbols.constant(&format!("sizeof({kind} {name})"));
         let usual = (*name == "page" && self.machine.word_size == 8).then_some(64);
-        told.and_then(|size| u64::try_from(size).ok()).or(usual)
+        size.and_then(|size| u64::try_from(size).ok()).or(usual)
     }
 
     /// Parses `struct name` and a closing parenthesis. Returns the size of the structure.
@@ -215,8 +215,8 @@ impl Parser<'_> {
         }
         let begin = self.at;
         let size = match self.type_name() {
-            Some(Named::Value(kind)) if self.sees(")") => u64::from(kind.size),
-            Some(Named::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
+            Some(TypeName::Value(kind)) if self.sees(")") => u64::from(kind.size),
+            Some(TypeName::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
             _ => {
                 self.at = begin;
                 static_size(&self.expression()?).ok_or("the size of what is no field")?
@@ -405,7 +405,7 @@ impl Parser<'_> {
 /// Returns `base[index]`. For an array field and a constant index that is the integer field there.
 fn element(base: Expr, index: Expr) -> Expr {
     let at = static_value(&index).and_then(|at| u32::try_from(at).ok());
-    if let (Expr::Place { offset, length, element }, Some(at)) = (&base, at) {
+    if let (Expr::Payload { offset, length, element }, Some(at)) = (&base, at) {
         let begin = at.saturating_mul(u32::from(element.size));
         let fits = *length == 0 || begin.saturating_add(u32::from(element.size)) <= *length;
         if fits && let Some(offset) = offset.checked_add(begin) {
@@ -423,9 +423,9 @@ fn static_value(expr: &Expr) -> Option<u64> {
 fn static_size(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => Some(u64::from(kind.size)),
-        Expr::Place { length, .. } => Some(u64::from(*length)),
+        Expr::Payload { length, .. } => Some(u64::from(*length)),
         Expr::Index(parts) => match &**parts {
-            [Expr::Place { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
+            [Expr::Payload { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
             [Expr::Located(locator), _] => Some(u64::from(locator.element.size)),
             _ => None,
         },
@@ -454,6 +454,6 @@ fn field_expression(field: &Field, word_size: u8) -> Expr {
     let is_array = field.declaration.contains('[') && !is_located;
     match Int::of(field.size, field.is_signed) {
         Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
-        _ => Expr::Place { offset: field.offset, length: field.size, element: element_of(field, word_size) },
+        _ => Expr::Payload { offset: field.offset, length: field.size, element: element_of(field, word_size) },
     }
 }

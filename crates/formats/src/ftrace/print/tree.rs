@@ -25,7 +25,7 @@ pub(crate) enum Expr {
     /// A field that is an integer.
     Field { offset: u32, kind: Int },
     /// The address of bytes in the payload. A length of 0 reaches to the end of the payload.
-    Place { offset: u32, length: u32, element: Int },
+    Payload { offset: u32, length: u32, element: Int },
     /// The address that a locator points to.
     Located(Locator),
     /// The length in bytes that a locator has.

@@ -4,7 +4,7 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
-use super::context::{At, Tasks};
+use super::context::{EventInfo, Tasks};
 use super::slot::Slot;
 
 /// The positions of the numbers of an entry.
@@ -21,7 +21,7 @@ pub(crate) struct Block {
 
 /// The style of the text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
+pub(crate) struct BlockStyle {
     /// Lines have their own beginning (option `blk_classic`).
     pub(crate) classic: bool,
     /// Actions have names (option `verbose`).
@@ -46,26 +46,26 @@ const WRITE_ZEROES: u64 = 1 << 22;
 const MESSAGE: u64 = 2 | NOTIFY << 16;
 
 /// Names of actions by number, short and long, and the data that is shown with them.
-const ACTIONS: [(&str, &str, What); 15] = [
-    ("Q", "queue", What::Request),
-    ("M", "backmerge", What::Request),
-    ("F", "frontmerge", What::Request),
-    ("G", "getrq", What::Request),
-    ("S", "sleeprq", What::Request),
-    ("R", "requeue", What::Outcome),
-    ("D", "issue", What::Request),
-    ("C", "complete", What::Outcome),
-    ("P", "plug", What::Task),
-    ("U", "unplug_io", What::Unplug),
-    ("UT", "unplug_timer", What::Unplug),
-    ("I", "insert", What::Request),
-    ("X", "split", What::Split),
-    ("B", "bounce", What::Request),
-    ("A", "remap", What::Remap),
+const ACTIONS: [(&str, &str, ActionData); 15] = [
+    ("Q", "queue", ActionData::Request),
+    ("M", "backmerge", ActionData::Request),
+    ("F", "frontmerge", ActionData::Request),
+    ("G", "getrq", ActionData::Request),
+    ("S", "sleeprq", ActionData::Request),
+    ("R", "requeue", ActionData::Outcome),
+    ("D", "issue", ActionData::Request),
+    ("C", "complete", ActionData::Outcome),
+    ("P", "plug", ActionData::Task),
+    ("U", "unplug_io", ActionData::Unplug),
+    ("UT", "unplug_timer", ActionData::Unplug),
+    ("I", "insert", ActionData::Request),
+    ("X", "split", ActionData::Split),
+    ("B", "bounce", ActionData::Request),
+    ("A", "remap", ActionData::Remap),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum ActionData {
     Request,
     Outcome,
     Task,
@@ -88,9 +88,9 @@ impl Block {
         out: &mut Vec<u8>,
         payload: &[u8],
         order: ByteOrder,
-        at: At,
+        at: EventInfo,
         tasks: &Tasks<'_>,
-        manner: Manner,
+        style: BlockStyle,
     ) {
         let get = |slot: Slot| slot.unsigned(payload, order);
         let (action, length) = (get(self.action), get(self.length) as usize);
@@ -107,17 +107,17 @@ impl Block {
                 None => return out.extend_from_slice(format!("Unknown action {number:x}\n").as_bytes()),
             }
         };
-        let name = if manner.long { long } else { short };
+        let name = if style.long { long } else { short };
         let kind = kind(action >> 16, what.is_none(), get(self.bytes));
         let (major, minor) = device(get(self.device) as u32);
         let place = format!("{major:3},{minor:<3} ");
         let line = match group {
-            _ if manner.classic => {
+            _ if style.classic => {
                 let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
                 let (cpu, pid) = (at.cpu, at.common.pid);
                 format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", seconds as i32)
             }
-            Some(_) if manner.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
+            Some(_) if style.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
             Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", id as u32, id >> 32),
             None => format!("{place}{name:>2} {kind:>3} "),
         };
@@ -132,16 +132,16 @@ impl Block {
         let sectors = bytes >> 9;
         let is_command = action >> 16 & COMMAND != 0;
         let line = match what {
-            What::Request if is_command => format!("{bytes} {}[{comm}]\n", command(data)),
-            What::Request if sectors == 0 => format!("[{comm}]\n"),
-            What::Request => format!("{sector} + {sectors} [{comm}]\n"),
-            What::Outcome if is_command => format!("{}[{error}]\n", command(data)),
-            What::Outcome if sectors == 0 => format!("{sector} [{error}]\n"),
-            What::Outcome => format!("{sector} + {sectors} [{error}]\n"),
-            What::Task => format!("[{comm}]\n"),
-            What::Unplug => format!("[{comm}] {}\n", big(0)),
-            What::Split => format!("{sector} / {} [{comm}]\n", big(0)),
-            What::Remap => {
+            ActionData::Request if is_command => format!("{bytes} {}[{comm}]\n", command(data)),
+            ActionData::Request if sectors == 0 => format!("[{comm}]\n"),
+            ActionData::Request => format!("{sector} + {sectors} [{comm}]\n"),
+            ActionData::Outcome if is_command => format!("{}[{error}]\n", command(data)),
+            ActionData::Outcome if sectors == 0 => format!("{sector} [{error}]\n"),
+            ActionData::Outcome => format!("{sector} + {sectors} [{error}]\n"),
+            ActionData::Task => format!("[{comm}]\n"),
+            ActionData::Unplug => format!("[{comm}] {}\n", big(0)),
+            ActionData::Split => format!("{sector} / {} [{comm}]\n", big(0)),
+            ActionData::Remap => {
                 // `struct blk_io_trace_remap`: two devices and a sector; the most significant byte is first.
                 let (major, minor) = device((big(0) >> 32) as u32);
                 format!("{sector} + {sectors} <- ({major},{minor}) {}\n", big(8))

@@ -7,7 +7,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Tracing};
 
 use super::slot::Slot;
-use crate::ftrace::print::{Mix, Spec, number, padded};
+use crate::ftrace::print::{AddressHasher, Spec, number, padded};
 use crate::text::number::{digit, six, unsigned};
 
 /// Most beginnings of lines that are cached.
@@ -19,16 +19,16 @@ const MOST_LEARNED: usize = 1 << 22;
 pub(crate) struct Tasks<'a> {
     comms: &'a BTreeMap<u32, String>,
     /// Names that were learned from events of the scheduler; `None` unless [`Tracing::learns_comms`] is set.
-    learned: Option<HashMap<u32, String, BuildHasherDefault<Mix>>>,
+    learned: Option<HashMap<u32, String, BuildHasherDefault<AddressHasher>>>,
     tgids: Option<&'a BTreeMap<u32, u32>>,
     /// Cached texts by pid: `%16s-%-7d ` and the thread group.
-    known: HashMap<u32, (u32, u32), BuildHasherDefault<Mix>>,
+    known: HashMap<u32, (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
 }
 
 /// The position of an event: everything that its text needs besides the payload.
 #[derive(Clone, Copy)]
-pub(crate) struct At {
+pub(crate) struct EventInfo {
     pub(crate) time: u64,
     pub(crate) cpu: u32,
     pub(crate) lane: usize,
@@ -77,12 +77,12 @@ impl Common {
 
 /// The fields of a scheduler event that have the pid and the name of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct TaskFields {
     pid: Slot,
     name: Slot,
 }
 
-impl Named {
+impl TaskFields {
     /// Returns the fields from which trace-cmd learns names after it has printed the event (libtraceevent's
     /// `plugin_sched_switch.c`).
     fn of(format: &Format) -> Vec<Self> {
@@ -120,13 +120,13 @@ impl<'a> Tasks<'a> {
     }
 
     /// Returns the fields of this format from which names of tasks are learned. The list is empty if there are none.
-    pub(crate) fn named_by(&self, format: &Format) -> Vec<Named> {
-        if self.learned.is_some() { Named::of(format) } else { Vec::new() }
+    pub(crate) fn named_by(&self, format: &Format) -> Vec<TaskFields> {
+        if self.learned.is_some() { TaskFields::of(format) } else { Vec::new() }
     }
 
     /// Returns true if a task in `payload` has no name yet.
     #[inline]
-    pub(crate) fn lacks(&self, named: &[Named], payload: &[u8], order: ByteOrder) -> bool {
+    pub(crate) fn lacks(&self, named: &[TaskFields], payload: &[u8], order: ByteOrder) -> bool {
         let lacks = |pid: u32| {
             let learned = self.learned.as_ref().filter(|learned| learned.len() < MOST_LEARNED);
             pid != 0 && learned.is_some_and(|learned| !learned.contains_key(&pid)) && !self.comms.contains_key(&pid)
@@ -136,7 +136,7 @@ impl<'a> Tasks<'a> {
 
     /// Learns the names of the tasks in `payload`. The first name of a task is kept.
     #[cold]
-    pub(crate) fn learn(&mut self, named: &[Named], payload: &[u8], order: ByteOrder) {
+    pub(crate) fn learn(&mut self, named: &[TaskFields], payload: &[u8], order: ByteOrder) {
         for named in named {
             let pid = named.pid(payload, order);
             if let Some(learned) = &mut self.learned

@@ -4,12 +4,12 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, At, Common, Named, Tasks};
+use super::context::{self, Common, EventInfo, TaskFields, Tasks};
 use super::fields::Fields;
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
-use super::head::Heads;
-use super::merge::{Front, Merge};
+use super::head::HeadCache;
+use super::merge::{Merge, NextEvent};
 use super::own::Own;
 use super::syscall::Syscall;
 use super::{Options, is_selected, is_since};
@@ -21,7 +21,7 @@ use crate::text::page::{Page, Put};
 const COMMON: usize = 8;
 
 /// The way in which a kind of event is printed.
-enum How {
+enum Renderer {
     Own(Own),
     Syscall(Syscall),
     Program(Program),
@@ -37,10 +37,10 @@ struct Kind<'a> {
     is_noted: bool,
     /// True if its text is made by a plain program.
     is_line: bool,
-    how: How,
+    renderer: Renderer,
     fields: Fields,
     /// The fields of its events from which names of tasks are learned.
-    named: Vec<Named>,
+    named: Vec<TaskFields>,
 }
 
 /// Prints events.
@@ -54,7 +54,7 @@ pub(crate) struct Printer<'a> {
     /// Kinds of events by id. A kind is compiled when its first event is printed.
     kinds: Vec<Option<Box<Kind<'a>>>>,
     state: State<'a>,
-    heads: Heads,
+    heads: HeadCache,
     scratch: Vec<u8>,
     /// Copy of the payload that is printed, for kinds that look at later events meanwhile.
     kept: Vec<u8>,
@@ -96,7 +96,7 @@ impl<'a> Printer<'a> {
                     _ => None,
                 }),
             },
-            heads: Heads::new(flags.irq, array.clock_in_ns),
+            heads: HeadCache::new(flags.irq, array.clock_in_ns),
             scratch: Vec::new(),
             kept: Vec::new(),
             graph: Graph::new(tracing, array, ring),
@@ -141,26 +141,26 @@ impl<'a> Printer<'a> {
         }
         let Some(format) = self.tracing.formats.get(&id) else { return };
         let mut is_noted = false;
-        let how = if let Some(own) = Own::of(format) {
-            How::Own(own)
+        let renderer = if let Some(own) = Own::of(format) {
+            Renderer::Own(own)
         } else if let Some(syscall) = Syscall::of(format, is_since(&self.tracing.release, (6, 18))) {
-            How::Syscall(syscall)
+            Renderer::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
-                Ok(program) => How::Program(program.behind(format!("{}: ", format.name).as_bytes())),
+                Ok(program) => Renderer::Program(program.with_prefix(format!("{}: ", format.name).as_bytes())),
                 Err(why) => {
                     is_noted = true;
                     let (system, name) = (&format.system, &format.name);
                     self.notes.push(format!("{system}:{name}: its print format has {why}; its fields are shown"));
-                    How::Fields
+                    Renderer::Fields
                 }
             }
         };
         let is_selected = is_selected(self.globs, &format.system, &format.name);
-        let is_line = matches!(&how, How::Program(program) if program.is_plain());
+        let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
         let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
         let named = self.state.tasks.named_by(format);
-        let kind = Kind { format, is_selected, is_noted, is_line, how, fields, named };
+        let kind = Kind { format, is_selected, is_noted, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {
             *place = Some(Box::new(kind));
         }
@@ -169,17 +169,17 @@ impl<'a> Printer<'a> {
     /// Appends the line of an event whose text depends only on its own fields; most events are of this kind. Returns
     /// false for other events.
     #[inline]
-    pub(crate) fn line(&mut self, page: &mut Page, front: &Front<'_>) -> bool {
-        let is_marked = front.is_behind_lost || (self.annotate && !front.is_started);
+    pub(crate) fn line(&mut self, page: &mut Page, front: &NextEvent<'_>) -> bool {
+        let is_marked = front.follows_loss || (self.annotate && !front.is_started);
         if is_marked || !self.is_default {
             return false;
         }
         let order = self.order();
         let Some(word) = Common::read_word(front.payload, order) else { return false };
         let Some(Some(kind)) = self.kinds.get(usize::from(word as u16)) else { return false };
-        let (true, How::Program(program)) = (kind.is_line, &kind.how) else { return false };
+        let (true, Renderer::Program(program)) = (kind.is_line, &kind.renderer) else { return false };
         let is_put = page.line(|line| {
-            let is_put = self.heads.again(line, front.lane, front.time, word >> 16)
+            let is_put = self.heads.put_cached(line, front.lane, front.time, word >> 16)
                 && program.line(front.payload, order, line).is_ok();
             line.block(b"\n", 1);
             is_put
@@ -193,7 +193,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Learns the names of tasks from an event that is not printed.
-    pub(crate) fn pass(&mut self, payload: &[u8]) {
+    pub(crate) fn skip(&mut self, payload: &[u8]) {
         if self.tracing.learns_comms {
             let id = Common::read(payload, self.order()).id;
             self.learn(id);
@@ -229,7 +229,7 @@ impl<'a> Printer<'a> {
     fn lines(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
         let Some(time) = merge.head() else { return };
         let common = Common::read(merge.payload(), self.order());
-        let at = At { time, cpu: merge.cpu(), lane: merge.lane(), common };
+        let at = EventInfo { time, cpu: merge.cpu(), lane: merge.lane(), common };
         if let Some(lost) = merge.take_lost() {
             lost_line(out, at.cpu, lost);
         }
@@ -292,13 +292,13 @@ impl<'a> Printer<'a> {
     }
 
     fn own(&self, id: u16) -> Option<&Own> {
-        match &self.kinds.get(usize::from(id))?.as_ref()?.how {
-            How::Own(own) => Some(own),
+        match &self.kinds.get(usize::from(id))?.as_ref()?.renderer {
+            Renderer::Own(own) => Some(own),
             _ => None,
         }
     }
 
-    fn latency_context(&mut self, out: &mut Vec<u8>, at: At, next: u64) {
+    fn latency_context(&mut self, out: &mut Vec<u8>, at: EventInfo, next: u64) {
         let comm = self.state.tasks.comm(at.common.pid);
         let pid = at.common.pid as i32;
         if self.flags.verbose {
@@ -319,7 +319,7 @@ impl<'a> Printer<'a> {
 
     /// Appends the text after the context, including the line feed. Graph entries look at the following events in
     /// `merge` and skip themselves there.
-    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At, merge: Option<&mut Merge<'_>>) {
+    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo, merge: Option<&mut Merge<'_>>) {
         let order = self.order();
         let id = at.common.id;
         let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
@@ -345,15 +345,15 @@ impl<'a> Printer<'a> {
             }
             return;
         }
-        match &kind.how {
-            How::Own(Own::GraphEntry(entry)) if merge.is_some() => {
+        match &kind.renderer {
+            Renderer::Own(Own::GraphEntry(entry)) if merge.is_some() => {
                 let entry = *entry;
                 if let Some(merge) = merge {
                     self.graph.entry(out, &mut self.state, None, entry, payload, at, merge);
                 }
                 return;
             }
-            How::Own(Own::GraphExit(exit)) => {
+            Renderer::Own(Own::GraphExit(exit)) => {
                 let exit = *exit;
                 self.graph.exit(out, &mut self.state, None, exit, payload, at);
                 if let Some(merge) = merge {
@@ -361,18 +361,18 @@ impl<'a> Printer<'a> {
                 }
                 return;
             }
-            How::Own(own) => {
+            Renderer::Own(own) => {
                 let env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
                 super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
                 return;
             }
-            How::Syscall(syscall) => {
+            Renderer::Syscall(syscall) => {
                 syscall.write(out, payload, order, self.flags.verbose);
                 out.push(b'\n');
                 return;
             }
-            How::Program(program) => {
+            Renderer::Program(program) => {
                 let begin = out.len();
                 let mut env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
@@ -391,7 +391,7 @@ impl<'a> Printer<'a> {
                     }
                 }
             }
-            How::Fields => {}
+            Renderer::Fields => {}
         }
         out.extend_from_slice(kind.format.name.as_bytes());
         out.push(b':');
@@ -406,7 +406,7 @@ impl<'a> Printer<'a> {
 
     /// Appends the text of one event without the beginning of its line. For an entry or exit of the function graph, the
     /// text has only the part that does not depend on neighbouring events: `name() {`, `} /* name */`.
-    pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+    pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         self.learn(at.common.id);
         match self.own(at.common.id) {
             Some(Own::GraphEntry(entry)) => {
@@ -426,7 +426,7 @@ impl<'a> Printer<'a> {
 
     /// Appends the message of an event of one of the three kinds with a message (option `printk-msg-only`). Returns
     /// false for other events.
-    pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
+    pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
         let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
@@ -434,7 +434,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Appends the form of option `raw`.
-    fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+    fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         if self.flags.context {
             let pid = at.common.pid as i32;
             number(out, Spec::default(), u64::from(pid.unsigned_abs()), pid < 0, 10, false);
@@ -445,13 +445,13 @@ impl<'a> Printer<'a> {
             out.push(b' ');
         }
         let id = at.common.id;
-        match self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.how) {
+        match self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.renderer) {
             None => {
                 unsigned(out, u64::from(id));
                 out.extend_from_slice(b" ?\n");
                 return;
             }
-            Some(How::Own(own)) => {
+            Some(Renderer::Own(own)) => {
                 let own = own.clone();
                 let env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
@@ -468,7 +468,7 @@ impl<'a> Printer<'a> {
 
     /// Appends the line that the function_graph tracer prints in its own way: for all events except stacks and function
     /// entries. Returns false for these.
-    fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: At) -> bool {
+    fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: EventInfo) -> bool {
         let own = self.own(at.common.id).cloned();
         if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {
             return false;

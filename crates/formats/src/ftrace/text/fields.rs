@@ -28,11 +28,11 @@ enum Form {
 pub(crate) struct Fields {
     /// True if addresses of the kernel's functions are shown by their names, as since Linux 6.15.
     named: bool,
-    all: Vec<Shown>,
+    all: Vec<FieldText>,
 }
 
 /// The position and form of a field.
-struct Shown {
+struct FieldText {
     /// ` name=`.
     head: Constant,
     offset: usize,
@@ -62,7 +62,7 @@ fn form(declaration: &str) -> Form {
 impl Fields {
     /// Prepares the fields of a format. `named`: addresses of the kernel's functions are shown by their names.
     pub(crate) fn new(format: &Format, named: bool) -> Self {
-        let shown = |field: &Field| Shown {
+        let shown = |field: &Field| FieldText {
             head: Constant::new(format!(" {}=", field.name).as_bytes()),
             offset: field.offset as usize,
             size: field.size as usize,
@@ -96,7 +96,7 @@ fn array(declaration: &str) -> Form {
     if relative || declaration.contains("__data_loc") { Form::Array { relative } } else { Form::Other }
 }
 
-fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
+fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
     match field.form {
         Form::Text => out.extend_from_slice(nul::until(bytes)),
         Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
@@ -149,11 +149,17 @@ fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b')');
 }
 
-fn located<'a>(field: &Shown, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
-    let told = word(bytes, 0, order);
+fn located<'a>(
+    field: &FieldText,
+    bytes: &[u8],
+    payload: &'a [u8],
+    relative: bool,
+    order: ByteOrder,
+) -> Option<&'a [u8]> {
+    let locator = word(bytes, 0, order);
     let base = if relative { field.offset.saturating_add(4) } else { 0 };
-    let begin = base.saturating_add((told & 0xffff) as usize);
-    payload.get(begin..begin.saturating_add((told >> 16) as usize))
+    let begin = base.saturating_add((locator & 0xffff) as usize);
+    payload.get(begin..begin.saturating_add((locator >> 16) as usize))
 }
 
 /// Appends the value in hexadecimal or as the name of the function at that address, and in decimal.

@@ -2,7 +2,7 @@
 
 use lastwords_trace::ftrace::Array;
 
-use super::block::Manner;
+use super::block::BlockStyle;
 use super::{Options, Style, has};
 use crate::ftrace::print::{Names, Show, Spec, number};
 
@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     pub(crate) message_only: bool,
     pub(crate) hash: bool,
     /// Options of the tracer `blk`.
-    pub(crate) block: Manner,
+    pub(crate) block: BlockStyle,
 }
 
 impl Flags {
@@ -57,7 +57,7 @@ impl Flags {
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),
             hash: options.hash_pointers.unwrap_or(unknown || on("hash-ptr")),
-            block: Manner {
+            block: BlockStyle {
                 classic: of_tracer("blk_classic"),
                 long: on("verbose"),
                 group_names: of_tracer("blk_cgname"),

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, At, Common, Tasks};
+use super::context::{self, Common, EventInfo, Tasks};
 use super::flags::Flags;
 use super::has;
 use super::merge::Merge;
@@ -146,7 +146,7 @@ impl Graph {
         lane: Option<usize>,
         entry: GraphEntry,
         payload: &[u8],
-        at: At,
+        at: EventInfo,
         merge: &mut Merge<'_>,
     ) {
         let order = state.order;
@@ -212,7 +212,7 @@ impl Graph {
         lane: Option<usize>,
         exit: GraphExit,
         payload: &[u8],
-        at: At,
+        at: EventInfo,
     ) {
         let order = state.order;
         let function = exit.function.unsigned(payload, order);
@@ -251,7 +251,7 @@ impl Graph {
     }
 
     /// Appends the beginning of the line of another event, whose text is shown as a comment.
-    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
         let depth = self.lanes.get(at.lane).map_or(0, |lane| lane.depth);
         self.prologue(out, state, Some(at.lane), at, None);
         self.fill(out, state, Fill::Full);
@@ -290,7 +290,7 @@ impl Graph {
         out: &mut Vec<u8>,
         state: &mut State<'_>,
         lane: Option<usize>,
-        at: At,
+        at: EventInfo,
         entered: Option<u64>,
     ) {
         let pid = at.common.pid;
@@ -313,7 +313,7 @@ impl Graph {
         }
     }
 
-    fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+    fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
         if self.columns.absolute {
             let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000 / 1000);
             out.extend_from_slice(format!("{seconds:5}.{rest:06} |  ").as_bytes());
@@ -336,7 +336,7 @@ impl Graph {
         }
     }
 
-    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At, function: u64, begins: bool) {
+    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo, function: u64, begins: bool) {
         if !self.is_irq(function) {
             return;
         }

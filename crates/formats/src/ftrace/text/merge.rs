@@ -41,18 +41,18 @@ pub(crate) struct Merge<'a> {
     /// The lane of the next event.
     current: Option<usize>,
     /// The time and lane of the earliest head among the other lanes.
-    rival: (u64, usize),
+    runner_up: (u64, usize),
     pub(crate) faults: u64,
     pub(crate) notes: Vec<String>,
 }
 
 /// The next event.
-pub(crate) struct Front<'m> {
+pub(crate) struct NextEvent<'m> {
     pub(crate) time: u64,
     pub(crate) lane: usize,
     pub(crate) payload: &'m [u8],
     /// True if events are missing before it.
-    pub(crate) is_behind_lost: bool,
+    pub(crate) follows_loss: bool,
     /// True if [`Merge::take_start`] was called for its CPU already, or if its CPU needs no mark.
     pub(crate) is_started: bool,
 }
@@ -81,7 +81,7 @@ impl<'a> Merge<'a> {
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
         let mut merge =
-            Self { lanes, layout, order, start, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
+            Self { lanes, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
@@ -103,15 +103,15 @@ impl<'a> Merge<'a> {
 
     /// Returns the next event, or `None` at the end.
     #[inline]
-    pub(crate) fn front(&self) -> Option<Front<'_>> {
+    pub(crate) fn front(&self) -> Option<NextEvent<'_>> {
         let at = self.current?;
         let lane = self.lanes.get(at)?;
         let event = lane.head.as_ref()?;
-        Some(Front {
+        Some(NextEvent {
             time: event.time,
             lane: at,
             payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
-            is_behind_lost: lane.lost.is_some(),
+            follows_loss: lane.lost.is_some(),
             is_started: lane.started,
         })
     }
@@ -153,7 +153,7 @@ impl<'a> Merge<'a> {
         self.fill(at);
         let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
         let place = head.map(|event| (event.time, at));
-        if place.is_none_or(|place| place > self.rival) {
+        if place.is_none_or(|place| place > self.runner_up) {
             self.choose();
         }
     }
@@ -187,20 +187,20 @@ impl<'a> Merge<'a> {
     /// Finds the lane of the next event, and the earliest head among the other lanes.
     fn choose(&mut self) {
         let mut best: Option<(u64, usize)> = None;
-        let mut rival = (u64::MAX, usize::MAX);
+        let mut runner_up = (u64::MAX, usize::MAX);
         for (at, lane) in self.lanes.iter().enumerate() {
             let Some(event) = &lane.head else { continue };
             let place = (event.time, at);
             match best {
-                Some(first) if first <= place => rival = rival.min(place),
+                Some(first) if first <= place => runner_up = runner_up.min(place),
                 first => {
-                    rival = first.unwrap_or(rival);
+                    runner_up = first.unwrap_or(runner_up);
                     best = Some(place);
                 }
             }
         }
         self.current = best.map(|(_, at)| at);
-        self.rival = rival;
+        self.runner_up = runner_up;
     }
 
     /// Reads the next event of a lane into its head.

@@ -26,7 +26,7 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
-pub(crate) use context::{At, Common, irq_flags};
+pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
@@ -109,7 +109,7 @@ pub fn write_with_log(
     options: &Options,
     log: Log<'_>,
 ) -> Result<Summary> {
-    write_to(Out::Whole(out), tracing, index, options, log)
+    write_to(Output::Whole(out), tracing, index, options, log)
 }
 
 /// Passes the text of each event, without the header, and the clock's reading to `each`. Lines of the log are passed
@@ -124,18 +124,18 @@ pub fn each(
     options: &Options,
     log: Log<'_>,
 ) -> Result<Summary> {
-    write_to(Out::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
+    write_to(Output::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
 }
 
 /// The destination of text.
-enum Out<'o> {
+enum Output<'o> {
     /// Takes many events at a time.
     Whole(&'o mut dyn Write),
     /// Takes each event with the clock's reading.
     Each(&'o mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
 }
 
-impl Out<'_> {
+impl Output<'_> {
     /// Returns true if text of this length must be written now.
     #[inline]
     fn is_full(&self, len: usize) -> bool {
@@ -164,7 +164,13 @@ impl Out<'_> {
     }
 }
 
-fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options, mut log: Log<'_>) -> Result<Summary> {
+fn write_to(
+    mut out: Output<'_>,
+    tracing: &Tracing,
+    index: usize,
+    options: &Options,
+    mut log: Log<'_>,
+) -> Result<Summary> {
     let array =
         tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
     let mut buffer = Vec::new();
@@ -206,7 +212,7 @@ fn is_empty(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize]) -> bool {
 
 #[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
 fn run(
-    out: &mut Out<'_>,
+    out: &mut Output<'_>,
     buffer: &mut Vec<u8>,
     tracing: &Tracing,
     ring: &dyn Ring,
@@ -216,7 +222,7 @@ fn run(
     log: &mut Log<'_>,
     summary: &mut Summary,
 ) -> Result<()> {
-    let mut skip = to_skip(tracing, ring, lanes, printer, options);
+    let mut skip = count_to_skip(tracing, ring, lanes, printer, options);
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut page = Page::default();
@@ -228,13 +234,13 @@ fn run(
             break;
         }
         if !wanted(&merge, time, printer, options) {
-            printer.pass(merge.payload());
+            printer.skip(merge.payload());
             merge.advance();
             continue;
         }
         if skip > 0 {
             skip = skip.saturating_sub(1);
-            printer.pass(merge.payload());
+            printer.skip(merge.payload());
             log.skip_to(time);
             merge.advance();
             continue;
@@ -276,7 +282,13 @@ fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Opt
 }
 
 /// Returns the number of matching events before the last ones.
-fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Printer<'_>, options: &Options) -> u64 {
+fn count_to_skip(
+    tracing: &Tracing,
+    ring: &dyn Ring,
+    lanes: &[usize],
+    printer: &mut Printer<'_>,
+    options: &Options,
+) -> u64 {
     let Some(last) = options.last else { return 0 };
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut count = 0u64;

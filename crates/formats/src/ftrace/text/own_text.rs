@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
 use super::arguments::Form;
-use super::context::{self, At, Tasks};
+use super::context::{self, EventInfo, Tasks};
 use super::flags::{Flags, address};
 use super::own::Own;
 use super::slot::Slot;
@@ -25,7 +25,7 @@ pub(crate) fn write(
     own: &Own,
     mut env: Env<'_, '_>,
     flags: &Flags,
-    at: At,
+    at: EventInfo,
     in_ns: bool,
     tracing: &Tracing,
     tasks: &Tasks<'_>,

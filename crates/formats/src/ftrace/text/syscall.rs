@@ -180,8 +180,8 @@ impl Argument {
 
     /// Returns the data that the argument points to, as far as the event has it.
     fn copied<'a>(&self, payload: &'a [u8], order: ByteOrder) -> Option<&'a [u8]> {
-        let told = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
-        let (begin, length) = ((told & 0xffff) as usize, (told >> 16) as usize);
+        let locator = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
+        let (begin, length) = ((locator & 0xffff) as usize, (locator >> 16) as usize);
         payload.get(begin..begin.saturating_add(length)).filter(|text| !text.is_empty())
     }
 

@@ -41,7 +41,7 @@ fn format(print_format: &str) -> Format {
 /// Returns the text of [`Program::print`](super::super::Program::print), and of
 /// [`Program::line`](super::super::Program::line) if the program is plain.
 fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().behind(b"event: ");
+    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().with_prefix(b"event: ");
     let tracing =
         samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
     let mut names = Names::new(&tracing, false);
