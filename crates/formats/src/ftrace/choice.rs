@@ -28,12 +28,6 @@ impl Choice {
         self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
-    /// Returns the positions in [`Ring::cpus`] of the selected CPUs.
-    pub(crate) fn lanes(&self, ring: &dyn Ring) -> Vec<usize> {
-        let wants = |cpu: u32| self.cpus.is_empty() || self.cpus.contains(&cpu);
-        ring.cpus().iter().enumerate().filter(|(_, c)| wants(c.cpu)).map(|(at, _)| at).collect()
-    }
-
     /// Returns for each event id whether it is selected. An event without a format is called `ftrace:unknown`.
     pub(crate) fn ids(&self, tracing: &Tracing) -> Vec<bool> {
         let mut ids = vec![is_selected(&self.events, "ftrace", "unknown"); usize::from(u16::MAX) + 1];
@@ -44,4 +38,10 @@ impl Choice {
         }
         ids
     }
+}
+
+/// Returns the positions in [`Ring::cpus`] of these CPUs, or of all CPUs if the list is empty.
+pub(crate) fn selected_lanes(ring: &dyn Ring, cpus: &[u32]) -> Vec<usize> {
+    let is_selected = |cpu: u32| cpus.is_empty() || cpus.contains(&cpu);
+    ring.cpus().iter().enumerate().filter(|(_, c)| is_selected(c.cpu)).map(|(at, _)| at).collect()
 }

@@ -17,12 +17,12 @@ use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Array, Ring, Tracing, counters};
 use lastwords_trace::source::{Defect, PacketInfo, PacketReader, Packets};
 
-use super::choice::Choice;
+use super::choice::{Choice, selected_lanes};
 use super::page::{Cursor, Event};
 use super::text::{Common, EventInfo, Options, Printer};
 use class::{Cell, cells, trace_class};
 pub(crate) use class::{clock, event_class, framed, origin, text};
-pub(crate) use encode::{packet, put_header, put_text};
+pub(crate) use encode::{packet, put, put_header, put_text};
 use encode::{put_context, put_raw};
 use lastwords_ctf::read::{Memory, Stream, Trace};
 use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
@@ -79,7 +79,7 @@ pub fn trace(
     };
     let class = trace_class(&packets, of, &**ring, offset);
     packets.remark(class::remark(of));
-    let lanes = choice.lanes(&**ring);
+    let lanes = selected_lanes(&**ring, &choice.cpus);
     let source: Arc<dyn Packets> = Arc::new(packets);
     let stream = |lane: usize| {
         let cpu = ring.cpus().get(lane)?;

@@ -41,13 +41,6 @@ impl Algorithm {
             Self::Zlib => 1040,
         }
     }
-
-    /// Uncompresses `raw` into `size` bytes. Returns `None` if `raw` is damaged or has another size.
-    pub(super) fn uncompress(self, raw: &[u8], size: usize) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        Unpacker::default().unpack(self, raw, size, &mut out)?;
-        Some(out)
-    }
 }
 
 /// The state of decompression, which is reused for every chunk.

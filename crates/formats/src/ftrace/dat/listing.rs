@@ -7,11 +7,25 @@ use lastwords_bytes::{Error, Reader};
 use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_trace::ftrace::{Format, HeaderPage};
 
+use super::id;
 use super::symbols::Listed;
 use crate::ftrace::format_file;
 
 /// Most remarks on a file, and most losses that are reported one by one.
 const MOST_NOTES: usize = 1000;
+
+/// Reads one description.
+type ReadDescription = fn(&mut Machine, &mut Reader<'_>) -> Result<(), Error>;
+
+/// The descriptions of a file in order: id, content in words, and reader.
+pub(super) const DESCRIPTIONS: [(u16, &str, ReadDescription); 6] = [
+    (id::HEADER_INFO, "the layout of sub-buffers", Machine::headers),
+    (id::FTRACE_EVENTS, "the formats of ftrace's own entries", Machine::own_events),
+    (id::EVENT_FORMATS, "the formats of events", Machine::events),
+    (id::KALLSYMS, "the names of addresses", Machine::kallsyms),
+    (id::PRINTK, "the texts of trace_printk", Machine::printk),
+    (id::COMMAND_LINES, "the names of tasks", Machine::command_lines),
+];
 
 /// The description of the machine in a file.
 #[derive(Default)]

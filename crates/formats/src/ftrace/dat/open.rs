@@ -10,7 +10,7 @@ use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, Tracing};
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
-use super::listing::{Machine, reader};
+use super::listing::{DESCRIPTIONS, Machine, reader};
 use super::options::{Buffer, CpuData, FileOptions, MOST_CPUS};
 use super::reader::{Source, SourceReader};
 use super::ring::{Data, FileRing};
@@ -27,9 +27,6 @@ const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 /// Options with which trace-cmd shows entries of the function graph tracer. A file does not name the tracer that wrote
 /// them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
-
-/// Reads one description.
-type ReadDescription = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
 
 /// The fixed header of a file.
 struct FileHeader {
@@ -116,19 +113,11 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
     let mut options = FileOptions::default();
     // The descriptions follow each other, each with its own lengths.
     let mut at = source.at(offset);
-    let parts: [ReadDescription; 6] = [
-        Machine::headers,
-        Machine::own_events,
-        Machine::events,
-        Machine::kallsyms,
-        Machine::printk,
-        Machine::command_lines,
-    ];
     let window = source.length.saturating_sub(offset).min(1 << 28);
     let bytes = at.clone().bytes(window)?;
     let mut from = reader(&bytes, source.order).based(offset);
-    for part in parts {
-        part(&mut machine, &mut from)?;
+    for (_, _, read) in DESCRIPTIONS {
+        read(&mut machine, &mut from)?;
     }
     at.offset = from.offset();
     drop(bytes);

@@ -6,6 +6,8 @@ use std::fmt::Write;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
 
+use super::id;
+use crate::ftrace::ctf::put;
 use crate::ftrace::format_file;
 
 /// Appends integers in the file's byte order.
@@ -20,18 +22,15 @@ impl Put {
     }
 
     pub(super) fn u16(&mut self, value: u16) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
     pub(super) fn u32(&mut self, value: u32) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
     pub(super) fn u64(&mut self, value: u64) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
     /// Appends text and a NUL.
@@ -47,8 +46,20 @@ impl Put {
     }
 }
 
+/// Returns the descriptions in the order of a file: id, name of the section, and bytes.
+pub(super) fn descriptions(tracing: &Tracing, sub_buffer_size: u32) -> [(u16, &'static str, Vec<u8>); 6] {
+    [
+        (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
+        (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),
+        (id::EVENT_FORMATS, "events format", events(tracing)),
+        (id::KALLSYMS, "kallsyms", kallsyms(tracing)),
+        (id::PRINTK, "printk", printk(tracing)),
+        (id::COMMAND_LINES, "command lines", command_lines(tracing)),
+    ]
+}
+
 /// Returns `header_page` and `header_event`.
-pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
+fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
     let mut put = Put::new(tracing.byte_order);
     put.string("header_page");
     put.sized(format_file::write_header_page(tracing.header_page, sub_buffer_size).as_bytes());
@@ -58,7 +69,7 @@ pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
 }
 
 /// Returns the formats of ftrace's own entries.
-pub(super) fn own_events(tracing: &Tracing) -> Vec<u8> {
+fn own_events(tracing: &Tracing) -> Vec<u8> {
     let own: Vec<&Format> = tracing.formats.values().filter(|f| f.system == "ftrace").collect();
     let mut put = Put::new(tracing.byte_order);
     put.u32(own.len() as u32);
@@ -76,7 +87,7 @@ fn formats(put: &mut Put, all: &[&Format]) {
 }
 
 /// Returns the formats of all other events, by system.
-pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
+fn events(tracing: &Tracing) -> Vec<u8> {
     let mut systems: BTreeMap<&str, Vec<&Format>> = BTreeMap::new();
     for format in tracing.formats.values().filter(|f| f.system != "ftrace") {
         systems.entry(&format.system).or_default().push(format);
@@ -100,7 +111,7 @@ fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
 }
 
 /// Returns `/proc/kallsyms`.
-pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
+fn kallsyms(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     let width = usize::from(tracing.word_size) * 2;
     tracing.symbols.each(&mut |row| {
@@ -114,7 +125,7 @@ pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
 }
 
 /// Returns `printk_formats`.
-pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
+fn printk(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (address, format) in &tracing.printk_formats {
         let _ = write!(text, "0x{address:x} : \"");
@@ -133,7 +144,7 @@ pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
 }
 
 /// Returns `saved_cmdlines`.
-pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
+fn command_lines(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (pid, comm) in &tracing.comms {
         let _ = writeln!(text, "{pid} {}", comm.replace(['\n', '\0'], " "));
@@ -174,7 +185,6 @@ pub(super) fn common_options(
     rings: &[(&str, Option<&dyn Ring>)],
     chosen_clock: &str,
 ) -> Vec<(u16, Vec<u8>)> {
-    use super::id;
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
     if let Some(date) = tracing.real_time {

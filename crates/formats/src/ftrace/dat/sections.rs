@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use lastwords_bytes::{Error, Kind};
 use lastwords_trace::evidence::Cause;
 
-use super::chunks::Algorithm;
+use super::chunks::{Algorithm, Unpacker};
 use super::id;
-use super::listing::{Machine, reader};
+use super::listing::{DESCRIPTIONS, Machine, reader};
 use super::options::FileOptions;
 use super::reader::{MOST, Source};
 
@@ -51,8 +51,11 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     }
     source.described(size)?;
     let raw = at.bytes(compressed)?;
-    let whole = algorithm.uncompress(&raw, size as usize);
-    whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
+    let mut whole = Vec::new();
+    let outcome = Unpacker::default().unpack(algorithm, &raw, size as usize, &mut whole);
+    outcome
+        .map(|()| whole)
+        .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
 }
 
 /// The position at which the options of a file end too early.
@@ -111,36 +114,15 @@ pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: 
     }
 }
 
-/// Returns the content of a description in words.
-fn title(id: u16) -> &'static str {
-    match id {
-        id::HEADER_INFO => "the layout of sub-buffers",
-        id::FTRACE_EVENTS => "the formats of ftrace's own entries",
-        id::EVENT_FORMATS => "the formats of events",
-        id::KALLSYMS => "the names of addresses",
-        id::PRINTK => "the texts of trace_printk",
-        _ => "the names of tasks",
-    }
-}
-
 /// Reads the descriptions of the machine. The content of a damaged description is reported as a loss.
 pub(super) fn machine(source: &Source, algorithm: Algorithm, options: &FileOptions) -> Machine {
     let mut machine = Machine::default();
     for (id, offset) in &options.sections {
-        let outcome = content(source, algorithm, *offset, *id).and_then(|data| {
-            let mut from = reader(&data, source.order);
-            match *id {
-                id::HEADER_INFO => machine.headers(&mut from),
-                id::FTRACE_EVENTS => machine.own_events(&mut from),
-                id::EVENT_FORMATS => machine.events(&mut from),
-                id::KALLSYMS => machine.kallsyms(&mut from),
-                id::PRINTK => machine.printk(&mut from),
-                id::COMMAND_LINES => machine.command_lines(&mut from),
-                _ => Ok(()),
-            }
-        });
+        let Some((_, title, read)) = DESCRIPTIONS.iter().find(|(known, ..)| known == id) else { continue };
+        let outcome = content(source, algorithm, *offset, *id)
+            .and_then(|data| read(&mut machine, &mut reader(&data, source.order)));
         if let Err(error) = outcome {
-            machine.lose(Cause::Damaged, None, format!("{}: {error}", title(*id)));
+            machine.lose(Cause::Damaged, None, format!("{title}: {error}"));
         }
     }
     machine

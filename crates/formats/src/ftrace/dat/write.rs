@@ -156,12 +156,7 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
-    put.bytes.append(&mut parts::headers(tracing, sub_buffer_size));
-    put.bytes.append(&mut parts::own_events(tracing));
-    put.bytes.append(&mut parts::events(tracing));
-    put.bytes.append(&mut parts::kallsyms(tracing));
-    put.bytes.append(&mut parts::printk(tracing));
-    put.bytes.append(&mut parts::command_lines(tracing));
+    put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
     let highest =
         sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
@@ -234,16 +229,8 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLa
         strings.string(text);
         at
     };
-    let described = [
-        (id::HEADER_INFO, "headers", parts::headers(tracing, sub_buffer_size)),
-        (id::FTRACE_EVENTS, "ftrace events", parts::own_events(tracing)),
-        (id::EVENT_FORMATS, "events format", parts::events(tracing)),
-        (id::KALLSYMS, "kallsyms", parts::kallsyms(tracing)),
-        (id::PRINTK, "printk", parts::printk(tracing)),
-        (id::COMMAND_LINES, "command lines", parts::command_lines(tracing)),
-    ];
     let mut options: Vec<(u16, Vec<u8>)> = Vec::new();
-    for (id, title, data) in described {
+    for (id, title, data) in parts::descriptions(tracing, sub_buffer_size) {
         let offset = section(&mut put, id, name(title), &data);
         let mut value = Put::new(tracing.byte_order);
         value.u64(offset);

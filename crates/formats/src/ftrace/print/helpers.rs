@@ -2,9 +2,9 @@
 
 use super::bytes::{Value, locate};
 use super::number::{Spec, hex, number};
+use super::pointer::{self, integer};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
-use crate::text::number::octet;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::nul;
 
@@ -22,12 +22,7 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
         Helper::Hex { buffer, length, joined } => {
             let length = length.int(env)?.0;
             let bytes = slice(buffer.value(env)?, env, length)?;
-            for (index, byte) in bytes.iter().enumerate() {
-                if index > 0 && !joined {
-                    out.push(b' ');
-                }
-                out.extend_from_slice(&octet(*byte));
-            }
+            pointer::joined(out, bytes, (!joined).then_some(b' '));
         }
         Helper::Array { buffer, count, size } => {
             let (count, size) = (count.int(env)?.0, size.int(env)?.0);
@@ -114,14 +109,6 @@ fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
         hex(out, integer(element, machine.order));
     }
     out.push(b'}');
-}
-
-fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
-    let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    match order {
-        ByteOrder::Little => bytes.iter().rev().fold(0, join),
-        ByteOrder::Big => bytes.iter().fold(0, join),
-    }
 }
 
 /// Appends `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.

@@ -32,6 +32,7 @@ use lastwords_trace::ftrace::Tracing;
 
 pub(crate) use names::AddressHasher;
 pub(crate) use number::{Spec, hex, number, text as padded};
+pub(crate) use pointer::joined;
 
 /// Properties of a machine that formats depend on.
 #[derive(Debug, Clone, Copy)]

@@ -164,7 +164,8 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Fault> {
     bytes.try_into().map_err(|_| Fault::Outside)
 }
 
-fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
+/// Returns the value of bytes that are an integer of their length.
+pub(crate) fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
     let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
     if order == ByteOrder::Little { bytes.iter().rev().fold(0, join) } else { bytes.iter().fold(0, join) }
 }
@@ -186,7 +187,8 @@ fn error(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
     }
 }
 
-fn joined(out: &mut Vec<u8>, bytes: &[u8], separator: Option<u8>) {
+/// Appends bytes in hexadecimal with a separator between them.
+pub(crate) fn joined(out: &mut Vec<u8>, bytes: &[u8], separator: Option<u8>) {
     let spec = Spec { zero: true, width: 2, ..Spec::default() };
     for (index, byte) in bytes.iter().enumerate() {
         out.extend(separator.filter(|_| index > 0));

@@ -243,12 +243,8 @@ impl<'a> Printer<'a> {
             return merge.advance();
         }
         if self.flags.block.classic && matches!(self.own(common.id), Some(Own::Block(_))) {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
-            let kept = std::mem::take(&mut self.kept);
-            let fields = std::mem::replace(&mut self.flags.fields, false);
-            self.text(out, &kept, at, None);
-            self.flags.fields = fields;
+            let kept = self.keep(merge);
+            self.text_without_fields(out, &kept, at);
             self.kept = kept;
             return merge.advance();
         }
@@ -267,11 +263,9 @@ impl<'a> Printer<'a> {
             out.extend_from_slice(b" buffer started ####\n");
         }
         if self.flags.context && self.flags.latency {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
+            let kept = self.keep(merge);
             let next = merge.advance_and_peek().unwrap_or(time);
             self.latency_context(out, at, next);
-            let kept = std::mem::take(&mut self.kept);
             self.text(out, &kept, at, None);
             self.kept = kept;
             return;
@@ -280,15 +274,28 @@ impl<'a> Printer<'a> {
             self.heads.put(out, &mut self.state.tasks, at);
         }
         if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_))) && !self.flags.fields {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
-            let kept = std::mem::take(&mut self.kept);
+            let kept = self.keep(merge);
             self.text(out, &kept, at, Some(&mut *merge));
             self.kept = kept;
             return;
         }
         self.text(out, merge.payload(), at, None);
         merge.advance();
+    }
+
+    /// Returns a copy of the next payload in the buffer `kept`, which the caller puts back.
+    fn keep(&mut self, merge: &Merge<'_>) -> Vec<u8> {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.clear();
+        kept.extend_from_slice(merge.payload());
+        kept
+    }
+
+    /// Appends the same text as [`Printer::text`], as if option `fields` were off.
+    fn text_without_fields(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
+        let fields = std::mem::replace(&mut self.flags.fields, false);
+        self.text(out, payload, at, None);
+        self.flags.fields = fields;
     }
 
     fn own(&self, id: u16) -> Option<&Own> {
@@ -334,28 +341,20 @@ impl<'a> Printer<'a> {
             return;
         };
         let is_own = kind.format.system == "ftrace";
-        if self.flags.fields && !(is_own && self.flags.of_last_boot) {
-            if is_own {
-                out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
-            } else {
-                out.extend_from_slice(kind.format.name.as_bytes());
-                out.push(b':');
-                kind.fields.write(out, payload, order, &mut self.state.names);
-                out.push(b'\n');
-            }
-            return;
-        }
         match &kind.renderer {
+            _ if self.flags.fields && !(is_own && self.flags.of_last_boot) => {
+                if is_own {
+                    return out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
+                }
+            }
             Renderer::Own(Own::GraphEntry(entry)) if merge.is_some() => {
-                let entry = *entry;
                 if let Some(merge) = merge {
-                    self.graph.entry(out, &mut self.state, None, entry, payload, at, merge);
+                    self.graph.entry(out, &mut self.state, None, *entry, payload, at, merge);
                 }
                 return;
             }
             Renderer::Own(Own::GraphExit(exit)) => {
-                let exit = *exit;
-                self.graph.exit(out, &mut self.state, None, exit, payload, at);
+                self.graph.exit(out, &mut self.state, None, *exit, payload, at);
                 if let Some(merge) = merge {
                     merge.advance();
                 }
@@ -477,9 +476,7 @@ impl<'a> Printer<'a> {
         if !known {
             return false;
         }
-        self.kept.clear();
-        self.kept.extend_from_slice(merge.payload());
-        let kept = std::mem::take(&mut self.kept);
+        let kept = self.keep(merge);
         match own {
             Some(Own::GraphEntry(entry)) => {
                 self.graph.entry(out, &mut self.state, Some(at.lane), entry, &kept, at, merge);
@@ -492,9 +489,7 @@ impl<'a> Printer<'a> {
                 self.graph.comment_begin(out, &mut self.state, at);
                 let has_message = self.message(out, &kept, at);
                 if !has_message {
-                    let fields = std::mem::replace(&mut self.flags.fields, false);
-                    self.text(out, &kept, at, None);
-                    self.flags.fields = fields;
+                    self.text_without_fields(out, &kept, at);
                 }
                 if out.last() == Some(&b'\n') {
                     out.pop();

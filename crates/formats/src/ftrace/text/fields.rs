@@ -3,8 +3,9 @@
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
+use super::slot::Slot;
 use crate::ftrace::page::{long, word};
-use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
+use crate::ftrace::print::{Names, Show, Spec, hex, joined, number, padded};
 use crate::text::number::{Constant, unsigned};
 use lastwords_trace::nul;
 
@@ -118,12 +119,7 @@ fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], ord
         Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
         Form::Array { relative } => match located(field, bytes, payload, relative, order) {
             None => out.extend_from_slice(b"<OVERFLOW>"),
-            Some(array) => {
-                for (index, byte) in array.iter().enumerate() {
-                    out.extend((index > 0).then_some(b','));
-                    number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-                }
-            }
+            Some(array) => joined(out, array, Some(b',')),
         },
         Form::Other => other(out, bytes, order),
     }
@@ -142,10 +138,7 @@ fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
         return;
     }
     out.extend_from_slice(b" (");
-    for (index, byte) in bytes.iter().enumerate() {
-        out.extend((index > 0).then_some(b':'));
-        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-    }
+    joined(out, bytes, Some(b':'));
     out.push(b')');
 }
 
@@ -187,21 +180,9 @@ fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
             unsigned(out, u64::from(byte));
             out.push(b')');
         }
-        2 => {
-            let raw = bytes.first_chunk().copied().unwrap_or_default();
-            let value = match order {
-                ByteOrder::Little => u16::from_le_bytes(raw),
-                ByteOrder::Big => u16::from_be_bytes(raw),
-            };
-            both(out, u64::from(value), i64::from(value), None);
-        }
-        4 => {
-            let value = word(bytes, 0, order);
-            both(out, u64::from(value), i64::from(value as i32), None);
-        }
-        8 => {
-            let value = long(bytes, 0, order);
-            both(out, value, value as i64, None);
+        size @ (2 | 4 | 8) => {
+            let slot = Slot { offset: 0, size: size as u32 };
+            both(out, slot.unsigned(bytes, order), slot.signed(bytes, order), None);
         }
         _ => out.extend_from_slice(b"<INVALID-SIZE>"),
     }

@@ -206,25 +206,9 @@ impl<'a> Merge<'a> {
     /// Reads the next event of a lane into its head.
     #[inline]
     fn fill(&mut self, at: usize) {
-        let Some(lane) = self.lanes.get_mut(at) else { return };
-        while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
-            match next {
-                Ok(event) if event.payload.start < lane.from => {}
-                Ok(event) if event.time < self.start => lane.skipped = lane.skipped.wrapping_add(1),
-                Ok(event) => {
-                    lane.head = Some(event);
-                    return;
-                }
-                Err(error) => return self.broken(at, &error),
-            }
+        if !self.fill_from_page(at) {
+            self.refill(at);
         }
-        self.refill(at);
-    }
-
-    #[cold]
-    fn broken(&mut self, at: usize, error: &Misfit) {
-        self.note(at, error);
-        self.refill(at);
     }
 
     #[cold]
@@ -253,15 +237,16 @@ impl<'a> Merge<'a> {
             lane.next = lane.next.wrapping_add(1);
             lane.cursor = Some(Cursor::of(&lane.bytes, self.layout, self.order, &info));
             lane.from = (self.layout.data_offset as usize).saturating_add(info.consumed);
-            if self.first_of(at) {
+            if self.fill_from_page(at) {
                 return;
             }
         }
     }
 
-    /// Makes the first event to show of a lane's new sub-buffer its head. Returns false if there is none.
-    fn first_of(&mut self, at: usize) -> bool {
-        let Some(lane) = self.lanes.get_mut(at) else { return false };
+    /// Reads the next event to show of a lane's sub-buffer into its head. Returns false if there is none.
+    #[inline]
+    fn fill_from_page(&mut self, at: usize) -> bool {
+        let Some(lane) = self.lanes.get_mut(at) else { return true };
         while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
             match next {
                 Ok(event) if event.payload.start < lane.from => {}

@@ -23,6 +23,7 @@ use std::io::Write;
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
+use crate::ftrace::choice::selected_lanes;
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
@@ -197,9 +198,7 @@ fn write_to(
 
 /// Returns the positions in [`Ring::cpus`] of the CPUs to show.
 fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
-    let is_wanted = |cpu: u32| wanted.is_empty() || wanted.contains(&cpu);
-    let lanes = ring.cpus().iter().enumerate().filter(|(_, cpu)| is_wanted(cpu.cpu));
-    let lanes: Vec<usize> = lanes.map(|(at, _)| at).collect();
+    let lanes = selected_lanes(ring, wanted);
     match wanted.first().filter(|_| lanes.is_empty()) {
         Some(none) => Err(Error::Schema(format!("CPU {none}: the ring has none of this number"))),
         None => Ok(lanes),

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::slot::Slot;
-use crate::ftrace::print::{Spec, hex, number};
+use crate::ftrace::print::{Spec, hex, joined, number};
 
 /// The form of a system call's event.
 #[derive(Debug)]
@@ -198,10 +198,7 @@ impl Argument {
         let Some(bytes) = self.copied(payload, order) else { return };
         let is_cut = given > bytes.len() as u64;
         out.extend_from_slice(b" (");
-        for (index, byte) in bytes.iter().enumerate() {
-            out.extend((index > 0).then_some(b':'));
-            number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-        }
+        joined(out, bytes, Some(b':'));
         out.extend_from_slice(if is_cut { b", ...) \"" } else { b") \"" });
         out.extend(bytes.iter().map(|byte| if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' }));
         out.extend_from_slice(if is_cut { b"\"..." } else { b"\"" });
