@@ -68,10 +68,10 @@ impl Relation {
             Self::Ahead(_) => None,
             Self::Near => Some(format!(
                 "the trace's clock is {clock}, the log's is local_clock: both count from the boot, but their difference is \
-                 not known; the log's lines stand where their own times put them"
+                 not known; the log's lines are placed by their own times"
             )),
             Self::Apart => Some(format!(
-                "the trace's clock is {clock}, which cannot be compared with the log's: the log stands behind the events"
+                "the trace's clock is {clock}, which cannot be compared with the log's: the log follows the events"
             )),
         }
     }
@@ -82,8 +82,8 @@ impl Relation {
         let clock = &array.clock;
         match self {
             Self::Apart => Some(format!(
-                "the trace's clock is {clock}, which cannot be compared with the log's: the log's records stand where their own \
-                 times put them"
+                "the trace's clock is {clock}, which cannot be compared with the log's: the log's records are placed \
+                 by their own times"
             )),
             _ => self.remark(array),
         }

@@ -250,6 +250,6 @@ pub(crate) fn origin(offset: Option<i64>) -> Origin {
 pub(super) fn remark(array: &Array) -> Option<String> {
     let clock = &array.clock;
     (!array.clock_in_ns).then(|| {
-        format!("the trace's clock is {clock}, whose frequency is not known: its readings stand as nanoseconds")
+        format!("the trace's clock is {clock}, whose frequency is not known: its readings are shown as nanoseconds")
     })
 }

@@ -63,7 +63,7 @@ pub fn trace(
     let of = tracing.arrays.get(array);
     let (of, ring) = of
         .and_then(|of| Some((of, of.shown(choice.snapshot)?)))
-        .ok_or_else(|| Error::Schema(format!("trace array {array}: there is none, or no snapshot of it")))?;
+        .ok_or_else(|| Error::Schema(format!("trace array {array}: the array or its snapshot does not exist")))?;
     let packets = ArrayPackets {
         tracing: Arc::clone(tracing),
         array: of.clone(),
@@ -244,9 +244,9 @@ impl Faults {
     fn take(&mut self) -> Option<String> {
         let Self { outside, late, back, misfit } = std::mem::take(self);
         let counts = [
-            (outside, "events kept as bytes, as their fields do not lie in them"),
-            (late, "events left out, as their times do not fit 62 bits"),
-            (back, "events moved to the time of the event before, as theirs is earlier"),
+            (outside, "events kept as bytes, because their fields lie outside the event"),
+            (late, "events left out, because their times do not fit 62 bits"),
+            (back, "events moved to the time of the preceding event, because theirs is earlier"),
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{what}: {count}"));
         let all: Vec<String> = misfit.into_iter().chain(counts).collect();
@@ -275,7 +275,7 @@ impl CpuPackets<'_> {
             match next {
                 Ok(event) if event.payload.start < from || event.time < ring.time_start() => {}
                 Ok(event) => begin = begin.or(self.event(page, &event, bytes)),
-                Err(error) => self.faults.misfit = Some(format!("{error}: what is behind it is lost")),
+                Err(error) => self.faults.misfit = Some(format!("{error}: the rest of the sub-buffer is lost")),
             }
         }
         self.defect = self.faults.take().map(|what| Defect { sequence: index as u64, what });

@@ -121,7 +121,7 @@ fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[Lo
     crate::json::write(&traces, selection, &mut out, &unwatched, &mut |note| match note {
         Note::Fault(fault) => faults.push(fault.to_string()),
         Note::Read(..) => {}
-        Note::Loss(..) | Note::Remark(_) => panic!("the account tells of losses"),
+        Note::Loss(..) | Note::Remark(_) => panic!("the account reports losses"),
     })
     .unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -222,13 +222,16 @@ fn what_cannot_be_made_of_a_page_is_told() {
     assert_eq!(faults.len(), 2, "{faults:?}");
     assert!(faults[0].starts_with("cpu-0, packet 0: offset 44: 9995") && faults[0].ends_with("is lost"), "{faults:?}");
     assert!(
-        faults[1].starts_with("cpu-0, packet 1: events kept as bytes, as their fields do not lie in them: 1"),
+        faults[1].starts_with("cpu-0, packet 1: events kept as bytes, because their fields lie outside the event: 1"),
         "{faults:?}"
     );
     let dir = tempfile::tempdir().unwrap();
     let (totals, faults) = write(&dir.path().join("trace"), made(), &Choice::default(), Version::V1_8).unwrap();
     assert_eq!((totals.events, totals.packets, totals.faults), (4, 3, 3));
-    assert!(faults[2].contains("events moved to the time of the event before, as theirs is earlier: 1"), "{faults:?}");
+    assert!(
+        faults[2].contains("events moved to the time of the preceding event, because theirs is earlier: 1"),
+        "{faults:?}"
+    );
     let (out, err) = printed(&dir.path().join("trace"));
     assert_eq!((out.lines().count(), err.as_str()), (4, ""));
 }

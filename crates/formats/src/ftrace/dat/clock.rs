@@ -65,7 +65,7 @@ impl Correction {
             let count = from.u32()? as usize;
             // Each sample has at least 24 bytes.
             if count > from.left() / 24 {
-                return Err(from.unexpected(count as u64, "samples that lie in the option"));
+                return Err(from.unexpected(count as u64, "samples that fit into the option"));
             }
             let mut samples = vec![Sample::default(); count];
             let parts: [fn(&mut Sample) -> &mut i64; 3] =
@@ -81,7 +81,7 @@ impl Correction {
             for sample in all.iter_mut().flatten() {
                 sample.fraction = from.u64()?.cast_signed();
                 if !(0..64).contains(&sample.fraction) {
-                    return Err(from.unexpected(sample.fraction.cast_unsigned(), "at most 63 bits behind the point"));
+                    return Err(from.unexpected(sample.fraction.cast_unsigned(), "at most 63 fraction bits"));
                 }
             }
         }

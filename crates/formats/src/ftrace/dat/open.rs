@@ -95,15 +95,7 @@ fn version_7(source: &Source, first: u64, begin: &FileHeader) -> std::result::Re
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
-        arrays.push(array(
-            source,
-            &mut machine,
-            &options,
-            &buffer,
-            &buffer.cpu_data,
-            page_size,
-            (is_compressed, algorithm),
-        ));
+        arrays.push(array(source, &mut machine, &options, &buffer, page_size, (is_compressed, algorithm)));
     }
     Ok(tracing(source, begin, machine, &options, arrays))
 }
@@ -135,7 +127,7 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
             }
             let size = at.u32()?;
             let data = at.bytes(u64::from(size))?;
-            options.read_option_or_loss(id, &data, source.order, false);
+            options.read_or_lose(id, &data, source.order, false);
         }
         kind = at.bytes(10)?;
     }
@@ -149,16 +141,15 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
     };
     let plain = (false, Algorithm::None);
     let stats = options.stats_before("");
-    let mut top = Buffer { stats, ..Buffer::default() };
-    let cpu_data = table(&mut at, cpus)?;
+    let mut top = Buffer { stats, cpu_data: table(&mut at, cpus)?, ..Buffer::default() };
     top.clock = options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
-    let mut arrays = vec![array(source, &mut machine, &options, &top, &cpu_data, page_size, plain)];
+    let mut arrays = vec![array(source, &mut machine, &options, &top, page_size, plain)];
     for mut buffer in std::mem::take(&mut options.buffers) {
         let mut at = source.at(buffer.offset);
         source.entries(u64::from(options.cpus.min(MOST_CPUS)))?;
         buffer.stats = options.stats_before(&buffer.name);
         // The table of an instance follows the data of the buffers before it.
-        let cpu_data = match instance_table(&mut at, cpus) {
+        buffer.cpu_data = match instance_table(&mut at, cpus) {
             Ok(cpu_data) => cpu_data,
             Err(error) if error.kind == Kind::Budget => return Err(error),
             Err(error) => {
@@ -167,7 +158,7 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
             }
         };
         buffer.clock = options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
-        arrays.push(array(source, &mut machine, &options, &buffer, &cpu_data, page_size, plain));
+        arrays.push(array(source, &mut machine, &options, &buffer, page_size, plain));
     }
     Ok(tracing(source, begin, machine, &options, arrays))
 }
@@ -204,7 +195,6 @@ fn array(
     machine: &mut Machine,
     options: &FileOptions,
     buffer: &Buffer,
-    cpu_data: &[CpuData],
     page_size: u32,
     (is_compressed, algorithm): (bool, Algorithm),
 ) -> Array {
@@ -214,15 +204,15 @@ fn array(
     }
     let page_size = page_size.clamp(SMALLEST_PAGE, LARGEST_PAGE);
     let (mut cpus, mut data, mut faults) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (cpu, offset, size) in cpu_data {
+    for (cpu, offset, size) in &buffer.cpu_data {
         let mut there = (*size).min(source.length.saturating_sub(*offset));
         if there < *size {
-            let place = format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are");
+            let place = format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
             machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
         }
         // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
         if there > source.length.saturating_sub(machine.claimed) {
-            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others");
+            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs");
             machine.lose(Cause::Damaged, Some(there), place);
             there = 0;
         }

@@ -69,26 +69,20 @@ impl FileOptions {
             if option == id::DONE {
                 return Ok(reader(value, order).u64().unwrap_or(0));
             }
-            self.read_option_or_loss(option, value, order, true);
+            self.read_or_lose(option, value, order, true);
         }
         Ok(0)
     }
 
     /// Reads an option. An option that cannot be read is recorded as a loss.
-    pub(super) fn read_option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
-        if let Err(error) = self.read_option(id, data, order, has_sections) {
+    pub(super) fn read_or_lose(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+        if let Err(error) = self.read(id, data, order, has_sections) {
             self.faults.push(format!("the option of id {id}: {error}"));
         }
     }
 
     /// Reads an option. Unknown options are skipped.
-    pub(super) fn read_option(
-        &mut self,
-        id: u16,
-        data: &[u8],
-        order: ByteOrder,
-        has_sections: bool,
-    ) -> Result<(), Error> {
+    pub(super) fn read(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
         let mut from = reader(data, order);
         let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
         match id {

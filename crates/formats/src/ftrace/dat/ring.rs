@@ -102,7 +102,7 @@ impl Ring for FileRing {
         let inexact = |(&(cpu, index), count): (&(usize, usize), &u64)| {
             let cpu = self.cpus.get(cpu).map_or(0, |ring| ring.cpu);
             format!(
-                "CPU {cpu}: sub-buffer {index}: {count} corrected times lie before the event before or far behind it; \
+                "CPU {cpu}: sub-buffer {index}: {count} corrected times are before or far after the preceding event; \
                  these events have the nearest time that the sub-buffer can hold"
             )
         };

@@ -55,7 +55,7 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     let outcome = Unpacker::default().unpack(algorithm, &raw, size as usize, &mut whole);
     outcome
         .map(|()| whole)
-        .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
+        .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the stated size"))
 }
 
 /// The position at which the options of a file end too early.
@@ -99,14 +99,15 @@ pub(super) fn options(
 /// Reports the missing options, and the data of the buffers that these options would describe.
 pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: &FileOptions, machine: &mut Machine) {
     let Truncation { read, missing, why } = truncation;
-    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and those behind them: {why}"));
+    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and all later ones: {why}"));
     let mut offset = *read;
     while let (Ok(()), Ok(section)) = (source.entries(WALK), header(source, offset)) {
         let Header { id, size, content, .. } = section;
         let there = size.min(source.length.saturating_sub(content));
         let is_described = options.buffers.iter().any(|buffer| buffer.offset == offset);
         if id == id::BUFFER && there > 0 && !is_described {
-            let place = format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option tells its CPUs");
+            let place =
+                format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option describes its CPUs");
             machine.lose(Cause::Missing, Some(there), place);
         }
         // Sections follow each other without space between them.

@@ -95,7 +95,7 @@ fn the_date_is_kept_and_is_that_of_trace_cmd() {
     }
     let mut options = options::FileOptions::default();
     for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
-        options.read_option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
+        options.read(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
         assert_eq!(options.real_time, date, "{text}");
     }
 }
@@ -328,7 +328,7 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
     let read = open(&path).unwrap();
     assert_eq!((0..2).map(|array| text(&read, array).lines().count()).sum::<usize>(), 6);
     let gaps: Vec<_> = read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
-    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option tells its CPUs");
+    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option describes its CPUs");
     assert!(gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")), "{gaps:?}");
     assert!(gaps[1].0 == Some(3000) && gaps[1].1.ends_with(&lost), "{gaps:?}");
 
@@ -344,7 +344,7 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
 
     // An option that cannot be read loses its content.
     let mut options = options::FileOptions::default();
-    options.read_option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
+    options.read_or_lose(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
     assert!(options.faults[0].starts_with("the option of id 8: "), "{:?}", options.faults);
 }
 

@@ -207,18 +207,7 @@ impl Program {
     #[inline]
     pub(crate) fn line(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
         for piece in &self.pieces {
-            match piece {
-                Piece::Number { before, number } => {
-                    before.put(out);
-                    number.put(payload, order, out)?;
-                }
-                Piece::Text(text) => text.put(out),
-                Piece::Chars { before, offset, length } => {
-                    before.put(out);
-                    chars(payload, *offset, *length, out)?;
-                }
-                Piece::Probed(_) | Piece::Show { .. } | Piece::Address { .. } => return Err(Fault::Kind),
-            }
+            piece.put_plain(payload, order, out)?;
         }
         Ok(())
     }
@@ -234,15 +223,6 @@ impl Program {
         let most = out.len().saturating_add(LONGEST_TEXT).saturating_add(env.payload.len().saturating_mul(16));
         for piece in &self.pieces {
             match piece {
-                Piece::Number { before, number } => {
-                    before.put(out);
-                    number.put(env.payload, env.machine.order, out)?;
-                }
-                Piece::Chars { before, offset, length } => {
-                    before.put(out);
-                    chars(env.payload, *offset, *length, out)?;
-                }
-                Piece::Text(text) => text.put(out),
                 Piece::Probed(locator) => probed(*locator, env, out)?,
                 Piece::Show { directive, width, precision, value } => {
                     show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)?;
@@ -251,9 +231,32 @@ impl Program {
                     }
                 }
                 Piece::Address { offset, kind, show } => address(*offset, *kind, *show, env, out)?,
+                plain => plain.put_plain(env.payload, env.machine.order, out)?,
             }
         }
         Ok(())
+    }
+}
+
+impl Piece {
+    /// Appends the text of a plain piece. Returns [`Fault::Kind`] for other pieces.
+    #[inline]
+    fn put_plain(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
+        match self {
+            Self::Number { before, number } => {
+                before.put(out);
+                number.put(payload, order, out)
+            }
+            Self::Text(text) => {
+                text.put(out);
+                Ok(())
+            }
+            Self::Chars { before, offset, length } => {
+                before.put(out);
+                chars(payload, *offset, *length, out)
+            }
+            Self::Probed(_) | Self::Show { .. } | Self::Address { .. } => Err(Fault::Kind),
+        }
     }
 }
 

@@ -76,7 +76,7 @@ impl<'a> Parser<'a> {
 
     /// Skips this sign, which must be next.
     pub(crate) fn expect(&mut self, sign: &str) -> Parsed<()> {
-        if self.takes(sign) { Ok(()) } else { Err(format!("{:?} where {sign:?} should stand", self.peek())) }
+        if self.takes(sign) { Ok(()) } else { Err(format!("{:?} instead of {sign:?}", self.peek())) }
     }
 
     /// Counts an operator or a bracket.
@@ -134,7 +134,7 @@ impl<'a> Parser<'a> {
             }
             (b'&', place @ Expr::Payload { .. }) => place,
             (b'&', Expr::Index(parts)) => Expr::Binary(Op::Add, parts),
-            (b'&', _) => return Err("an address of what is no field".into()),
+            (b'&', _) => return Err("the address of something that is not a field".into()),
             (sign, Expr::Int(value, kind)) => {
                 let (value, kind) = arith::unary(sign, (value, kind));
                 Expr::Int(value, kind)

@@ -109,20 +109,14 @@ impl Pointer {
             }
             (Self::Error, Value::Int((address, _))) => error(out, spec, *address, env),
             (_, Value::Int((0, _))) => number::text(out, spec, b"(null)"),
-            (_, Value::Payload(range)) => return self.show_payload(spec, *range, env, out),
+            (_, Value::Payload(range)) => return self.show_at(spec, *range, env, out),
             (_, Value::Int(_)) => return Err(Fault::KernelPointer),
             (_, Value::Text(_) | Value::Made(_)) => return Err(Fault::Kind),
         }
         Ok(())
     }
 
-    fn show_payload(
-        self,
-        spec: Spec,
-        range: PayloadRange,
-        env: &mut Env<'_, '_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    fn show_at(self, spec: Spec, range: PayloadRange, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let given = if spec.width == 0 { 1 } else { spec.width.min(64) as usize };
         match self {
             Self::Hidden | Self::Raw | Self::Symbol(_) | Self::Error => return Err(Fault::KernelPointer),

@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
-        let token = self.peek().ok_or("the end where an operand should stand")?;
+        let token = self.peek().ok_or("the end of the text instead of an operand")?;
         match token {
             Token::Number(value, kind) => {
                 self.at = self.at.saturating_add(1);
@@ -73,7 +73,7 @@ impl Parser<'_> {
                 self.at = self.at.saturating_add(1);
                 if self.takes("(") { self.call(name) } else { self.constant(name) }
             }
-            Token::Sign(sign) => Err(format!("{sign:?} where an operand should stand")),
+            Token::Sign(sign) => Err(format!("{sign:?} instead of an operand")),
         }
     }
 
@@ -97,7 +97,7 @@ impl Parser<'_> {
                 Some(value) => value,
                 None => {
                     self.unknown_name = true;
-                    return Err(format!("the name {name}, which nothing tells the value of"));
+                    return Err(format!("the name {name}, whose value is not known"));
                 }
             },
         };
@@ -219,7 +219,7 @@ impl Parser<'_> {
             Some(TypeName::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
             _ => {
                 self.at = begin;
-                static_size(&self.expression()?).ok_or("the size of what is no field")?
+                static_size(&self.expression()?).ok_or("sizeof something that is not a field")?
             }
         };
         self.expect(")")?;
@@ -338,7 +338,7 @@ impl Parser<'_> {
 
     /// Parses the name of a `__data_loc` or `__rel_loc` field.
     fn locator(&mut self) -> Parsed<Locator> {
-        let Some(Token::Word(name)) = self.peek() else { return Err("no field's name where one should stand".into()) };
+        let Some(Token::Word(name)) = self.peek() else { return Err("no field name where one is required".into()) };
         self.at = self.at.saturating_add(1);
         let field = self.field(name)?;
         let relative = field.declaration.starts_with("__rel_loc");

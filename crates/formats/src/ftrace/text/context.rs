@@ -56,9 +56,7 @@ impl Common {
         };
         Self { id, flags, preempt, pid }
     }
-}
 
-impl Common {
     /// Returns all fields in one word: the id in the lowest bits, then flags, depth of preemption, pid.
     #[inline]
     pub(crate) fn word(self) -> u64 {

@@ -466,7 +466,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Appends the line that the function_graph tracer prints in its own way: for all events except stacks and function
-    /// entries. Returns false for these.
+    /// entries. Returns false for these and for events without a format.
     fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: EventInfo) -> bool {
         let own = self.own(at.common.id).cloned();
         if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {

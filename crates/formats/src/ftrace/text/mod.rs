@@ -173,7 +173,7 @@ fn write_to(
     mut log: Log<'_>,
 ) -> Result<Summary> {
     let array =
-        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
+        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index} does not exist")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
@@ -200,7 +200,7 @@ fn write_to(
 fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
     let lanes = selected_lanes(ring, wanted);
     match wanted.first().filter(|_| lanes.is_empty()) {
-        Some(none) => Err(Error::Schema(format!("CPU {none}: the ring has none of this number"))),
+        Some(none) => Err(Error::Schema(format!("CPU {none}, which the trace array does not have"))),
         None => Ok(lanes),
     }
 }
