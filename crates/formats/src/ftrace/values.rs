@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_said() {
+    fn fields_outside_the_payload_are_none() {
         let format = format_file::parse("test", TEXT).unwrap();
         let columns = columns(&format, 8);
         let payload = payload();

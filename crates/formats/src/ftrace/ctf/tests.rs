@@ -187,7 +187,7 @@ fn fields_of_each_kind() {
 }
 
 #[test]
-fn lines_of_what_was_chosen() {
+fn json_lines_of_a_selection() {
     let record = |time| LogLine { time, level: 6, facility: 0, text: "text".into() };
     let of = |choice: &Choice, selection: &Selection| {
         lines(two_arrays(), choice, selection, &[record(1), record(4_500_000_000)]).0
@@ -205,7 +205,7 @@ fn lines_of_what_was_chosen() {
 }
 
 #[test]
-fn what_cannot_be_made_of_a_page_is_told() {
+fn faults_of_a_page_are_reported() {
     let mut cut = page(&[(100, wake(7)), (200, wake(9))], None);
     // The second event is longer than its page.
     let second = 16 + 4 + 4 + 20 + 4;

@@ -40,7 +40,7 @@ fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn a_written_file_is_read_again() {
     let machine = machine();
     for version in [6, 7] {
         let (_folder, path) = written(version);
@@ -60,7 +60,7 @@ fn what_is_written_is_read_again() {
 /// A description that cannot be read is a loss and not only a remark, because events cannot be decoded without their
 /// formats.
 #[test]
-fn what_a_damaged_description_told_is_lost() {
+fn a_damaged_description_is_a_loss() {
     let (_folder, path) = written(7);
     let whole = std::fs::read(&path).unwrap();
     for id in id::HEADER_INFO..=id::COMMAND_LINES {
@@ -123,7 +123,7 @@ fn chosen_arrays_alone_are_written() {
 }
 
 #[test]
-fn trace_cmd_reads_what_is_written() {
+fn trace_cmd_reads_a_written_file() {
     for version in [6, 7] {
         let (_folder, path) = written(version);
         let shown = Command::new("trace-cmd")
@@ -313,7 +313,7 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
 /// The recorder writes the table of each buffer after the data of the buffer before it. Tables before the end of a
 /// truncated file are read.
 #[test]
-fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
+fn a_truncated_file_is_read_to_its_end_and_the_rest_reported() {
     let (_folder, path) = written(7);
     let mut bytes = std::fs::read(&path).unwrap();
     // This is a section of options with the offset of the next one. A buffer lies between them, which only the next
@@ -349,7 +349,7 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
 }
 
 /// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions.
-fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
+fn hostile_file(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
     let mut file = [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"].concat();
     let first = file.len() as u64 + 8;
     file.extend(first.to_le_bytes());
@@ -395,9 +395,10 @@ fn cost(file: &[u8]) -> (u64, u64, u64) {
 fn a_small_file_does_not_make_much_of_itself() {
     // These chunks have no bytes, but claim to expand to 16 MiB each.
     let pieces = [&1000u32.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(1000)].concat();
-    let at = made_up("zstd", 4096, &[vec![(0, 0)]], &[]).len() as u64;
+    let at = hostile_file("zstd", 4096, &[vec![(0, 0)]], &[]).len() as u64;
     for algorithm in ["zstd", "zlib"] {
-        let (bytes, written, length) = cost(&made_up(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+        let (bytes, written, length) =
+            cost(&hostile_file(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
         assert!(bytes == 0 && written < 64 * length, "{bytes}, {written} of {length}");
     }
     // The cases are many CPUs and buffers that share one position, large sub-buffers, and both with a byte for each.
@@ -405,7 +406,7 @@ fn a_small_file_does_not_make_much_of_itself() {
         [(4096, 1, 2000, 1 << 16), (u32::MAX, 1, 300, 1), (1 << 26, 40, 40, 1 << 12), (64, 3, 10, 1 << 16)]
     {
         let places = vec![vec![(64, size); cpus]; buffers];
-        let (bytes, written, length) = cost(&made_up("none", page_size, &places, &[7; 1 << 16]));
+        let (bytes, written, length) = cost(&hostile_file("none", page_size, &places, &[7; 1 << 16]));
         assert!(bytes <= length, "{page_size}: {bytes} of {length}");
         assert!(written < if page_size == 64 { 4 } else { 128 } * length, "{page_size}: {written} of {length}");
     }
@@ -413,14 +414,14 @@ fn a_small_file_does_not_make_much_of_itself() {
 
 /// Chunks that contain only zeros expand to a thousand times the size of the file.
 #[test]
-fn pieces_that_are_one_byte_again_and_again_are_not_all_uncompressed() {
+fn chunks_of_zeros_are_not_all_uncompressed() {
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut zlib, &vec![0; 1 << 20]).unwrap();
     let packed = zlib.finish().unwrap();
     let piece = [&(packed.len() as u32).to_le_bytes()[..], &(1u32 << 20).to_le_bytes(), &packed].concat();
     let pieces = [&200u32.to_le_bytes()[..], &piece.repeat(200)].concat();
-    let at = made_up("zlib", 4096, &[vec![(0, 0)]], &[]).len() as u64;
-    let (bytes, written, length) = cost(&made_up("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+    let at = hostile_file("zlib", 4096, &[vec![(0, 0)]], &[]).len() as u64;
+    let (bytes, written, length) = cost(&hostile_file("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
     let most = 64 * length + (64 << 20);
     assert!(bytes > most / 2 && bytes <= most && written <= most + length, "{bytes}, {written} of {length}");
 }
@@ -443,7 +444,7 @@ fn buffers_without_cpus_are_not_counted_without_end() {
 
 /// A file of version 6 whose buffers share one table of CPUs.
 #[test]
-fn tables_that_are_one_are_not_counted_without_end() {
+fn shared_tables_are_not_counted_without_end() {
     const CPUS: u32 = 1 << 16;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
@@ -477,7 +478,7 @@ proptest! {
         buffers in prop::collection::vec(prop::collection::vec((0u64..1 << 15, 0u64..1 << 16), 0..40), 0..4),
         body in prop::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..1 << 14),
     ) {
-        let file = made_up(algorithm, page_size, &buffers, &body);
+        let file = hostile_file(algorithm, page_size, &buffers, &body);
         let (bytes, written, length) = cost(&file);
         let most = if algorithm == "none" { 1 } else { 1 << 15 };
         prop_assert!(bytes <= most * length, "{bytes} of {length}");
@@ -510,7 +511,7 @@ proptest! {
 fn clocks_are_those_that_trace_cmd_goes_by() {
     let own = format!("lastwords {}", env!("CARGO_PKG_VERSION"));
     for version in [6, 7] {
-        for (chosen, told) in [
+        for (chosen, buffer_clock) in [
             ("x86-tsc", "local  "),
             ("counter", "local  "),
             ("mono", "local"),
@@ -531,12 +532,12 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
                 }
             };
             replace(&own, "trace-cmd version 3.3.1 and more");
-            if version == 7 && chosen != told && chosen.len() == told.len() {
-                replace(&format!("\0{chosen}\0"), &format!("\0{told}\0"));
+            if version == 7 && chosen != buffer_clock && chosen.len() == buffer_clock.len() {
+                replace(&format!("\0{chosen}\0"), &format!("\0{buffer_clock}\0"));
             }
             std::fs::write(&path, bytes).unwrap();
             let read = open(&path).unwrap();
-            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {told}");
+            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {buffer_clock}");
             let is_plain = matches!(chosen, "x86-tsc" | "counter");
             assert_eq!(read.arrays[0].clock_in_ns, !is_plain);
             let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
@@ -546,7 +547,11 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             };
             let ours = times(&text(&read, 0));
             assert_eq!(ours.len(), 3);
-            assert_eq!(ours, times(&String::from_utf8_lossy(&shown.stdout)), "version {version}, {chosen}, {told}");
+            assert_eq!(
+                ours,
+                times(&String::from_utf8_lossy(&shown.stdout)),
+                "version {version}, {chosen}, {buffer_clock}"
+            );
         }
     }
 }

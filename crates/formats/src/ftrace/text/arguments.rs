@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_and_what_is_not_there() {
+    fn unknown_and_missing_arguments() {
         assert_eq!(shown("7.1.13", 0xffff_ffff_8100_0000, &REGISTERS), "()");
         assert_eq!(shown("7.1.13", WORK, &REGISTERS[..5]), "");
         // The return address precedes the registers.

@@ -108,7 +108,7 @@ mod tests {
     proptest! {
         /// Tests that a cached beginning equals a new one.
         #[test]
-        fn remembered_or_not(
+        fn cached_heads_equal_new_ones(
             events in proptest::collection::vec((0usize..5, 0u64..4, 0u64..3_000_000_000, 0u8..2, 0u8..2, 6u32..9), 1..200),
             in_ns in any::<bool>(),
             tgid in any::<bool>(),

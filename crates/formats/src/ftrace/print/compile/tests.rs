@@ -177,7 +177,7 @@ fn formats_print_as_the_kernel_does() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_says_why() {
+fn a_format_that_cannot_be_evaluated_has_a_reason() {
     let payload = payload();
     assert!(run(r#""%d", jiffies_to_msecs(REC->a)"#, &payload).unwrap_err().contains("jiffies_to_msecs"));
     assert!(run(r#""%d", REC->none"#, &payload).unwrap_err().contains("REC->none"));

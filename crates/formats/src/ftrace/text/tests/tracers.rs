@@ -108,7 +108,7 @@ fn block_requests() {
 }
 
 #[test]
-fn tracers_of_latencies_show_what_they_kept() {
+fn tracers_of_latencies_show_their_longest_section() {
     let live = [(1_000, wake(7)), (2_000, wake(7)), (3_000, wake(7))];
     let kept = [
         (5_001_000, entry(7, START, 0)),
@@ -150,7 +150,7 @@ impl Ring for Since {
 }
 
 #[test]
-fn what_is_older_than_the_reset_is_not_counted() {
+fn events_older_than_the_reset_are_not_counted() {
     let mut machine = two_cpus();
     machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_000_500));
     let out = text(&machine, &Options::default()).0;
