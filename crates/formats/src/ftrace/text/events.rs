@@ -264,7 +264,8 @@ impl<'a> Printer<'a> {
         }
         if self.flags.context && self.flags.latency {
             let kept = self.keep(merge);
-            let next = merge.advance_and_peek().unwrap_or(time);
+            merge.advance();
+            let next = merge.head().unwrap_or(time);
             self.latency_context(out, at, next);
             self.text(out, &kept, at, None);
             self.kept = kept;

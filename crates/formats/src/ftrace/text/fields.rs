@@ -39,7 +39,7 @@ struct FieldText {
     offset: usize,
     size: usize,
     form: Form,
-    /// True for a copy of data that a system call was passed.
+    /// True for fields such as `__buf_val`, which have a copy of data that a system call was passed by address.
     is_copy: bool,
 }
 
@@ -71,7 +71,7 @@ impl Fields {
                 Form::Other if field.size == 4 => array(&field.declaration),
                 form => form,
             },
-            is_copy: is_copy(&field.name),
+            is_copy: field.name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val")),
         };
         Self { named, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
@@ -123,11 +123,6 @@ fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], ord
         },
         Form::Other => other(out, bytes, order),
     }
-}
-
-/// Returns true for fields such as `__buf_val`, which have a copy of data that a system call was passed by address.
-fn is_copy(name: &str) -> bool {
-    name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val"))
 }
 
 /// Appends text. If a byte of it cannot be printed, a dot replaces it, and all bytes follow in hexadecimal.

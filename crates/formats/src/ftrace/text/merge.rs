@@ -85,7 +85,7 @@ impl<'a> Merge<'a> {
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
-        merge.choose();
+        merge.settle();
         merge
     }
 
@@ -154,7 +154,7 @@ impl<'a> Merge<'a> {
         let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
         let place = head.map(|event| (event.time, at));
         if place.is_none_or(|place| place > self.runner_up) {
-            self.choose();
+            self.settle();
         }
     }
 
@@ -173,19 +173,9 @@ impl<'a> Merge<'a> {
         outcome
     }
 
-    /// Restores the order after [`Merge::peek_same_cpu`].
+    /// Finds the lane of the next event, and the earliest head among the other lanes. This restores the order after
+    /// [`Merge::peek_same_cpu`].
     pub(crate) fn settle(&mut self) {
-        self.choose();
-    }
-
-    /// Skips the next event. Returns the time of the event after it, over all CPUs.
-    pub(crate) fn advance_and_peek(&mut self) -> Option<u64> {
-        self.advance();
-        self.head()
-    }
-
-    /// Finds the lane of the next event, and the earliest head among the other lanes.
-    fn choose(&mut self) {
         let mut best: Option<(u64, usize)> = None;
         let mut runner_up = (u64::MAX, usize::MAX);
         for (at, lane) in self.lanes.iter().enumerate() {

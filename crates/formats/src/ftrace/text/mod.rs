@@ -184,7 +184,7 @@ fn write_to(
     let lanes = lanes(ring, &options.cpus)?;
     let mut printer = Printer::new(tracing, array, ring, options);
     if !options.no_header {
-        let is_empty = is_empty(tracing, ring, &lanes);
+        let is_empty = Merge::new(tracing, ring, &lanes).head().is_none();
         if options.snapshot && is_empty {
             header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), true);
         } else {
@@ -203,10 +203,6 @@ fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
         Some(none) => Err(Error::Schema(format!("CPU {none}, which the trace array does not have"))),
         None => Ok(lanes),
     }
-}
-
-fn is_empty(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize]) -> bool {
-    Merge::new(tracing, ring, lanes).head().is_none()
 }
 
 #[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
