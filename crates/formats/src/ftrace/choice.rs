@@ -1,39 +1,34 @@
-//! Which events of a trace array.
+//! The selection of events of a trace array.
 
 use lastwords_trace::ftrace::{Ring, Tracing};
 
 use super::text::is_selected;
 
-/// Which events; the default is all of the live rings.
+/// Selects events of a trace array. The default selects all events of the live rings.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
-    /// The snapshots in place of the live rings.
+    /// Selects the snapshots instead of the live rings.
     pub snapshot: bool,
-    /// Only these CPUs; empty = all.
+    /// Selects these CPUs only; an empty list selects all CPUs.
     pub cpus: Vec<u32>,
-    /// Only events that one of these globs matches: `sched_*`, or with the system `sched:*`; empty = all.
+    /// Selects only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty
+    /// list selects all events.
     pub events: Vec<String>,
-    /// Not before this value of the clock.
+    /// Selects no event before this value of the clock.
     pub since: Option<u64>,
-    /// Not after this value of the clock.
+    /// Selects no event after this value of the clock.
     pub until: Option<u64>,
-    /// Only the last so many of those that match.
+    /// Selects only this many of the matching events: the last ones.
     pub last: Option<u64>,
 }
 
 impl Choice {
-    /// An event at this reading of the clock is wanted.
+    /// Returns true if an event at this value of the clock is selected.
     pub(crate) fn wants_time(&self, time: u64) -> bool {
         self.since.is_none_or(|since| time >= since) && self.until.is_none_or(|until| time <= until)
     }
 
-    /// Positions in [`Ring::cpus`] that are wanted.
-    pub(crate) fn lanes(&self, ring: &dyn Ring) -> Vec<usize> {
-        let wants = |cpu: u32| self.cpus.is_empty() || self.cpus.contains(&cpu);
-        ring.cpus().iter().enumerate().filter(|(_, c)| wants(c.cpu)).map(|(at, _)| at).collect()
-    }
-
-    /// By event id: it is wanted. What has no format is called `ftrace:unknown`.
+    /// Returns for each event id whether it is selected. An event without a format is called `ftrace:unknown`.
     pub(crate) fn ids(&self, tracing: &Tracing) -> Vec<bool> {
         let mut ids = vec![is_selected(&self.events, "ftrace", "unknown"); usize::from(u16::MAX) + 1];
         for (id, format) in &tracing.formats {
@@ -43,4 +38,10 @@ impl Choice {
         }
         ids
     }
+}
+
+/// Returns the positions in [`Ring::cpus`] of these CPUs, or of all CPUs if the list is empty.
+pub(crate) fn selected_lanes(ring: &dyn Ring, cpus: &[u32]) -> Vec<usize> {
+    let is_selected = |cpu: u32| cpus.is_empty() || cpus.contains(&cpu);
+    ring.cpus().iter().enumerate().filter(|(_, c)| is_selected(c.cpu)).map(|(at, _)| at).collect()
 }

@@ -1,10 +1,10 @@
-//! `events/SYSTEM/NAME/format`, `events/header_page`, `events/header_event`: their text, read and written.
+//! Reads and writes the text of `events/SYSTEM/NAME/format`, `events/header_page` and `events/header_event`.
 
 use lastwords_trace::ftrace::{Field, Format, HeaderPage};
 
-/// Reads the text of a `format` file; `system` is the folder it stands in. None where it is not such a text.
+/// Reads the text of a `format` file. `system` is the name of its folder. Returns `None` if the text has another form.
 ///
-/// What [`write()`] makes of the result is the text again, byte for byte, if the kernel wrote it.
+/// If the kernel wrote the text, [`write()`] reproduces it byte for byte from the result.
 #[must_use]
 pub fn parse(system: &str, text: &str) -> Option<Format> {
     let (head, print_format) = text.split_once("\nprint fmt: ")?;
@@ -28,7 +28,7 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
     (has_id && !format.name.is_empty()).then_some(format)
 }
 
-/// A line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`.
+/// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`.
 fn field(line: &str, is_common: bool) -> Option<Field> {
     let line = line.trim_start().strip_prefix("field:")?;
     let (declaration, rest) = line.split_once(';')?;
@@ -46,7 +46,7 @@ fn field(line: &str, is_common: bool) -> Option<Field> {
     })
 }
 
-/// The name in a declaration: its last word, without the brackets of an array.
+/// Returns the name in a declaration: its last word, without the brackets of an array.
 #[must_use]
 pub fn declared_name(declaration: &str) -> &str {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -73,7 +73,7 @@ pub fn write(format: &Format, out: &mut String) {
     let _ = writeln!(out, "\nprint fmt: {}", format.print_format);
 }
 
-/// Reads the text of `events/header_page`; none where it is not such a text.
+/// Reads the text of `events/header_page`. Returns `None` if the text has another form.
 #[must_use]
 pub fn parse_header_page(text: &str) -> Option<HeaderPage> {
     let find = |name: &str| text.lines().filter_map(|l| field(l, true)).find(|f| f.name == name);
@@ -83,7 +83,7 @@ pub fn parse_header_page(text: &str) -> Option<HeaderPage> {
     fits.then_some(HeaderPage { commit_size, data_offset: data.offset })
 }
 
-/// The text of `events/header_page` of a machine whose sub-buffers have `sub_buffer_size` bytes.
+/// Returns the text of `events/header_page` for a machine whose sub-buffers have `sub_buffer_size` bytes.
 #[must_use]
 pub fn write_header_page(page: HeaderPage, sub_buffer_size: u32) -> String {
     let (commit, data) = (page.commit_size, page.data_offset);

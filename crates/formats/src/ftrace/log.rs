@@ -1,4 +1,4 @@
-//! The kernel's log beside its trace: one timeline of both.
+//! The kernel's log, merged with its trace into one timeline.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,33 +20,33 @@ use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 /// A record of the kernel's log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogLine {
-    /// When it was printed, nanoseconds since the boot by the clock of printk (`local_clock`).
+    /// Time at which it was printed: nanoseconds since the boot by the clock of printk (`local_clock`).
     pub time: u64,
-    /// How grave it is: 0 (emergency) to 7 (debug).
+    /// Severity, from 0 (emergency) to 7 (debug).
     pub level: u8,
-    /// Facility; 0 for the kernel.
+    /// Facility; 0 is the kernel.
     pub facility: u8,
-    /// Its text, without a newline at its end; may have several lines.
+    /// The text, without a newline at its end. It may have several lines.
     pub text: String,
 }
 
-/// What stands before each line of the log, so that it is not taken for an event's.
+/// Prefix of each line of the log, which distinguishes it from the lines of events.
 const MARK: &[u8] = b"## dmesg: ";
 
-/// How the clock of a trace array and the one of the log relate.
+/// The relation between the clock of a trace array and the clock of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Relation {
-    /// The same, but for a difference that is known: nanoseconds that the log is ahead.
+    /// The clocks differ by a known number: the nanoseconds that the log's clock is ahead.
     Ahead(i64),
-    /// Both count nanoseconds since the boot; how far apart they are is not known.
+    /// Both clocks count nanoseconds since the boot, but their difference is not known.
     Near,
-    /// They cannot be compared.
+    /// The clocks cannot be compared.
     Apart,
 }
 
 impl Relation {
-    /// Of an array's clock. `offset`: what the kernel adds to `sched_clock` to make the clock of the log of it
-    /// (`__sched_clock_offset`); none where it is not known.
+    /// Returns the relation for an array's clock. `offset` is the number that the kernel adds to `sched_clock` to get
+    /// the clock of the log (`__sched_clock_offset`), if it is known.
     ///
     /// `local` is `sched_clock`, `perf` is `local_clock`, and `global` is `sched_clock_cpu` made monotonic
     /// (`kernel/trace/trace_clock.c`, `kernel/sched/clock.c` of Linux 5.10 to 7.2).
@@ -60,7 +60,7 @@ impl Relation {
         }
     }
 
-    /// What a reader must know of the timeline; none where there is nothing to know.
+    /// Returns a remark on the timeline, if a reader must know something about it.
     #[must_use]
     pub fn remark(self, array: &Array) -> Option<String> {
         let clock = &array.clock;
@@ -68,28 +68,28 @@ impl Relation {
             Self::Ahead(_) => None,
             Self::Near => Some(format!(
                 "the trace's clock is {clock}, the log's is local_clock: both count from the boot, but their difference is \
-                 not known; the log's lines stand where their own times put them"
+                 not known; the log's lines are placed by their own times"
             )),
             Self::Apart => Some(format!(
-                "the trace's clock is {clock}, which cannot be compared with the log's: the log stands behind the events"
+                "the trace's clock is {clock}, which cannot be compared with the log's: the log follows the events"
             )),
         }
     }
 
-    /// The same of a trace of the log alone ([`trace`]).
+    /// Returns the remark on a trace that contains only the log ([`trace`]).
     #[must_use]
     pub fn remark_of_trace(self, array: &Array) -> Option<String> {
         let clock = &array.clock;
         match self {
             Self::Apart => Some(format!(
-                "the trace's clock is {clock}, which cannot be compared with the log's: the log's records stand where their own \
-                 times put them"
+                "the trace's clock is {clock}, which cannot be compared with the log's: the log's records are placed \
+                 by their own times"
             )),
             _ => self.remark(array),
         }
     }
 
-    /// The trace's clock when a line was printed.
+    /// Returns the reading of the trace's clock at the time a line was printed.
     #[must_use]
     pub fn clock(self, line: &LogLine) -> u64 {
         match self {
@@ -100,7 +100,7 @@ impl Relation {
     }
 }
 
-/// The log, passed over from its oldest record on.
+/// An iterator over the log, from its oldest record on.
 #[derive(Debug, Clone)]
 pub struct Log<'a> {
     lines: std::iter::Peekable<std::slice::Iter<'a, LogLine>>,
@@ -108,30 +108,31 @@ pub struct Log<'a> {
 }
 
 impl<'a> Log<'a> {
-    /// Records in order.
+    /// Iterates over records, which must be in order.
     #[must_use]
     pub fn new(lines: &'a [LogLine], relation: Relation) -> Self {
         Self { lines: lines.iter().peekable(), relation }
     }
 
-    /// Nothing to show.
+    /// Returns an empty log.
     #[must_use]
     pub fn none() -> Self {
         Self::new(&[], Relation::Near)
     }
 
-    /// There is no record left.
+    /// Returns true if no record is left.
     #[must_use]
     pub fn is_empty(&mut self) -> bool {
         self.lines.peek().is_none()
     }
 
-    /// Passes over the records before a reading of the trace's clock.
+    /// Skips the records before a reading of the trace's clock.
     pub fn skip_to(&mut self, clock: u64) {
         while clock.checked_sub(1).is_some_and(|last| self.before(Some(last)).is_some()) {}
     }
 
-    /// The next record and the trace's clock at it, if that is at or before `until`; none asks for all that are left.
+    /// Returns the next record and the trace's clock at its time, if that is at or before `until`. With `None`, every
+    /// record that is left is returned.
     #[inline]
     pub fn before(&mut self, until: Option<u64>) -> Option<(u64, &'a LogLine)> {
         let clock = self.relation.clock(self.lines.peek()?);
@@ -153,11 +154,12 @@ pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine) {
     }
 }
 
-/// The records as a trace of their own, whose clock is the log's: those that a choice of events of a trace array wants. `offset`: what the
-/// clock of that array lacks to nanoseconds since the epoch, where that is known.
+/// Presents the records as a trace of their own, whose clock is the log's clock. The trace has only records that the
+/// selection for a trace array selects. `offset` is added to the readings of that array's clock to get nanoseconds
+/// since the epoch, if it is known.
 ///
 /// # Errors
-/// The class of the trace is none by which packets can be decoded.
+/// Packets cannot be decoded by the class of the trace.
 pub fn trace(
     path: &Path,
     mut lines: Vec<LogLine>,
@@ -182,12 +184,12 @@ pub fn trace(
     Ok(trace)
 }
 
-/// What the trace of the log and its stream are called.
+/// Name of the log's trace and of its stream.
 pub(crate) const LOG: &str = "kernel log";
-/// Records of a packet.
+/// Most records of a packet.
 const RECORDS: usize = 256;
 
-/// The records of the log as packets.
+/// Presents the records of the log as packets.
 struct Records(Vec<LogLine>);
 
 impl Packets for Records {

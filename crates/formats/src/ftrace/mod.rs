@@ -1,6 +1,6 @@
 //! ftrace: sub-buffers, event formats, the kernel's print formats, its `trace` text, and trace.dat files.
 //!
-//! A [`lastwords_trace::ftrace::Tracing`] is what the readers give and the writers take. Layouts are those of
+//! Readers return a [`lastwords_trace::ftrace::Tracing`], and writers take one. Layouts are those of
 //! `kernel/trace/ring_buffer.c`, `trace_events.c` and `trace_output.c` of Linux 5.10 to 7.2, and of trace-cmd's
 //! `trace-cmd.dat.v6(5)` and `trace-cmd.dat.v7(5)`.
 

@@ -1,4 +1,4 @@
-//! A small machine for tests: a few kinds of events, and rings made of bytes.
+//! A small machine for tests: a few kinds of events, and rings of pages in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl Ring for Pages {
     }
 }
 
-/// A page of events: time, payload. `missed` events stand before it.
+/// Returns a page of events, each with its time and payload. `missed` events are missing before it.
 pub(crate) fn page(events: &[(u64, Vec<u8>)], missed: Option<u64>) -> Vec<u8> {
     let start = events.first().map_or(0, |(time, _)| *time);
     let mut data = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn page(events: &[(u64, Vec<u8>)], missed: Option<u64>) -> Vec<u8> {
     out
 }
 
-/// A ring whose CPUs have these pages.
+/// Returns a ring whose CPUs have these pages.
 pub(crate) fn ring(pages: Vec<Vec<Vec<u8>>>, stats: Stats) -> Arc<dyn Ring> {
     let cpu = |(cpu, pages): (usize, &Vec<Vec<u8>>)| CpuRing {
         cpu: cpu as u32,
@@ -120,7 +120,7 @@ pub(crate) fn ring(pages: Vec<Vec<Vec<u8>>>, stats: Stats) -> Arc<dyn Ring> {
     Arc::new(Pages { cpus: pages.iter().enumerate().map(cpu).collect(), pages })
 }
 
-/// The common fields and what follows.
+/// Returns the payload of an event: the common fields, then `rest`.
 pub(crate) fn payload(id: u16, flags: u8, preempt: u8, pid: u32, rest: &[u8]) -> Vec<u8> {
     let mut out = id.to_le_bytes().to_vec();
     out.extend([flags, preempt]);
@@ -129,7 +129,7 @@ pub(crate) fn payload(id: u16, flags: u8, preempt: u8, pid: u32, rest: &[u8]) ->
     out
 }
 
-/// Words of 64 bits.
+/// Returns the bytes of words of 64 bits.
 pub(crate) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
@@ -143,7 +143,7 @@ pub(crate) const WAKE: u16 = 300;
 pub(crate) const BROKEN: u16 = 301;
 pub(crate) const OPEN: u16 = 302;
 
-/// Fields are `declaration:offset:size:signed`; those of all events are put before them.
+/// Returns an event format. Fields are `declaration:offset:size:signed`; the common fields are put before them.
 pub(crate) fn format(
     system: &str,
     id: u16,
@@ -166,7 +166,7 @@ pub(crate) fn format(
     (id, format_file::parse(system, &text).expect("a format"))
 }
 
-/// A machine with these rings as the top level and instance `extra`.
+/// Returns a machine with these rings as the top level and as instance `extra`.
 pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     let formats = [
         format("ftrace", FUNCTION, "function", &["unsigned long ip:8:8:0", "unsigned long parent_ip:16:8:0"], "\"\""),
@@ -240,7 +240,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     }
 }
 
-/// A wake-up of pid 9.
+/// Returns a wake-up of pid 9.
 pub(crate) fn wake(pid: u32) -> Vec<u8> {
     payload(WAKE, 1, 0x11, pid, &[&b"init\0\0\0\0"[..], &9u32.to_le_bytes()].concat())
 }

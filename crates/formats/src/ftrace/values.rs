@@ -1,15 +1,15 @@
-//! The fields of an event, by their declarations.
+//! Finds the fields of an event by their declarations.
 //!
-//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. What a declaration can say is
-//! what `TRACE_EVENT`'s `__field`, `__array`, `__string`, `__dynamic_array` and their relatives write into a `format` file
-//! (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
+//! [`columns`] reads the declarations once; [`Column::bytes`] finds a field in a payload. Declarations have the forms
+//! that `__field`, `__array`, `__string`, `__dynamic_array` and the other macros of `TRACE_EVENT` write into a `format`
+//! file (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::page::word;
 
-/// An integer's shape.
+/// Size and sign of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Element {
     /// 1, 2, 4 or 8 bytes.
@@ -17,11 +17,11 @@ pub(crate) struct Element {
     pub(crate) signed: bool,
 }
 
-/// What a field is.
+/// The kind of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Number(Element),
-    /// An `int` that a system call was given in a `long`.
+    /// An `int` argument of a system call, which is recorded as a `long`.
     Argument,
     Bool,
     Text,
@@ -29,34 +29,34 @@ pub(crate) enum Kind {
     Numbers(Element),
 }
 
-/// Where a field's bytes lie.
+/// The position of a field's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Location {
     /// At its offset.
     Fixed,
-    /// Where the word at its offset says: from the payload's beginning, or from the word's end.
+    /// At the offset in the word at its offset, which counts from the payload's beginning or from the word's end.
     Located {
-        /// From the word's end.
+        /// True if the offset counts from the word's end.
         relative: bool,
     },
     /// From its offset to the payload's end.
     Rest,
-    /// From its offset as many numbers as the `int` at that other offset says (`kernel_stack`).
+    /// An array from its offset on, whose element count is an `int` at another offset (`kernel_stack`).
     Counted {
-        /// Where the count stands.
+        /// Offset of the count.
         at: u32,
     },
 }
 
-/// A field and how its value is read.
+/// A field, and the way in which its value is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Column<'f> {
     pub(crate) field: &'f Field,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     pub(crate) kind: Kind,
 }
 
-/// The event's own fields, in order.
+/// Returns the fields of the event in order, without the common fields.
 pub(crate) fn columns(format: &Format, word_size: u8) -> Vec<Column<'_>> {
     format.fields.iter().filter(|f| !f.is_common).map(|field| column(format, field, word_size)).collect()
 }
@@ -65,40 +65,40 @@ fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
     let relative = field.declaration.starts_with("__rel_loc");
     let is_located = relative || field.declaration.starts_with("__data_loc");
     let of_ftrace = format.system == "ftrace";
-    let place = if is_located {
-        Place::Located { relative }
+    let location = if is_located {
+        Location::Located { relative }
     } else if of_ftrace && format.name == "kernel_stack" && field.name == "caller" {
         let count = format.fields.iter().find(|f| f.name == "size" && f.size == 4);
-        count.map_or(Place::Rest, |count| Place::Counted { at: count.offset })
+        count.map_or(Location::Rest, |count| Location::Counted { at: count.offset })
     } else if field.size == 0 {
-        Place::Rest
+        Location::Rest
     } else {
-        Place::Fixed
+        Location::Fixed
     };
-    let kind = if of_ftrace && format.name == "raw_data" && place == Place::Rest {
+    let kind = if of_ftrace && format.name == "raw_data" && location == Location::Rest {
         Kind::Bytes
     } else {
-        kind(format, field, place, word_size)
+        kind(format, field, location, word_size)
     };
-    Column { field, place, kind }
+    Column { field, location, kind }
 }
 
-fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
+fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Kind {
     let declared = declared(&field.declaration);
     let Some(count) = declared.count else {
         let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(field.size as u8);
         return match whole {
             Some(1) if declared.element == "bool" => Kind::Bool,
             Some(8) if format.system == "syscalls" && declared.element == "int" && !field.is_signed => Kind::Argument,
-            Some(size) if place == Place::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
+            Some(size) if location == Location::Fixed => Kind::Number(Element { size, signed: field.is_signed }),
             _ => Kind::Bytes,
         };
     };
     if declared.element == "char" {
         return Kind::Text;
     }
-    let size = match (place, count) {
-        (Place::Fixed, count) if count > 0 => {
+    let size = match (location, count) {
+        (Location::Fixed, count) if count > 0 => {
             field.size.checked_div(count).and_then(|size| u8::try_from(size).ok()).unwrap_or(0)
         }
         _ => size_of(&declared.element, word_size),
@@ -109,20 +109,20 @@ fn kind(format: &Format, field: &Field, place: Place, word_size: u8) -> Kind {
     }
 }
 
-/// What stands in a declaration: the type of the field or of its elements, and how many if it is an array (0 where that is
-/// not said).
-struct Declared {
+/// A parsed declaration: the type of the field or of its elements, and the element count of an array (0 if it is not
+/// declared).
+struct Declaration {
     element: String,
     count: Option<u32>,
 }
 
-fn declared(declaration: &str) -> Declared {
+fn declared(declaration: &str) -> Declaration {
     let text = declaration.trim_start_matches("__data_loc ").trim_start_matches("__rel_loc ");
     let count = text.split_once('[').map(|(_, rest)| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().unwrap_or(0)
     });
-    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: the name is the last word, arrays put apart.
+    // `unsigned long caller[8]`, `char[] name`, `struct page * page`: without the brackets, the name is the last word.
     let flat = text.split_once('[').map_or_else(
         || text.to_owned(),
         |(head, rest)| {
@@ -132,10 +132,10 @@ fn declared(declaration: &str) -> Declared {
     );
     let words: Vec<&str> = flat.split_whitespace().filter(|w| !matches!(*w, "const" | "volatile")).collect();
     let kept = words.len().saturating_sub(1);
-    Declared { element: words.get(..kept).unwrap_or_default().join(" "), count }
+    Declaration { element: words.get(..kept).unwrap_or_default().join(" "), count }
 }
 
-/// Bytes of an element of a type; 0 where the type is not known.
+/// Returns the size of a type in bytes, or 0 for an unknown type.
 fn size_of(element: &str, word_size: u8) -> u8 {
     match element.trim_start_matches("__") {
         "u8" | "s8" | "uint8_t" | "int8_t" | "unsigned char" | "signed char" | "bool" => 1,
@@ -155,21 +155,21 @@ fn is_signed(element: &str, field: &Field) -> bool {
 }
 
 impl Column<'_> {
-    /// The bytes of the field.
+    /// Returns the bytes of the field.
     #[inline]
     pub(crate) fn bytes<'p>(&self, payload: &'p [u8], order: ByteOrder) -> Option<&'p [u8]> {
         let begin = self.field.offset as usize;
-        match self.place {
-            Place::Fixed => payload.get(begin..begin.saturating_add(self.field.size as usize)),
-            Place::Rest => payload.get(begin..),
-            Place::Located { relative } => {
+        match self.location {
+            Location::Fixed => payload.get(begin..begin.saturating_add(self.field.size as usize)),
+            Location::Rest => payload.get(begin..),
+            Location::Located { relative } => {
                 payload.get(begin..begin.saturating_add(4))?;
-                let told = word(payload, begin, order);
+                let locator = word(payload, begin, order);
                 let base = if relative { begin.saturating_add(4) } else { 0 };
-                let begin = base.saturating_add((told & 0xffff) as usize);
-                payload.get(begin..begin.saturating_add((told >> 16) as usize))
+                let begin = base.saturating_add((locator & 0xffff) as usize);
+                payload.get(begin..begin.saturating_add((locator >> 16) as usize))
             }
-            Place::Counted { at } => {
+            Location::Counted { at } => {
                 let rest = payload.get(begin..)?;
                 let size = match self.kind {
                     Kind::Numbers(element) => usize::from(element.size),
@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_lies_outside_is_said() {
+    fn fields_outside_the_payload_are_none() {
         let format = format_file::parse("test", TEXT).unwrap();
         let columns = columns(&format, 8);
         let payload = payload();

@@ -10,8 +10,8 @@ use lastwords_trace::class::{
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 use lastwords_trace::schema::EnvValue;
 
-use super::{Form, Made};
-use crate::ftrace::values::{Column, Element, Kind, Place, columns};
+use super::{ArrayPackets, Form};
+use crate::ftrace::values::{Column, Element, Kind, Location, columns};
 use lastwords_ctf::Version;
 use lastwords_ctf::names::{identifier, plain, unique};
 use lastwords_ctf::session::{packet_context, packet_header, role, structure, unsigned};
@@ -24,15 +24,15 @@ const SECOND: i64 = 1_000_000_000;
 pub(super) enum Cell<'a> {
     /// A field of the event.
     Column {
-        /// Unique in the event.
+        /// The name of the field, which is unique in the event.
         name: String,
         column: Column<'a>,
     },
-    /// The text that was printed, in place of the bytes that it was made of.
+    /// The printed text, instead of the format and the arguments that it was printed from.
     Message,
 }
 
-/// The fields of a kind of event.
+/// Returns the fields of the event class for an event format.
 pub(super) fn cells(format: &Format, word_size: u8, form: Form) -> Vec<Cell<'_>> {
     let is_print = format.system == "ftrace" && matches!(format.name.as_str(), "print" | "bprint" | "bputs");
     let mut taken = HashSet::new();
@@ -72,7 +72,7 @@ fn array(length: Length, element: FieldClass) -> FieldClass {
     FieldClass::Array(Box::new(CtfArray { length, element, alignment: 0, is_uuid: false, attributes }))
 }
 
-/// An array with its length before it.
+/// Returns an array field with its length field before it.
 fn counted(name: &str, element: FieldClass, order: ByteOrder) -> Vec<(String, FieldClass)> {
     let length = length_of(name);
     let path = Path { scope: Scope::Payload, names: vec![length.clone()] };
@@ -82,7 +82,7 @@ fn counted(name: &str, element: FieldClass, order: ByteOrder) -> Vec<(String, Fi
 const OCTET: Element = Element { size: 1, signed: false };
 const PID: Element = Element { size: 4, signed: true };
 
-/// Members of the payload for one cell: a length first, where there is one.
+/// Returns the members of the payload for one cell: its length field, if it has one, and the field.
 fn members(cell: &Cell<'_>, order: ByteOrder, form: Form) -> Vec<(String, FieldClass)> {
     let Cell::Column { name, column } = cell else { return vec![("msg".to_owned(), text())] };
     let base = if is_address(column) { 16 } else { 10 };
@@ -103,23 +103,23 @@ fn members(cell: &Cell<'_>, order: ByteOrder, form: Form) -> Vec<(String, FieldC
     }
 }
 
-/// Elements of an array that always has as many.
+/// Returns the number of elements of an array of constant length.
 pub(super) fn fixed_count(column: &Column<'_>) -> Option<u64> {
     let size = match column.kind {
         Kind::Numbers(element) => u32::from(element.size.max(1)),
         _ => 1,
     };
-    column.field.size.checked_div(size).filter(|_| column.place == Place::Fixed).map(u64::from)
+    column.field.size.checked_div(size).filter(|_| column.location == Location::Fixed).map(u64::from)
 }
 
-/// Shown in base 16: pointers, and what function tracers call addresses.
+/// Returns true if the field is shown in base 16: a pointer, or a field in which a function tracer stores an address.
 fn is_address(column: &Column<'_>) -> bool {
     let declaration = &column.field.declaration;
     let name = column.field.name.as_str();
     declaration.contains('*') || matches!(name, "ip" | "parent_ip" | "func" | "caller" | "__probe_ip" | "retaddr")
 }
 
-/// An event class with these fields.
+/// Returns an event class with these fields.
 pub(crate) fn event_class(id: u16, name: String, fields: Vec<(String, FieldClass)>) -> EventClass {
     EventClass {
         id: u64::from(id),
@@ -133,7 +133,8 @@ pub(crate) fn event_class(id: u16, name: String, fields: Vec<(String, FieldClass
     }
 }
 
-/// The class of a trace with one class of streams, whose events have an id of 2 bytes and a time of 8 before them.
+/// Returns the class of a trace with one stream class. Each of its events starts with an id of 2 bytes and a time of 8
+/// bytes.
 pub(crate) fn framed(
     order: ByteOrder,
     uuid: [u8; 16],
@@ -167,9 +168,9 @@ pub(crate) fn framed(
     }
 }
 
-/// The class of the whole trace.
-pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: Option<i64>) -> TraceClass {
-    let (tracing, form) = (&*made.tracing, made.form);
+/// Returns the class of the whole trace.
+pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring, offset: Option<i64>) -> TraceClass {
+    let (tracing, form) = (&*packets.tracing, packets.form);
     let order = tracing.byte_order;
     let mut context = match form {
         Form::Lines => vec![("flags", text())],
@@ -184,7 +185,7 @@ pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: O
         context.extend([("lost", integer(Element { size: 8, signed: true }, 10, order)), ("text", text())]);
     }
     let name = if array.name.is_empty() { "ftrace".to_owned() } else { array.name.clone() };
-    let known = tracing.formats.values().filter(|format| format.id != made.unknown);
+    let known = tracing.formats.values().filter(|format| format.id != packets.unknown);
     let described = known.map(|format| {
         let cells = cells(format, tracing.word_size, form);
         let fields = cells.iter().flat_map(|cell| members(cell, order, form)).collect();
@@ -192,13 +193,13 @@ pub(super) fn trace_class(made: &Made, array: &Array, ring: &dyn Ring, offset: O
     });
     let mut unknown = vec![("type".to_owned(), unsigned(2, order))];
     unknown.extend(counted("data", integer(OCTET, 16, order), order));
-    let unknown = event_class(made.unknown, "ftrace:unknown".to_owned(), unknown);
+    let unknown = event_class(packets.unknown, "ftrace:unknown".to_owned(), unknown);
     let mut events: Vec<EventClass> = described.chain([unknown]).collect();
     events.sort_by_key(|class| class.id);
     let clock = clock(&array.clock, offset.unwrap_or(0), origin(offset));
     TraceClass {
         env: environment(tracing, array, ring, &name),
-        ..framed(order, made.uuid, &name, clock, Some(structure(context)), events)
+        ..framed(order, packets.uuid, &name, clock, Some(structure(context)), events)
     }
 }
 
@@ -224,7 +225,7 @@ fn environment(tracing: &Tracing, array: &Array, ring: &dyn Ring, name: &str) ->
     env.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// A clock that counts nanoseconds; `offset`: what its readings lack to nanoseconds since `origin`.
+/// Returns a clock that counts nanoseconds. `offset` is added to its readings to get nanoseconds since `origin`.
 pub(crate) fn clock(name: &str, offset: i64, origin: Origin) -> Clock {
     Clock {
         id: identifier(name),
@@ -240,15 +241,15 @@ pub(crate) fn clock(name: &str, offset: i64, origin: Origin) -> Clock {
     }
 }
 
-/// What a clock counts from that is related to real time, or not.
+/// Returns the origin of a clock: the epoch if the offset to real time is known.
 pub(crate) fn origin(offset: Option<i64>) -> Origin {
     if offset.is_some() { Origin::UnixEpoch } else { Origin::Unknown }
 }
 
-/// What is to be said of the clock, if anything.
+/// Returns a remark about the clock, if a reader must know something about it.
 pub(super) fn remark(array: &Array) -> Option<String> {
     let clock = &array.clock;
     (!array.clock_in_ns).then(|| {
-        format!("the trace's clock is {clock}, whose frequency is not known: its readings stand as nanoseconds")
+        format!("the trace's clock is {clock}, whose frequency is not known: its readings are shown as nanoseconds")
     })
 }

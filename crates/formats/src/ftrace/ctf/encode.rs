@@ -1,17 +1,17 @@
-//! How the payload of an event becomes the bytes of its class.
+//! Encodes the payload of an event as the bytes of its class.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::PacketInfo;
 
 use super::class::{Cell, fixed_count};
-use super::{Form, Made};
+use super::{ArrayPackets, Form};
 use crate::ftrace::page::long;
-use crate::ftrace::text::{At, Printer, irq_flags};
+use crate::ftrace::text::{EventInfo, Printer, irq_flags};
 use crate::ftrace::values::{Column, Element, Kind};
 use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 
-/// Appends a number, of which the bytes are given from the lowest on.
+/// Appends a number in byte order `order`. `number` is in little-endian order.
 pub(crate) fn put<const N: usize>(out: &mut Vec<u8>, order: ByteOrder, mut number: [u8; N]) {
     if order == ByteOrder::Big {
         number.reverse();
@@ -19,7 +19,7 @@ pub(crate) fn put<const N: usize>(out: &mut Vec<u8>, order: ByteOrder, mut numbe
     out.extend_from_slice(&number);
 }
 
-/// Appends text up to its NUL; bytes that are no UTF-8 become U+FFFD.
+/// Appends text up to its NUL. Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     match std::str::from_utf8(text) {
@@ -35,7 +35,7 @@ pub(crate) fn put_header(out: &mut Vec<u8>, order: ByteOrder, id: u16, time: u64
     put(out, order, time.to_le_bytes());
 }
 
-/// Makes a packet of `bytes`, which are events behind room for a header: writes that header.
+/// Makes a packet of `bytes`, which hold space for a header and then events: writes that header.
 pub(crate) fn packet(
     bytes: &mut [u8],
     header: &Header,
@@ -50,18 +50,18 @@ pub(crate) fn packet(
     Some(PacketInfo { sequence, begin, end, discarded, verdict, events_at, packet_len })
 }
 
-/// Appends the context of an event. `lost`: how many events are missing before it, where some are.
+/// Appends the context of an event. `lost`: the number of events that are missing before it, if events are missing.
 pub(super) fn put_context(
     out: &mut Vec<u8>,
     payload: &[u8],
-    at: At,
+    at: EventInfo,
     lost: Option<Option<u64>>,
-    made: &Made,
+    packets: &ArrayPackets,
     printer: &mut Printer<'_>,
     scratch: &mut Vec<u8>,
 ) {
-    let (common, order, tgids) = (at.common, made.tracing.byte_order, &made.tracing.tgids);
-    if made.form == Form::Lines {
+    let (common, order, tgids) = (at.common, packets.tracing.byte_order, &packets.tracing.tgids);
+    if packets.form == Form::Lines {
         irq_flags(out, common);
         out.push(0);
     } else {
@@ -72,7 +72,7 @@ pub(super) fn put_context(
         put(out, order, tgids.get(&common.pid).copied().unwrap_or(0).to_le_bytes());
     }
     put_text(out, printer.comm(common.pid).as_bytes());
-    if made.form == Form::Lines {
+    if packets.form == Form::Lines {
         let lost = lost.map_or(0, |count| count.map_or(-1, |count| i64::try_from(count).unwrap_or(i64::MAX)));
         put(out, order, lost.to_le_bytes());
         scratch.clear();
@@ -81,7 +81,7 @@ pub(super) fn put_context(
     }
 }
 
-/// Appends an event as it is: the number of its kind, and its bytes.
+/// Appends an event without decoding it: its event id and its bytes.
 pub(super) fn put_raw(out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, kind: u16) {
     put(out, order, kind.to_le_bytes());
     put(out, order, u32::try_from(payload.len()).unwrap_or(0).to_le_bytes());
@@ -89,13 +89,13 @@ pub(super) fn put_raw(out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, kind:
 }
 
 impl Cell<'_> {
-    /// Appends the value; none where the payload does not hold it.
+    /// Appends the value of the field. Returns `None` if the payload does not hold the field.
     pub(super) fn put(
         &self,
         out: &mut Vec<u8>,
         payload: &[u8],
         order: ByteOrder,
-        at: At,
+        at: EventInfo,
         printer: &mut Printer<'_>,
         scratch: &mut Vec<u8>,
     ) -> Option<()> {
@@ -115,7 +115,7 @@ fn put_column(column: &Column<'_>, out: &mut Vec<u8>, payload: &[u8], order: Byt
     let bytes = column.bytes(payload, order)?;
     match column.kind {
         Kind::Text => put_text(out, bytes),
-        // The low half of a `long` is its `int`.
+        // The low half of the `long` holds the `int`.
         Kind::Argument => put(out, order, (long(bytes, 0, order) as u32).to_le_bytes()),
         Kind::Number(_) => out.extend_from_slice(bytes),
         Kind::Bool => out.push(u8::from(*bytes.first()? != 0)),

@@ -1,4 +1,4 @@
-//! What is written is what babeltrace2 reads, and what lines of JSON have.
+//! Tests that babeltrace2 and the JSON lines show what was written.
 
 use std::process::Command;
 
@@ -81,7 +81,7 @@ fn babeltrace_reads_every_event() {
             "[00000000000000000500] ftrace:function: {}, {{ ip = 0xFFFFFFFF81000100, parent_ip = 0x1 }}",
             context("0x0, preempt_count = 0x0", 9, "a long name here")
         ),
-        // No format describes it.
+        // No format describes this event.
         format!(
             "[00000000000000000600] ftrace:unknown: {}, {{ type = 999, _data_length = 12, data = [ {} ] }}",
             context("0x0, preempt_count = 0x0", 9, "a long name here"),
@@ -109,7 +109,7 @@ fn a_choice_is_kept_to() {
     assert!(count("a", &Choice::default()).is_err(), "it is there already");
 }
 
-/// The lines of JSON of these arrays, their kernel's log behind them, and what could not be read.
+/// Returns the JSON lines of these arrays with the kernel's log last, and the faults.
 fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[LogLine]) -> (Vec<Value>, Vec<String>) {
     let tracing = Arc::new(tracing);
     let mut traces: Vec<Trace> = (0..2).map(|array| traced(&tracing, array, choice, Form::Lines)).collect();
@@ -121,7 +121,7 @@ fn lines(tracing: Tracing, choice: &Choice, selection: &Selection, records: &[Lo
     crate::json::write(&traces, selection, &mut out, &unwatched, &mut |note| match note {
         Note::Fault(fault) => faults.push(fault.to_string()),
         Note::Read(..) => {}
-        Note::Loss(..) | Note::Remark(_) => panic!("the account tells of losses"),
+        Note::Loss(..) | Note::Remark(_) => panic!("the account reports losses"),
     })
     .unwrap();
     let text = String::from_utf8(out).unwrap();
@@ -164,7 +164,7 @@ fn lines_of_two_arrays_and_the_log_in_order() {
     let log = json!({"time": "1970-01-01T00:00:12.500000000Z", "ticks": 3_500_000_000u64, "trace": 2, "stream": 0,
         "channel": "kernel log", "event": "kernel:log", "fields": {"level": 4, "facility": 0, "text": "a \"warning\""}});
     assert_eq!(lines[3], log);
-    // Of one time, those of the lower CPU come first, as in the kernel's text.
+    // At equal times, events of the lower CPU come first, as in the kernel's text.
     let last: Vec<_> =
         lines[4..7].iter().map(|line| (&line["cpu"], &line["context"]["pid"], &line["context"]["lost"])).collect();
     let [zero, one, four] = [0, 1, 4].map(Value::from);
@@ -187,17 +187,17 @@ fn fields_of_each_kind() {
 }
 
 #[test]
-fn lines_of_what_was_chosen() {
+fn json_lines_of_a_selection() {
     let record = |time| LogLine { time, level: 6, facility: 0, text: "text".into() };
     let of = |choice: &Choice, selection: &Selection| {
         lines(two_arrays(), choice, selection, &[record(1), record(4_500_000_000)]).0
     };
     let only = Choice { events: vec!["sched:*".into()], ..Choice::default() };
     let last = of(&only, &Selection { last: Some(2), ..Selection::default() });
-    // The log is not counted, and begins with the first event.
+    // The log is not counted; it begins at the first event.
     let pids: Vec<_> = last[1..].iter().map(|line| &line["context"]["pid"]).collect();
     assert_eq!((pids, &last[3]["event"]), (vec![&json!(9), &json!(7), &Value::Null], &json!("kernel:log")));
-    // The selection is of other traces: these were selected already.
+    // The selection does not apply to these traces, because they are marked as selected already.
     let others = Selection { events: vec!["none".into()], cpus: vec![7], until: Some(0), ..Selection::default() };
     assert_eq!(of(&Choice { cpus: vec![0], ..Choice::default() }, &others).len(), 6);
     let early = of(&Choice { until: Some(2_500_000_000), since: Some(1_000_000_000), ..Choice::default() }, &others);
@@ -205,7 +205,7 @@ fn lines_of_what_was_chosen() {
 }
 
 #[test]
-fn what_cannot_be_made_of_a_page_is_told() {
+fn faults_of_a_page_are_reported() {
     let mut cut = page(&[(100, wake(7)), (200, wake(9))], None);
     // The second event is longer than its page.
     let second = 16 + 4 + 4 + 20 + 4;
@@ -217,18 +217,21 @@ fn what_cannot_be_made_of_a_page_is_told() {
     let (lines, faults) = lines(made(), &Choice::default(), &Selection::default(), &[]);
     let events: Vec<_> =
         lines[1..].iter().map(|line| (line["ticks"].as_u64().unwrap(), line["event"].as_str().unwrap())).collect();
-    // A time that goes back stays as it is.
+    // A time that goes back is not changed.
     assert_eq!(events, [(100, "sched:wake"), (300, "ftrace:unknown"), (310, "sched:wake"), (50, "sched:wake")]);
     assert_eq!(faults.len(), 2, "{faults:?}");
     assert!(faults[0].starts_with("cpu-0, packet 0: offset 44: 9995") && faults[0].ends_with("is lost"), "{faults:?}");
     assert!(
-        faults[1].starts_with("cpu-0, packet 1: events kept as bytes, as their fields do not lie in them: 1"),
+        faults[1].starts_with("cpu-0, packet 1: events kept as bytes, because their fields lie outside the event: 1"),
         "{faults:?}"
     );
     let dir = tempfile::tempdir().unwrap();
     let (totals, faults) = write(&dir.path().join("trace"), made(), &Choice::default(), Version::V1_8).unwrap();
     assert_eq!((totals.events, totals.packets, totals.faults), (4, 3, 3));
-    assert!(faults[2].contains("events moved to the time of the event before, as theirs is earlier: 1"), "{faults:?}");
+    assert!(
+        faults[2].contains("events moved to the time of the preceding event, because theirs is earlier: 1"),
+        "{faults:?}"
+    );
     let (out, err) = printed(&dir.path().join("trace"));
     assert_eq!((out.lines().count(), err.as_str()), (4, ""));
 }

@@ -1,4 +1,4 @@
-//! The text of a trace.dat file beside that of `trace-cmd report`.
+//! Compares the text of a trace.dat file with the output of `trace-cmd report`.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,13 +10,13 @@ use super::{WriteOptions, write};
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
 
-/// What `trace-cmd report` prints of a file.
+/// Returns the output of `trace-cmd report` for a file.
 fn by_trace_cmd(path: &Path) -> String {
     let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(path).output();
     String::from_utf8_lossy(&shown.expect("trace-cmd is needed: cargo xtask setup").stdout).into_owned()
 }
 
-/// What this library prints of the first array of a file.
+/// Returns the text that this library prints for the first array of a file.
 fn by_us(path: &Path, options: &Options) -> String {
     let mut out = Vec::new();
     let options = Options { no_header: true, ..options.clone() };
@@ -24,7 +24,7 @@ fn by_us(path: &Path, options: &Options) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// One CPU that has these events, at distances of a microsecond.
+/// Returns a machine with one CPU that has these events, one microsecond apart.
 fn machine(payloads: Vec<Vec<u8>>) -> Tracing {
     let events: Vec<_> = (1_000_000u64..).step_by(1000).zip(payloads).collect();
     let pages = events.chunks(40).map(|events| page(events, None)).collect();
@@ -34,7 +34,7 @@ fn machine(payloads: Vec<Vec<u8>>) -> Tracing {
     machine
 }
 
-/// The path of a new file of the machine.
+/// Writes a new file of the machine and returns its path.
 fn file(folder: &tempfile::TempDir, machine: &Tracing) -> std::path::PathBuf {
     let path = folder.path().join("trace.dat");
     let _ = std::fs::remove_file(&path);
@@ -47,7 +47,7 @@ const WAKEUP: u16 = 311;
 const NEW: u16 = 312;
 const WAKING: u16 = 313;
 
-/// Random switches and wake-ups of a few tasks, whose names change.
+/// Returns a machine with random switches and wake-ups of a few tasks whose names change.
 fn scheduling(seed: u64) -> Tracing {
     let mut state = seed;
     let mut random = |below: u32| {
@@ -91,7 +91,7 @@ fn scheduling(seed: u64) -> Tracing {
     machine
 }
 
-/// Task and pid at the beginning of each line.
+/// Returns the task and pid at the beginning of each line.
 fn heads(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| Some(line.split_once(" [")?.0.trim().to_owned())).collect()
 }
@@ -107,7 +107,7 @@ fn names_are_learned_from_the_scheduler() {
         assert_eq!((ours.len(), &ours), (300, &theirs), "seed {seed}");
         let unknown = ours.iter().filter(|head| head.starts_with("<...>")).count();
         assert!((1..100).contains(&unknown), "seed {seed}: {unknown}");
-        // The lines of a selection are those of the whole.
+        // A selection prints the same lines as the whole trace.
         let chosen = [
             Options { events: vec!["sched_waking".into()], ..Options::default() },
             Options { last: Some(20), ..Options::default() },
@@ -118,7 +118,7 @@ fn names_are_learned_from_the_scheduler() {
             let is_there = |line: &str| whole.lines().any(|whole| whole == line);
             assert!(!some.is_empty() && some.lines().all(is_there), "seed {seed}: {some}");
         }
-        // A kernel's memory has the names that the kernel has.
+        // A kernel's memory has the names that the kernel knows.
         let mut out = Vec::new();
         write_trace(&mut out, &machine, 0, &Options { no_header: true, ..Options::default() }).unwrap();
         let kept = heads(std::str::from_utf8(&out).unwrap());
@@ -139,7 +139,7 @@ fn exit(function: u64, depth: u32, duration: u64) -> Vec<u8> {
     payload(EXIT, 0, 0, 7, &rest)
 }
 
-/// Returns from functions, whether or not the file has the entry: with their duration.
+/// Returns from functions have a duration, whether or not the file has the function's entry.
 #[test]
 fn functions_that_return_have_durations() {
     let mut payloads = vec![exit(WORK, 2, 5_249_123), exit(START, 1, 1_233_567), entry(START, 0), entry(WORK, 1)];
@@ -166,7 +166,7 @@ fn functions_that_return_have_durations() {
     let theirs: Vec<_> = theirs.lines().filter_map(graph).collect();
     assert_eq!((ours.len(), theirs.len()), (63, 63));
     for (ours, theirs) in ours.iter().zip(&theirs) {
-        // The kernel prints seven digits at most, trace-cmd three behind the point.
+        // The kernel prints at most seven digits; trace-cmd prints three digits after the point.
         let digits = theirs.0.len().min(if theirs.0.contains('.') { 8 } else { usize::MAX });
         assert_eq!((ours.0.as_str(), &ours.1), (&theirs.0[..digits], &theirs.1));
     }
@@ -193,7 +193,7 @@ fn headers_count_the_events_of_their_buffer() {
                 "version {version}: {text}"
             );
         }
-        // trace-cmd's counters of a ring that it has drained, into which an event was written since.
+        // These are the counters of a ring that trace-cmd has drained and into which one event was written afterwards.
         let mut bytes = std::fs::read(&path).unwrap();
         for (ours, drained) in
             [("entries: 7\n", "entries: 1\n"), ("read events: 0\n", "read events: 7\n"), ("lastwords ", "trace-cmd ")]
@@ -208,7 +208,7 @@ fn headers_count_the_events_of_their_buffer() {
     }
 }
 
-/// The machine with these options in its file, which stand where the name of the machine would.
+/// Writes a file of the machine with these options in place of the option that holds the machine's name.
 fn file_with(
     folder: &tempfile::TempDir,
     machine: &Tracing,
@@ -217,7 +217,7 @@ fn file_with(
 ) -> std::path::PathBuf {
     let one = |(id, data): &(u16, Vec<u8>)| [&id.to_le_bytes()[..], &(data.len() as u32).to_le_bytes(), data].concat();
     let all: Vec<u8> = options.iter().flat_map(one).collect();
-    // The option has its id and length before the name, and a NUL behind it.
+    // The name's option has its id and length before the name and a NUL after it.
     let machine = Tracing { uname: "u".repeat(all.len() - 7), ..machine.clone() };
     let path = folder.path().join("trace.dat");
     let _ = std::fs::remove_file(&path);
@@ -229,7 +229,7 @@ fn file_with(
     path
 }
 
-/// TIME_SHIFT for one CPU: time, offset, factor and the bits behind its point of each sample.
+/// Returns a TIME_SHIFT option for one CPU: the time, offset, factor and number of fraction bits of each sample.
 fn shift(flags: u32, samples: &[[i64; 4]]) -> (u16, Vec<u8>) {
     let mut out = [&7u64.to_le_bytes()[..], &[flags, 1, samples.len() as u32].map(u32::to_le_bytes).concat()].concat();
     (0..4).for_each(|part| samples.iter().for_each(|sample| out.extend(sample[part].to_le_bytes())));

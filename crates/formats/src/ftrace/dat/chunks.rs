@@ -1,4 +1,4 @@
-//! Compressed data: pieces of a few pages each.
+//! Compressed data, in chunks of a few pages each.
 
 use std::io::Read;
 
@@ -6,13 +6,14 @@ use lastwords_bytes::Error;
 
 use super::reader::Source;
 
-/// Pieces that a CPU's data may have.
+/// Most chunks of a CPU's data.
 const MOST: u32 = 1 << 24;
-/// Sub-buffers of the largest piece, and the bytes that a piece may have whatever they are: trace-cmd makes them of ten sub-buffers.
+/// Limits for the uncompressed size of one chunk: this many sub-buffers, or this many bytes if that is more. trace-cmd
+/// makes chunks of ten sub-buffers.
 const LARGEST: u32 = 16;
 const LARGEST_OF_ANY: u32 = 1 << 20;
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Algorithm {
     None,
@@ -21,7 +22,7 @@ pub(super) enum Algorithm {
 }
 
 impl Algorithm {
-    /// By the name in the file; none where it is not known.
+    /// Returns the algorithm with this name in the file, or `None` for an unknown name.
     pub(super) fn of(name: &str) -> Option<Self> {
         match name {
             "none" | "" => Some(Self::None),
@@ -31,32 +32,26 @@ impl Algorithm {
         }
     }
 
-    /// The most bytes that one compressed byte can stand for.
+    /// Returns the largest number of bytes that one compressed byte can expand to.
     fn most(self) -> u64 {
         match self {
             Self::None => 1,
-            // A block of 128 KiB takes four bytes, where all of it is one byte.
+            // A block of 128 KiB takes four bytes if all its bytes are equal.
             Self::Zstd => 1 << 15,
             Self::Zlib => 1040,
         }
     }
-
-    /// The content of `raw`, of which `size` bytes are expected; none where it is damaged or larger.
-    pub(super) fn uncompress(self, raw: &[u8], size: usize) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        Unpacker::default().unpack(self, raw, size, &mut out)?;
-        Some(out)
-    }
 }
 
-/// What uncompressing needs, kept from piece to piece.
+/// The state of decompression, which is reused for every chunk.
 #[derive(Default)]
 pub(super) struct Unpacker {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
 impl Unpacker {
-    /// Puts the content of `raw` into `out`, in place of what is there; none where it is damaged or not of `size` bytes.
+    /// Uncompresses `raw` and replaces the content of `out` by the result. Returns `None` if `raw` is damaged or does
+    /// not expand to exactly `size` bytes.
     pub(super) fn unpack(&mut self, algorithm: Algorithm, raw: &[u8], size: usize, out: &mut Vec<u8>) -> Option<()> {
         out.clear();
         match algorithm {
@@ -77,7 +72,7 @@ impl Unpacker {
     }
 }
 
-/// A piece: where it stands in the file, and what part of the data it holds.
+/// A chunk: its position in the file, and the range of the data that it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Chunk {
     pub(super) offset: u64,
@@ -86,15 +81,15 @@ pub(super) struct Chunk {
     pub(super) size: u32,
 }
 
-/// The pieces of a CPU's data, in order.
+/// The chunks of a CPU's data, in order.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     all: Vec<Chunk>,
 }
 
 impl Chunks {
-    /// Reads the list of pieces of data that stands in `offset .. offset + size`: those before the first that cannot be,
-    /// and what is wrong with that one. `trace-cmd extract` does not count the four bytes of the number of pieces in `size`.
+    /// Reads the list of chunks at `offset .. offset + size`. Returns the chunks before the first invalid one, and the
+    /// error of that one. `trace-cmd extract` does not include the four bytes of the chunk count in `size`.
     pub(super) fn read(
         source: &Source,
         algorithm: Algorithm,
@@ -138,12 +133,12 @@ impl Chunks {
         Ok(())
     }
 
-    /// Bytes of the data.
+    /// Returns the size of the uncompressed data in bytes.
     pub(super) fn size(&self) -> u64 {
         self.all.last().map_or(0, |c| c.start.saturating_add(u64::from(c.size)))
     }
 
-    /// The piece that holds a byte of the data.
+    /// Returns the chunk that holds a byte of the data.
     pub(super) fn holding(&self, place: u64) -> Option<Chunk> {
         let behind = self.all.partition_point(|c| c.start <= place);
         let chunk = self.all.get(behind.checked_sub(1)?)?;

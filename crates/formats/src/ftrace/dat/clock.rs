@@ -1,12 +1,12 @@
-//! What a file says of its clock: the options TIME_SHIFT, TSC2NSEC and OFFSET. `timestamp_calc` of trace-cmd (`trace-input.c`) applies them
-//! to every time in this order.
+//! The clock options of a file: TIME_SHIFT, TSC2NSEC and OFFSET. `timestamp_calc` of trace-cmd (`trace-input.c`)
+//! applies them to every time in this order.
 
 use lastwords_bytes::{Error, Reader};
 
-/// A flag of TIME_SHIFT: offsets between two samples lie on the line through them.
+/// Flag of TIME_SHIFT: the offset between two samples is interpolated.
 const INTERPOLATE: u32 = 1;
 
-/// A sample of the difference to the clock of another machine.
+/// A sample of the difference to another machine's clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sample {
     time: i64,
@@ -15,36 +15,36 @@ struct Sample {
     fraction: i64,
 }
 
-/// The correction of a file's times.
+/// The time correction of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Correction {
     /// Samples by CPU, in order of time.
     samples: Vec<Vec<Sample>>,
     interpolates: bool,
-    /// Factor and shift that make nanoseconds of a time stamp counter.
+    /// Factor and shift that convert the readings of a time stamp counter to nanoseconds.
     nanoseconds: Option<(u32, u32)>,
     /// Nanoseconds that are added to every time.
     offset: i64,
 }
 
 impl Correction {
-    /// It changes no time.
+    /// Returns true if the correction changes no time.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// It makes nanoseconds of a time stamp counter.
+    /// Returns true if the correction converts the readings of a time stamp counter to nanoseconds.
     pub(super) fn is_in_ns(&self) -> bool {
         self.nanoseconds.is_some()
     }
 
-    /// OFFSET: a number as text.
+    /// Reads the option OFFSET: a number as text.
     pub(super) fn add_offset(&mut self, text: &str) {
         let (digits, radix) = text.trim().strip_prefix("0x").map_or((text.trim(), 10), |digits| (digits, 16));
         self.offset = self.offset.wrapping_add(i64::from_str_radix(digits, radix).unwrap_or(0));
     }
 
-    /// TSC2NSEC: factor, shift, and an offset that trace-cmd does not use for times.
+    /// Reads the option TSC2NSEC: factor, shift, and an offset that trace-cmd does not use for times.
     pub(super) fn read_nanoseconds(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let (factor, shift) = (from.u32()?, from.u32()?);
         from.u64()?;
@@ -55,17 +55,17 @@ impl Correction {
         Ok(())
     }
 
-    /// TIME_SHIFT: id of the other trace, flags, the number of CPUs; of each CPU the number of its samples, their times, offsets and
-    /// factors; then, where they are told, the bits behind the point of each factor.
+    /// Reads the option TIME_SHIFT: the id of the other trace, flags and the number of CPUs; for each CPU the number of
+    /// samples, their times, offsets and factors; then, in newer files, the number of fraction bits of each factor.
     pub(super) fn read_shift(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         from.u64()?;
         let flags = from.u32()?;
         let mut all: Vec<Vec<Sample>> = Vec::new();
         for _ in 0..from.u32()? {
             let count = from.u32()? as usize;
-            // Each sample has 24 bytes or more.
+            // Each sample has at least 24 bytes.
             if count > from.left() / 24 {
-                return Err(from.unexpected(count as u64, "samples that lie in the option"));
+                return Err(from.unexpected(count as u64, "samples that fit into the option"));
             }
             let mut samples = vec![Sample::default(); count];
             let parts: [fn(&mut Sample) -> &mut i64; 3] =
@@ -81,7 +81,7 @@ impl Correction {
             for sample in all.iter_mut().flatten() {
                 sample.fraction = from.u64()?.cast_signed();
                 if !(0..64).contains(&sample.fraction) {
-                    return Err(from.unexpected(sample.fraction.cast_unsigned(), "at most 63 bits behind the point"));
+                    return Err(from.unexpected(sample.fraction.cast_unsigned(), "at most 63 fraction bits"));
                 }
             }
         }
@@ -93,7 +93,7 @@ impl Correction {
         Ok(())
     }
 
-    /// The corrected time.
+    /// Returns the corrected time.
     pub(super) fn apply(&self, cpu: u32, time: u64) -> u64 {
         let samples = usize::try_from(cpu).ok().and_then(|cpu| self.samples.get(cpu));
         let time = samples.map_or(time, |samples| self.shifted(samples, time));
@@ -104,12 +104,12 @@ impl Correction {
         time.wrapping_add_signed(self.offset)
     }
 
-    /// A time by the clock of the other machine.
+    /// Returns the time by the other machine's clock.
     fn shifted(&self, samples: &[Sample], time: u64) -> u64 {
         if let [only] = samples {
             return time.wrapping_add_signed(only.offset);
         }
-        // Of the pair around the time the first counts; at the ends, the first and the last pair.
+        // The first sample of the pair around the time is used; at the ends, the first or the last pair.
         let behind = samples.partition_point(|sample| sample.time.cast_unsigned() <= time);
         let first = behind.saturating_sub(1).min(samples.len().saturating_sub(2));
         let Some((min, max)) = samples.get(first).zip(samples.get(first.saturating_add(1))) else { return time };
@@ -118,15 +118,15 @@ impl Correction {
     }
 }
 
-/// `time * factor >> shift`, the product being of 128 bits.
+/// Returns `time * factor >> shift`, with a product of 128 bits.
 fn scaled(time: u64, factor: u64, shift: u32) -> u64 {
     (u128::from(time).wrapping_mul(u128::from(factor)) >> shift) as u64
 }
 
-/// The offset at a time between two samples, or on the line through them.
+/// Returns the offset at a time by the line through two samples.
 fn between(min: &Sample, max: &Sample, time: u64) -> i64 {
     let [from, to] = [min, max].map(|sample| (i128::from(sample.time), i128::from(sample.offset)));
-    // Each difference has 65 bits at most; trace-cmd computes the product in 64 bits.
+    // Each difference has at most 65 bits. trace-cmd computes the product in 64 bits.
     let delta = to.0.wrapping_sub(from.0);
     let product = i128::from(time.cast_signed()).wrapping_sub(from.0).saturating_mul(to.1.wrapping_sub(from.1));
     let rounded = product.saturating_add(delta / 2).checked_div(delta).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! The descriptions of a machine, read from bytes of either version.
+//! Reads the descriptions of a machine. Both versions of the format have the same bytes here.
 
 use std::collections::BTreeMap;
 
@@ -7,37 +7,51 @@ use lastwords_bytes::{Error, Reader};
 use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_trace::ftrace::{Format, HeaderPage};
 
+use super::id;
 use super::symbols::Listed;
 use crate::ftrace::format_file;
 
-/// Most remarks on a file, and most losses that are told each by itself.
+/// Most remarks on a file, and most losses that are reported one by one.
 const MOST_NOTES: usize = 1000;
 
-/// What a file tells of the machine.
+/// Reads one description.
+type ReadDescription = fn(&mut Machine, &mut Reader<'_>) -> Result<(), Error>;
+
+/// The descriptions of a file in order: id, content in words, and reader.
+pub(super) const DESCRIPTIONS: [(u16, &str, ReadDescription); 6] = [
+    (id::HEADER_INFO, "the layout of sub-buffers", Machine::headers),
+    (id::FTRACE_EVENTS, "the formats of ftrace's own entries", Machine::own_events),
+    (id::EVENT_FORMATS, "the formats of events", Machine::events),
+    (id::KALLSYMS, "the names of addresses", Machine::kallsyms),
+    (id::PRINTK, "the texts of trace_printk", Machine::printk),
+    (id::COMMAND_LINES, "the names of tasks", Machine::command_lines),
+];
+
+/// The description of the machine in a file.
 #[derive(Default)]
 pub(super) struct Machine {
     pub(super) header_page: Option<HeaderPage>,
-    /// Bytes of data in a sub-buffer, as `header_page` tells it.
+    /// Bytes of data in a sub-buffer, from `header_page`.
     pub(super) data_size: u32,
     pub(super) formats: BTreeMap<u16, Format>,
     pub(super) symbols: Listed,
     pub(super) printk_formats: BTreeMap<u64, String>,
     pub(super) comms: BTreeMap<u32, String>,
     pub(super) notes: Vec<String>,
-    /// What of the file is lost, beside sub-buffers.
+    /// Lost parts of the file, except sub-buffers.
     pub(super) gaps: Vec<Gap>,
-    /// How many remarks found no room there.
+    /// Number of remarks that exceeded [`MOST_NOTES`].
     pub(super) more_notes: u64,
-    /// Bytes of the file that CPUs' data were found in so far.
+    /// Bytes of the file that are assigned to CPUs' data so far.
     pub(super) claimed: u64,
 }
 
-/// A reader of one part, in the file's byte order.
+/// Returns a reader of one part in the file's byte order.
 pub(super) fn reader(bytes: &[u8], order: ByteOrder) -> Reader<'_> {
     Reader::new("trace.dat", bytes, order)
 }
 
-/// Bytes as text; what is no UTF-8 is replaced.
+/// Returns bytes as text. Bytes that are not UTF-8 are replaced.
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -45,13 +59,13 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// A length of eight bytes and text.
+/// Reads a length of eight bytes and that many bytes of text.
 fn sized(from: &mut Reader<'_>) -> Result<String, Error> {
     let size = usize::try_from(from.u64()?).unwrap_or(usize::MAX);
     Ok(text(from.take(size)?))
 }
 
-/// Text up to a NUL.
+/// Reads text up to a NUL.
 pub(super) fn string(from: &mut Reader<'_>) -> Result<String, Error> {
     let rest = from.bytes_at(from.position(), from.left())?;
     let Some(end) = rest.iter().position(|b| *b == 0) else {
@@ -63,7 +77,7 @@ pub(super) fn string(from: &mut Reader<'_>) -> Result<String, Error> {
 }
 
 impl Machine {
-    /// `header_page` and `header_event`.
+    /// Reads `header_page` and `header_event`.
     pub(super) fn headers(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let name = string(from)?;
         if name != "header_page" {
@@ -88,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Keeps a remark on the file; of very many, the first.
+    /// Keeps a remark on the file. After [`MOST_NOTES`] remarks it only counts them.
     pub(super) fn note(&mut self, note: String) {
         match self.notes.len() < MOST_NOTES {
             true => self.notes.push(note),
@@ -96,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Tells of a loss; of very many, the first.
+    /// Reports a loss. Only the first [`MOST_NOTES`] losses are kept.
     pub(super) fn lose(&mut self, cause: Cause, bytes: Option<u64>, place: String) {
         match self.gaps.len() < MOST_NOTES {
             true => self.gaps.push(Gap { stream: None, place, cause, events: None, bytes }),
@@ -104,7 +118,7 @@ impl Machine {
         }
     }
 
-    /// Formats of ftrace's own entries.
+    /// Reads the formats of ftrace's own entries.
     pub(super) fn own_events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for _ in 0..from.u32()? {
             let text = sized(from)?;
@@ -113,7 +127,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Formats of all other events.
+    /// Reads the formats of all other events.
     pub(super) fn events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for _ in 0..from.u32()? {
             let system = string(from)?;
@@ -125,14 +139,14 @@ impl Machine {
         Ok(())
     }
 
-    /// `/proc/kallsyms`.
+    /// Reads `/proc/kallsyms`.
     pub(super) fn kallsyms(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
         self.symbols = Listed::new(text(from.take(size)?));
         Ok(())
     }
 
-    /// `printk_formats`.
+    /// Reads `printk_formats`.
     pub(super) fn printk(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
         let text = text(from.take(size)?);
@@ -140,14 +154,14 @@ impl Machine {
         Ok(())
     }
 
-    /// `saved_cmdlines`.
+    /// Reads `saved_cmdlines`.
     pub(super) fn command_lines(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         self.comms.append(&mut comms(&sized(from)?));
         Ok(())
     }
 }
 
-/// Format strings of `trace_printk` by address: the text of `printk_formats`.
+/// Reads the text of `printk_formats`: format strings of `trace_printk` by address.
 #[must_use]
 pub fn printk_formats(text: &str) -> BTreeMap<u64, String> {
     let row = |line: &str| {
@@ -159,7 +173,7 @@ pub fn printk_formats(text: &str) -> BTreeMap<u64, String> {
     text.lines().filter_map(row).collect()
 }
 
-/// Names of tasks by pid: the text of `saved_cmdlines`.
+/// Reads the text of `saved_cmdlines`: names of tasks by pid.
 #[must_use]
 pub fn comms(text: &str) -> BTreeMap<u32, String> {
     let row = |line: &str| {

@@ -1,7 +1,9 @@
-//! trace.dat, the file of trace-cmd and KernelShark: version 6 and 7 (`trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`).
+//! trace.dat, the file of trace-cmd and KernelShark, in versions 6 and 7 (`trace-cmd.dat.v6(5)`,
+//! `trace-cmd.dat.v7(5)`).
 //!
-//! Sub-buffers stand in the file as they were in memory; [`open`] gives a
-//! [`Tracing`](lastwords_trace::ftrace::Tracing) that reads them when they are asked for, [`write()`] copies them.
+//! The file has sub-buffers in the form that they had in memory. [`open`] returns a
+//! [`Tracing`](lastwords_trace::ftrace::Tracing) that reads a sub-buffer when it is asked for. [`write()`] copies
+//! sub-buffers.
 
 mod chunks;
 mod clock;
@@ -20,10 +22,10 @@ pub use open::open;
 pub use symbols::Listed;
 pub use write::{WriteOptions, write};
 
-/// What every file begins with.
+/// The magic number of a file.
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
 
-/// Ids of options. From 16 on, in version 7, also ids of sections.
+/// Ids of options. In version 7, ids from 16 on are also ids of sections.
 mod id {
     pub(super) const DONE: u16 = 0;
     pub(super) const DATE: u16 = 1;
@@ -42,7 +44,7 @@ mod id {
     pub(super) const KALLSYMS: u16 = 19;
     pub(super) const PRINTK: u16 = 20;
     pub(super) const COMMAND_LINES: u16 = 21;
-    /// The section of strings.
+    /// Id of the section of strings.
     pub(super) const STRINGS: u16 = 15;
 }
 

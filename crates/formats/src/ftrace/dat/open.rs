@@ -1,4 +1,4 @@
-//! The reader.
+//! Opens files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,38 +10,37 @@ use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, Tracing};
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
-use super::listing::{Machine, reader};
-use super::options::{Buffer, MOST_CPUS, Place, Told};
-use super::reader::{At, Source};
+use super::listing::{DESCRIPTIONS, Machine, reader};
+use super::options::{Buffer, CpuData, FileOptions, MOST_CPUS};
+use super::reader::{Source, SourceReader};
 use super::ring::{Data, FileRing};
 use super::sections;
 use lastwords_ctf::{Error, Result};
 
-/// Bytes of the smallest sub-buffer that the kernel makes, a page, and of the largest (`RB_WRITE_MASK`).
+/// Size limits of a sub-buffer in bytes. The kernel's smallest is a page; the largest is set by `RB_WRITE_MASK`.
 const SMALLEST_PAGE: u32 = 1 << 12;
 const LARGEST_PAGE: u32 = 1 << 20;
-/// Bytes of the longest list of clocks.
+/// Most bytes of a list of clocks.
 const LONGEST_CLOCKS: u64 = 1 << 12;
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
-/// What trace-cmd shows of the entries of the function graph tracer. A file does not name the tracer that wrote them.
+/// Options with which trace-cmd shows entries of the function graph tracer. A file does not name the tracer that wrote
+/// them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
-/// Reads one description.
-type Part = fn(&mut Machine, &mut lastwords_bytes::Reader<'_>) -> std::result::Result<(), Located>;
-
-/// What a file begins with.
-struct Begin {
+/// The fixed header of a file.
+struct FileHeader {
     word_size: u8,
     page_size: u32,
     algorithm: Algorithm,
 }
 
-/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once, sub-buffers when they are asked for.
+/// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read when they are asked
+/// for.
 ///
 /// # Errors
-/// The file cannot be read, is no trace.dat, of another version, compressed in a way that is not known, or cut off before
-/// its buffers are described; places are offsets in the file. `budget` is spent.
+/// The file cannot be read, is not a trace.dat file, has an unknown version or compression, or ends before its buffers
+/// are described. Positions in errors are offsets in the file. An error is also returned if `budget` is spent.
 pub fn open(path: &Path, budget: &Arc<Budget>) -> Result<Tracing> {
     let mut tracing = read(path, budget).map_err(Error::Input)?;
     for gap in &mut tracing.evidence.gaps {
@@ -67,7 +66,7 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
     source.order = if order == 0 { ByteOrder::Little } else { ByteOrder::Big };
     let mut at = source.at(place);
     let page_size = at.u32()?;
-    let mut begin = Begin { word_size, page_size, algorithm: Algorithm::None };
+    let mut begin = FileHeader { word_size, page_size, algorithm: Algorithm::None };
     match version.as_str() {
         "6" => version_6(&source, at.offset, &begin),
         "7" => {
@@ -82,43 +81,35 @@ fn read(path: &Path, budget: &Arc<Budget>) -> std::result::Result<Tracing, Locat
     }
 }
 
-fn version_7(source: &Source, first: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
-    let mut told = Told::default();
-    let cut = sections::options(source, begin.algorithm, first, &mut told)?;
-    let mut machine = sections::machine(source, begin.algorithm, &told);
-    if let Some(cut) = cut {
-        sections::tell(source, &cut, &told, &mut machine);
+fn version_7(source: &Source, first: u64, begin: &FileHeader) -> std::result::Result<Tracing, Located> {
+    let mut options = FileOptions::default();
+    let truncation = sections::options(source, begin.algorithm, first, &mut options)?;
+    let mut machine = sections::machine(source, begin.algorithm, &options);
+    if let Some(truncation) = truncation {
+        sections::report_missing(source, &truncation, &options, &mut machine);
     }
     let mut arrays = Vec::new();
-    for buffer in std::mem::take(&mut told.buffers) {
-        // Each of the machine's CPUs has an entry in a copy of the file, whether or not it has data.
-        source.entries((buffer.places.len() as u64).max(u64::from(told.cpus.min(MOST_CPUS))))?;
+    for buffer in std::mem::take(&mut options.buffers) {
+        // A copy of the file would have an entry for each of the machine's CPUs, whether or not it has data.
+        source.entries((buffer.cpu_data.len() as u64).max(u64::from(options.cpus.min(MOST_CPUS))))?;
         let is_compressed = sections::header(source, buffer.offset).is_ok_and(|h| h.is_compressed);
         let algorithm = if is_compressed { begin.algorithm } else { Algorithm::None };
         let page_size = if buffer.page_size > 0 { buffer.page_size } else { begin.page_size };
-        arrays.push(array(source, &mut machine, &told, &buffer, &buffer.places, page_size, (is_compressed, algorithm)));
+        arrays.push(array(source, &mut machine, &options, &buffer, page_size, (is_compressed, algorithm)));
     }
-    Ok(tracing(source, begin, machine, &told, arrays))
+    Ok(tracing(source, begin, machine, &options, arrays))
 }
 
-fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result<Tracing, Located> {
+fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::Result<Tracing, Located> {
     let mut machine = Machine::default();
-    let mut told = Told::default();
-    // The descriptions stand one behind the other, each with its own lengths.
+    let mut options = FileOptions::default();
+    // The descriptions follow each other, each with its own lengths.
     let mut at = source.at(offset);
-    let parts: [Part; 6] = [
-        Machine::headers,
-        Machine::own_events,
-        Machine::events,
-        Machine::kallsyms,
-        Machine::printk,
-        Machine::command_lines,
-    ];
     let window = source.length.saturating_sub(offset).min(1 << 28);
     let bytes = at.clone().bytes(window)?;
     let mut from = reader(&bytes, source.order).based(offset);
-    for part in parts {
-        part(&mut machine, &mut from)?;
+    for (_, _, read) in DESCRIPTIONS {
+        read(&mut machine, &mut from)?;
     }
     at.offset = from.offset();
     drop(bytes);
@@ -126,7 +117,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
     if cpus > MOST_CPUS {
         return Err(at.unexpected(u64::from(cpus), "a number of CPUs"));
     }
-    told.cpus = cpus;
+    options.cpus = cpus;
     let mut kind = at.bytes(10)?;
     if kind == b"options  \0" {
         loop {
@@ -136,7 +127,7 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
             }
             let size = at.u32()?;
             let data = at.bytes(u64::from(size))?;
-            told.option_or_loss(id, &data, source.order, false);
+            options.read_or_lose(id, &data, source.order, false);
         }
         kind = at.bytes(10)?;
     }
@@ -149,38 +140,37 @@ fn version_6(source: &Source, offset: u64, begin: &Begin) -> std::result::Result
         begin.page_size
     };
     let plain = (false, Algorithm::None);
-    let stats = told.stats_before("");
-    let mut top = Buffer { stats, ..Buffer::default() };
-    let places = table(&mut at, cpus)?;
-    top.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
-    let mut arrays = vec![array(source, &mut machine, &told, &top, &places, page_size, plain)];
-    for mut buffer in std::mem::take(&mut told.buffers) {
+    let stats = options.stats_before("");
+    let mut top = Buffer { stats, cpu_data: table(&mut at, cpus)?, ..Buffer::default() };
+    top.clock = options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
+    let mut arrays = vec![array(source, &mut machine, &options, &top, page_size, plain)];
+    for mut buffer in std::mem::take(&mut options.buffers) {
         let mut at = source.at(buffer.offset);
-        source.entries(u64::from(told.cpus.min(MOST_CPUS)))?;
-        buffer.stats = told.stats_before(&buffer.name);
-        // The table of an instance stands behind the data of the buffers before it.
-        let places = match instance_table(&mut at, cpus) {
-            Ok(places) => places,
+        source.entries(u64::from(options.cpus.min(MOST_CPUS)))?;
+        buffer.stats = options.stats_before(&buffer.name);
+        // The table of an instance follows the data of the buffers before it.
+        buffer.cpu_data = match instance_table(&mut at, cpus) {
+            Ok(cpu_data) => cpu_data,
             Err(error) if error.kind == Kind::Budget => return Err(error),
             Err(error) => {
                 machine.lose(Cause::Missing, None, format!("all of instance {}: {error}", buffer.name));
                 continue;
             }
         };
-        buffer.clock = told.has_clock.then(|| clock_behind(&mut at)).flatten().unwrap_or_default();
-        arrays.push(array(source, &mut machine, &told, &buffer, &places, page_size, plain));
+        buffer.clock = options.has_clock.then(|| clock_after_table(&mut at)).flatten().unwrap_or_default();
+        arrays.push(array(source, &mut machine, &options, &buffer, page_size, plain));
     }
-    Ok(tracing(source, begin, machine, &told, arrays))
+    Ok(tracing(source, begin, machine, &options, arrays))
 }
 
-/// Offsets and sizes of the CPUs' data.
-fn table(at: &mut At<'_>, cpus: u32) -> std::result::Result<Vec<Place>, Located> {
+/// Reads a table of the offsets and sizes of the CPUs' data.
+fn table(at: &mut SourceReader<'_>, cpus: u32) -> std::result::Result<Vec<CpuData>, Located> {
     at.source.entries(u64::from(cpus))?;
     (0..cpus).map(|cpu| Ok((cpu, at.u64()?, at.u64()?))).collect()
 }
 
-/// The table of an instance. Some versions put the number of CPUs before it.
-fn instance_table(at: &mut At<'_>, mut cpus: u32) -> std::result::Result<Vec<Place>, Located> {
+/// Reads the table of an instance. Some versions put the number of CPUs before it.
+fn instance_table(at: &mut SourceReader<'_>, mut cpus: u32) -> std::result::Result<Vec<CpuData>, Located> {
     if at.clone().bytes(10)? == b"flyrecord\0" {
         at.bytes(10)?;
     } else {
@@ -193,8 +183,8 @@ fn instance_table(at: &mut At<'_>, mut cpus: u32) -> std::result::Result<Vec<Pla
     table(at, cpus)
 }
 
-/// The list of clocks that stands behind a table of version 6; none where something else does.
-fn clock_behind(at: &mut At<'_>) -> Option<String> {
+/// Reads the list of clocks that follows a table in version 6. Returns `None` if something else follows.
+fn clock_after_table(at: &mut SourceReader<'_>) -> Option<String> {
     let size = at.u64().ok().filter(|size| (1..=LONGEST_CLOCKS).contains(size))?;
     let text = at.bytes(size).ok()?;
     text.is_ascii().then(|| String::from_utf8_lossy(&text).trim_end_matches('\0').to_owned())
@@ -203,27 +193,26 @@ fn clock_behind(at: &mut At<'_>) -> Option<String> {
 fn array(
     source: &Source,
     machine: &mut Machine,
-    told: &Told,
+    options: &FileOptions,
     buffer: &Buffer,
-    places: &[Place],
     page_size: u32,
     (is_compressed, algorithm): (bool, Algorithm),
 ) -> Array {
     if !(SMALLEST_PAGE..=LARGEST_PAGE).contains(&page_size) {
-        let told = format!("sub-buffers of {page_size} bytes: the kernel's have {SMALLEST_PAGE} to {LARGEST_PAGE}");
-        machine.note(told);
+        let note = format!("sub-buffers of {page_size} bytes: the kernel's have {SMALLEST_PAGE} to {LARGEST_PAGE}");
+        machine.note(note);
     }
     let page_size = page_size.clamp(SMALLEST_PAGE, LARGEST_PAGE);
-    let (mut cpus, mut data, mut wrong) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (cpu, offset, size) in places {
+    let (mut cpus, mut data, mut faults) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (cpu, offset, size) in &buffer.cpu_data {
         let mut there = (*size).min(source.length.saturating_sub(*offset));
         if there < *size {
-            let place = format!("CPU {cpu}: {size} bytes at offset {offset:#x} were to be there, {there} are");
+            let place = format!("CPU {cpu}: the file has {there} of {size} bytes at offset {offset:#x}");
             machine.lose(Cause::Missing, Some(size.saturating_sub(there)), place);
         }
-        // The data of CPUs stand one behind the other: all together they are not more than the file.
+        // The data of the CPUs do not overlap, so all together they cannot be larger than the file.
         if there > source.length.saturating_sub(machine.claimed) {
-            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} lie among those of others");
+            let place = format!("CPU {cpu}: {there} bytes at offset {offset:#x} overlap the data of other CPUs");
             machine.lose(Cause::Damaged, Some(there), place);
             there = 0;
         }
@@ -236,7 +225,7 @@ fn array(
             chunks
         });
         let bytes = chunks.as_ref().map_or(there, Chunks::size);
-        let stats = counters(told, buffer, *cpu, bytes);
+        let stats = counters(options, buffer, *cpu, bytes);
         let whole = bytes.checked_div(u64::from(page_size)).unwrap_or(0);
         let sub_buffers = usize::try_from(whole).unwrap_or(0);
         let rest = bytes.saturating_sub(whole.saturating_mul(u64::from(page_size)));
@@ -244,7 +233,7 @@ fn array(
             let why = format!("{rest} of its {page_size} bytes are there");
             let (stream, sequence) = (cpus.len(), sub_buffers as u64);
             let row = SubBuffer { stream, sequence, verdict: Verdict::Missing, content: 0, why };
-            wrong.insert((stream, sub_buffers), row);
+            faults.insert((stream, sub_buffers), row);
         }
         cpus.push(CpuRing { cpu: *cpu, sub_buffers, sub_buffer_size: page_size, stats });
         data.push(Data { offset: *offset, size: bytes, chunks });
@@ -257,12 +246,12 @@ fn array(
         header_page,
         algorithm,
         unpacked: Mutex::default(),
-        wrong: Mutex::new(wrong),
+        faults: Mutex::new(faults),
         missed: Mutex::default(),
-        correction: Some(told.correction.clone()).filter(|correction| !correction.is_none()),
+        correction: Some(options.correction.clone()).filter(|correction| !correction.is_none()),
         inexact: Mutex::default(),
     };
-    let clock = told.clock(buffer);
+    let clock = options.clock(buffer);
     Array {
         name: buffer.name.clone(),
         tracer: "nop".to_owned(),
@@ -278,25 +267,31 @@ fn array(
     }
 }
 
-/// The counters of a CPU, of which the file has so many bytes of sub-buffers.
-fn counters(told: &Told, buffer: &Buffer, cpu: u32, bytes: u64) -> Stats {
+/// Returns the counters of a CPU. `bytes`: the size of its sub-buffers in the file.
+fn counters(options: &FileOptions, buffer: &Buffer, cpu: u32, bytes: u64) -> Stats {
     let mut stats = buffer.stats.get(&cpu).copied().unwrap_or_default();
-    if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !told.is_ours()) {
-        // The recorder drained the ring: the file has the events that the kernel counts as read. The kernel counts as entries what
-        // was written after that, which is not in the file.
+    if bytes > 0 && (stats.entries == 0 || stats.read > 0 && !options.is_ours()) {
+        // trace-cmd drained the ring, so the file has the events that the kernel counts as read. The kernel counts
+        // later events as entries, but they are not in the file.
         stats.entries = std::mem::take(&mut stats.read);
     }
     stats
 }
 
-fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mut arrays: Vec<Array>) -> Tracing {
-    for wrong in &told.wrong {
+fn tracing(
+    source: &Source,
+    begin: &FileHeader,
+    mut machine: Machine,
+    options: &FileOptions,
+    mut arrays: Vec<Array>,
+) -> Tracing {
+    for wrong in &options.faults {
         machine.lose(Cause::Damaged, None, wrong.clone());
     }
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
-    let word = |at: usize| told.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
-    // `uname -a` ends with the name of the system, trace-cmd's form with the machine.
-    let words = || told.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
+    let word = |at: usize| options.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
+    // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the machine.
+    let words = || options.uname.split_whitespace().rev().filter(|w| *w != "GNU/Linux");
     let machine_name = words().next().unwrap_or_default().to_owned();
     if let Some(top) = arrays.iter().position(|a| a.name.is_empty()) {
         arrays.swap(0, top);
@@ -307,13 +302,13 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
     }
     Tracing {
         release: word(2),
-        uname: told.uname.clone(),
+        uname: options.uname.clone(),
         machine: machine_name,
         byte_order: source.order,
-        // The kernel's word, which may be longer than the user space's that the file tells.
+        // The kernel's word size, which may be larger than that of the user space, which the file has.
         word_size: header_page.commit_size,
         page_size: begin.page_size.min(LARGEST_PAGE),
-        cpus: if told.cpus > 0 { told.cpus } else { highest },
+        cpus: if options.cpus > 0 { options.cpus } else { highest },
         header_page,
         formats: machine.formats,
         comms: machine.comms,
@@ -324,8 +319,8 @@ fn tracing(source: &Source, begin: &Begin, mut machine: Machine, told: &Told, mu
         pointer_key: None,
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
-        clocks: told.clocks.clone(),
-        real_time: told.real_time,
+        clocks: options.clocks.clone(),
+        real_time: options.real_time,
         arrays,
         evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
     }

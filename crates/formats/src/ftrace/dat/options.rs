@@ -1,4 +1,4 @@
-//! Options: clock, name of the machine, counters, buffers.
+//! The options of a file: clock, name of the machine, counters, buffers.
 
 use std::collections::BTreeMap;
 
@@ -10,57 +10,58 @@ use super::id;
 use super::listing::{reader, string};
 use lastwords_bytes::ByteOrder;
 
-/// CPUs that a file or a buffer may have.
+/// Most CPUs of a file or a buffer.
 pub(super) const MOST_CPUS: u32 = 1 << 16;
 
-/// A CPU's data: CPU, offset, size in the file.
-pub(super) type Place = (u32, u64, u64);
+/// The data of a CPU: CPU, offset and size in the file.
+pub(super) type CpuData = (u32, u64, u64);
 
-/// A buffer that an option tells of.
+/// A buffer that an option describes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Buffer {
     /// Name of the instance.
     pub(super) name: String,
-    /// Where its section (version 7) or its table (version 6) stands.
+    /// Offset of its section (version 7) or of its table (version 6).
     pub(super) offset: u64,
-    /// Its clock, or a list with the chosen one in brackets.
+    /// Its clock, or a list of clocks with the selected one in brackets.
     pub(super) clock: String,
-    /// Bytes of a sub-buffer; version 7.
+    /// Bytes of a sub-buffer; set in version 7.
     pub(super) page_size: u32,
-    /// Version 7.
-    pub(super) places: Vec<Place>,
+    /// The data of its CPUs; set in version 7.
+    pub(super) cpu_data: Vec<CpuData>,
     /// Its counters, by CPU.
     pub(super) stats: BTreeMap<u32, Stats>,
 }
 
-/// What the options of a file tell.
+/// The content of a file's options.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct FileOptions {
     pub(super) clocks: String,
-    /// A clock is told, in the option or (version 6) behind each table.
+    /// The file names a clock: in the option, or in version 6 after each table.
     pub(super) has_clock: bool,
     /// The program that wrote the file.
     pub(super) version: String,
     pub(super) uname: String,
-    /// Nanoseconds from the clocks' readings to the real time.
+    /// Nanoseconds that are added to the clocks' readings to get the real time.
     pub(super) real_time: Option<i64>,
     pub(super) cpus: u32,
     pub(super) buffers: Vec<Buffer>,
-    /// Counters: by buffer, by CPU.
+    /// Counters by buffer and CPU.
     stats: BTreeMap<String, BTreeMap<u32, Stats>>,
-    /// The buffer whose counters follow, where one was named.
+    /// The buffer to which the next counters belong, if one was named.
     stats_of: String,
-    /// What is to be done to the times of all buffers.
+    /// The time correction of all buffers.
     pub(super) correction: Correction,
-    /// Options that cannot be read.
-    pub(super) wrong: Vec<String>,
-    /// Sections: id and offset; version 7.
+    /// Errors of options that cannot be read.
+    pub(super) faults: Vec<String>,
+    /// Ids and offsets of sections; set in version 7.
     pub(super) sections: Vec<(u16, u64)>,
 }
 
-impl Told {
-    /// Takes in the options of a section of version 7, and gives the offset of the next section; 0 where there is none.
-    pub(super) fn options(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
+impl FileOptions {
+    /// Reads the options of a section of version 7. Returns the offset of the next section, or 0 if this is the last
+    /// one.
+    pub(super) fn read_section(&mut self, section: &[u8], order: ByteOrder) -> Result<u64, Error> {
         let mut from = reader(section, order);
         while from.left() >= 6 {
             let (option, size) = (from.u16()?, from.u32()?);
@@ -68,20 +69,20 @@ impl Told {
             if option == id::DONE {
                 return Ok(reader(value, order).u64().unwrap_or(0));
             }
-            self.option_or_loss(option, value, order, true);
+            self.read_or_lose(option, value, order, true);
         }
         Ok(0)
     }
 
-    /// Takes in an option; one that cannot be read is a loss.
-    pub(super) fn option_or_loss(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
-        if let Err(error) = self.option(id, data, order, has_sections) {
-            self.wrong.push(format!("the option of id {id}: {error}"));
+    /// Reads an option. An option that cannot be read is recorded as a loss.
+    pub(super) fn read_or_lose(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) {
+        if let Err(error) = self.read(id, data, order, has_sections) {
+            self.faults.push(format!("the option of id {id}: {error}"));
         }
     }
 
-    /// Takes in an option. Those that are not known are passed over.
-    pub(super) fn option(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
+    /// Reads an option. Unknown options are skipped.
+    pub(super) fn read(&mut self, id: u16, data: &[u8], order: ByteOrder, has_sections: bool) -> Result<(), Error> {
         let mut from = reader(data, order);
         let text = || String::from_utf8_lossy(data.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
         match id {
@@ -114,7 +115,7 @@ impl Told {
                         return Err(from.unexpected(u64::from(count), "a number of CPUs"));
                     }
                     for _ in 0..count {
-                        buffer.places.push((from.u32()?, from.u64()?, from.u64()?));
+                        buffer.cpu_data.push((from.u32()?, from.u64()?, from.u64()?));
                     }
                     buffer.stats = self.stats_before(&buffer.name);
                 }
@@ -126,15 +127,15 @@ impl Told {
         Ok(())
     }
 
-    /// This program wrote the file, and not trace-cmd.
+    /// Returns true if this program wrote the file, and not trace-cmd.
     pub(super) fn is_ours(&self) -> bool {
         self.version.starts_with("lastwords")
     }
 
-    /// The clock of a buffer: its own; or the one that is chosen for the machine, where it has none. trace-cmd writes `local` for a
-    /// buffer whose clock it did not set itself, and goes by the machine's then.
+    /// Returns the clock of a buffer: its own clock, or the machine's clock if the buffer has none. trace-cmd writes
+    /// `local` for a buffer whose clock it did not set itself, and then uses the machine's clock.
     ///
-    /// A time stamp counter whose readings the file makes nanoseconds has the name that trace-cmd gives it.
+    /// A time stamp counter has the name that trace-cmd gives it if the file converts its readings to nanoseconds.
     pub(super) fn clock(&self, buffer: &Buffer) -> String {
         if self.correction.is_in_ns() {
             return "tsc2nsec".to_owned();
@@ -148,8 +149,8 @@ impl Told {
         }
     }
 
-    /// The counters told of a buffer: those behind its name, or those that nothing was said of. `trace-cmd record` puts
-    /// them before each buffer, `extract` all before the first, with names.
+    /// Returns the counters of a buffer: those that follow no name, and those that follow its name. `trace-cmd record`
+    /// writes them before each buffer; `trace-cmd extract` writes all of them before the first buffer, with names.
     pub(super) fn stats_before(&mut self, buffer: &str) -> BTreeMap<u32, Stats> {
         let mut found = self.stats.remove("").unwrap_or_default();
         found.extend(self.stats.remove(buffer).unwrap_or_default());
@@ -157,17 +158,17 @@ impl Told {
     }
 }
 
-/// A number of `record --date`: hexadecimal digits behind 0x.
+/// Parses the number of `record --date`: 0x and hexadecimal digits.
 fn microseconds(text: &str) -> Option<i64> {
     i64::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
 }
 
-/// The word in brackets of a list such as `trace_clock` has.
+/// Returns the word in brackets of a list such as `trace_clock`.
 fn chosen(text: &str) -> Option<&str> {
     text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
 }
 
-/// Counters of a CPU, as `per_cpu/cpuN/stats` tells them behind a line with the CPU's number.
+/// Reads the counters of a CPU: a line with the CPU's number, then the lines of `per_cpu/cpuN/stats`.
 fn statistics(text: &str) -> Option<(u32, Stats)> {
     let mut cpu = None;
     let mut stats = Stats::default();

@@ -1,4 +1,4 @@
-//! The parts of a file that describe the machine, as bytes of either version.
+//! Writes the parts of a file that describe the machine. Both versions of the format have the same bytes here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,6 +6,8 @@ use std::fmt::Write;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
 
+use super::id;
+use crate::ftrace::ctf::put;
 use crate::ftrace::format_file;
 
 /// Appends integers in the file's byte order.
@@ -20,35 +22,44 @@ impl Put {
     }
 
     pub(super) fn u16(&mut self, value: u16) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
     pub(super) fn u32(&mut self, value: u32) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
     pub(super) fn u64(&mut self, value: u64) {
-        let raw = if self.order == ByteOrder::Little { value.to_le_bytes() } else { value.to_be_bytes() };
-        self.bytes.extend_from_slice(&raw);
+        put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
-    /// Text and a NUL.
+    /// Appends text and a NUL.
     pub(super) fn string(&mut self, text: &str) {
         self.bytes.extend(text.bytes().filter(|b| *b != 0));
         self.bytes.push(0);
     }
 
-    /// A length of eight bytes and text.
+    /// Appends a length of eight bytes and text.
     pub(super) fn sized(&mut self, text: &[u8]) {
         self.u64(text.len() as u64);
         self.bytes.extend_from_slice(text);
     }
 }
 
-/// `header_page` and `header_event`.
-pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
+/// Returns the descriptions in the order of a file: id, name of the section, and bytes.
+pub(super) fn descriptions(tracing: &Tracing, sub_buffer_size: u32) -> [(u16, &'static str, Vec<u8>); 6] {
+    [
+        (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
+        (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),
+        (id::EVENT_FORMATS, "events format", events(tracing)),
+        (id::KALLSYMS, "kallsyms", kallsyms(tracing)),
+        (id::PRINTK, "printk", printk(tracing)),
+        (id::COMMAND_LINES, "command lines", command_lines(tracing)),
+    ]
+}
+
+/// Returns `header_page` and `header_event`.
+fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
     let mut put = Put::new(tracing.byte_order);
     put.string("header_page");
     put.sized(format_file::write_header_page(tracing.header_page, sub_buffer_size).as_bytes());
@@ -57,8 +68,8 @@ pub(super) fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
     put.bytes
 }
 
-/// Formats of ftrace's own entries.
-pub(super) fn own_events(tracing: &Tracing) -> Vec<u8> {
+/// Returns the formats of ftrace's own entries.
+fn own_events(tracing: &Tracing) -> Vec<u8> {
     let own: Vec<&Format> = tracing.formats.values().filter(|f| f.system == "ftrace").collect();
     let mut put = Put::new(tracing.byte_order);
     put.u32(own.len() as u32);
@@ -75,8 +86,8 @@ fn formats(put: &mut Put, all: &[&Format]) {
     }
 }
 
-/// Formats of all other events, by system.
-pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
+/// Returns the formats of all other events, by system.
+fn events(tracing: &Tracing) -> Vec<u8> {
     let mut systems: BTreeMap<&str, Vec<&Format>> = BTreeMap::new();
     for format in tracing.formats.values().filter(|f| f.system != "ftrace") {
         systems.entry(&format.system).or_default().push(format);
@@ -91,7 +102,7 @@ pub(super) fn events(tracing: &Tracing) -> Vec<u8> {
     put.bytes
 }
 
-/// A length of four bytes and text.
+/// Returns a length of four bytes and text.
 fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
     let mut put = Put::new(tracing.byte_order);
     put.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
@@ -99,8 +110,8 @@ fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
     put.bytes
 }
 
-/// `/proc/kallsyms`.
-pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
+/// Returns `/proc/kallsyms`.
+fn kallsyms(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     let width = usize::from(tracing.word_size) * 2;
     tracing.symbols.each(&mut |row| {
@@ -113,8 +124,8 @@ pub(super) fn kallsyms(tracing: &Tracing) -> Vec<u8> {
     short(tracing, &text)
 }
 
-/// `printk_formats`.
-pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
+/// Returns `printk_formats`.
+fn printk(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (address, format) in &tracing.printk_formats {
         let _ = write!(text, "0x{address:x} : \"");
@@ -132,8 +143,8 @@ pub(super) fn printk(tracing: &Tracing) -> Vec<u8> {
     short(tracing, &text)
 }
 
-/// `saved_cmdlines`.
-pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
+/// Returns `saved_cmdlines`.
+fn command_lines(tracing: &Tracing) -> Vec<u8> {
     let mut text = String::new();
     for (pid, comm) in &tracing.comms {
         let _ = writeln!(text, "{pid} {}", comm.replace(['\n', '\0'], " "));
@@ -143,7 +154,7 @@ pub(super) fn command_lines(tracing: &Tracing) -> Vec<u8> {
     put.bytes
 }
 
-/// `per_cpu/cpuN/stats`.
+/// Returns the text of `per_cpu/cpuN/stats`.
 pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     format!(
         "CPU: {cpu}\nentries: {}\noverrun: {}\ncommit overrun: {}\nbytes: {}\ndropped events: {}\nread events: {}\n",
@@ -151,10 +162,10 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     )
 }
 
-/// Clocks of every machine, as `trace_clock` lists them.
+/// The clocks that every machine has, as `trace_clock` lists them.
 const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
 
-/// The content of `trace_clock`, with the array's own clock as the chosen one.
+/// Returns the content of `trace_clock`, with the array's own clock as the selected one.
 pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     let chosen = if chosen.is_empty() { "local" } else { chosen };
     let known = if tracing.clocks.trim().is_empty() { CLOCKS } else { tracing.clocks.as_str() };
@@ -167,13 +178,13 @@ pub(super) fn clock(tracing: &Tracing, chosen: &str) -> String {
     format!("{}\n", marked.join(" "))
 }
 
-/// Options that both versions have: id and data. `rings`: each array's name and ring, the top level's first.
+/// Returns the options that both versions have: id and data. `rings`: the name and ring of each array; the top level is
+/// the first.
 pub(super) fn common_options(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],
     chosen_clock: &str,
 ) -> Vec<(u16, Vec<u8>)> {
-    use super::id;
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
     if let Some(date) = tracing.real_time {

@@ -1,4 +1,4 @@
-//! Reading a file at any place, within its bounds.
+//! Reads a file at any position within its bounds.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,30 +8,30 @@ use std::sync::Arc;
 use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Error, Limits};
 
-/// Bytes of the longest name in a file.
+/// Most bytes of a name in a file.
 const LONGEST_NAME: u64 = 1 << 16;
-/// Bytes that are taken into memory at once at most.
+/// Most bytes that are read into memory at once.
 pub(super) const MOST: u64 = 1 << 30;
 
-/// Bytes of descriptions that may be read, and made by decompression: so many for each byte of the file, and some for any file.
-/// Descriptions may stand in several places, and are read more than once.
+/// Limits for the bytes of descriptions that are read or uncompressed: for each byte of the file, and for any file in
+/// addition. Descriptions may be in several positions, and are read more than once.
 const READS: u64 = 4;
 const READS_OF_ANY: u64 = 1 << 26;
-/// Bytes of sub-buffers that a byte of a file may be uncompressed to, and those that any file may be. Compression of real traces
-/// saves nine of ten bytes.
+/// Limits for the bytes of uncompressed sub-buffers: for each byte of the file, and for any file in addition.
+/// Compression of real traces saves nine of ten bytes.
 const UNPACKED: u64 = 64;
 const UNPACKED_OF_ANY: u64 = 1 << 26;
-/// Entries in tables of CPUs: each takes 16 bytes of a file or more.
+/// Bytes of a file for which one entry in tables of CPUs is allowed: each entry takes at least 16 bytes.
 const ENTRY: u64 = 16;
 const ENTRIES_OF_ANY: u64 = 1 << 16;
 
-/// A file, its length and what it says of integers.
+/// A file, its length and its integers' byte order.
 #[derive(Clone)]
 pub(super) struct Source {
     file: Arc<File>,
     pub(super) length: u64,
     pub(super) order: ByteOrder,
-    /// The caller's limit on everything.
+    /// The caller's limit on all work.
     budget: Arc<Budget>,
     /// The limit on the bytes and entries of descriptions.
     described: Arc<Budget>,
@@ -39,9 +39,9 @@ pub(super) struct Source {
     unpacked: Arc<Budget>,
 }
 
-/// A place in a [`Source`] that moves on.
+/// A position in a [`Source`], which advances with each read.
 #[derive(Clone)]
-pub(super) struct At<'a> {
+pub(super) struct SourceReader<'a> {
     pub(super) source: &'a Source,
     pub(super) offset: u64,
 }
@@ -70,7 +70,7 @@ impl Source {
         Ok(Self { file: Arc::new(file), length, order: ByteOrder::Little, budget, described, unpacked })
     }
 
-    /// Spends `n` bytes of descriptions, which are read or made by decompression.
+    /// Spends `n` bytes of the limit on descriptions.
     pub(super) fn described(&self, n: u64) -> Result<(), Error> {
         self.described.bytes(WHAT, n)?;
         self.budget.bytes(WHAT, n)
@@ -82,18 +82,18 @@ impl Source {
         self.budget.steps(WHAT, n)
     }
 
-    /// Spends `n` bytes of sub-buffers that are made by decompression.
+    /// Spends `n` bytes of the limit on uncompressed sub-buffers.
     pub(super) fn unpacked(&self, n: u64) -> Result<(), Error> {
         self.unpacked.bytes(WHAT, n)?;
         self.budget.bytes(WHAT, n)
     }
 
-    /// A place in the file.
-    pub(super) fn at(&self, offset: u64) -> At<'_> {
-        At { source: self, offset }
+    /// Returns a position in the file.
+    pub(super) fn at(&self, offset: u64) -> SourceReader<'_> {
+        SourceReader { source: self, offset }
     }
 
-    /// Reads bytes, all that are there: fewer at the file's end.
+    /// Reads `size` bytes, or fewer at the end of the file.
     pub(super) fn read(&self, offset: u64, size: usize, into: &mut Vec<u8>) -> Result<(), Error> {
         into.clear();
         let there = usize::try_from(self.length.saturating_sub(offset)).unwrap_or(usize::MAX).min(size);
@@ -102,13 +102,13 @@ impl Source {
     }
 }
 
-impl At<'_> {
-    /// An error at this place.
+impl SourceReader<'_> {
+    /// Returns an error at this position.
     pub(super) fn unexpected(&self, value: u64, expected: &str) -> Error {
         Error::value(WHAT, self.offset, value, expected)
     }
 
-    /// The next `size` bytes.
+    /// Reads the next `size` bytes.
     pub(super) fn bytes(&mut self, size: u64) -> Result<Vec<u8>, Error> {
         let left = self.source.length.saturating_sub(self.offset);
         if size > left {
@@ -148,7 +148,7 @@ impl At<'_> {
         Ok(if self.source.order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })
     }
 
-    /// Text up to a NUL, which is passed over.
+    /// Reads text up to a NUL and skips the NUL.
     pub(super) fn string(&mut self) -> Result<String, Error> {
         let mut buffer = Vec::new();
         self.source.read(self.offset, LONGEST_NAME as usize, &mut buffer)?;

@@ -1,4 +1,4 @@
-//! A buffer of a file as a ring: sub-buffers are read when they are asked for.
+//! Presents a buffer of a file as a ring. A sub-buffer is read when it is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,11 +11,11 @@ use super::clock::Correction;
 use super::reader::Source;
 use crate::ftrace::page::{Cursor, header, long};
 
-/// A CPU's data.
+/// The data of a CPU.
 pub(super) struct Data {
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Where it is compressed: its pieces.
+    /// The chunks of compressed data.
     pub(super) chunks: Option<Chunks>,
 }
 
@@ -27,22 +27,23 @@ pub(super) struct FileRing {
     pub(super) header_page: HeaderPage,
     pub(super) algorithm: Algorithm,
     pub(super) unpacked: Mutex<Unpacked>,
-    /// What is wrong with sub-buffers that were read, by CPU and number.
-    pub(super) wrong: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
-    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the sub-buffer behind them.
+    /// Faults of the sub-buffers that were read, by CPU and number.
+    pub(super) faults: Mutex<BTreeMap<(usize, usize), SubBuffer>>,
+    /// Events that the ring overwrote before the recording program had read them, by CPU and number of the next
+    /// sub-buffer.
     pub(super) missed: Mutex<BTreeMap<(usize, usize), Option<u64>>>,
-    /// What is done to the times of its events.
+    /// The time correction of its events.
     pub(super) correction: Option<Correction>,
-    /// How many times of a sub-buffer could not be corrected exactly, by CPU and number.
+    /// Number of times in a sub-buffer that could not be corrected exactly, by CPU and number.
     pub(super) inexact: Mutex<BTreeMap<(usize, usize), u64>>,
 }
 
-/// What was uncompressed last.
+/// The chunks that were uncompressed last.
 #[derive(Default)]
 pub(super) struct Unpacked {
     unpacker: Unpacker,
     raw: Vec<u8>,
-    /// By CPU: offset of the piece, and its bytes.
+    /// For each CPU: the offset of the chunk, and its bytes.
     last: Vec<(u64, Vec<u8>)>,
 }
 
@@ -72,12 +73,12 @@ impl Ring for FileRing {
         if let Some(correction) = &self.correction {
             let committed = judged.as_ref().map_or_else(|(_, kept, _)| *kept, |info| info.committed);
             let mut convert = |time| correction.apply(ring.cpu, time);
-            let wrong = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
-            if let (1.., Ok(mut inexact)) = (wrong, self.inexact.lock()) {
-                inexact.insert((cpu, index), wrong);
+            let count = retime(bytes, self.header_page, self.source.order, committed, &mut convert);
+            if let (1.., Ok(mut inexact)) = (count, self.inexact.lock()) {
+                inexact.insert((cpu, index), count);
             }
         }
-        // What was overwritten before the first sub-buffer is no gap in the recording.
+        // Events that were overwritten before the first sub-buffer are not a gap in the recording.
         if let (Ok(SubBufferInfo { missed: Some(events), .. }), 1..) = (&judged, index)
             && let Ok(mut missed) = self.missed.lock()
         {
@@ -85,29 +86,29 @@ impl Ring for FileRing {
         }
         judged.unwrap_or_else(|(verdict, kept, why)| {
             let row = SubBuffer { stream: cpu, sequence: index as u64, verdict, content: kept as u64, why };
-            if let Ok(mut wrong) = self.wrong.lock() {
-                wrong.insert((cpu, index), row);
+            if let Ok(mut faults) = self.faults.lock() {
+                faults.insert((cpu, index), row);
             }
             SubBufferInfo { verdict, committed: kept, ..none }
         })
     }
 
     fn evidence(&self) -> Evidence {
-        let wrong = self.wrong.lock().map(|wrong| wrong.values().cloned().collect());
+        let faults = self.faults.lock().map(|faults| faults.values().cloned().collect());
         let gap = |(&(cpu, index), &events): (&(usize, usize), &Option<u64>)| {
             let place = format!("before sub-buffer {index}");
             Gap { stream: Some(cpu), place, cause: Cause::Unread, events, bytes: None }
         };
-        let inexact = |(&(cpu, index), wrong): (&(usize, usize), &u64)| {
+        let inexact = |(&(cpu, index), count): (&(usize, usize), &u64)| {
             let cpu = self.cpus.get(cpu).map_or(0, |ring| ring.cpu);
             format!(
-                "CPU {cpu}: sub-buffer {index}: {wrong} corrected times lie before the event before or far behind it; \
+                "CPU {cpu}: sub-buffer {index}: {count} corrected times are before or far after the preceding event; \
                  these events have the nearest time that the sub-buffer can hold"
             )
         };
         let notes = self.inexact.lock().map(|all| all.iter().map(inexact).collect()).unwrap_or_default();
         let gaps = self.missed.lock().map(|missed| missed.iter().map(gap).collect());
-        Evidence { notes, sub_buffers: wrong.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
+        Evidence { notes, sub_buffers: faults.unwrap_or_default(), gaps: gaps.unwrap_or_default() }
     }
 
     fn checked(&self) -> Evidence {
@@ -121,12 +122,12 @@ impl Ring for FileRing {
     }
 }
 
-/// What is wrong with a sub-buffer: how it is called, bytes of events before that, and why.
-type Wrong = (Verdict, usize, String);
+/// A fault of a sub-buffer: the verdict, the bytes of events before the fault, and the reason.
+type Fault = (Verdict, usize, String);
 
 impl FileRing {
-    /// Looks through a whole sub-buffer: what is committed must be events to its end.
-    fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Wrong> {
+    /// Checks a whole sub-buffer: the committed bytes must be events to their end.
+    fn judge(&self, bytes: &[u8], is_last: bool) -> Result<SubBufferInfo, Fault> {
         let (layout, order) = (self.header_page, self.source.order);
         let found = header(bytes, layout, order).map_err(|misfit| (Verdict::Invalid, 0, misfit.to_string()))?;
         let begin = layout.data_offset as usize;
@@ -171,7 +172,7 @@ impl FileRing {
         if *offset != chunk.offset {
             raw.clear();
             self.source.read(chunk.offset, chunk.compressed as usize, raw).ok()?;
-            // Nothing stands at offset 0: until this piece is there, none is.
+            // No chunk is at offset 0. This marks the buffer as empty until the chunk is uncompressed.
             *offset = 0;
             unpacker.unpack(self.algorithm, raw, chunk.size as usize, whole)?;
             *offset = chunk.offset;

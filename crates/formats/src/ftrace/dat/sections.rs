@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use lastwords_bytes::{Error, Kind};
 use lastwords_trace::evidence::Cause;
 
-use super::chunks::Algorithm;
+use super::chunks::{Algorithm, Unpacker};
 use super::id;
-use super::listing::{Machine, reader};
-use super::options::Told;
+use super::listing::{DESCRIPTIONS, Machine, reader};
+use super::options::FileOptions;
 use super::reader::{MOST, Source};
 
 /// Bytes of the header of a section.
 const HEADER: u64 = 16;
-/// What a look at a section costs, in entries of tables: files have some dozens of sections.
+/// Cost of reading a section, in entries of tables. Files have some dozens of sections.
 const WALK: u64 = 16;
-/// A section's flag: it is compressed.
+/// Flag of a section: its content is compressed.
 const COMPRESSED: u16 = 1;
 
-/// What a section's header says, and where its content stands.
+/// The header of a section, and the position of its content.
 pub(super) struct Header {
     pub(super) id: u16,
     pub(super) is_compressed: bool,
@@ -35,7 +35,7 @@ pub(super) fn header(source: &Source, offset: u64) -> Result<Header, Error> {
     Ok(Header { id, is_compressed: flags & COMPRESSED != 0, size, content: offset.saturating_add(HEADER) })
 }
 
-/// The content of a section of the id that is expected.
+/// Reads the content of a section, which must have the id `expected`.
 fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) -> Result<Vec<u8>, Error> {
     let header = header(source, offset)?;
     let mut at = source.at(header.content);
@@ -51,21 +51,24 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     }
     source.described(size)?;
     let raw = at.bytes(compressed)?;
-    let whole = algorithm.uncompress(&raw, size as usize);
-    whole.ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the size it tells"))
+    let mut whole = Vec::new();
+    let outcome = Unpacker::default().unpack(algorithm, &raw, size as usize, &mut whole);
+    outcome
+        .map(|()| whole)
+        .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the stated size"))
 }
 
-/// Where the options of a file end before all of them were read.
-pub(super) struct Cut {
-    /// Where the last section of options that was read begins.
+/// The position at which the options of a file end too early.
+pub(super) struct Truncation {
+    /// Offset of the last section of options that was read.
     read: u64,
-    /// Where the section of options stands that cannot be read.
+    /// Offset of the section of options that cannot be read.
     missing: u64,
     why: Error,
 }
 
-/// Reads all options, from the section at `first` on. Each section names the next, and a recorder writes one for each buffer behind the
-/// buffer's data: of a file that is cut off the first sections are there.
+/// Reads all options, beginning with the section at `first`. Each section has the offset of the next one. A recorder
+/// writes one section after the data of each buffer, so a truncated file has the first sections.
 ///
 /// # Errors
 /// The first section cannot be read, or the budget is spent.
@@ -73,72 +76,54 @@ pub(super) fn options(
     source: &Source,
     algorithm: Algorithm,
     first: u64,
-    told: &mut Told,
-) -> Result<Option<Cut>, Error> {
+    options: &mut FileOptions,
+) -> Result<Option<Truncation>, Error> {
     let mut seen = BTreeSet::new();
     let (mut next, mut read) = (first, first);
     while next != 0 {
         let outcome = match seen.insert(next) {
-            true => content(source, algorithm, next, id::DONE).and_then(|data| told.options(&data, source.order)),
+            true => {
+                content(source, algorithm, next, id::DONE).and_then(|data| options.read_section(&data, source.order))
+            }
             false => Err(source.at(next).unexpected(next, "a section of options that was not read before")),
         };
         match outcome {
             Ok(behind) => (read, next) = (next, behind),
             Err(why) if next == first || why.kind == Kind::Budget => return Err(why),
-            Err(why) => return Ok(Some(Cut { read, missing: next, why })),
+            Err(why) => return Ok(Some(Truncation { read, missing: next, why })),
         }
     }
     Ok(None)
 }
 
-/// Tells of the options that a file lacks, and of the data of buffers that they would describe.
-pub(super) fn tell(source: &Source, cut: &Cut, told: &Told, machine: &mut Machine) {
-    let Cut { read, missing, why } = cut;
-    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and those behind them: {why}"));
+/// Reports the missing options, and the data of the buffers that these options would describe.
+pub(super) fn report_missing(source: &Source, truncation: &Truncation, options: &FileOptions, machine: &mut Machine) {
+    let Truncation { read, missing, why } = truncation;
+    machine.lose(Cause::Missing, None, format!("the options at offset {missing:#x} and all later ones: {why}"));
     let mut offset = *read;
     while let (Ok(()), Ok(section)) = (source.entries(WALK), header(source, offset)) {
         let Header { id, size, content, .. } = section;
         let there = size.min(source.length.saturating_sub(content));
-        let is_described = told.buffers.iter().any(|buffer| buffer.offset == offset);
+        let is_described = options.buffers.iter().any(|buffer| buffer.offset == offset);
         if id == id::BUFFER && there > 0 && !is_described {
-            let place = format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option tells its CPUs");
+            let place =
+                format!("{there} of {size} bytes of a buffer at offset {offset:#x}: no option describes its CPUs");
             machine.lose(Cause::Missing, Some(there), place);
         }
-        // Sections stand one behind the other.
+        // Sections follow each other without space between them.
         offset = content.saturating_add(size);
     }
 }
 
-/// What a description of the machine tells, in words.
-fn title(id: u16) -> &'static str {
-    match id {
-        id::HEADER_INFO => "the layout of sub-buffers",
-        id::FTRACE_EVENTS => "the formats of ftrace's own entries",
-        id::EVENT_FORMATS => "the formats of events",
-        id::KALLSYMS => "the names of addresses",
-        id::PRINTK => "the texts of trace_printk",
-        _ => "the names of tasks",
-    }
-}
-
-/// Reads the descriptions of the machine. What a damaged one tells is lost.
-pub(super) fn machine(source: &Source, algorithm: Algorithm, told: &Told) -> Machine {
+/// Reads the descriptions of the machine. The content of a damaged description is reported as a loss.
+pub(super) fn machine(source: &Source, algorithm: Algorithm, options: &FileOptions) -> Machine {
     let mut machine = Machine::default();
-    for (id, offset) in &told.sections {
-        let outcome = content(source, algorithm, *offset, *id).and_then(|data| {
-            let mut from = reader(&data, source.order);
-            match *id {
-                id::HEADER_INFO => machine.headers(&mut from),
-                id::FTRACE_EVENTS => machine.own_events(&mut from),
-                id::EVENT_FORMATS => machine.events(&mut from),
-                id::KALLSYMS => machine.kallsyms(&mut from),
-                id::PRINTK => machine.printk(&mut from),
-                id::COMMAND_LINES => machine.command_lines(&mut from),
-                _ => Ok(()),
-            }
-        });
+    for (id, offset) in &options.sections {
+        let Some((_, title, read)) = DESCRIPTIONS.iter().find(|(known, ..)| known == id) else { continue };
+        let outcome = content(source, algorithm, *offset, *id)
+            .and_then(|data| read(&mut machine, &mut reader(&data, source.order)));
         if let Err(error) = outcome {
-            machine.lose(Cause::Damaged, None, format!("{}: {error}", title(*id)));
+            machine.lose(Cause::Damaged, None, format!("{title}: {error}"));
         }
     }
     machine

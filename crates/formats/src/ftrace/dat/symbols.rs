@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
 
-/// Bytes behind the last symbol that still count as its own.
+/// Number of bytes after the start of the last symbol that belong to it.
 const LAST: u64 = 1 << 16;
 
 struct Row {
@@ -14,18 +14,18 @@ struct Row {
     module: Option<(u32, u32)>,
 }
 
-/// Symbols of `/proc/kallsyms`, taken apart when the first is asked for: many a trace names none.
+/// Symbols of `/proc/kallsyms`. The text is parsed when the first symbol is asked for, because many traces need none.
 #[derive(Default)]
 pub struct Listed {
     text: String,
     table: OnceLock<Table>,
 }
 
-/// What stands where in the text.
+/// The parsed lines of the text.
 struct Table {
-    /// In the order of the file.
+    /// Lines in the order of the file.
     rows: Vec<Row>,
-    /// Positions in `rows`, by address; of equal ones the first of the file first.
+    /// Positions in `rows`, sorted by address. Equal addresses keep the order of the file.
     sorted: Vec<u32>,
 }
 
@@ -44,7 +44,7 @@ impl Table {
             Some(Row { address, kind, name, module })
         };
         let rows: Vec<Row> = text.lines().filter_map(row).collect();
-        // Per-CPU symbols and absolute ones are no addresses. Where all are hidden, all are 0.
+        // Per-CPU and absolute symbols are not addresses. If the kernel hides addresses, all of them are 0.
         let is_wide = rows.iter().any(|r| r.address >> 63 == 1);
         let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
         let mut sorted: Vec<u32> =
@@ -59,7 +59,7 @@ impl Table {
 }
 
 impl Listed {
-    /// Of the text of `/proc/kallsyms`.
+    /// Makes the symbols of a text of `/proc/kallsyms`.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self { text, table: OnceLock::new() }

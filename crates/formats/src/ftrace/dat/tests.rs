@@ -9,7 +9,7 @@ use super::*;
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
 
-/// Opens a file with the budget that a program has by default.
+/// Opens a file with the default budget of a program.
 pub(super) fn open(path: &std::path::Path) -> lastwords_ctf::Result<Tracing> {
     super::open(path, &std::sync::Arc::default())
 }
@@ -29,7 +29,7 @@ fn text(tracing: &Tracing, array: usize) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// A file of the machine.
+/// Writes a file of the machine.
 fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
@@ -40,7 +40,7 @@ fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn a_written_file_is_read_again() {
     let machine = machine();
     for version in [6, 7] {
         let (_folder, path) = written(version);
@@ -57,14 +57,15 @@ fn what_is_written_is_read_again() {
     }
 }
 
-/// A description that cannot be read is a loss, not a remark: without formats no event can be decoded.
+/// A description that cannot be read is a loss and not only a remark, because events cannot be decoded without their
+/// formats.
 #[test]
-fn what_a_damaged_description_told_is_lost() {
+fn a_damaged_description_is_a_loss() {
     let (_folder, path) = written(7);
     let whole = std::fs::read(&path).unwrap();
     for id in id::HEADER_INFO..=id::COMMAND_LINES {
         let mut bytes = whole.clone();
-        // The section's own id stands where its option says.
+        // The section that the option points to has its own id in its header.
         let option = [&id.to_le_bytes()[..], &8u32.to_le_bytes()].concat();
         let at = bytes.windows(6).position(|window| window == option).unwrap() + 6;
         let section = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
@@ -77,7 +78,7 @@ fn what_a_damaged_description_told_is_lost() {
     }
 }
 
-/// `trace-cmd record --date`: what the clock lacks to the real time.
+/// Tests `trace-cmd record --date`, the offset of the clock to the real time.
 #[test]
 fn the_date_is_kept_and_is_that_of_trace_cmd() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,10 +93,10 @@ fn the_date_is_kept_and_is_that_of_trace_cmd() {
         // The first event is 1 ms after the clock's beginning.
         assert!(shown.contains(" 1795505501.420089: "), "version {version}: {shown}");
     }
-    let mut told = options::Told::default();
+    let mut options = options::FileOptions::default();
     for (text, date) in [("0x10\0", Some(16_000)), ("0xffffffffffffffff\0", None), ("soon\0", None)] {
-        told.option(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
-        assert_eq!(told.real_time, date, "{text}");
+        options.read(id::DATE, text.as_bytes(), lastwords_bytes::ByteOrder::Little, false).unwrap();
+        assert_eq!(options.real_time, date, "{text}");
     }
 }
 
@@ -122,7 +123,7 @@ fn chosen_arrays_alone_are_written() {
 }
 
 #[test]
-fn trace_cmd_reads_what_is_written() {
+fn trace_cmd_reads_a_written_file() {
     for version in [6, 7] {
         let (_folder, path) = written(version);
         let shown = Command::new("trace-cmd")
@@ -132,7 +133,7 @@ fn trace_cmd_reads_what_is_written() {
             .expect("trace-cmd is needed: cargo xtask setup");
         let complaints = String::from_utf8_lossy(&shown.stderr).into_owned();
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        // It tells of what it cannot read, and goes on.
+        // The reader reports the unreadable part and continues.
         assert!(!complaints.contains("libtracecmd"), "version {version}: {complaints}");
         assert_eq!(shown.matches("comm=init pid=9").count(), 4, "version {version}: {shown}");
         assert!(shown.contains("do_work: hello") && shown.contains("extra:"), "version {version}: {shown}");
@@ -140,7 +141,8 @@ fn trace_cmd_reads_what_is_written() {
     }
 }
 
-/// Arrays of `__u8` that are addresses, and names whose value nothing tells, in events of random values: as trace-cmd prints them.
+/// Prints arrays of `__u8` that are addresses, and names of unknown value, in events of random values. The text must be
+/// that of trace-cmd.
 #[test]
 fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     let fields = [
@@ -164,7 +166,7 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
                 seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 rest.push(if number % 3 == 0 || (number % 3 == 1 && at % 3 > 0) { 0 } else { (seed >> 40) as u8 });
             }
-            // Of 0 trace-cmd prints the name that it does not know; the kernel prints none.
+            // For the value 0, trace-cmd prints the unknown name; the kernel prints no name.
             rest.extend(((number % 7 + 1) as u32).to_le_bytes());
             rest.extend((number as u32).to_le_bytes());
             (1_000_000 + 1000 * number, payload(id, 0, 0, 7, &rest))
@@ -187,7 +189,7 @@ fn addresses_and_unknown_names_are_those_of_trace_cmd() {
     assert!(ours[0].starts_with("0.0.0.0 to 0.0.0.0 :: state=0x1 flags=A last=0"), "{}", ours[0]);
 }
 
-/// An instance whose sub-buffers are larger than the top level's: each array's own size must be told.
+/// The sub-buffers of an instance are larger than those of the top level, so each array's own size must be in the file.
 #[test]
 fn sub_buffers_of_several_sizes() {
     let large = |times: &[u64]| {
@@ -244,7 +246,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
             header_page: HeaderPage::of_word_size(8),
             algorithm: chunks::Algorithm::Zstd,
             unpacked: std::sync::Mutex::default(),
-            wrong: std::sync::Mutex::default(),
+            faults: std::sync::Mutex::default(),
             missed: std::sync::Mutex::default(),
             correction: None,
             inexact: std::sync::Mutex::default(),
@@ -258,7 +260,7 @@ fn compressed_pieces_that_are_damaged_are_losses() {
     }
 }
 
-/// Where a page's events end before what is committed is told with what is lost.
+/// The loss report names the position at which a page's events end before its committed size.
 #[test]
 fn zeroed_bytes_are_losses() {
     let marks = |bytes: &[u8], first: &[u8]| bytes.windows(first.len()).position(|part| part == first);
@@ -266,7 +268,7 @@ fn zeroed_bytes_are_losses() {
         let (folder, path) = written(version);
         let account = open(&path).unwrap().arrays[0].live.checked();
         assert!(account.sub_buffers.is_empty(), "version {version}: {account:?}");
-        // The page's header tells of events that were overwritten before trace-cmd had read them.
+        // The page's header counts the events that were overwritten before trace-cmd had read them.
         assert!(account.gaps.iter().all(|gap| gap.cause == Cause::Unread), "version {version}: {account:?}");
         let whole = std::fs::read(&path).unwrap();
         let zeroed = folder.path().join("zeroed.dat");
@@ -308,12 +310,14 @@ fn a_file_cut_off_anywhere_is_an_error_or_a_part() {
     }
 }
 
-/// The recorder writes the table of each buffer behind the data of the buffer before it. What the tables before the cut tell is read.
+/// The recorder writes the table of each buffer after the data of the buffer before it. Tables before the end of a
+/// truncated file are read.
 #[test]
-fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
+fn a_truncated_file_is_read_to_its_end_and_the_rest_reported() {
     let (_folder, path) = written(7);
     let mut bytes = std::fs::read(&path).unwrap();
-    // A section of options that names the next, and between them a buffer that only the next would describe.
+    // This is a section of options with the offset of the next one. A buffer lies between them, which only the next
+    // section would describe.
     let first = bytes.windows(8).position(|window| window == b"7\0\0\x08\0\x10\0\0").unwrap() + 8 + 6;
     let options = u64::from_le_bytes(bytes[first..first + 8].try_into().unwrap()) as usize;
     let size = u64::from_le_bytes(bytes[options + 8..options + 16].try_into().unwrap()) as usize;
@@ -324,11 +328,11 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
     let read = open(&path).unwrap();
     assert_eq!((0..2).map(|array| text(&read, array).lines().count()).sum::<usize>(), 6);
     let gaps: Vec<_> = read.evidence.gaps.iter().map(|gap| (gap.bytes, gap.place.as_str())).collect();
-    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option tells its CPUs");
+    let lost = format!("3000 of 5000 bytes of a buffer at offset {buffer:#x}: no option describes its CPUs");
     assert!(gaps.len() == 2 && gaps[0].1.contains(&format!("the options at offset {next:#x}")), "{gaps:?}");
     assert!(gaps[1].0 == Some(3000) && gaps[1].1.ends_with(&lost), "{gaps:?}");
 
-    // Version 6: the table of an instance lies behind the end.
+    // Version 6: the table of an instance lies beyond the end.
     let (_folder, path) = written(6);
     let mut bytes = std::fs::read(&path).unwrap();
     let option = bytes.windows(6).position(|window| window == b"extra\0").unwrap() - 8;
@@ -338,14 +342,14 @@ fn what_stands_before_a_cut_is_read_and_the_rest_is_told() {
     assert_eq!((read.arrays.len(), text(&read, 0).lines().count()), (1, 5));
     assert!(read.evidence.gaps[0].place.contains("all of instance extra: trace.dat: offset"), "{:?}", read.evidence);
 
-    // An option that cannot be read costs what it tells.
-    let mut told = options::Told::default();
-    told.option_or_loss(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
-    assert!(told.wrong[0].starts_with("the option of id 8: "), "{:?}", told.wrong);
+    // An option that cannot be read loses its content.
+    let mut options = options::FileOptions::default();
+    options.read_or_lose(id::CPU_COUNT, &[1], lastwords_bytes::ByteOrder::Little, true);
+    assert!(options.faults[0].starts_with("the option of id 8: "), "{:?}", options.faults);
 }
 
-/// A file of version 7 that says of itself what it likes: sub-buffers' size, and CPUs' places.
-fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
+/// Returns a file of version 7 with arbitrary sub-buffer sizes and CPU positions.
+fn hostile_file(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &[u8]) -> Vec<u8> {
     let mut file = [&MAGIC[..], b"7\0\0\x08", &page_size.to_le_bytes(), algorithm.as_bytes(), b"\0\0"].concat();
     let first = file.len() as u64 + 8;
     file.extend(first.to_le_bytes());
@@ -361,7 +365,7 @@ fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &
         }
         option(id::BUFFER, &data);
     };
-    // The header of the buffers' section stands at the end: flagged as compressed unless nothing is.
+    // The header of the buffers' section is at the end. It is flagged as compressed unless the file has no compression.
     let lens: usize = buffers.iter().map(|places| 6 + 8 + 12 + 4 + 4 + 20 * places.len()).sum();
     let behind = first + 16 + lens as u64 + 14;
     buffers.iter().for_each(|places| section(behind, places));
@@ -374,7 +378,7 @@ fn made_up(algorithm: &str, page_size: u32, buffers: &[Vec<(u64, u64)>], body: &
     file
 }
 
-/// Bytes that the sub-buffers of a file take, and those of what is written of it; its length.
+/// Returns the bytes that the sub-buffers of a file take, the bytes that are written from them, and the file's length.
 fn cost(file: &[u8]) -> (u64, u64, u64) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made-up.dat");
@@ -389,39 +393,40 @@ fn cost(file: &[u8]) -> (u64, u64, u64) {
 
 #[test]
 fn a_small_file_does_not_make_much_of_itself() {
-    // Pieces without bytes that were to be 16 MiB each.
+    // These chunks have no bytes, but claim to expand to 16 MiB each.
     let pieces = [&1000u32.to_le_bytes()[..], &[0, 0, 0, 0, 0, 0, 0, 1].repeat(1000)].concat();
-    let at = made_up("zstd", 4096, &[vec![(0, 0)]], &[]).len() as u64;
+    let at = hostile_file("zstd", 4096, &[vec![(0, 0)]], &[]).len() as u64;
     for algorithm in ["zstd", "zlib"] {
-        let (bytes, written, length) = cost(&made_up(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+        let (bytes, written, length) =
+            cost(&hostile_file(algorithm, 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
         assert!(bytes == 0 && written < 64 * length, "{bytes}, {written} of {length}");
     }
-    // Many CPUs and buffers that share one place; large sub-buffers; both with a byte for each.
+    // The cases are many CPUs and buffers that share one position, large sub-buffers, and both with a byte for each.
     for (page_size, buffers, cpus, size) in
         [(4096, 1, 2000, 1 << 16), (u32::MAX, 1, 300, 1), (1 << 26, 40, 40, 1 << 12), (64, 3, 10, 1 << 16)]
     {
         let places = vec![vec![(64, size); cpus]; buffers];
-        let (bytes, written, length) = cost(&made_up("none", page_size, &places, &[7; 1 << 16]));
+        let (bytes, written, length) = cost(&hostile_file("none", page_size, &places, &[7; 1 << 16]));
         assert!(bytes <= length, "{page_size}: {bytes} of {length}");
         assert!(written < if page_size == 64 { 4 } else { 128 } * length, "{page_size}: {written} of {length}");
     }
 }
 
-/// Pieces that are all zeros: a thousand times larger than the file.
+/// Chunks that contain only zeros expand to a thousand times the size of the file.
 #[test]
-fn pieces_that_are_one_byte_again_and_again_are_not_all_uncompressed() {
+fn chunks_of_zeros_are_not_all_uncompressed() {
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
     std::io::Write::write_all(&mut zlib, &vec![0; 1 << 20]).unwrap();
     let packed = zlib.finish().unwrap();
     let piece = [&(packed.len() as u32).to_le_bytes()[..], &(1u32 << 20).to_le_bytes(), &packed].concat();
     let pieces = [&200u32.to_le_bytes()[..], &piece.repeat(200)].concat();
-    let at = made_up("zlib", 4096, &[vec![(0, 0)]], &[]).len() as u64;
-    let (bytes, written, length) = cost(&made_up("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
+    let at = hostile_file("zlib", 4096, &[vec![(0, 0)]], &[]).len() as u64;
+    let (bytes, written, length) = cost(&hostile_file("zlib", 4096, &[vec![(at, pieces.len() as u64)]], &pieces));
     let most = 64 * length + (64 << 20);
     assert!(bytes > most / 2 && bytes <= most && written <= most + length, "{bytes}, {written} of {length}");
 }
 
-/// A file of version 6 that tells of many CPUs and has many buffers without any.
+/// A file of version 6 that has many CPUs, and many buffers without CPUs.
 #[test]
 fn buffers_without_cpus_are_not_counted_without_end() {
     let head = b"6\0\0\x08\0\x10\0\0header_page\0";
@@ -439,7 +444,7 @@ fn buffers_without_cpus_are_not_counted_without_end() {
 
 /// A file of version 6 whose buffers share one table of CPUs.
 #[test]
-fn tables_that_are_one_are_not_counted_without_end() {
+fn shared_tables_are_not_counted_without_end() {
     const CPUS: u32 = 1 << 16;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("many.dat");
@@ -457,7 +462,7 @@ fn tables_that_are_one_are_not_counted_without_end() {
     };
     let many = |error: Option<String>| error.unwrap().contains("65536 more steps would exceed the limit");
     assert!(many(refused(1000, Budget::default())));
-    // The caller's factor counts (`--budget`), and so do the caller's own limits.
+    // The caller's factor (`--budget`) and the caller's own limits are applied.
     assert!(many(refused(2, Budget::default())));
     assert_eq!(refused(2, Budget::default().times(3)), None);
     let small = Budget::new(Limits { bytes: 1 << 20, ..Limits::default() });
@@ -473,7 +478,7 @@ proptest! {
         buffers in prop::collection::vec(prop::collection::vec((0u64..1 << 15, 0u64..1 << 16), 0..40), 0..4),
         body in prop::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 0..1 << 14),
     ) {
-        let file = made_up(algorithm, page_size, &buffers, &body);
+        let file = hostile_file(algorithm, page_size, &buffers, &body);
         let (bytes, written, length) = cost(&file);
         let most = if algorithm == "none" { 1 } else { 1 << 15 };
         prop_assert!(bytes <= most * length, "{bytes} of {length}");
@@ -486,7 +491,7 @@ proptest! {
     fn damaged_files_neither_panic_nor_hang(version in 6u8..8, at in any::<prop::sample::Index>(), with in proptest::collection::vec(any::<u8>(), 1..16)) {
         let (folder, path) = written(version);
         let mut bytes = std::fs::read(&path).unwrap();
-        // Descriptions stand before the data; what is damaged there matters.
+        // Descriptions precede the data; damage to them matters most.
         let at = at.index(bytes.len().min(8192));
         let end = (at + with.len()).min(bytes.len());
         bytes[at..end].copy_from_slice(&with[..end - at]);
@@ -500,13 +505,13 @@ proptest! {
     }
 }
 
-/// Clocks as the option, the buffers and the tables of version 6 tell them; times are those of trace-cmd, in the machine's clock where
-/// trace-cmd has no other.
+/// Clocks come from the option, the buffers and the tables of version 6. Times must be those of trace-cmd, in the
+/// machine's clock if trace-cmd knows no other clock.
 #[test]
 fn clocks_are_those_that_trace_cmd_goes_by() {
     let own = format!("lastwords {}", env!("CARGO_PKG_VERSION"));
     for version in [6, 7] {
-        for (chosen, told) in [
+        for (chosen, buffer_clock) in [
             ("x86-tsc", "local  "),
             ("counter", "local  "),
             ("mono", "local"),
@@ -519,7 +524,7 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
             write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
-            // As trace-cmd writes it: the version is its own, and the buffer has `local` where it set no clock.
+            // This is what trace-cmd writes: its own version, and `local` for a buffer whose clock it did not set.
             let mut bytes = std::fs::read(&path).unwrap();
             let mut replace = |from: &str, to: &str| {
                 while let Some(at) = bytes.windows(from.len()).position(|part| part == from.as_bytes()) {
@@ -527,12 +532,12 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
                 }
             };
             replace(&own, "trace-cmd version 3.3.1 and more");
-            if version == 7 && chosen != told && chosen.len() == told.len() {
-                replace(&format!("\0{chosen}\0"), &format!("\0{told}\0"));
+            if version == 7 && chosen != buffer_clock && chosen.len() == buffer_clock.len() {
+                replace(&format!("\0{chosen}\0"), &format!("\0{buffer_clock}\0"));
             }
             std::fs::write(&path, bytes).unwrap();
             let read = open(&path).unwrap();
-            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {told}");
+            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {buffer_clock}");
             let is_plain = matches!(chosen, "x86-tsc" | "counter");
             assert_eq!(read.arrays[0].clock_in_ns, !is_plain);
             let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
@@ -542,7 +547,11 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             };
             let ours = times(&text(&read, 0));
             assert_eq!(ours.len(), 3);
-            assert_eq!(ours, times(&String::from_utf8_lossy(&shown.stdout)), "version {version}, {chosen}, {told}");
+            assert_eq!(
+                ours,
+                times(&String::from_utf8_lossy(&shown.stdout)),
+                "version {version}, {chosen}, {buffer_clock}"
+            );
         }
     }
 }

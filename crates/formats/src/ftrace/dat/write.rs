@@ -1,4 +1,4 @@
-//! The writer. The layout is worked out first, so that nothing is written twice and no sub-buffer is kept.
+//! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer is kept in memory.
 
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
@@ -15,52 +15,53 @@ use crate::ftrace::page::{Cursor, Events, MISSED_EVENTS, MISSED_STORED, put_nati
 use lastwords_ctf::create_file;
 use lastwords_ctf::{Error, Result};
 
-/// How to write.
+/// Options of a writer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// 6 or 7; without it 6, which every trace-cmd and KernelShark reads, but 7 where arrays have sub-buffers of several sizes,
-    /// which 6 cannot tell.
+    /// Version 6 or 7. The default is 6, which every trace-cmd and KernelShark reads. If arrays have sub-buffers of
+    /// several sizes, the default is 7, because version 6 cannot express them.
     pub version: Option<u8>,
-    /// The snapshots in place of the live rings; an array without one gets no events.
+    /// Writes the snapshots instead of the live rings. An array without a snapshot gets no events.
     pub snapshot: bool,
-    /// Positions of the arrays; none: all. The top level has a place in the file whatever is chosen, then without events.
+    /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
+    /// if it is not selected.
     pub arrays: Vec<usize>,
 }
 
-/// An array, and its ring if it has the one asked for.
+/// An array, and its live ring or snapshot, if it has that.
 struct Source<'a> {
     array: &'a Array,
     ring: Option<&'a dyn Ring>,
     sub_buffer_size: u32,
 }
 
-/// Where a CPU's data goes.
+/// The position of a CPU's data.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct CpuExtent {
     cpu: u32,
-    /// Position in [`Ring::cpus`]; none for a CPU without data.
+    /// Position in [`Ring::cpus`], or `None` for a CPU without data.
     lane: Option<usize>,
     offset: u64,
     size: u64,
 }
 
-/// Where an array's data goes.
-struct Laid {
-    /// What stands before the data, and where.
+/// The positions of an array's data.
+struct ArrayLayout {
+    /// The bytes that precede the data, and their offset.
     header: Option<(u64, Vec<u8>)>,
-    places: Vec<Place>,
+    extents: Vec<CpuExtent>,
 }
 
 /// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
 ///
 /// # Errors
-/// The file exists already or cannot be written; the version is neither 6 nor 7.
+/// The file exists already or cannot be written, or the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
     let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
     let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
     let sources: Vec<Source<'_>> = arrays.map(|(position, array)| source(array, wanted(position), options)).collect();
     let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
-    let (meta, laid) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
+    let (meta, layouts) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
         7 => version_7(tracing, &sources),
         other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
@@ -68,7 +69,7 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
     let mut totals = Totals::default();
-    let outcome = copy(&mut out, tracing, &sources, &meta, &laid, &mut totals);
+    let outcome = copy(&mut out, tracing, &sources, &meta, &layouts, &mut totals);
     outcome.and_then(|()| out.inner.flush()).map_err(Error::io(path, "write"))?;
     totals.bytes = out.written;
     Ok(totals)
@@ -81,7 +82,7 @@ fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<
     Source { array, ring, sub_buffer_size: size }
 }
 
-/// Each array's name and ring.
+/// Returns the name and ring of each array.
 fn rings<'a>(sources: &[Source<'a>]) -> Vec<(&'a str, Option<&'a dyn Ring>)> {
     sources.iter().map(|source| (source.array.name.as_str(), source.ring)).collect()
 }
@@ -107,29 +108,29 @@ impl<W: Write> Counted<W> {
     }
 }
 
-/// The CPUs of a ring as they go into a file, from `offset` on, each at a multiple of the page size.
-fn lay_out(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<Place> {
+/// Returns the positions of a ring's CPUs in the file, from `offset` on. Each position is a multiple of the page size.
+fn cpu_extents(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<CpuExtent> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
     let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
-    let mut places = Vec::new();
+    let mut extents = Vec::new();
     for cpu in cpus {
         let lane = lanes.get(cpu).copied();
         offset = offset.next_multiple_of(page);
         let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
         let size = count.saturating_mul(u64::from(source.sub_buffer_size));
-        places.push(Place { cpu: *cpu, lane, offset, size });
+        extents.push(CpuExtent { cpu: *cpu, lane, offset, size });
         offset = offset.saturating_add(size);
     }
-    places
+    extents
 }
 
-/// The data of each CPU begin at a multiple of this number of bytes, because readers map them into memory.
+/// Returns the alignment of each CPU's data in bytes. Readers map the data into memory.
 fn page_of(tracing: &Tracing, source: &Source<'_>) -> u64 {
     u64::from(source.sub_buffer_size.max(tracing.page_size))
 }
 
-fn end_of(places: &[Place], start: u64) -> u64 {
-    places.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
+fn end_of(extents: &[CpuExtent], start: u64) -> u64 {
+    extents.iter().map(|p| p.offset.saturating_add(p.size)).max().unwrap_or(start)
 }
 
 fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
@@ -148,19 +149,14 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
     put.bytes.extend_from_slice(data);
 }
 
-/// The first part of a file of version 6, up to the data; and where the data of each array goes.
+/// Returns the start of a file of version 6 up to the data, and the positions of each array's data.
 ///
-/// CPUs are told by position: `0 ..` up to the highest that any ring has. An instance's table of places stands where its
-/// option says.
-fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+/// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
+/// option of an instance has the offset of its table.
+fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
-    put.bytes.append(&mut parts::headers(tracing, sub_buffer_size));
-    put.bytes.append(&mut parts::own_events(tracing));
-    put.bytes.append(&mut parts::events(tracing));
-    put.bytes.append(&mut parts::kallsyms(tracing));
-    put.bytes.append(&mut parts::printk(tracing));
-    put.bytes.append(&mut parts::command_lines(tracing));
+    put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
     let highest =
         sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
@@ -173,9 +169,9 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let mut count = Put::new(tracing.byte_order);
     count.u32(cpus.len() as u32);
     option(&mut put, id::CPU_COUNT, &count.bytes);
-    // Behind the options: the table of the top level, then one for each instance, and behind each its clock.
+    // The options are followed by the table of the top level and one for each instance. A clock follows each table.
     let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
-    // The word before it, an offset and a size of each CPU, and the clock behind its length.
+    // The word before the table, an offset and a size for each CPU, the length of the clock, and the clock.
     let table = |source: &Source<'_>| {
         (cpus.len() as u64).saturating_mul(16).saturating_add(clock(source).len() as u64).saturating_add(10 + 8)
     };
@@ -192,22 +188,22 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     }
     put.u16(id::DONE);
     let mut offset = at;
-    let mut laid_out = Vec::new();
+    let mut layouts = Vec::new();
     for source in sources {
-        let places = lay_out(source, &cpus, page_of(tracing, source), offset);
-        offset = end_of(&places, offset);
+        let extents = cpu_extents(source, &cpus, page_of(tracing, source), offset);
+        offset = end_of(&extents, offset);
         put.bytes.extend_from_slice(b"flyrecord\0");
-        for place in &places {
-            put.u64(place.offset);
-            put.u64(place.size);
+        for extent in &extents {
+            put.u64(extent.offset);
+            put.u64(extent.size);
         }
         put.sized(clock(source).as_bytes());
-        laid_out.push(Laid { header: None, places });
+        layouts.push(ArrayLayout { header: None, extents });
     }
-    (put.bytes, laid_out)
+    (put.bytes, layouts)
 }
 
-/// A section of version 7: its header, with an id of its name, and what is in it.
+/// Appends a section of version 7: its header with the id of its name, and its content.
 fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
     let offset = put.bytes.len() as u64;
     put.u16(id);
@@ -218,8 +214,9 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
     offset
 }
 
-/// The first part of a file of version 7, up to the data; and where the data of each array goes. Nothing is compressed.
-fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) {
+/// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
+/// compressed.
+fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
     put.string("none");
@@ -232,16 +229,8 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         strings.string(text);
         at
     };
-    let described = [
-        (id::HEADER_INFO, "headers", parts::headers(tracing, sub_buffer_size)),
-        (id::FTRACE_EVENTS, "ftrace events", parts::own_events(tracing)),
-        (id::EVENT_FORMATS, "events format", parts::events(tracing)),
-        (id::KALLSYMS, "kallsyms", parts::kallsyms(tracing)),
-        (id::PRINTK, "printk", parts::printk(tracing)),
-        (id::COMMAND_LINES, "command lines", parts::command_lines(tracing)),
-    ];
     let mut options: Vec<(u16, Vec<u8>)> = Vec::new();
-    for (id, title, data) in described {
+    for (id, title, data) in parts::descriptions(tracing, sub_buffer_size) {
         let offset = section(&mut put, id, name(title), &data);
         let mut value = Put::new(tracing.byte_order);
         value.u64(offset);
@@ -252,7 +241,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
-    // The options stand behind everything else but the data; the length of those for buffers is known before their content.
+    // The options follow everything else except the data. The length of a buffer's option is known before its content.
     let buffer_size = |s: &Source<'_>| {
         let names = s.array.name.len().saturating_add(s.array.clock.len());
         lanes(s).len().saturating_mul(20).saturating_add(names).saturating_add(8 + 1 + 1 + 8)
@@ -263,42 +252,42 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<Laid>) 
         .saturating_add(14);
     let options_at = put.bytes.len() as u64;
     let mut offset = options_at.saturating_add(16).saturating_add(options_size as u64);
-    let mut laid_out = Vec::new();
+    let mut layouts = Vec::new();
     for source in sources {
         let at = offset;
-        let places = lay_out(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
-        offset = end_of(&places, at.saturating_add(16));
+        let extents = cpu_extents(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
+        offset = end_of(&extents, at.saturating_add(16));
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
         header.u16(0);
         header.u32(buffer_name);
         header.u64(offset.saturating_sub(at).saturating_sub(16));
-        options.push((id::BUFFER, buffer(tracing, source, at, &places)));
-        laid_out.push(Laid { header: Some((at, header.bytes)), places });
+        options.push((id::BUFFER, buffer(tracing, source, at, &extents)));
+        layouts.push(ArrayLayout { header: Some((at, header.bytes)), extents });
     }
     let mut all = Put::new(tracing.byte_order);
     options.iter().for_each(|(id, data)| option(&mut all, *id, data));
     option(&mut all, id::DONE, &[0; 8]);
     section(&mut put, id::DONE, options_name, &all.bytes);
     put_native(&mut put.bytes, first_options, options_at, 8, tracing.byte_order);
-    (put.bytes, laid_out)
+    (put.bytes, layouts)
 }
 
 fn lanes(source: &Source<'_>) -> Vec<u32> {
     source.ring.map(Ring::cpus).unwrap_or_default().iter().map(|c| c.cpu).collect()
 }
 
-fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, places: &[Place]) -> Vec<u8> {
+fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, extents: &[CpuExtent]) -> Vec<u8> {
     let mut data = Put::new(tracing.byte_order);
     data.u64(header);
     data.string(&source.array.name);
     data.string(&source.array.clock);
     data.u32(source.sub_buffer_size);
-    data.u32(places.len() as u32);
-    for place in places {
-        data.u32(place.cpu);
-        data.u64(place.offset);
-        data.u64(place.size);
+    data.u32(extents.len() as u32);
+    for extent in extents {
+        data.u32(extent.cpu);
+        data.u64(extent.offset);
+        data.u64(extent.size);
     }
     data.bytes
 }
@@ -308,33 +297,33 @@ fn copy<W: Write>(
     tracing: &Tracing,
     sources: &[Source<'_>],
     meta: &[u8],
-    laid: &[Laid],
+    layouts: &[ArrayLayout],
     totals: &mut Totals,
 ) -> std::io::Result<()> {
     out.put(meta)?;
     let mut bytes = Vec::new();
-    for (source, laid) in sources.iter().zip(laid) {
-        if let Some((offset, header)) = &laid.header {
+    for (source, layout) in sources.iter().zip(layouts) {
+        if let Some((offset, header)) = &layout.header {
             out.pad_to(*offset)?;
             out.put(header)?;
         }
-        for place in &laid.places {
-            let (Some(ring), Some(lane)) = (source.ring, place.lane) else { continue };
-            out.pad_to(place.offset)?;
-            totals.streams = totals.streams.saturating_add(u64::from(place.size > 0));
+        for extent in &layout.extents {
+            let (Some(ring), Some(lane)) = (source.ring, extent.lane) else { continue };
+            out.pad_to(extent.offset)?;
+            totals.streams = totals.streams.saturating_add(u64::from(extent.size > 0));
             for index in 0..ring.cpus().get(lane).map_or(0, |c| c.sub_buffers) {
                 sub_buffer(&mut bytes, tracing, ring, lane, index, totals);
                 bytes.resize(source.sub_buffer_size as usize, 0);
                 out.put(&bytes)?;
             }
-            out.pad_to(place.offset.saturating_add(place.size))?;
+            out.pad_to(extent.offset.saturating_add(extent.size))?;
         }
     }
     Ok(())
 }
 
-/// Reads a sub-buffer and makes its header say what is committed and what is missing before it, as the kernel makes it for a
-/// reader.
+/// Reads a sub-buffer. Its header is changed to contain the committed size and the number of events that are missing
+/// before it, as the kernel writes it for a reader.
 fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usize, index: usize, totals: &mut Totals) {
     let info = ring.sub_buffer(lane, index, bytes);
     let begin = tracing.header_page.data_offset as usize;
@@ -359,7 +348,8 @@ fn sub_buffer(bytes: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, lane: usi
     put_native(bytes, 8, commit, word, tracing.byte_order);
 }
 
-/// Takes out what a consumer has read and makes the sub-buffer begin at its time. Gives what is left of `committed`.
+/// Removes the events that a consumer has read, and sets the time in the header to the time reached after them. Returns
+/// the remaining part of `committed`.
 fn drop_consumed(bytes: &mut [u8], tracing: &Tracing, committed: usize, consumed: usize) -> usize {
     let hidden = consumed.min(committed) & !3;
     if hidden == 0 {

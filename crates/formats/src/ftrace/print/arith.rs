@@ -1,13 +1,13 @@
-//! Integers as C has them: their types, the conversions and the operators.
+//! The integers of C: types, conversions and operators.
 
 use super::Fault;
 
 /// An integer type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Int {
-    /// Bytes: 1, 2, 4 or 8.
+    /// Size in bytes: 1, 2, 4 or 8.
     pub(crate) size: u8,
-    /// It is signed.
+    /// True for a signed type.
     pub(crate) signed: bool,
 }
 
@@ -19,12 +19,12 @@ impl Int {
     pub(crate) const U64: Self = Self { size: 8, signed: false };
     pub(crate) const S64: Self = Self { size: 8, signed: true };
 
-    /// Of so many bytes, if a type has them.
+    /// Returns the type of this size, if there is one.
     pub(crate) fn of(size: u32, signed: bool) -> Option<Self> {
         matches!(size, 1 | 2 | 4 | 8).then_some(Self { size: size as u8, signed })
     }
 
-    /// What `value` becomes in this type; kept as 64 bits, extended by the type's sign.
+    /// Converts `value` to this type. The result is extended to 64 bits by the type's sign.
     #[inline]
     pub(crate) fn wrap(self, value: u64) -> u64 {
         match (self.size, self.signed) {
@@ -42,7 +42,7 @@ impl Int {
         if self.size < 4 { Self::INT } else { self }
     }
 
-    /// The type in which an operator works on operands of these two.
+    /// Returns the type in which an operator works on operands of these two types.
     pub(crate) fn common(self, other: Self) -> Self {
         let (a, b) = (self.promoted(), other.promoted());
         match a.size.cmp(&b.size) {
@@ -53,7 +53,7 @@ impl Int {
     }
 }
 
-/// Operators on two integers, but for `&&` and `||`.
+/// Operators on two integers, except `&&` and `||`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Op {
     Mul,
@@ -77,7 +77,7 @@ pub(crate) enum Op {
 /// A value and its type.
 pub(crate) type Typed = (u64, Int);
 
-/// `a op b`.
+/// Returns `a op b`.
 pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
     if matches!(op, Op::Shl | Op::Shr) {
         return Ok(shift(op, a, b.0));
@@ -91,7 +91,7 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
         Op::Add => x.wrapping_add(y),
         Op::Sub => x.wrapping_sub(y),
         Op::Div | Op::Rem if y == 0 => return Err(Fault::Division),
-        // The one overflow, of the smallest number by -1, gives what two's complement makes of it.
+        // Only the smallest number divided by -1 overflows. The result is that of two's complement.
         Op::Div if kind.signed => i.checked_div(j).unwrap_or(i) as u64,
         Op::Div => x.checked_div(y).ok_or(Fault::Division)?,
         Op::Rem if kind.signed => i.checked_rem(j).unwrap_or(0) as u64,
@@ -110,7 +110,8 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
     Ok((kind.wrap(value), kind))
 }
 
-/// Shifts have the type of the left side; a count that is too large counts modulo the width, as processors do.
+/// Shifts `a`. The result has the type of the left side. A count that is too large is reduced modulo the width, as
+/// processors do.
 fn shift(op: Op, a: Typed, count: u64) -> Typed {
     let kind = a.1.promoted();
     let value = kind.wrap(a.0);
@@ -123,7 +124,7 @@ fn shift(op: Op, a: Typed, count: u64) -> Typed {
     (kind.wrap(shifted), kind)
 }
 
-/// `-a`, `~a`, `+a`.
+/// Returns `-a`, `~a` or `+a`.
 pub(crate) fn unary(sign: u8, a: Typed) -> Typed {
     let kind = a.1.promoted();
     let value = match sign {
@@ -134,7 +135,7 @@ pub(crate) fn unary(sign: u8, a: Typed) -> Typed {
     (kind.wrap(value), kind)
 }
 
-/// The integer type that some words of C name; none where they name no integer type.
+/// Returns the integer type that some words of C name, or `None` if they name no integer type.
 pub(crate) fn named(words: &[&str], word_size: u8) -> Option<Int> {
     let (mut signed, mut size, mut longs, mut seen) = (None, None, 0u32, false);
     for word in words {
@@ -150,7 +151,7 @@ pub(crate) fn named(words: &[&str], word_size: u8) -> Option<Int> {
             "enum" => size = Some((4, false)),
             other => match typedef(other, word_size) {
                 Some((bytes, sign)) => size = Some((bytes, sign)),
-                // `enum name`: any word follows.
+                // `enum name`: any word may follow.
                 None if words.contains(&"enum") => {}
                 None => return None,
             },

@@ -3,13 +3,13 @@
 use super::arith::Int;
 use super::bytes::{Value, read};
 use super::compile::integer;
-use super::directive::{Directive, Kind, Part, Size, part};
+use super::directive::{Directive, FormatPart, Kind, Size, next_part};
 use super::number::{self, WIDEST};
 use super::pointer::Pointer;
 use super::{Env, Fault};
 use lastwords_trace::nul;
 
-/// Arguments, read in order.
+/// The packed arguments, which are read in order.
 struct Packed<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -17,7 +17,7 @@ struct Packed<'a> {
 
 impl<'a> Packed<'a> {
     fn integer(&mut self, size: u8, env: &Env<'_, '_>) -> Result<u64, Fault> {
-        // Long ones are aligned as words of 32 bits.
+        // Arguments longer than 32 bits are aligned as words of 32 bits.
         self.at = self.at.next_multiple_of(usize::from(size.min(4)));
         let value = read(self.bytes, self.at, Int { size, signed: false }, env.machine.order)?;
         self.at = self.at.saturating_add(usize::from(size));
@@ -39,11 +39,11 @@ pub fn print_binary(format: &[u8], arguments: &[u8], env: &mut Env<'_, '_>, out:
     let mut packed = Packed { bytes: arguments, at: 0 };
     let mut rest = nul::until(format);
     while !rest.is_empty() {
-        let (found, left) = part(rest).map_err(|_| Fault::Kind)?;
+        let (found, left) = next_part(rest).map_err(|_| Fault::Kind)?;
         rest = left;
         match found {
-            Part::Text(text) => out.extend_from_slice(text),
-            Part::Show(directive) => show(directive, &mut packed, env, out)?,
+            FormatPart::Text(text) => out.extend_from_slice(text),
+            FormatPart::Show(directive) => show(directive, &mut packed, env, out)?,
         }
     }
     Ok(())
@@ -79,7 +79,7 @@ fn show(
             let Kind::Pointer(pointer) = directive.kind else { return Ok(()) };
             pointer.show(directive.spec, &Value::Int((value, Int::U64)), env, out)?;
         }
-        // What a pointer pointed to was made text when it was recorded.
+        // The kernel replaced the data of a pointer by its text when it recorded the event.
         Kind::Pointer(_) => out.extend_from_slice(packed.text()?),
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Values on their way, and the payload they are read from.
+//! Values during evaluation, and reads from the payload.
 
 use std::ops::Range;
 
@@ -14,31 +14,31 @@ pub(crate) enum Value<'p> {
     Int(Typed),
     /// A string of the format.
     Text(&'p [u8]),
-    /// Text in the scratch room.
+    /// Text in the scratch buffer.
     Made(Range<usize>),
     /// An address in the payload.
-    Place(Place),
+    Payload(PayloadRange),
 }
 
-/// An address in the payload, and where what it points into ends.
+/// An address in the payload, and the end of the object that it points into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PayloadRange {
     pub(crate) at: usize,
     pub(crate) end: usize,
     pub(crate) element: Int,
 }
 
 impl Value<'_> {
-    /// It counts as true. Addresses do.
+    /// Returns true if the value counts as true. Every address does.
     pub(crate) fn truth(&self) -> bool {
         !matches!(self, Self::Int((0, _)))
     }
 
-    /// It as an integer.
+    /// Returns the value as an integer.
     pub(crate) fn int(&self) -> Result<Typed, Fault> {
         match self {
             Self::Int(typed) => Ok(*typed),
-            Self::Place(_) => Err(Fault::KernelPointer),
+            Self::Payload(_) => Err(Fault::KernelPointer),
             Self::Text(_) | Self::Made(_) => Err(Fault::Kind),
         }
     }
@@ -63,31 +63,31 @@ pub(crate) fn read(payload: &[u8], at: usize, kind: Int, order: ByteOrder) -> Re
     Ok(kind.wrap(value))
 }
 
-/// What a locator tells: a place, bounded by the payload.
-pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<Place, Fault> {
-    let told = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
+/// Returns the place that a locator points to, bounded by the payload.
+pub(crate) fn locate(payload: &[u8], locator: Locator, machine: Machine) -> Result<PayloadRange, Fault> {
+    let packed = read(payload, locator.offset as usize, Int::UINT, machine.order)?;
     let base = if locator.relative { (locator.offset as usize).saturating_add(4) } else { 0 };
-    let at = base.saturating_add((told & 0xffff) as usize);
-    let end = at.saturating_add((told >> 16) as usize);
+    let at = base.saturating_add((packed & 0xffff) as usize);
+    let end = at.saturating_add((packed >> 16) as usize);
     if end > payload.len() {
         return Err(Fault::Outside);
     }
-    Ok(Place { at, end, element: locator.element })
+    Ok(PayloadRange { at, end, element: locator.element })
 }
 
-impl Place {
-    /// `length` bytes at the place.
+impl PayloadRange {
+    /// Returns `length` bytes at the place.
     pub(crate) fn bytes<'a>(&self, env: &Env<'a, '_>, length: usize) -> Result<&'a [u8], Fault> {
         let end = self.at.checked_add(length).filter(|end| *end <= self.end).ok_or(Fault::Outside)?;
         env.payload.get(self.at..end).ok_or(Fault::Outside)
     }
 
-    /// All bytes from the place to the end of what it points into.
+    /// Returns all bytes from the place to the end of the object that it points into.
     pub(crate) fn rest<'a>(&self, env: &Env<'a, '_>) -> &'a [u8] {
         env.payload.get(self.at..self.end.max(self.at)).unwrap_or_default()
     }
 
-    /// The place so many elements on.
+    /// Returns the place moved by this number of elements.
     pub(crate) fn moved(self, elements: u64) -> Result<Self, Fault> {
         let bytes = (elements as i64).checked_mul(i64::from(self.element.size)).ok_or(Fault::Outside)?;
         let at = (self.at as i64).checked_add(bytes).ok_or(Fault::Outside)?;

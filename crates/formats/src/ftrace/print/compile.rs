@@ -1,29 +1,29 @@
-//! Print formats into programs.
+//! Compiles print formats to programs.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Symbols};
 
 use super::arith::Int;
 use super::bytes::{Value, locate, read};
-use super::directive::{Directive, Kind, Part, Size, part};
+use super::directive::{Directive, FormatPart, Kind, Size, next_part};
 use super::lex::{Token, tokens};
 use super::number::{self, WIDEST};
 use super::parse::Parser;
-use super::plain::{Plain, chars, simplify};
+use super::plain::{IntegerField, chars, simplify};
 use super::tree::{Expr, Helper, Locator};
 use super::{Env, Fault, Machine, Show, helpers};
 use crate::text::number::Constant;
 use crate::text::page::Put;
 use lastwords_trace::nul;
 
-/// Bytes of the longest print format that is read.
+/// Bytes of the longest print format that is compiled.
 const LONGEST: usize = 1 << 20;
-/// Bytes of text of an event, besides those that its own bytes account for. The kernel has 8 KiB for a line.
+/// Most bytes of text of an event, in addition to a limit that grows with its payload. The kernel has 8 KiB for a line.
 const LONGEST_TEXT: usize = 1 << 13;
-/// Directives that a format may have.
+/// Most directives of a format.
 const MOST: usize = 1024;
 
-/// A print format, ready to run.
+/// A compiled print format.
 #[derive(Debug)]
 pub struct Program {
     pieces: Vec<Piece>,
@@ -35,9 +35,9 @@ pub(super) enum Piece {
     /// A number, and the text before it.
     Number {
         before: Constant,
-        number: Plain,
+        number: IntegerField,
     },
-    /// Text of so many bytes at most, and the text before it.
+    /// Text of at most `length` bytes, and the text before it.
     Chars {
         before: Constant,
         offset: u32,
@@ -59,10 +59,10 @@ pub(super) enum Piece {
     },
 }
 
-/// Makes a program of an event's print format.
+/// Compiles an event's print format.
 ///
 /// # Errors
-/// The part that cannot be evaluated from the payload alone, in words.
+/// A description of the part that cannot be evaluated from the payload alone.
 pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Result<Program, String> {
     if format.print_format.len() > LONGEST {
         return Err(format!("a print format of {} bytes", format.print_format.len()));
@@ -79,14 +79,14 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
     }
     let mut rest = text.as_slice();
     while !rest.is_empty() {
-        let (found, left) = part(rest)?;
+        let (found, left) = next_part(rest)?;
         rest = left;
         if pieces.len() > MOST {
             return Err(format!("more than {MOST} directives"));
         }
         pieces.push(match found {
-            Part::Text(text) => Piece::Text(Constant::new(text)),
-            Part::Show(directive) => show(&mut parser, directive)?,
+            FormatPart::Text(text) => Piece::Text(Constant::new(text)),
+            FormatPart::Show(directive) => show(&mut parser, directive)?,
         });
     }
     merge_texts(&mut pieces);
@@ -128,8 +128,8 @@ fn merge_texts(pieces: &mut Vec<Piece>) {
     *pieces = merged;
 }
 
-/// The kernel shows where a probe hit by a symbol, though the format says `(%lx)`; and of a return probe the place
-/// returned to first.
+/// Shows the address of a probe as a symbol, as the kernel does although the format has `(%lx)`. For a return probe,
+/// the return address is shown first.
 fn name_probe(pieces: &mut [Piece], format: &Format) {
     let offset = |name: &str| format.fields.iter().find(|f| f.name == name).map(|f| f.offset);
     let mut wanted: Vec<(u32, u32, Show)> = Vec::new();
@@ -153,7 +153,8 @@ fn name_probe(pieces: &mut [Piece], format: &Format) {
     }
 }
 
-/// A probe's text stands in quotes, or it is `(fault)` where the probe could not read it.
+/// Replaces the quoted text of a probe by a piece that shows the text in quotes, or `(fault)` if the probe could not
+/// read it.
 fn quote_probed(pieces: &mut [Piece]) {
     for at in 1..pieces.len().saturating_sub(1) {
         let Some([before, piece, after]) = pieces.get_mut(at.saturating_sub(1)..=at.saturating_add(1)) else {
@@ -169,7 +170,7 @@ fn quote_probed(pieces: &mut [Piece]) {
     }
 }
 
-/// The kernel puts a space between the fields of a synthetic event where its format has a comma.
+/// Replaces the comma between the fields of a synthetic event by a space, as the kernel does.
 fn space_synthetic(pieces: &mut [Piece]) {
     for piece in pieces {
         if let Piece::Text(text) = piece
@@ -181,9 +182,9 @@ fn space_synthetic(pieces: &mut [Piece]) {
 }
 
 impl Program {
-    /// The same with a text before it.
+    /// Returns the program with a text in front.
     #[must_use]
-    pub fn behind(mut self, head: &[u8]) -> Self {
+    pub fn with_prefix(mut self, head: &[u8]) -> Self {
         match self.pieces.first_mut() {
             Some(Piece::Text(text) | Piece::Number { before: text, .. } | Piece::Chars { before: text, .. }) => {
                 *text = Constant::new(&[head, text.bytes()].concat());
@@ -193,31 +194,20 @@ impl Program {
         self
     }
 
-    /// All that it shows are fields as they are, which is what [`Program::line`] can.
+    /// Returns true if the program shows only fields without expressions. [`Program::line`] can run such a program.
     pub(crate) fn is_plain(&self) -> bool {
         let is_plain = |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Number { .. } | Piece::Chars { .. });
         self.pieces.iter().all(is_plain)
     }
 
-    /// As [`Program::print`], of a program that is plain.
+    /// Appends the same text as [`Program::print`]. The program must be plain.
     ///
     /// # Errors
     /// A field lies outside the event, or the program is not plain.
     #[inline]
     pub(crate) fn line(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
         for piece in &self.pieces {
-            match piece {
-                Piece::Number { before, number } => {
-                    before.put(out);
-                    number.put(payload, order, out)?;
-                }
-                Piece::Text(text) => text.put(out),
-                Piece::Chars { before, offset, length } => {
-                    before.put(out);
-                    chars(payload, *offset, *length, out)?;
-                }
-                Piece::Probed(_) | Piece::Show { .. } | Piece::Address { .. } => return Err(Fault::Kind),
-            }
+            piece.put_plain(payload, order, out)?;
         }
         Ok(())
     }
@@ -225,23 +215,14 @@ impl Program {
     /// Appends the text of the event in `env`.
     ///
     /// # Errors
-    /// Why it could not be evaluated; some of it may have been appended.
+    /// The text cannot be evaluated. A part of it may have been appended already.
     #[inline]
     pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         env.scratch.clear();
-        // Widths are what the format says: without an end to them, short events would make any amount of text.
+        // The format sets the widths. Without a limit, short events could make any amount of text.
         let most = out.len().saturating_add(LONGEST_TEXT).saturating_add(env.payload.len().saturating_mul(16));
         for piece in &self.pieces {
             match piece {
-                Piece::Number { before, number } => {
-                    before.put(out);
-                    number.put(env.payload, env.machine.order, out)?;
-                }
-                Piece::Chars { before, offset, length } => {
-                    before.put(out);
-                    chars(env.payload, *offset, *length, out)?;
-                }
-                Piece::Text(text) => text.put(out),
                 Piece::Probed(locator) => probed(*locator, env, out)?,
                 Piece::Show { directive, width, precision, value } => {
                     show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)?;
@@ -250,9 +231,32 @@ impl Program {
                     }
                 }
                 Piece::Address { offset, kind, show } => address(*offset, *kind, *show, env, out)?,
+                plain => plain.put_plain(env.payload, env.machine.order, out)?,
             }
         }
         Ok(())
+    }
+}
+
+impl Piece {
+    /// Appends the text of a plain piece. Returns [`Fault::Kind`] for other pieces.
+    #[inline]
+    fn put_plain(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
+        match self {
+            Self::Number { before, number } => {
+                before.put(out);
+                number.put(payload, order, out)
+            }
+            Self::Text(text) => {
+                text.put(out);
+                Ok(())
+            }
+            Self::Chars { before, offset, length } => {
+                before.put(out);
+                chars(payload, *offset, *length, out)
+            }
+            Self::Probed(_) | Self::Show { .. } | Self::Address { .. } => Err(Fault::Kind),
+        }
     }
 }
 
@@ -271,7 +275,7 @@ fn probed(locator: Locator, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), 
 
 fn address(offset: u32, kind: Int, show: Show, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     let address = read(env.payload, offset as usize, kind, env.machine.order)?;
-    // Probes of programs have addresses of the lower half.
+    // Probes of user programs have addresses in the lower half of the address space.
     if address >> (u32::from(kind.size) * 8).saturating_sub(1) == 0 && env.machine.word_size == 8 {
         out.extend_from_slice(b"0x");
         number::hex(out, address);
@@ -295,7 +299,7 @@ fn show_value(
         directive.spec.width = given.unsigned_abs().min(WIDEST);
     }
     if let Some(precision) = precision {
-        // A negative precision is 0 in the kernel.
+        // The kernel uses 0 for a negative precision.
         directive.spec.precision = Some((precision.int(env)?.0 as i32).max(0) as u32);
     }
     print_value(directive, value, env, out)
@@ -316,7 +320,7 @@ fn print_value(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &
     }
 }
 
-/// Appends an integer as the directive shows it.
+/// Appends an integer in the form of the directive.
 pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &mut Vec<u8>) {
     let of = |size: Size, signed: bool| {
         let size = if let Size::Bytes(size) = size { size } else { machine.word_size };
@@ -346,7 +350,7 @@ fn print_text(directive: Directive, value: &Expr, env: &mut Env<'_, '_>, out: &m
     }
     match value.value(env)? {
         Value::Text(text) => number::text(out, spec, nul::until(text)),
-        Value::Place(place) => number::text(out, spec, nul::until(place.rest(env))),
+        Value::Payload(place) => number::text(out, spec, nul::until(place.rest(env))),
         Value::Made(range) => number::text(out, spec, nul::until(env.scratch.get(range).unwrap_or_default())),
         Value::Int((address, _)) => kernel_text(out, spec, address, env),
     }
@@ -357,7 +361,8 @@ fn print_helper(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Re
     helpers::run(helper, env, out)
 }
 
-/// A string of the kernel's: what stands there, or the address in parentheses as the kernel shows one it does not trust.
+/// Appends a string of the kernel: its text, or the address in parentheses, as the kernel shows a string that it does
+/// not trust.
 pub(crate) fn kernel_text(out: &mut Vec<u8>, spec: number::Spec, address: u64, env: &Env<'_, '_>) {
     if address == 0 {
         return number::text(out, spec, b"(null)");

@@ -1,17 +1,17 @@
-//! printf directives as `lib/vsprintf.c` reads them.
+//! The directives of printf, parsed as in `lib/vsprintf.c`.
 
 use super::number::Spec;
 use super::pointer::Pointer;
 
-/// Bytes of an integer argument.
+/// Size of an integer argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     Bytes(u8),
-    /// As a `long`.
+    /// The size of a `long`.
     Word,
 }
 
-/// What a directive shows.
+/// The kind of a directive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `%d`, `%i`.
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     Char,
     /// `%s`.
     Text,
-    /// `%p` and its kinds.
+    /// `%p` and its extensions.
     Pointer(Pointer),
 }
 
@@ -30,29 +30,29 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Directive {
     pub(crate) spec: Spec,
-    /// The width is an argument.
+    /// The width is passed as an argument.
     pub(crate) width_given: bool,
-    /// The precision is an argument.
+    /// The precision is passed as an argument.
     pub(crate) precision_given: bool,
     pub(crate) kind: Kind,
 }
 
 /// A part of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum FormatPart<'a> {
     Text(&'a [u8]),
     Show(Directive),
 }
 
-/// Splits off the first part of a format: it and what is left.
+/// Splits off the first part of a format. Returns the part and the rest.
 ///
 /// # Errors
-/// A directive that takes an argument and cannot be shown without the kernel.
-pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
+/// A directive takes an argument and cannot be shown without the kernel's memory.
+pub(crate) fn next_part(format: &[u8]) -> Result<(FormatPart<'_>, &[u8]), String> {
     let until = format.iter().position(|b| *b == b'%').unwrap_or(format.len());
     let (before, directive_on) = format.split_at_checked(until).unwrap_or((format, &[]));
     if until > 0 {
-        return Ok((Part::Text(before), directive_on));
+        return Ok((FormatPart::Text(before), directive_on));
     }
     let from = |at: usize| format.get(at..).unwrap_or_default();
     let mut at = 1usize;
@@ -75,7 +75,7 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
     }
     let (size, used) = size(from(at));
     at = at.saturating_add(used);
-    let Some(conversion) = format.get(at) else { return Ok((Part::Text(format), &[])) };
+    let Some(conversion) = format.get(at) else { return Ok((FormatPart::Text(format), &[])) };
     at = at.saturating_add(1);
     let unsigned = |base, upper| Kind::Unsigned { size, base, upper };
     directive.kind = match conversion {
@@ -95,11 +95,11 @@ pub(crate) fn part(format: &[u8]) -> Result<(Part<'_>, &[u8]), String> {
                 Pointer::of(letters).ok_or_else(|| format!("the directive %p{shown}, which needs the kernel"))?,
             )
         }
-        b'%' => return Ok((Part::Text(b"%"), from(at))),
-        // What is no directive is text.
-        _ => return Ok((Part::Text(format.get(..at).unwrap_or(format)), from(at))),
+        b'%' => return Ok((FormatPart::Text(b"%"), from(at))),
+        // Anything that is not a directive is text.
+        _ => return Ok((FormatPart::Text(format.get(..at).unwrap_or(format)), from(at))),
     };
-    Ok((Part::Show(directive), from(at)))
+    Ok((FormatPart::Show(directive), from(at)))
 }
 
 fn flags(spec: &mut Spec, format: &[u8]) -> usize {
@@ -116,7 +116,7 @@ fn flags(spec: &mut Spec, format: &[u8]) -> usize {
     format.len()
 }
 
-/// A number or a star: the number, whether it was a star, and the bytes it took.
+/// Parses a number or a star. Returns the number, true for a star, and the number of bytes.
 fn amount(format: &[u8]) -> (Option<u32>, bool, usize) {
     if format.first() == Some(&b'*') {
         return (None, true, 1);

@@ -1,12 +1,12 @@
-//! Running an expression over a payload.
+//! Evaluates an expression for a payload.
 
 use super::arith::{self, Int, Op, Typed};
-use super::bytes::{Place, Value, locate, read};
+use super::bytes::{PayloadRange, Value, locate, read};
 use super::tree::Expr;
 use super::{Env, Fault, helpers};
 
 impl Expr {
-    /// The value of the expression for the event in `env`.
+    /// Returns the value of the expression for the event in `env`.
     pub(crate) fn value<'p>(&'p self, env: &mut Env<'_, '_>) -> Result<Value<'p>, Fault> {
         Ok(match self {
             Self::Int(value, kind) => Value::Int((*value, *kind)),
@@ -14,18 +14,18 @@ impl Expr {
             Self::Field { offset, kind } => {
                 Value::Int((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind))
             }
-            Self::Place { offset, length, element } => Value::Place(place(env, *offset, *length, *element)?),
-            Self::Located(locator) => Value::Place(locate(env.payload, *locator, env.machine)?),
+            Self::Payload { offset, length, element } => Value::Payload(place(env, *offset, *length, *element)?),
+            Self::Located(locator) => Value::Payload(locate(env.payload, *locator, env.machine)?),
             Self::Length(locator) => {
-                let told = read(env.payload, locator.offset as usize, Int::UINT, env.machine.order)?;
-                Value::Int((told >> 16 & 0xffff, Int::INT))
+                let packed = read(env.payload, locator.offset as usize, Int::UINT, env.machine.order)?;
+                Value::Int((packed >> 16 & 0xffff, Int::INT))
             }
             Self::Cast(kind, inner) => {
                 let (value, _) = inner.value(env)?.int()?;
                 Value::Int((kind.wrap(value), *kind))
             }
             Self::PointerCast(kind, inner) => match inner.value(env)? {
-                Value::Place(place) => Value::Place(Place { element: *kind, ..place }),
+                Value::Payload(place) => Value::Payload(PayloadRange { element: *kind, ..place }),
                 Value::Int((value, _)) => {
                     let word = Int { size: env.machine.word_size, signed: false };
                     Value::Int((word.wrap(value), word))
@@ -71,7 +71,7 @@ impl Expr {
         })
     }
 
-    /// The value as an integer.
+    /// Returns the value as an integer.
     pub(crate) fn int(&self, env: &mut Env<'_, '_>) -> Result<Typed, Fault> {
         match self {
             Self::Field { offset, kind } => Ok((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind)),
@@ -84,25 +84,24 @@ fn truth<'p>(value: bool) -> Value<'p> {
     Value::Int((u64::from(value), Int::INT))
 }
 
-fn place(env: &Env<'_, '_>, offset: u32, length: u32, element: Int) -> Result<Place, Fault> {
+fn place(env: &Env<'_, '_>, offset: u32, length: u32, element: Int) -> Result<PayloadRange, Fault> {
     let at = offset as usize;
     let end = if length == 0 { env.payload.len() } else { at.saturating_add(length as usize) };
-    if at > end || end > env.payload.len() { Err(Fault::Outside) } else { Ok(Place { at, end, element }) }
+    if at > end || end > env.payload.len() { Err(Fault::Outside) } else { Ok(PayloadRange { at, end, element }) }
 }
 
 fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, Fault> {
     Ok(match (op, left, right) {
-        (Op::Add, Value::Place(place), Value::Int((by, _))) | (Op::Add, Value::Int((by, _)), Value::Place(place)) => {
-            Value::Place(place.moved(*by)?)
-        }
-        (Op::Sub, Value::Place(place), Value::Int((by, _))) => Value::Place(place.moved(by.wrapping_neg())?),
-        (Op::Sub, Value::Place(a), Value::Place(b)) => {
+        (Op::Add, Value::Payload(place), Value::Int((by, _)))
+        | (Op::Add, Value::Int((by, _)), Value::Payload(place)) => Value::Payload(place.moved(*by)?),
+        (Op::Sub, Value::Payload(place), Value::Int((by, _))) => Value::Payload(place.moved(by.wrapping_neg())?),
+        (Op::Sub, Value::Payload(a), Value::Payload(b)) => {
             let bytes = (a.at as i64).saturating_sub(b.at as i64);
             let elements = bytes.checked_div(i64::from(a.element.size)).ok_or(Fault::Division)?;
             Value::Int((elements as u64, Int::S64))
         }
-        (Op::Eq, Value::Place(_), Value::Int((0, _))) => truth(false),
-        (Op::Ne, Value::Place(_), Value::Int((0, _))) => truth(true),
+        (Op::Eq, Value::Payload(_), Value::Int((0, _))) => truth(false),
+        (Op::Ne, Value::Payload(_), Value::Int((0, _))) => truth(true),
         _ => Value::Int(arith::binary(op, left.int()?, right.int()?)?),
     })
 }
@@ -110,7 +109,7 @@ fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, 
 fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'p>, Fault> {
     let (at, _) = at.int(env)?;
     match base.value(env)? {
-        Value::Place(place) => {
+        Value::Payload(place) => {
             let place = place.moved(at)?;
             place.bytes(env, usize::from(place.element.size))?;
             Ok(Value::Int((read(env.payload, place.at, place.element, env.machine.order)?, place.element)))
@@ -124,7 +123,7 @@ fn index<'p>(env: &mut Env<'_, '_>, base: &'p Expr, at: &Expr) -> Result<Value<'
     }
 }
 
-/// The value of an expression that reads nothing of an event.
+/// Returns the value of an expression that reads nothing of an event.
 pub(crate) fn constant(expr: &Expr) -> Option<Typed> {
     let both = |[left, right]: &[Expr; 2]| Some((constant(left)?, constant(right)?));
     match expr {

@@ -2,13 +2,13 @@
 
 use super::bytes::{Value, locate};
 use super::number::{Spec, hex, number};
+use super::pointer::{self, integer};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
-use crate::text::number::octet;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::nul;
 
-/// Runs a helper.
+/// Appends the text of a helper.
 pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
     match helper {
         Helper::Flags { value, delimiter, table } => {
@@ -22,12 +22,7 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
         Helper::Hex { buffer, length, joined } => {
             let length = length.int(env)?.0;
             let bytes = slice(buffer.value(env)?, env, length)?;
-            for (index, byte) in bytes.iter().enumerate() {
-                if index > 0 && !joined {
-                    out.push(b' ');
-                }
-                out.extend_from_slice(&octet(*byte));
-            }
+            pointer::joined(out, bytes, (!joined).then_some(b' '));
         }
         Helper::Array { buffer, count, size } => {
             let (count, size) = (count.int(env)?.0, size.int(env)?.0);
@@ -43,18 +38,19 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-/// `length` bytes at an address.
+/// Returns `length` bytes at an address.
 fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
     match value {
-        // A negative length is none, as a loop over it is.
-        Value::Place(_) if (length as i64) <= 0 => Ok(&[]),
-        Value::Place(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
+        // A negative length counts as 0, as in the kernel's loop.
+        Value::Payload(_) if (length as i64) <= 0 => Ok(&[]),
+        Value::Payload(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
         Value::Int(_) => Err(Fault::KernelPointer),
         Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
     }
 }
 
-/// The value as the kernel's `unsigned long` parameter takes it. Tables of `u64` are the same on 64-bit machines.
+/// Converts the value to the kernel's `unsigned long` parameter. Tables of `u64` have the same values on 64-bit
+/// machines.
 fn cut(value: u64, machine: Machine) -> u64 {
     if machine.word_size == 4 && value >> 32 == 0xffff_ffff { value & 0xffff_ffff } else { value }
 }
@@ -88,7 +84,7 @@ fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine
 fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) {
     let value = cut(value, machine);
     match table.iter().find(|(other, _)| cut(*other, machine) == value) {
-        // An empty name counts as none: the kernel looks whether anything was written.
+        // An empty name counts as no name, because the kernel checks whether anything was written.
         Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
         _ => {
             out.extend_from_slice(b"0x");
@@ -115,15 +111,7 @@ fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
     out.push(b'}');
 }
 
-fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
-    let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
-    match order {
-        ByteOrder::Little => bytes.iter().rev().fold(0, join),
-        ByteOrder::Big => bytes.iter().fold(0, join),
-    }
-}
-
-/// `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
+/// Appends `%*pb`: words of 32 bits in hexadecimal, the highest first, with commas between.
 pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
     let bits = bytes.len().saturating_mul(8);
     let groups = bits.div_ceil(32);
@@ -138,7 +126,7 @@ pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
     }
 }
 
-/// Bits `32 * group ..` of a bitmap of `long` words.
+/// Returns the 32 bits from bit `32 * group` of a bitmap of `long` words.
 pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
     let order = machine.order;
     let swapped = order == ByteOrder::Big && machine.word_size == 8;
@@ -172,7 +160,7 @@ fn dump(
         out.extend_from_slice(prefix);
         let spec = Spec { zero: true, ..Spec::default() };
         match kind {
-            // DUMP_PREFIX_ADDRESS would show where the ring's memory was.
+            // DUMP_PREFIX_ADDRESS would show the address of the ring's memory.
             1 => number(out, Spec { width: 16, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
             2 => number(out, Spec { width: 8, ..spec }, index.saturating_mul(row) as u64, false, 16, false),
             _ => {}

@@ -1,4 +1,4 @@
-//! Tokens of a print format.
+//! The tokens of a print format.
 
 use super::arith::Int;
 
@@ -9,28 +9,28 @@ pub(crate) enum Token<'a> {
     Word(&'a str),
     /// A number.
     Number(u64, Int),
-    /// A string, its escapes resolved.
+    /// A string whose escapes are resolved.
     Text(Vec<u8>),
     /// An operator or a bracket.
     Sign(&'static str),
 }
 
-/// Longest first.
+/// Operators and brackets, the longest first.
 const SIGNS: [&str; 34] = [
     "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "->", "(", ")", "[", "]", "{", "}", ",", "?", ":", "+", "-", "*",
     "/", "%", "<", ">", "&", "|", "^", "~", "!", ".", "=", ";", "#",
 ];
 
-/// The tokens of `text`.
+/// Returns the tokens of `text`.
 ///
 /// # Errors
-/// What stands there is no token: the byte offset and the rest of the text.
+/// A part of the text is not a token; the error has its byte offset and the rest of the text.
 pub(crate) fn tokens(text: &str, word_size: u8) -> Result<Vec<Token<'_>>, String> {
     let mut out = Vec::new();
     let mut rest = text;
     loop {
         rest = rest.trim_start();
-        // A backslash before a line's end, as macros leave it.
+        // Macros leave a backslash before the end of a line.
         rest = rest.strip_prefix("\\\n").unwrap_or(rest);
         let Some(first) = rest.bytes().next() else { return Ok(out) };
         let (token, left) = match first {
@@ -79,7 +79,7 @@ fn number(text: &str, word_size: u8) -> Option<(Token<'_>, &str)> {
     let candidates = [4u8, 8].into_iter().filter(|size| *size >= long);
     let kind = candidates.clone().find_map(|size| {
         let signed = !unsigned && fits_signed(size);
-        // A decimal number without suffix never becomes unsigned, it becomes longer.
+        // A decimal number without suffix never becomes unsigned; it gets a longer type.
         let as_unsigned = (unsigned || radix != 10) && fits_unsigned(size);
         (signed || as_unsigned).then_some(Int { size, signed })
     });
@@ -116,7 +116,7 @@ fn character(text: &str) -> Option<(Token<'_>, &str)> {
     Some((Token::Number(Int::CHAR.wrap(u64::from(byte)), Int::INT), text.get(end.saturating_add(1)..)?))
 }
 
-/// What the text behind a backslash stands for, and its length.
+/// Returns the byte that an escape after a backslash means, and the length of the escape.
 pub(crate) fn escape(text: &[u8]) -> Option<(u8, usize)> {
     let one = |byte| Some((byte, 1));
     match text.first()? {
@@ -137,7 +137,7 @@ pub(crate) fn escape(text: &[u8]) -> Option<(u8, usize)> {
         b'0'..=b'7' => {
             let digits = text.iter().take(3).take_while(|b| matches!(b, b'0'..=b'7')).count();
             let all = text.iter().take(digits).filter_map(|b| char::from(*b).to_digit(8));
-            // Three digits have nine bits: a byte of C has the low eight of them.
+            // Three octal digits have nine bits. C keeps the low eight of them.
             let value = all.fold(0u32, |sum, digit| sum << 3 | digit);
             Some((value as u8, digits))
         }

@@ -30,10 +30,11 @@ pub use names::{Names, Show};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
-pub(crate) use names::Mix;
+pub(crate) use names::AddressHasher;
 pub(crate) use number::{Spec, hex, number, text as padded};
+pub(crate) use pointer::joined;
 
-/// What of a machine the formats depend on.
+/// Properties of a machine that formats depend on.
 #[derive(Debug, Clone, Copy)]
 pub struct Machine {
     /// Byte order.
@@ -45,35 +46,35 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine that was traced.
+    /// Returns the properties of the traced machine.
     #[must_use]
     pub fn of(tracing: &Tracing) -> Self {
         Self { order: tracing.byte_order, word_size: tracing.word_size, page_size: tracing.page_size }
     }
 }
 
-/// Why a payload could not be printed.
+/// The reason why a payload could not be printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// What the format names lies outside the payload.
+    /// A field of the format lies outside the payload.
     Outside,
     /// A division by zero.
     Division,
-    /// A pointer into the kernel's memory would have to be followed.
+    /// The format dereferences a pointer to the kernel's memory.
     KernelPointer,
-    /// A value of a kind that the operation does not take.
+    /// The operation does not take a value of this kind.
     Kind,
-    /// The text is longer than the kernel has room for in a line.
+    /// The text is longer than a line of the kernel can be.
     TooLong,
 }
 
-/// What running a program needs besides the program.
+/// The input of a program: the event and the machine.
 pub struct Env<'a, 'n> {
     /// The event, `common_type` first.
     pub payload: &'a [u8],
     /// The machine.
     pub machine: Machine,
-    /// Room for text on its way; empty between events.
+    /// Buffer for intermediate text. It is empty between events.
     pub scratch: &'n mut Vec<u8>,
     /// Names for addresses.
     pub names: &'n mut Names,

@@ -1,4 +1,4 @@
-//! Names for addresses, remembered.
+//! A cache of names for addresses.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,42 +10,42 @@ use lastwords_trace::ftrace::{Parameter, Symbol, Symbols, Tracing};
 use super::number;
 use super::siphash::siphash;
 
-/// How an address is named.
+/// The form in which an address is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Show {
-    /// `name`, as the function tracer prints it: `0x%08lx` where there is none.
+    /// `name`, as the function tracer prints it; `0x%08lx` for an address without symbol.
     Bare,
     /// `name [module]`, `%ps`.
     Plain,
     /// `name+0x1/0x20 [module]`, `%pS`.
     Offset,
-    /// The same of the address before, `%pB`.
+    /// The same for the preceding address, `%pB`.
     Backtrace,
 }
 
-/// Room for names that were looked up; then all are forgotten.
+/// Size limit of the buffer of names. When it is exceeded, all names are discarded.
 const ROOM: usize = 8 << 20;
-/// Texts that are remembered; then all are forgotten.
+/// Limit of the number of cached texts. When it is reached, all texts are discarded.
 const TEXTS: usize = 1 << 14;
 
-type Texts = HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<Mix>>;
+type Texts = HashMap<u64, Option<Arc<[u8]>>, BuildHasherDefault<AddressHasher>>;
 
-/// Names for addresses, remembered, and the key that hides pointers.
+/// A cache of names for addresses, and the key that hides pointers.
 pub struct Names {
     symbols: Arc<dyn Symbols>,
     printk: std::collections::BTreeMap<u64, String>,
-    known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<Mix>>,
+    known: HashMap<(u64, Show), (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
-    /// Texts of the kernel's memory by address, those that are not there too.
+    /// Texts of the kernel's memory by address; `None` for addresses without text.
     texts: RefCell<Texts>,
-    /// Parameters of functions by address.
-    parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<Mix>>,
+    /// Parameters of functions, by address.
+    parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<AddressHasher>>,
     key: Option<[u64; 2]>,
     word_size: u8,
 }
 
 impl Names {
-    /// Names of a machine; `hash` asks for pointers hashed with its key, where the key is known.
+    /// Makes the names of a machine. `hash`: pointers are hashed with the machine's key, if the key is known.
     #[must_use]
     pub fn new(tracing: &Tracing, hash: bool) -> Self {
         Self {
@@ -76,13 +76,13 @@ impl Names {
         out.extend_from_slice(self.room.get(begin..).unwrap_or_default());
     }
 
-    /// There is a symbol for the address.
+    /// Returns true if the address has a symbol.
     #[must_use]
     pub fn has(&self, address: u64) -> bool {
         self.symbols.at(address).is_some()
     }
 
-    /// The parameters of the function that an address lies in.
+    /// Returns the parameters of the function that contains an address.
     pub fn parameters(&mut self, function: u64) -> Option<Arc<[Parameter]>> {
         if let Some(known) = self.parameters.get(&function) {
             return known.clone();
@@ -96,7 +96,8 @@ impl Names {
         found
     }
 
-    /// The text at an address of the kernel: a format of `trace_printk` or `tracepoint_string`, or what the image has there.
+    /// Returns the text at an address of the kernel: a format of `trace_printk`, a `tracepoint_string`, or the text in
+    /// the kernel's image.
     #[must_use]
     pub fn text_at(&self, address: u64) -> Option<Arc<[u8]>> {
         let mut texts = self.texts.borrow_mut();
@@ -114,7 +115,8 @@ impl Names {
         found
     }
 
-    /// What `%p` shows of a pointer: hashed where there is a key, else as it is. Null and error pointers are never hidden.
+    /// Returns the value that `%p` shows for a pointer: hashed if there is a key, otherwise unchanged. Null and error
+    /// pointers are never hidden.
     #[must_use]
     pub fn hidden(&self, pointer: u64) -> u64 {
         let top = if self.word_size == 8 { u64::MAX } else { u64::from(u32::MAX) };
@@ -151,11 +153,11 @@ fn look_up(out: &mut Vec<u8>, symbols: &dyn Symbols, address: u64, show: Show) {
     }
 }
 
-/// A quick mixer for keys that are addresses.
+/// A fast hasher for keys that are addresses.
 #[derive(Default)]
-pub(crate) struct Mix(u64);
+pub(crate) struct AddressHasher(u64);
 
-impl Hasher for Mix {
+impl Hasher for AddressHasher {
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
     }

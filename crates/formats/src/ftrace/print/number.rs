@@ -1,9 +1,9 @@
-//! `number()` and `string()` of `lib/vsprintf.c`: flags, width, precision.
+//! Implements `number()` and `string()` of `lib/vsprintf.c`: flags, width and precision.
 
 pub(crate) use crate::text::number::hex;
 use crate::text::number::unsigned;
 
-/// How a value is laid out.
+/// The layout of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Spec {
     /// `-`.
@@ -16,14 +16,14 @@ pub(crate) struct Spec {
     pub(crate) space: bool,
     /// `#`.
     pub(crate) prefix: bool,
-    /// Least width.
+    /// Minimum width.
     pub(crate) width: u32,
     /// Precision.
     pub(crate) precision: Option<u32>,
 }
 
-/// A width or precision that a hostile format asks for ends here, as in the kernel (`FIELD_WIDTH_MAX` is larger, but a line
-/// of the trace is not).
+/// Limit of a width or precision that a hostile format asks for. (The kernel's `FIELD_WIDTH_MAX` is larger, but its
+/// line of text is not.)
 pub(crate) const WIDEST: u32 = 8192;
 
 fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
@@ -32,7 +32,7 @@ fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
     }
 }
 
-/// Appends an integer; `negative` asks for a sign before `magnitude`. `base` is 8, 10 or 16.
+/// Appends an integer. `negative`: a sign is written before `magnitude`. `base` is 8, 10 or 16.
 pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bool, base: u8, upper: bool) {
     if spec == Spec::default() && (base == 10 || (base == 16 && !upper)) {
         if negative {
@@ -72,7 +72,7 @@ fn sign_of(spec: Spec) -> Option<u8> {
     if spec.plus { Some(b'+') } else { spec.space.then_some(b' ') }
 }
 
-/// The digits, last first; at least one.
+/// Writes the digits, the last one first. Returns their number, which is at least 1.
 fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usize {
     let letters = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
     let mut length = 0usize;
@@ -82,7 +82,7 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
             8 => (value >> 3, value & 7),
             _ => (value / 10, value % 10),
         };
-        // 22 octal digits are the most.
+        // A number has at most 22 octal digits.
         if let (Some(place), Some(letter)) = (digits.get_mut(length), letters.get(digit as usize)) {
             *place = *letter;
         }
@@ -94,7 +94,7 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
     }
 }
 
-/// Appends text: cut at the precision, padded to the width.
+/// Appends text, truncated to the precision and padded to the width.
 pub(crate) fn text(out: &mut Vec<u8>, spec: Spec, text: &[u8]) {
     let text = spec.precision.map_or(text, |p| text.get(..p as usize).unwrap_or(text));
     let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(text.len() as i64);

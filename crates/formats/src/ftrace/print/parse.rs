@@ -1,4 +1,4 @@
-//! Expressions: operators by precedence. Operands are in `primary.rs`.
+//! Parses expressions by the precedence of their operators. Operands are in `primary.rs`.
 
 use lastwords_trace::ftrace::{Format, Symbols};
 
@@ -7,10 +7,10 @@ use super::arith::{self, Op};
 use super::lex::Token;
 use super::tree::Expr;
 
-/// Operators and brackets that one expression may have; a tree is no deeper.
+/// Most operators and brackets of one expression. They also limit the depth of its tree.
 const MOST: u32 = 300;
 
-/// Reads expressions from tokens.
+/// Parses expressions from tokens.
 pub(crate) struct Parser<'a> {
     pub(crate) tokens: &'a [Token<'a>],
     pub(crate) at: usize,
@@ -18,11 +18,11 @@ pub(crate) struct Parser<'a> {
     pub(crate) machine: Machine,
     pub(crate) symbols: &'a dyn Symbols,
     pub(crate) spent: u32,
-    /// The last error is a name that nothing tells the value of.
+    /// True if the last error is a name of unknown value.
     pub(crate) unknown_name: bool,
 }
 
-/// Result of a part: what is wrong, in words.
+/// Result of parsing a part. The error is a description.
 pub(crate) type Parsed<T> = Result<T, String>;
 
 enum Infix {
@@ -57,26 +57,26 @@ fn infix(token: Option<&Token<'_>>) -> Option<(u8, Infix)> {
 }
 
 impl<'a> Parser<'a> {
-    /// The next token.
+    /// Returns the next token.
     pub(crate) fn peek(&self) -> Option<&'a Token<'a>> {
         self.tokens.get(self.at)
     }
 
-    /// The next token is this sign.
+    /// Returns true if the next token is this sign.
     pub(crate) fn sees(&self, sign: &str) -> bool {
         matches!(self.peek(), Some(Token::Sign(s)) if *s == sign)
     }
 
-    /// Passes over this sign, if it is next.
+    /// Skips this sign if it is next. Returns true if it was.
     pub(crate) fn takes(&mut self, sign: &str) -> bool {
         let seen = self.sees(sign);
         self.at = self.at.saturating_add(usize::from(seen));
         seen
     }
 
-    /// Passes over this sign.
+    /// Skips this sign, which must be next.
     pub(crate) fn expect(&mut self, sign: &str) -> Parsed<()> {
-        if self.takes(sign) { Ok(()) } else { Err(format!("{:?} where {sign:?} should stand", self.peek())) }
+        if self.takes(sign) { Ok(()) } else { Err(format!("{:?} instead of {sign:?}", self.peek())) }
     }
 
     /// Counts an operator or a bracket.
@@ -85,7 +85,7 @@ impl<'a> Parser<'a> {
         if self.spent > MOST { Err(format!("an expression of more than {MOST} operators")) } else { Ok(()) }
     }
 
-    /// An expression without comma.
+    /// Parses an expression without comma.
     pub(crate) fn expression(&mut self) -> Parsed<Expr> {
         self.spend()?;
         let condition = self.infixes(0)?;
@@ -129,10 +129,12 @@ impl<'a> Parser<'a> {
         Ok(match (byte, operand) {
             (b'!', operand) => Expr::Not(Box::new(operand)),
             (b'*', operand) => Expr::Index(Box::new([operand, Expr::Int(0, arith::Int::INT)])),
-            (b'&', Expr::Field { offset, kind }) => Expr::Place { offset, length: u32::from(kind.size), element: kind },
-            (b'&', place @ Expr::Place { .. }) => place,
+            (b'&', Expr::Field { offset, kind }) => {
+                Expr::Payload { offset, length: u32::from(kind.size), element: kind }
+            }
+            (b'&', place @ Expr::Payload { .. }) => place,
             (b'&', Expr::Index(parts)) => Expr::Binary(Op::Add, parts),
-            (b'&', _) => return Err("an address of what is no field".into()),
+            (b'&', _) => return Err("the address of something that is not a field".into()),
             (sign, Expr::Int(value, kind)) => {
                 let (value, kind) = arith::unary(sign, (value, kind));
                 Expr::Int(value, kind)
@@ -142,7 +144,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// `left op right`, worked out where both are constants.
+/// Returns `left op right`, evaluated if both are constants.
 fn folded(op: Op, left: Expr, right: Expr) -> Parsed<Expr> {
     match (left, right) {
         (Expr::Int(a, x), Expr::Int(b, y)) => {

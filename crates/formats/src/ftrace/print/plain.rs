@@ -1,5 +1,5 @@
-//! What most arguments are: an integer field shown as it is, or text of a fixed size. They are read and shown in one step,
-//! without an expression.
+//! The most frequent arguments: an integer field without conversion, or text of a fixed size. They are read and shown
+//! in one step, without an expression.
 
 use super::Fault;
 use super::arith::Int;
@@ -15,42 +15,43 @@ use lastwords_trace::nul;
 /// Bytes of a task's name (`TASK_COMM_LEN`), the most frequent text.
 const NAME: usize = 16;
 
-/// How an integer looks.
+/// The format of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum IntegerFormat {
     Signed,
     Unsigned,
     Hexadecimal,
 }
 
-/// An integer field, as the last bytes of a word of eight: no field of an event's own lies in its first eight bytes.
+/// An integer field, read as the last bytes of a word of eight bytes. That works because the first eight bytes of an
+/// event hold no field of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Plain {
-    /// Where the word begins.
+pub(super) struct IntegerField {
+    /// Offset of the word.
     begin: u32,
-    /// Bits of the word that are before the field.
+    /// Number of bits of the word before the field.
     shift: u8,
-    look: Look,
+    format: IntegerFormat,
 }
 
-impl Plain {
-    /// Of an argument; none where more is to be done than to read and show it.
+impl IntegerField {
+    /// Returns the field that an argument shows, or `None` if it must be evaluated as an expression.
     fn new(directive: Directive, value: &Expr, word_size: u8) -> Option<Self> {
         let of = |size: Size| if let Size::Bytes(size) = size { size } else { word_size };
-        let (shown, look) = match directive.kind {
-            Kind::Signed(size) => (Int { size: of(size), signed: true }, Look::Signed),
-            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, Look::Unsigned),
+        let (shown, format) = match directive.kind {
+            Kind::Signed(size) => (Int { size: of(size), signed: true }, IntegerFormat::Signed),
+            Kind::Unsigned { size, base: 10, .. } => (Int { size: of(size), signed: false }, IntegerFormat::Unsigned),
             Kind::Unsigned { size, base: 16, upper: false } => {
-                (Int { size: of(size), signed: false }, Look::Hexadecimal)
+                (Int { size: of(size), signed: false }, IntegerFormat::Hexadecimal)
             }
             _ => return None,
         };
-        let (offset, field) = part(value)?;
+        let (offset, field) = field_of(value)?;
         let kept = converted(field, shown)?;
-        // What has no sign and is wider when it is shown is not negative.
-        let look = if look == Look::Signed && !kept.signed { Look::Unsigned } else { look };
+        // An unsigned field that is shown as a wider type is never negative.
+        let format = if format == IntegerFormat::Signed && !kept.signed { IntegerFormat::Unsigned } else { format };
         let begin = offset.wrapping_add(u32::from(kept.size)).checked_sub(8)?;
-        Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), look })
+        Some(Self { begin, shift: 64u8.wrapping_sub(kept.size.wrapping_mul(8)), format })
     }
 
     /// Appends the field of an event.
@@ -61,29 +62,29 @@ impl Plain {
             ByteOrder::Little => u64::from_le_bytes(*word),
             ByteOrder::Big => u64::from_be_bytes(*word) << self.shift,
         };
-        match self.look {
-            Look::Signed => signed(out, word.cast_signed() >> self.shift),
-            Look::Unsigned => unsigned(out, word >> self.shift),
-            Look::Hexadecimal => hex(out, word >> self.shift),
+        match self.format {
+            IntegerFormat::Signed => signed(out, word.cast_signed() >> self.shift),
+            IntegerFormat::Unsigned => unsigned(out, word >> self.shift),
+            IntegerFormat::Hexadecimal => hex(out, word >> self.shift),
         }
         Ok(())
     }
 }
 
-/// Place and type of the field that an expression is, casts and all.
-fn part(value: &Expr) -> Option<(u32, Int)> {
+/// Returns the offset and type of a field, if the expression is a field or casts of one.
+fn field_of(value: &Expr) -> Option<(u32, Int)> {
     match value {
         Expr::Field { offset, kind } => Some((*offset, *kind)),
         Expr::Cast(kind, inner) => {
-            let (offset, field) = part(inner)?;
+            let (offset, field) = field_of(inner)?;
             Some((offset, converted(field, *kind)?))
         }
         _ => None,
     }
 }
 
-/// The type in which the bytes of a field are its value in another type; none where the value is another one, or of a part
-/// of the field.
+/// Returns the type in which the bytes of a field have their value after the conversion to `into`. Returns `None` if
+/// the conversion changes the value or uses only a part of the field.
 fn converted(field: Int, into: Int) -> Option<Int> {
     match into.size.cmp(&field.size) {
         std::cmp::Ordering::Greater => (!field.signed || into.signed).then_some(field),
@@ -92,7 +93,7 @@ fn converted(field: Int, into: Int) -> Option<Int> {
     }
 }
 
-/// Puts plain arguments, and the text that stands before each, in the place of pieces that say the same.
+/// Replaces each plain argument and the text before it by one simple piece with the same output.
 pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
     let mut simple: Vec<Piece> = Vec::with_capacity(pieces.len());
     for piece in pieces {
@@ -113,32 +114,32 @@ pub(super) fn simplify(pieces: Vec<Piece>, word_size: u8) -> Vec<Piece> {
         };
         let before = Constant::new(&[before.bytes(), text].concat());
         simple.push(match found {
-            Found::Number(number) => Piece::Number { before, number },
-            Found::Chars { offset, length } => Piece::Chars { before, offset, length },
+            PlainPiece::Number(number) => Piece::Number { before, number },
+            PlainPiece::Chars { offset, length } => Piece::Chars { before, offset, length },
         });
     }
     simple
 }
 
-enum Found {
-    Number(Plain),
+enum PlainPiece {
+    Number(IntegerField),
     Chars { offset: u32, length: u32 },
 }
 
-/// A plain argument, and what it begins with whatever its value.
-fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], Found)> {
+/// Returns a plain argument, and the constant text at its beginning.
+fn shown(directive: Directive, value: &Expr, word_size: u8) -> Option<(&'static [u8], PlainPiece)> {
     let prefix = directive.spec.prefix;
     if directive.spec != (Spec { prefix, ..Spec::default() }) {
         return None;
     }
-    if let (Kind::Text, Expr::Place { offset, length: length @ 1.., .. }) = (directive.kind, value) {
-        return Some((b"", Found::Chars { offset: *offset, length: *length }));
+    if let (Kind::Text, Expr::Payload { offset, length: length @ 1.., .. }) = (directive.kind, value) {
+        return Some((b"", PlainPiece::Chars { offset: *offset, length: *length }));
     }
     let text: &[u8] = match directive.kind {
         Kind::Unsigned { base: 16, .. } if prefix => b"0x",
         _ => b"",
     };
-    Some((text, Found::Number(Plain::new(directive, value, word_size)?)))
+    Some((text, PlainPiece::Number(IntegerField::new(directive, value, word_size)?)))
 }
 
 /// Appends the text in `length` bytes of an event.

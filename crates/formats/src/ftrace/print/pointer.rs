@@ -1,8 +1,8 @@
-//! `%p` and its kinds (`pointer()` of `lib/vsprintf.c`).
+//! Implements `%p` and its extensions (`pointer()` of `lib/vsprintf.c`).
 
 use lastwords_bytes::ByteOrder;
 
-use super::bytes::{Place, Value};
+use super::bytes::{PayloadRange, Value};
 use super::number::{self, Spec, number};
 use super::tables::errno;
 use super::{Env, Fault, Show, helpers};
@@ -12,11 +12,11 @@ use super::{Env, Fault, Show, helpers};
 pub(crate) enum Pointer {
     /// Hashed.
     Hidden,
-    /// `%px`: as it is.
+    /// `%px`: the address without change.
     Raw,
     /// `%pS`, `%ps`, `%pB` and the older `%pF`, `%pf`.
     Symbol(Show),
-    /// `%pe`: an error's name.
+    /// `%pe`: the name of an error.
     Error,
     /// `%pI4`, `%pi4`, `%pI6`, `%pI6c`, `%pi6`, `%pIS…`.
     Internet(Internet),
@@ -32,16 +32,16 @@ pub(crate) enum Pointer {
     FourCc,
     /// `%*pb`, `%*pbl`.
     Bitmap { list: bool },
-    /// `%pa`, `%pNF`: eight bytes that the pointer points to.
+    /// `%pa`, `%pNF`: eight bytes at the pointer.
     Eight,
 }
 
-/// How an internet address is shown.
+/// The format of an internet address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Internet {
-    /// 4, 6, or 0 for a socket address, which tells itself.
+    /// 4, 6, or 0 for a socket address, which has its family in its data.
     family: u8,
-    /// Lower-case `i`: padded numbers, no separators.
+    /// Lower-case `i`: padded numbers and no separators.
     plain: bool,
     compressed: bool,
     reversed: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Internet {
 }
 
 impl Pointer {
-    /// The kind that the letters behind `%p` tell; none where it takes more than the payload.
+    /// Returns the kind that the letters after `%p` select, or `None` if the kind needs more than the payload.
     pub(crate) fn of(letters: &[u8]) -> Option<Self> {
         let second = letters.get(1).copied();
         Some(match letters.first() {
@@ -81,13 +81,13 @@ impl Pointer {
             Some(b'b') => Self::Bitmap { list: second == Some(b'l') },
             Some(b'a') => Self::Eight,
             Some(b'N') if second == Some(b'F') => Self::Eight,
-            // A letter that means nothing is passed over.
+            // Letters without a meaning are skipped.
             Some(b'd' | b'D' | b'g' | b't' | b'r' | b'R' | b'C' | b'G' | b'O' | b'V' | b'N' | b'A') => return None,
             Some(_) => Self::Hidden,
         })
     }
 
-    /// Appends what the directive shows of a value.
+    /// Appends the text of the directive for a value.
     pub(crate) fn show(
         self,
         spec: Spec,
@@ -109,43 +109,43 @@ impl Pointer {
             }
             (Self::Error, Value::Int((address, _))) => error(out, spec, *address, env),
             (_, Value::Int((0, _))) => number::text(out, spec, b"(null)"),
-            (_, Value::Place(place)) => return self.show_place(spec, *place, env, out),
+            (_, Value::Payload(range)) => return self.show_at(spec, *range, env, out),
             (_, Value::Int(_)) => return Err(Fault::KernelPointer),
             (_, Value::Text(_) | Value::Made(_)) => return Err(Fault::Kind),
         }
         Ok(())
     }
 
-    fn show_place(self, spec: Spec, place: Place, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn show_at(self, spec: Spec, range: PayloadRange, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         let given = if spec.width == 0 { 1 } else { spec.width.min(64) as usize };
         match self {
             Self::Hidden | Self::Raw | Self::Symbol(_) | Self::Error => return Err(Fault::KernelPointer),
-            Self::Internet(internet) => internet.show(place, env, out)?,
+            Self::Internet(internet) => internet.show(range, env, out)?,
             Self::Hardware { separator, reversed } => {
-                let mut bytes: [u8; 6] = fixed(place.bytes(env, 6)?)?;
+                let mut bytes: [u8; 6] = fixed(range.bytes(env, 6)?)?;
                 if reversed {
                     bytes.reverse();
                 }
                 joined(out, &bytes, separator);
             }
-            Self::Uuid { little, upper } => uuid(out, &fixed(place.bytes(env, 16)?)?, little, upper),
+            Self::Uuid { little, upper } => uuid(out, &fixed(range.bytes(env, 16)?)?, little, upper),
             Self::Bytes(separator) => {
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 joined(out, bytes.get(..given).unwrap_or(bytes), separator);
             }
             Self::Escaped => {
                 let length = if spec.width == 0 { 1 } else { spec.width as usize };
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 escaped(out, bytes.get(..length).unwrap_or(bytes));
             }
-            Self::FourCc => four_cc(out, u32::try_from(integer(place.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
+            Self::FourCc => four_cc(out, u32::try_from(integer(range.bytes(env, 4)?, env.machine.order)).unwrap_or(0)),
             Self::Bitmap { list } => {
                 let bits = spec.width as usize;
-                let bytes = place.rest(env);
+                let bytes = range.rest(env);
                 bitmap(out, bytes, bits.min(bytes.len().saturating_mul(8)), list, env);
             }
             Self::Eight => {
-                let value = integer(place.bytes(env, 8)?, env.machine.order);
+                let value = integer(range.bytes(env, 8)?, env.machine.order);
                 let spec = Spec { prefix: true, zero: true, width: 18, ..Spec::default() };
                 number(out, spec, value, false, 16, false);
             }
@@ -158,7 +158,8 @@ fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N], Fault> {
     bytes.try_into().map_err(|_| Fault::Outside)
 }
 
-fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
+/// Returns the value of bytes that are an integer of their length.
+pub(crate) fn integer(bytes: &[u8], order: ByteOrder) -> u64 {
     let join = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
     if order == ByteOrder::Little { bytes.iter().rev().fold(0, join) } else { bytes.iter().fold(0, join) }
 }
@@ -180,7 +181,8 @@ fn error(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
     }
 }
 
-fn joined(out: &mut Vec<u8>, bytes: &[u8], separator: Option<u8>) {
+/// Appends bytes in hexadecimal with a separator between them.
+pub(crate) fn joined(out: &mut Vec<u8>, bytes: &[u8], separator: Option<u8>) {
     let spec = Spec { zero: true, width: 2, ..Spec::default() };
     for (index, byte) in bytes.iter().enumerate() {
         out.extend(separator.filter(|_| index > 0));
@@ -268,8 +270,8 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
     }
 }
 
-/// A part of bytes that were bounded before.
-fn part(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
+/// Returns a range of bytes, or [`Fault::Outside`].
+fn slice(bytes: &[u8], range: std::ops::Range<usize>) -> Result<&[u8], Fault> {
     bytes.get(range).ok_or(Fault::Outside)
 }
 
@@ -296,44 +298,44 @@ fn internet(letters: &[u8]) -> Option<Internet> {
 }
 
 impl Internet {
-    fn show(self, place: Place, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn show(self, range: PayloadRange, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         match self.family {
-            4 => self.four(out, &fixed(place.bytes(env, 4)?)?, env.machine.order),
-            6 => self.six(out, &fixed(place.bytes(env, 16)?)?),
-            _ => return self.socket(place, env, out),
+            4 => self.four(out, &fixed(range.bytes(env, 4)?)?, env.machine.order),
+            6 => self.six(out, &fixed(range.bytes(env, 16)?)?),
+            _ => return self.socket(range, env, out),
         }
         Ok(())
     }
 
-    fn socket(self, place: Place, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        let family = integer(place.bytes(env, 2)?, env.machine.order);
+    fn socket(self, range: PayloadRange, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        let family = integer(range.bytes(env, 2)?, env.machine.order);
         let big = |bytes: &[u8]| integer(bytes, ByteOrder::Big);
         match family {
             2 => {
-                let bytes = place.bytes(env, 8)?;
-                self.four(out, &fixed(part(bytes, 4..8)?)?, env.machine.order);
+                let bytes = range.bytes(env, 8)?;
+                self.four(out, &fixed(slice(bytes, 4..8)?)?, env.machine.order);
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
+                    crate::text::number::unsigned(out, big(slice(bytes, 2..4)?));
                 }
             }
             10 => {
-                let bytes = place.bytes(env, 28)?;
+                let bytes = range.bytes(env, 28)?;
                 let bracketed = self.port || self.flow || self.scope;
                 out.extend(bracketed.then_some(b'['));
-                self.six(out, &fixed(part(bytes, 8..24)?)?);
+                self.six(out, &fixed(slice(bytes, 8..24)?)?);
                 out.extend(bracketed.then_some(b']'));
                 if self.port {
                     out.push(b':');
-                    crate::text::number::unsigned(out, big(part(bytes, 2..4)?));
+                    crate::text::number::unsigned(out, big(slice(bytes, 2..4)?));
                 }
                 if self.flow {
                     out.push(b'/');
-                    crate::text::number::unsigned(out, big(part(bytes, 4..8)?) & 0x0fff_ffff);
+                    crate::text::number::unsigned(out, big(slice(bytes, 4..8)?) & 0x0fff_ffff);
                 }
                 if self.scope {
                     out.push(b'%');
-                    crate::text::number::unsigned(out, integer(part(bytes, 24..28)?, env.machine.order));
+                    crate::text::number::unsigned(out, integer(slice(bytes, 24..28)?, env.machine.order));
                 }
             }
             _ => out.extend_from_slice(b"(einval)"),
@@ -368,18 +370,18 @@ impl Internet {
     }
 }
 
-/// RFC 5952, with the two kinds of addresses that end in an IPv4 address.
+/// Appends an address in the form of RFC 5952, with the two kinds of addresses that end in an IPv4 address.
 fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
     let mapped = matches!(words, [0, 0, 0, 0, 0, 0xffff, _, _]);
     let isatap = matches!(words, [_, _, _, _, 0 | 0x0200, 0x5efe, _, _]);
-    let range = if mapped || isatap { 6 } else { 8 };
-    let shown = words.get(..range).unwrap_or(words);
+    let count = if mapped || isatap { 6 } else { 8 };
+    let shown = words.get(..count).unwrap_or(words);
     let zeroes = |from: usize| shown.iter().skip(from).take_while(|w| **w == 0).count();
-    let longest = (0..range).map(zeroes).max().unwrap_or(0);
-    let gap = (0..range).find(|at| longest > 1 && zeroes(*at) == longest);
+    let longest = (0..count).map(zeroes).max().unwrap_or(0);
+    let gap = (0..count).find(|at| longest > 1 && zeroes(*at) == longest);
     let mut colon = false;
     let mut at = 0usize;
-    while at < range {
+    while at < count {
         if gap == Some(at) {
             out.extend_from_slice(if colon || at == 0 { b"::" } else { b":" });
             colon = false;
@@ -391,7 +393,7 @@ fn compressed(out: &mut Vec<u8>, bytes: &[u8; 16], words: &[u16; 8]) {
         colon = true;
         at = at.saturating_add(1);
     }
-    if range == 6 {
+    if count == 6 {
         out.extend(colon.then_some(b':'));
         for (index, byte) in bytes.iter().skip(12).enumerate() {
             out.extend((index > 0).then_some(b'.'));

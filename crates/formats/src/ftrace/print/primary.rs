@@ -1,4 +1,4 @@
-//! Operands: fields, constants, casts, `sizeof`, helpers.
+//! Parses operands: fields, constants, casts, `sizeof`, helpers.
 
 use lastwords_trace::ftrace::Field;
 
@@ -7,10 +7,10 @@ use super::lex::Token;
 use super::parse::{Parsed, Parser};
 use super::tree::{Expr, Helper, Locator, Table};
 
-/// Entries of a table of names.
+/// Most rows of a table of names.
 const MOST_NAMES: usize = 4096;
 
-/// Functions of the kernel that give their argument back, as far as its text can tell.
+/// Functions of the kernel that return their argument, as far as the printed text is concerned.
 const SAME: [&str; 17] = [
     "pte_val",
     "pmd_val",
@@ -31,13 +31,13 @@ const SAME: [&str; 17] = [
     "unlikely",
 ];
 
-/// What stands between the parentheses of a cast.
-enum Named {
+/// The type in the parentheses of a cast.
+enum TypeName {
     Value(Int),
     Pointer(Int),
-    /// A pointer to structures of so many bytes.
+    /// A pointer to structures of this size in bytes.
     Structure(u64),
-    /// A type that is not known: the value stays as it is.
+    /// An unknown type: the value is not converted.
     Unknown,
 }
 
@@ -53,7 +53,7 @@ impl Parser<'_> {
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
-        let token = self.peek().ok_or("the end where an operand should stand")?;
+        let token = self.peek().ok_or("the end of the text instead of an operand")?;
         match token {
             Token::Number(value, kind) => {
                 self.at = self.at.saturating_add(1);
@@ -73,11 +73,11 @@ impl Parser<'_> {
                 self.at = self.at.saturating_add(1);
                 if self.takes("(") { self.call(name) } else { self.constant(name) }
             }
-            Token::Sign(sign) => Err(format!("{sign:?} where an operand should stand")),
+            Token::Sign(sign) => Err(format!("{sign:?} instead of an operand")),
         }
     }
 
-    /// Strings that stand side by side are one.
+    /// Reads adjacent strings, which are one string.
     pub(crate) fn strings(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         while let Some(Token::Text(text)) = self.peek() {
@@ -97,7 +97,7 @@ impl Parser<'_> {
                 Some(value) => value,
                 None => {
                     self.unknown_name = true;
-                    return Err(format!("the name {name}, which nothing tells the value of"));
+                    return Err(format!("the name {name}, whose value is not known"));
                 }
             },
         };
@@ -110,18 +110,18 @@ impl Parser<'_> {
         if let Some(kind) = self.cast() {
             let operand = self.unary()?;
             return Ok(match (kind, operand) {
-                (Named::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
-                // The same bytes, read as another type of their size.
-                (Named::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
+                (TypeName::Value(kind), Expr::Int(value, _)) => Expr::Int(kind.wrap(value), kind),
+                // The same bytes are read as another type of equal size.
+                (TypeName::Value(kind), Expr::Field { offset, kind: old }) if old.size == kind.size => {
                     Expr::Field { offset, kind }
                 }
-                (Named::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
+                (TypeName::Pointer(_), Expr::Field { offset, kind: old }) if old.size == self.machine.word_size => {
                     Expr::Field { offset, kind: self.word() }
                 }
-                (Named::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
-                (Named::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
-                (Named::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
-                (Named::Unknown, operand) => operand,
+                (TypeName::Value(kind), operand) => Expr::Cast(kind, Box::new(operand)),
+                (TypeName::Pointer(kind), operand) => Expr::PointerCast(kind, Box::new(operand)),
+                (TypeName::Structure(size), operand) => Expr::Structure(size, Box::new(operand)),
+                (TypeName::Unknown, operand) => operand,
             });
         }
         self.at = begin.saturating_add(1);
@@ -136,9 +136,9 @@ impl Parser<'_> {
         Ok(inner)
     }
 
-    /// A type in parentheses, if it is one and something follows that it can be a cast of. Leaves its place otherwise
-    /// undefined.
-    fn cast(&mut self) -> Option<Named> {
+    /// Parses a type in parentheses, if an operand of a cast follows it. Otherwise the position of the parser is
+    /// undefined afterwards.
+    fn cast(&mut self) -> Option<TypeName> {
         self.at = self.at.saturating_add(1);
         let kind = self.type_name()?;
         if !self.takes(")") {
@@ -146,13 +146,13 @@ impl Parser<'_> {
         }
         let operand = match self.peek()? {
             Token::Word(_) | Token::Number(..) | Token::Text(_) | Token::Sign("(") => true,
-            Token::Sign(s) => !matches!(kind, Named::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
+            Token::Sign(s) => !matches!(kind, TypeName::Unknown) && matches!(*s, "-" | "~" | "+" | "!" | "*" | "&"),
         };
         operand.then_some(kind)
     }
 
-    /// The words and stars of a type.
-    fn type_name(&mut self) -> Option<Named> {
+    /// Parses the words and stars of a type.
+    fn type_name(&mut self) -> Option<TypeName> {
         let mut words = Vec::new();
         let mut stars = 0;
         while let Some(token) = self.peek() {
@@ -169,15 +169,15 @@ impl Parser<'_> {
         let is_structure = matches!(*first, "struct" | "union" | "void");
         let plain = named(&words, self.machine.word_size);
         match (plain, stars) {
-            (Some(kind), 0) => Some(Named::Value(kind)),
-            (Some(kind), 1) => Some(Named::Pointer(kind)),
-            (_, 2..) => Some(Named::Pointer(self.word())),
+            (Some(kind), 0) => Some(TypeName::Value(kind)),
+            (Some(kind), 1) => Some(TypeName::Pointer(kind)),
+            (_, 2..) => Some(TypeName::Pointer(self.word())),
             (None, 1) if is_structure => Some(match self.structure_size(&words) {
-                Some(size) => Named::Structure(size),
-                None => Named::Pointer(Int::U8),
+                Some(size) => TypeName::Structure(size),
+                None => TypeName::Pointer(Int::U8),
             }),
-            (None, 1) => Some(Named::Pointer(Int::U8)),
-            (None, _) if is_structure || words.len() == 1 => Some(Named::Unknown),
+            (None, 1) => Some(TypeName::Pointer(Int::U8)),
+            (None, _) if is_structure || words.len() == 1 => Some(TypeName::Unknown),
             _ => None,
         }
     }
@@ -186,15 +186,15 @@ impl Parser<'_> {
         Int { size: self.machine.word_size, signed: false }
     }
 
-    /// The size of `struct name`. Pages of all 64-bit kernels that distributions build have 64 bytes.
+    /// Returns the size of `struct name`. Pages have 64 bytes in all 64-bit kernels that distributions build.
     fn structure_size(&self, words: &[&str]) -> Option<u64> {
         let [kind @ ("struct" | "union"), name] = words else { return None };
-        let told = self.symbols.constant(&format!("sizeof({kind} {name})"));
+        let size = self.symbols.constant(&format!("sizeof({kind} {name})"));
         let usual = (*name == "page" && self.machine.word_size == 8).then_some(64);
-        told.and_then(|size| u64::try_from(size).ok()).or(usual)
+        size.and_then(|size| u64::try_from(size).ok()).or(usual)
     }
 
-    /// `struct name` up to a closing parenthesis: its size.
+    /// Parses `struct name` and a closing parenthesis. Returns the size of the structure.
     fn sized_structure(&mut self) -> Option<u64> {
         let (Some(Token::Word(kind)), Some(Token::Word(name))) =
             (self.peek(), self.tokens.get(self.at.saturating_add(1)))
@@ -215,11 +215,11 @@ impl Parser<'_> {
         }
         let begin = self.at;
         let size = match self.type_name() {
-            Some(Named::Value(kind)) if self.sees(")") => u64::from(kind.size),
-            Some(Named::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
+            Some(TypeName::Value(kind)) if self.sees(")") => u64::from(kind.size),
+            Some(TypeName::Pointer(_)) if self.sees(")") => u64::from(self.machine.word_size),
             _ => {
                 self.at = begin;
-                static_size(&self.expression()?).ok_or("the size of what is no field")?
+                static_size(&self.expression()?).ok_or("sizeof something that is not a field")?
             }
         };
         self.expect(")")?;
@@ -242,7 +242,7 @@ impl Parser<'_> {
             .ok_or_else(|| format!("REC->{name}: the event has no such field"))
     }
 
-    /// `name(`… with the parenthesis passed.
+    /// Parses a call `name(`…; the opening parenthesis was skipped already.
     fn call(&mut self, name: &str) -> Parsed<Expr> {
         self.spend()?;
         let expr = match name {
@@ -336,9 +336,9 @@ impl Parser<'_> {
         all.try_into().map_err(|_| "arguments".into())
     }
 
-    /// The name of a `__data_loc` or `__rel_loc` field.
+    /// Parses the name of a `__data_loc` or `__rel_loc` field.
     fn locator(&mut self) -> Parsed<Locator> {
-        let Some(Token::Word(name)) = self.peek() else { return Err("no field's name where one should stand".into()) };
+        let Some(Token::Word(name)) = self.peek() else { return Err("no field name where one is required".into()) };
         self.at = self.at.saturating_add(1);
         let field = self.field(name)?;
         let relative = field.declaration.starts_with("__rel_loc");
@@ -348,8 +348,8 @@ impl Parser<'_> {
         Ok(Locator { offset: field.offset, relative, element: element_of(field, self.machine.word_size) })
     }
 
-    /// `, { value, "name" }`… up to the closing parenthesis. A row whose value has a name that nothing tells the value of is left
-    /// out: what it would name is shown as a number.
+    /// Parses `, { value, "name" }`… and the closing parenthesis. A row is left out if its value is a name of unknown
+    /// value. Then the value of that row is shown as a number.
     fn table(&mut self) -> Parsed<Table> {
         let mut rows = Vec::new();
         while self.takes(",") {
@@ -365,7 +365,7 @@ impl Parser<'_> {
                 }
                 Err(why) => return Err(why),
             }
-            // Each value is an expression of its own.
+            // Each value is an expression with its own limit.
             self.spent = spent;
             if rows.len() > MOST_NAMES {
                 return Err(format!("more than {MOST_NAMES} names"));
@@ -374,7 +374,7 @@ impl Parser<'_> {
         Ok(rows.into())
     }
 
-    /// `value, "name" }`; none for the end of the table.
+    /// Parses `value, "name" }`. Returns `None` at the end of the table.
     fn row(&mut self) -> Parsed<Option<(u64, Box<[u8]>)>> {
         let spent = self.spent;
         let value = static_value(&self.expression()?).ok_or("a name for a value that varies")?;
@@ -390,7 +390,7 @@ impl Parser<'_> {
         Ok(row)
     }
 
-    /// Passes over the rest of a row and its closing brace.
+    /// Skips the rest of a row and its closing brace.
     fn skip_row(&mut self) -> Parsed<()> {
         while !self.takes("}") {
             if self.peek().is_none() || self.sees("{") {
@@ -402,10 +402,10 @@ impl Parser<'_> {
     }
 }
 
-/// `base[index]`: of an array field at a place that does not vary, the integer there.
+/// Returns `base[index]`. For an array field and a constant index that is the integer field there.
 fn element(base: Expr, index: Expr) -> Expr {
     let at = static_value(&index).and_then(|at| u32::try_from(at).ok());
-    if let (Expr::Place { offset, length, element }, Some(at)) = (&base, at) {
+    if let (Expr::Payload { offset, length, element }, Some(at)) = (&base, at) {
         let begin = at.saturating_mul(u32::from(element.size));
         let fits = *length == 0 || begin.saturating_add(u32::from(element.size)) <= *length;
         if fits && let Some(offset) = offset.checked_add(begin) {
@@ -415,7 +415,7 @@ fn element(base: Expr, index: Expr) -> Expr {
     Expr::Index(Box::new([base, index]))
 }
 
-/// The value of an expression that depends on no event.
+/// Returns the value of an expression that reads nothing of an event.
 fn static_value(expr: &Expr) -> Option<u64> {
     super::eval::constant(expr).map(|(value, _)| value)
 }
@@ -423,9 +423,9 @@ fn static_value(expr: &Expr) -> Option<u64> {
 fn static_size(expr: &Expr) -> Option<u64> {
     match expr {
         Expr::Field { kind, .. } | Expr::Cast(kind, _) | Expr::Int(_, kind) => Some(u64::from(kind.size)),
-        Expr::Place { length, .. } => Some(u64::from(*length)),
+        Expr::Payload { length, .. } => Some(u64::from(*length)),
         Expr::Index(parts) => match &**parts {
-            [Expr::Place { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
+            [Expr::Payload { element, .. } | Expr::PointerCast(element, _), _] => Some(u64::from(element.size)),
             [Expr::Located(locator), _] => Some(u64::from(locator.element.size)),
             _ => None,
         },
@@ -433,7 +433,7 @@ fn static_size(expr: &Expr) -> Option<u64> {
     }
 }
 
-/// Type of the elements of an array field, or of what a dynamic field points to.
+/// Returns the type of the elements of an array field or of a dynamic field.
 pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
     let declaration = field.declaration.trim_start_matches("__data_loc").trim_start_matches("__rel_loc");
     if declaration.contains('*') {
@@ -454,6 +454,6 @@ fn field_expression(field: &Field, word_size: u8) -> Expr {
     let is_array = field.declaration.contains('[') && !is_located;
     match Int::of(field.size, field.is_signed) {
         Some(kind) if !is_array => Expr::Field { offset: field.offset, kind },
-        _ => Expr::Place { offset: field.offset, length: field.size, element: element_of(field, word_size) },
+        _ => Expr::Payload { offset: field.offset, length: field.size, element: element_of(field, word_size) },
     }
 }

@@ -1,4 +1,4 @@
-//! SipHash-2-4 of one word, with which the kernel hides pointers (`lib/siphash.c`, `ptr_to_hashval`).
+//! SipHash-2-4 of one word. The kernel hides pointers with it (`lib/siphash.c`, `ptr_to_hashval`).
 
 fn round(v: &mut [u64; 4]) {
     v[0] = v[0].wrapping_add(v[1]);
@@ -13,7 +13,7 @@ fn round(v: &mut [u64; 4]) {
     v[2] = v[2].rotate_left(32);
 }
 
-/// The hash of a message of one `u64`.
+/// Returns the hash of a message that is one `u64`.
 pub(crate) fn siphash(key: [u64; 2], message: u64) -> u64 {
     let mut v = [
         key[0] ^ 0x736f_6d65_7073_6575,
@@ -36,7 +36,7 @@ pub(crate) fn siphash(key: [u64; 2], message: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The vector of 8 bytes of the SipHash paper's reference code: key 00…0f, message 00…07.
+    /// Tests the vector of 8 bytes of the SipHash paper's reference code: key 00…0f, message 00…07.
     #[test]
     fn the_reference_vector() {
         let key = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908];

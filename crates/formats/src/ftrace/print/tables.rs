@@ -1,4 +1,4 @@
-//! Names of errors, and enumerators that formats name without telling their value.
+//! Names of errors, and values of enumerators that formats use by name only.
 
 /// Names of the errors 1 to 133 of most machines, in order; two numbers are not used.
 const ERRORS: &str = "EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECHILD EAGAIN ENOMEM EACCES EFAULT ENOTBLK EBUSY \
@@ -12,14 +12,14 @@ const ERRORS: &str = "EPERM ENOENT ESRCH EINTR EIO ENXIO E2BIG ENOEXEC EBADF ECH
     EUCLEAN ENOTNAM ENAVAIL EISNAM EREMOTEIO EDQUOT ENOMEDIUM EMEDIUMTYPE ECANCELED ENOKEY EKEYEXPIRED EKEYREVOKED \
     EKEYREJECTED EOWNERDEAD ENOTRECOVERABLE ERFKILL EHWPOISON";
 
-/// The name of an error.
+/// Returns the name of an error.
 pub(crate) fn errno(code: u32) -> Option<&'static str> {
     let index = usize::try_from(code.checked_sub(1)?).ok()?;
     ERRORS.split_ascii_whitespace().nth(index).filter(|name| *name != "-")
 }
 
-/// Enumerators that formats of many kernels name and whose values are part of interfaces or have never changed
-/// (`include/linux/hrtimer.h`, `include/net/tcp_states.h`).
+/// Returns the value of an enumerator that formats of many kernels use by name. These values are part of interfaces or
+/// have never changed (`include/linux/hrtimer.h`, `include/net/tcp_states.h`).
 pub(crate) fn enumerator(name: &str) -> Option<i64> {
     if let Some(mode) = name.strip_prefix("HRTIMER_MODE_") {
         return hrtimer_mode(mode);
@@ -42,7 +42,7 @@ pub(crate) fn enumerator(name: &str) -> Option<i64> {
     TCP.iter().position(|s| *s == state).map(|at| (at as i64).saturating_add(1))
 }
 
-/// `ABS` is 0, `REL` 1; `PINNED`, `SOFT` and `HARD` are bits.
+/// Returns the value of an hrtimer mode: `ABS` is 0 and `REL` is 1; `PINNED`, `SOFT` and `HARD` are bits.
 fn hrtimer_mode(words: &str) -> Option<i64> {
     words.split('_').try_fold(0, |sum, word| {
         let bit = match word {

@@ -1,15 +1,15 @@
-//! The tree that an argument of a print format becomes.
+//! The expression tree of an argument of a print format.
 
 use super::arith::{Int, Op};
 
 /// Names for values, in the order of the format.
 pub(crate) type Table = Box<[(u64, Box<[u8]>)]>;
 
-/// Where a `__data_loc` or `__rel_loc` field stands in the payload.
+/// The position of a `__data_loc` or `__rel_loc` field in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Locator {
     pub(crate) offset: u32,
-    /// The place it tells counts from the locator's end.
+    /// True if the offset in it counts from the locator's end.
     pub(crate) relative: bool,
     /// Type of the elements.
     pub(crate) element: Int,
@@ -24,23 +24,23 @@ pub(crate) enum Expr {
     Text(Box<[u8]>),
     /// A field that is an integer.
     Field { offset: u32, kind: Int },
-    /// The address of bytes in the payload; a length of 0 reaches to its end.
-    Place { offset: u32, length: u32, element: Int },
-    /// The address of what a locator tells.
+    /// The address of bytes in the payload. A length of 0 reaches to the end of the payload.
+    Payload { offset: u32, length: u32, element: Int },
+    /// The address that a locator points to.
     Located(Locator),
-    /// The bytes that a locator tells.
+    /// The length in bytes that a locator has.
     Length(Locator),
     /// Conversion to an integer type.
     Cast(Int, Box<Expr>),
     /// Conversion to a pointer to elements of a type.
     PointerCast(Int, Box<Expr>),
-    /// An address of the kernel's, of structures of so many bytes.
+    /// An address of the kernel's memory that points to structures of this size in bytes.
     Structure(u64, Box<Expr>),
     /// `-`, `~`, `+`.
     Unary(u8, Box<Expr>),
     /// `!`.
     Not(Box<Expr>),
-    /// An operator on two.
+    /// An operator on two operands.
     Binary(Op, Box<[Expr; 2]>),
     /// `&&`.
     Both(Box<[Expr; 2]>),

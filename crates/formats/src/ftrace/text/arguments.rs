@@ -1,5 +1,5 @@
-//! Arguments of functions (`print_function_args` of `trace_output.c`, from Linux 6.15 on): what registers held when a function
-//! was entered, by the names and types of its parameters.
+//! Arguments of functions (`print_function_args` of `trace_output.c`, since Linux 6.15): the content of the registers
+//! at the entry of a function, by the names and types of its parameters.
 
 use lastwords_trace::ftrace::{ParameterKind, Tracing};
 
@@ -7,14 +7,14 @@ use super::is_since;
 use super::slot::Slot;
 use crate::ftrace::print::{Names, Spec, hex, number};
 
-/// How a kernel keeps and prints arguments.
+/// The form in which a kernel keeps and prints arguments.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
-    /// Registers that an entry keeps (`FTRACE_REGS_MAX_ARGS`).
+    /// Number of registers that an entry keeps (`FTRACE_REGS_MAX_ARGS`).
     most: usize,
-    /// Integers without a sign are hexadecimal.
+    /// True if unsigned integers are hexadecimal.
     unsigned_is_hex: bool,
-    /// Names stand behind enumerators.
+    /// True if names follow the values of enumerators.
     names_enumerators: bool,
     word_size: u32,
     order: lastwords_bytes::ByteOrder,
@@ -33,8 +33,8 @@ impl Form {
         Self { most, unsigned_is_hex, names_enumerators, word_size, order }
     }
 
-    /// The registers of an entry whose member `args` is at `slot`; none where it has not as many. Where one more is kept, the
-    /// first is the address that the function returns to, and is passed over.
+    /// Returns the registers of an entry whose member `args` is at `slot`, or `None` if it has too few. If the entry
+    /// has one more, the first one is the return address and is skipped.
     pub(crate) fn registers<'a>(&self, slot: Slot, payload: &'a [u8]) -> Option<&'a [u8]> {
         let size = self.most.saturating_mul(self.word_size as usize);
         let rest = if slot.offset == 0 { &[] } else { slot.rest(payload) };
@@ -127,7 +127,7 @@ mod tests {
     const WORK: u64 = 0xffff_ffff_8100_0100;
     const REGISTERS: [i64; 6] = [0x1000, -2, 16, -1, 0x77, 5];
 
-    /// As kernels of Debian print them.
+    /// Tests the form of Debian's kernels.
     #[test]
     fn by_name_and_type() {
         let six = "(work=0x1000, cpu=-2, flags=16, state=-1, range=(STRUCT)[0x77:0x5], ...)";
@@ -138,10 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_and_what_is_not_there() {
+    fn unknown_and_missing_arguments() {
         assert_eq!(shown("7.1.13", 0xffff_ffff_8100_0000, &REGISTERS), "()");
         assert_eq!(shown("7.1.13", WORK, &REGISTERS[..5]), "");
-        // The address that the function returns to stands before them.
+        // The return address precedes the registers.
         let seven = [&[0x4444][..], &REGISTERS].concat();
         assert_eq!(shown("7.1.13", WORK, &seven), shown("7.1.13", WORK, &REGISTERS));
     }

@@ -1,13 +1,13 @@
-//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format of them; readers make one, named `blktrace`, of
-//! `struct blk_io_trace`, as trace-cmd does.
+//! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format for them. Readers make a format
+//! named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
-use super::context::{At, Tasks};
+use super::context::{EventInfo, Tasks};
 use super::slot::Slot;
 
-/// Where the numbers of an entry lie.
+/// The positions of the numbers of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block {
     sector: Slot,
@@ -19,18 +19,18 @@ pub(crate) struct Block {
     data: Slot,
 }
 
-/// How the text is to be.
+/// The style of the text.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Manner {
-    /// With a line's beginning of its own (option `blk_classic`).
+pub(crate) struct BlockStyle {
+    /// Lines have their own beginning (option `blk_classic`).
     pub(crate) classic: bool,
-    /// With names of actions (option `verbose`).
+    /// Actions have names (option `verbose`).
     pub(crate) long: bool,
-    /// Groups have names, which the machine alone knew (option `blk_cgname`).
+    /// Groups have names, which only the machine knew (option `blk_cgname`).
     pub(crate) group_names: bool,
 }
 
-/// Bits of `action`: a control group stands before the data; what it is about.
+/// Bits of `action`. This one is set if a control group precedes the data; the next ones are the subject of the action.
 const GROUP: u64 = 0x100;
 const FLUSH: u64 = 1 << 2;
 const WRITE: u64 = 1 << 1;
@@ -42,30 +42,30 @@ const META: u64 = 1 << 12;
 const DISCARD: u64 = 1 << 13;
 const FUA: u64 = 1 << 15;
 const WRITE_ZEROES: u64 = 1 << 22;
-/// A message for whoever reads.
+/// A message for the reader of the trace.
 const MESSAGE: u64 = 2 | NOTIFY << 16;
 
-/// Names of actions by number, short and long, and what is shown of them.
-const ACTIONS: [(&str, &str, What); 15] = [
-    ("Q", "queue", What::Request),
-    ("M", "backmerge", What::Request),
-    ("F", "frontmerge", What::Request),
-    ("G", "getrq", What::Request),
-    ("S", "sleeprq", What::Request),
-    ("R", "requeue", What::Outcome),
-    ("D", "issue", What::Request),
-    ("C", "complete", What::Outcome),
-    ("P", "plug", What::Task),
-    ("U", "unplug_io", What::Unplug),
-    ("UT", "unplug_timer", What::Unplug),
-    ("I", "insert", What::Request),
-    ("X", "split", What::Split),
-    ("B", "bounce", What::Request),
-    ("A", "remap", What::Remap),
+/// Names of actions by number, short and long, and the data that is shown with them.
+const ACTIONS: [(&str, &str, ActionData); 15] = [
+    ("Q", "queue", ActionData::Request),
+    ("M", "backmerge", ActionData::Request),
+    ("F", "frontmerge", ActionData::Request),
+    ("G", "getrq", ActionData::Request),
+    ("S", "sleeprq", ActionData::Request),
+    ("R", "requeue", ActionData::Outcome),
+    ("D", "issue", ActionData::Request),
+    ("C", "complete", ActionData::Outcome),
+    ("P", "plug", ActionData::Task),
+    ("U", "unplug_io", ActionData::Unplug),
+    ("UT", "unplug_timer", ActionData::Unplug),
+    ("I", "insert", ActionData::Request),
+    ("X", "split", ActionData::Split),
+    ("B", "bounce", ActionData::Request),
+    ("A", "remap", ActionData::Remap),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum ActionData {
     Request,
     Outcome,
     Task,
@@ -88,9 +88,9 @@ impl Block {
         out: &mut Vec<u8>,
         payload: &[u8],
         order: ByteOrder,
-        at: At,
+        at: EventInfo,
         tasks: &Tasks<'_>,
-        manner: Manner,
+        style: BlockStyle,
     ) {
         let get = |slot: Slot| slot.unsigned(payload, order);
         let (action, length) = (get(self.action), get(self.length) as usize);
@@ -107,17 +107,17 @@ impl Block {
                 None => return out.extend_from_slice(format!("Unknown action {number:x}\n").as_bytes()),
             }
         };
-        let name = if manner.long { long } else { short };
+        let name = if style.long { long } else { short };
         let kind = kind(action >> 16, what.is_none(), get(self.bytes));
         let (major, minor) = device(get(self.device) as u32);
         let place = format!("{major:3},{minor:<3} ");
         let line = match group {
-            _ if manner.classic => {
+            _ if style.classic => {
                 let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
                 let (cpu, pid) = (at.cpu, at.common.pid);
                 format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", seconds as i32)
             }
-            Some(_) if manner.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
+            Some(_) if style.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
             Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", id as u32, id >> 32),
             None => format!("{place}{name:>2} {kind:>3} "),
         };
@@ -132,17 +132,17 @@ impl Block {
         let sectors = bytes >> 9;
         let is_command = action >> 16 & COMMAND != 0;
         let line = match what {
-            What::Request if is_command => format!("{bytes} {}[{comm}]\n", command(data)),
-            What::Request if sectors == 0 => format!("[{comm}]\n"),
-            What::Request => format!("{sector} + {sectors} [{comm}]\n"),
-            What::Outcome if is_command => format!("{}[{error}]\n", command(data)),
-            What::Outcome if sectors == 0 => format!("{sector} [{error}]\n"),
-            What::Outcome => format!("{sector} + {sectors} [{error}]\n"),
-            What::Task => format!("[{comm}]\n"),
-            What::Unplug => format!("[{comm}] {}\n", big(0)),
-            What::Split => format!("{sector} / {} [{comm}]\n", big(0)),
-            What::Remap => {
-                // `struct blk_io_trace_remap`: two devices, a sector; most significant byte first.
+            ActionData::Request if is_command => format!("{bytes} {}[{comm}]\n", command(data)),
+            ActionData::Request if sectors == 0 => format!("[{comm}]\n"),
+            ActionData::Request => format!("{sector} + {sectors} [{comm}]\n"),
+            ActionData::Outcome if is_command => format!("{}[{error}]\n", command(data)),
+            ActionData::Outcome if sectors == 0 => format!("{sector} [{error}]\n"),
+            ActionData::Outcome => format!("{sector} + {sectors} [{error}]\n"),
+            ActionData::Task => format!("[{comm}]\n"),
+            ActionData::Unplug => format!("[{comm}] {}\n", big(0)),
+            ActionData::Split => format!("{sector} / {} [{comm}]\n", big(0)),
+            ActionData::Remap => {
+                // `struct blk_io_trace_remap`: two devices and a sector; the most significant byte is first.
                 let (major, minor) = device((big(0) >> 32) as u32);
                 format!("{sector} + {sectors} <- ({major},{minor}) {}\n", big(8))
             }
@@ -151,12 +151,12 @@ impl Block {
     }
 }
 
-/// The kernel's own number of a device: 12 and 20 bits.
+/// Splits the kernel's device number: 12 bits major and 20 bits minor.
 fn device(number: u32) -> (u32, u32) {
     (number >> 20, number & 0xf_ffff)
 }
 
-/// Letters of what was asked for (`fill_rwbs`).
+/// Returns the letters of a request (`fill_rwbs`).
 fn kind(category: u64, is_message: bool, bytes: u64) -> String {
     if is_message {
         return "N".into();
@@ -177,7 +177,7 @@ fn kind(category: u64, is_message: bool, bytes: u64) -> String {
     letters
 }
 
-/// `(00 01 ..) `: a command up to where it is zero to its end.
+/// Returns `(00 01 ..) `: the bytes of a command without the zeros at its end.
 fn command(data: &[u8]) -> String {
     if data.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What stands before an event's text: task, CPU, flags, time (`trace_print_context`, `trace_print_lat_context`).
+//! The beginning of an event's line: task, CPU, flags, time (`trace_print_context`, `trace_print_lat_context`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
@@ -7,28 +7,28 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Tracing};
 
 use super::slot::Slot;
-use crate::ftrace::print::{Mix, Spec, number, padded};
+use crate::ftrace::print::{AddressHasher, Spec, number, padded};
 use crate::text::number::{digit, six, unsigned};
 
-/// Beginnings of lines that are remembered.
+/// Most beginnings of lines that are cached.
 const MOST: usize = 1 << 16;
-/// Names of tasks that are learned at most: the number of pids that a kernel can have (`PID_MAX_LIMIT`).
+/// Most names of tasks that are learned: the number of pids that a kernel can have (`PID_MAX_LIMIT`).
 const MOST_LEARNED: usize = 1 << 22;
 
 /// Names of tasks.
 pub(crate) struct Tasks<'a> {
     comms: &'a BTreeMap<u32, String>,
-    /// Names that events of the scheduler tell, where [`Tracing::learns_comms`]; none otherwise.
-    learned: Option<HashMap<u32, String, BuildHasherDefault<Mix>>>,
+    /// Names that were learned from events of the scheduler; `None` unless [`Tracing::learns_comms`] is set.
+    learned: Option<HashMap<u32, String, BuildHasherDefault<AddressHasher>>>,
     tgids: Option<&'a BTreeMap<u32, u32>>,
-    /// By pid: `%16s-%-7d ` and the thread group.
-    known: HashMap<u32, (u32, u32), BuildHasherDefault<Mix>>,
+    /// Cached texts by pid: `%16s-%-7d ` and the thread group.
+    known: HashMap<u32, (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
 }
 
-/// An event's place: what its text needs beside the payload.
+/// The position of an event: everything that its text needs besides the payload.
 #[derive(Clone, Copy)]
-pub(crate) struct At {
+pub(crate) struct EventInfo {
     pub(crate) time: u64,
     pub(crate) cpu: u32,
     pub(crate) lane: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Reads them; what is missing is 0.
+    /// Reads the fields. If the payload is too short, all of them are 0.
     #[inline]
     pub(crate) fn read(payload: &[u8], order: ByteOrder) -> Self {
         let Some(raw) = payload.first_chunk::<8>() else { return Self { id: 0, flags: 0, preempt: 0, pid: 0 } };
@@ -56,16 +56,14 @@ impl Common {
         };
         Self { id, flags, preempt, pid }
     }
-}
 
-impl Common {
-    /// All in one: the id in the lowest bits, then flags, depth of preemption, pid.
+    /// Returns all fields in one word: the id in the lowest bits, then flags, depth of preemption, pid.
     #[inline]
     pub(crate) fn word(self) -> u64 {
         u64::from(self.pid) << 32 | u64::from(self.preempt) << 24 | u64::from(self.flags) << 16 | u64::from(self.id)
     }
 
-    /// The same of a payload; none where that is too short.
+    /// Returns the same word for a payload, or `None` if the payload is too short.
     #[inline]
     pub(crate) fn read_word(payload: &[u8], order: ByteOrder) -> Option<u64> {
         match order {
@@ -75,15 +73,16 @@ impl Common {
     }
 }
 
-/// Where an event of the scheduler has the name of a task.
+/// The fields of a scheduler event that have the pid and the name of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct TaskFields {
     pid: Slot,
     name: Slot,
 }
 
-impl Named {
-    /// The names that trace-cmd learns from an event after it has printed the event (libtraceevent's `plugin_sched_switch.c`).
+impl TaskFields {
+    /// Returns the fields from which trace-cmd learns names after it has printed the event (libtraceevent's
+    /// `plugin_sched_switch.c`).
     fn of(format: &Format) -> Vec<Self> {
         let pairs: &[(&str, &str)] = match (format.system.as_str(), format.name.as_str()) {
             ("sched", "sched_switch") => &[("prev_pid", "prev_comm"), ("next_pid", "next_comm")],
@@ -109,7 +108,7 @@ impl<'a> Tasks<'a> {
         Self { comms: &tracing.comms, learned, tgids, known: HashMap::default(), room: Vec::new() }
     }
 
-    /// Name of a task.
+    /// Returns the name of a task.
     pub(crate) fn comm(&self, pid: u32) -> &str {
         match pid {
             0 => "<idle>",
@@ -118,14 +117,14 @@ impl<'a> Tasks<'a> {
         }
     }
 
-    /// Where events of this format have names of tasks that are to be learned; empty where there are none.
-    pub(crate) fn named_by(&self, format: &Format) -> Vec<Named> {
-        if self.learned.is_some() { Named::of(format) } else { Vec::new() }
+    /// Returns the fields of this format from which names of tasks are learned. The list is empty if there are none.
+    pub(crate) fn named_by(&self, format: &Format) -> Vec<TaskFields> {
+        if self.learned.is_some() { TaskFields::of(format) } else { Vec::new() }
     }
 
-    /// A task that `payload` names has no name yet.
+    /// Returns true if a task in `payload` has no name yet.
     #[inline]
-    pub(crate) fn lacks(&self, named: &[Named], payload: &[u8], order: ByteOrder) -> bool {
+    pub(crate) fn lacks(&self, named: &[TaskFields], payload: &[u8], order: ByteOrder) -> bool {
         let lacks = |pid: u32| {
             let learned = self.learned.as_ref().filter(|learned| learned.len() < MOST_LEARNED);
             pid != 0 && learned.is_some_and(|learned| !learned.contains_key(&pid)) && !self.comms.contains_key(&pid)
@@ -133,9 +132,9 @@ impl<'a> Tasks<'a> {
         named.iter().any(|named| lacks(named.pid(payload, order)))
     }
 
-    /// Learns the names of the tasks that `payload` names. The first name of a task stays.
+    /// Learns the names of the tasks in `payload`. The first name of a task is kept.
     #[cold]
-    pub(crate) fn learn(&mut self, named: &[Named], payload: &[u8], order: ByteOrder) {
+    pub(crate) fn learn(&mut self, named: &[TaskFields], payload: &[u8], order: ByteOrder) {
         for named in named {
             let pid = named.pid(payload, order);
             if let Some(learned) = &mut self.learned
@@ -148,7 +147,7 @@ impl<'a> Tasks<'a> {
         }
     }
 
-    /// `            init-1       `, and the thread group where it is shown.
+    /// Appends `            init-1       `, and the thread group if it is shown.
     #[inline]
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>, pid: u32) {
         let (begin, end) = match self.known.get(&pid) {
@@ -189,7 +188,7 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// `[001] `.
+/// Appends `[001] `.
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 {
@@ -201,7 +200,7 @@ pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     out.extend_from_slice(b"] ");
 }
 
-/// `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
+/// Appends `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
 #[inline]
 pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
     let flags = common.flags;
@@ -211,7 +210,7 @@ pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
         (false, true) => b'b',
         (false, false) => b'.',
     };
-    // Bit 1 is need-resched-lazy since Linux 6.13; before, only machines that trace no interrupts set it.
+    // Bit 1 is need-resched-lazy since Linux 6.13. Before, only machines that do not trace interrupts set it.
     let resched = match (flags & 0x04 != 0, flags & 0x20 != 0, flags & 0x02 != 0) {
         (true, true, true) => b'B',
         (true, true, false) => b'N',
@@ -235,7 +234,8 @@ pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
     out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
 }
 
-/// ` %5lu.%06lu` in seconds, rounded to microseconds; or the plain number of a clock that counts no nanoseconds.
+/// Appends ` %5lu.%06lu` in seconds, rounded to microseconds. For a clock that does not count nanoseconds it appends
+/// the plain number.
 #[inline]
 pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     out.push(b' ');
@@ -252,7 +252,7 @@ pub(crate) fn time(out: &mut Vec<u8>, time: u64, in_ns: bool) {
     out.extend_from_slice(&six(rest));
 }
 
-/// The mark of a delay: `$` over a second … `+` over 10 microseconds.
+/// Returns the mark of a delay: `$` over a second … `+` over 10 microseconds.
 pub(crate) fn mark(nanoseconds: u64) -> u8 {
     match nanoseconds {
         1_000_000_001.. => b'$',
@@ -265,7 +265,7 @@ pub(crate) fn mark(nanoseconds: u64) -> u8 {
     }
 }
 
-/// The time of the latency format: since `start`, with a mark for the time to the next event.
+/// Appends the time of the latency format: the time since `start`, with a mark for the time to the next event.
 pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, in_ns: bool, verbose: bool) {
     let (mut since, mut rest) = (time.wrapping_sub(start), next.wrapping_sub(time));
     let micros = |ns: u64| ns.wrapping_add(500) / 1000;

@@ -1,15 +1,15 @@
-//! One event to its text (`print_trace_line`).
+//! Prints one event as text (`print_trace_line`).
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, At, Common, Named, Tasks};
+use super::context::{self, Common, EventInfo, TaskFields, Tasks};
 use super::fields::Fields;
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
-use super::head::Heads;
-use super::merge::{Front, Merge};
+use super::head::HeadCache;
+use super::merge::{Merge, NextEvent};
 use super::own::Own;
 use super::syscall::Syscall;
 use super::{Options, is_selected, is_since};
@@ -17,15 +17,15 @@ use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, nu
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
 
-/// Bytes of the fields that every event begins with: id, flags, preemption count, pid (`struct trace_entry`).
+/// Bytes of the common fields of every event: id, flags, preemption count, pid (`struct trace_entry`).
 const COMMON: usize = 8;
 
-/// What prints the text of a kind of event.
-enum How {
+/// The way in which a kind of event is printed.
+enum Renderer {
     Own(Own),
     Syscall(Syscall),
     Program(Program),
-    /// Its print format cannot be evaluated.
+    /// The print format cannot be evaluated.
     Fields,
 }
 
@@ -33,14 +33,14 @@ enum How {
 struct Kind<'a> {
     format: &'a Format,
     is_selected: bool,
-    /// It was said that an event of it could not be printed.
+    /// True if a note exists already that this kind could not be printed.
     is_noted: bool,
-    /// Its text is made by a program that is plain.
+    /// True if its text is made by a plain program.
     is_line: bool,
-    how: How,
+    renderer: Renderer,
     fields: Fields,
-    /// Where its events have names of tasks that are to be learned.
-    named: Vec<Named>,
+    /// The fields of its events from which names of tasks are learned.
+    named: Vec<TaskFields>,
 }
 
 /// Prints events.
@@ -51,20 +51,20 @@ pub(crate) struct Printer<'a> {
     machine: Machine,
     in_ns: bool,
     globs: &'a [String],
-    /// By event id; made when the first of a kind comes.
+    /// Kinds of events by id. A kind is compiled when its first event is printed.
     kinds: Vec<Option<Box<Kind<'a>>>>,
     state: State<'a>,
-    heads: Heads,
+    heads: HeadCache,
     scratch: Vec<u8>,
-    /// Payload of the event being printed, where later ones must be looked at meanwhile.
+    /// Copy of the payload that is printed, for kinds that look at later events meanwhile.
     kept: Vec<u8>,
     graph: Graph,
     is_graph: bool,
-    /// The tracer is `mmiotrace`.
+    /// True if the tracer is `mmiotrace`.
     is_memory: bool,
-    /// Lines are those of the default form.
+    /// True if lines have the default form.
     is_default: bool,
-    /// The ring has overwritten events: the beginning of each CPU's events is marked.
+    /// True if the ring has overwritten events. Then the beginning of each CPU's events is marked.
     annotate: bool,
     time_start: u64,
     printed: u64,
@@ -96,7 +96,7 @@ impl<'a> Printer<'a> {
                     _ => None,
                 }),
             },
-            heads: Heads::new(flags.irq, array.clock_in_ns),
+            heads: HeadCache::new(flags.irq, array.clock_in_ns),
             scratch: Vec::new(),
             kept: Vec::new(),
             graph: Graph::new(tracing, array, ring),
@@ -114,7 +114,7 @@ impl<'a> Printer<'a> {
         self.machine.order
     }
 
-    /// The event of this payload is one of those asked for.
+    /// Returns true if the event of this payload is selected.
     pub(crate) fn is_selected(&mut self, payload: &[u8]) -> bool {
         let id = Common::read(payload, self.order()).id;
         self.learn(id);
@@ -141,45 +141,45 @@ impl<'a> Printer<'a> {
         }
         let Some(format) = self.tracing.formats.get(&id) else { return };
         let mut is_noted = false;
-        let how = if let Some(own) = Own::of(format) {
-            How::Own(own)
+        let renderer = if let Some(own) = Own::of(format) {
+            Renderer::Own(own)
         } else if let Some(syscall) = Syscall::of(format, is_since(&self.tracing.release, (6, 18))) {
-            How::Syscall(syscall)
+            Renderer::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
-                Ok(program) => How::Program(program.behind(format!("{}: ", format.name).as_bytes())),
+                Ok(program) => Renderer::Program(program.with_prefix(format!("{}: ", format.name).as_bytes())),
                 Err(why) => {
                     is_noted = true;
                     let (system, name) = (&format.system, &format.name);
                     self.notes.push(format!("{system}:{name}: its print format has {why}; its fields are shown"));
-                    How::Fields
+                    Renderer::Fields
                 }
             }
         };
         let is_selected = is_selected(self.globs, &format.system, &format.name);
-        let is_line = matches!(&how, How::Program(program) if program.is_plain());
+        let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
         let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
         let named = self.state.tasks.named_by(format);
-        let kind = Kind { format, is_selected, is_noted, is_line, how, fields, named };
+        let kind = Kind { format, is_selected, is_noted, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {
             *place = Some(Box::new(kind));
         }
     }
 
-    /// Appends the line of an event that needs no more than a look at its fields, which is most of them; says whether it is
-    /// such an event.
+    /// Appends the line of an event whose text depends only on its own fields; most events are of this kind. Returns
+    /// false for other events.
     #[inline]
-    pub(crate) fn line(&mut self, page: &mut Page, front: &Front<'_>) -> bool {
-        let is_marked = front.is_behind_lost || (self.annotate && !front.is_started);
+    pub(crate) fn line(&mut self, page: &mut Page, front: &NextEvent<'_>) -> bool {
+        let is_marked = front.follows_loss || (self.annotate && !front.is_started);
         if is_marked || !self.is_default {
             return false;
         }
         let order = self.order();
         let Some(word) = Common::read_word(front.payload, order) else { return false };
         let Some(Some(kind)) = self.kinds.get(usize::from(word as u16)) else { return false };
-        let (true, How::Program(program)) = (kind.is_line, &kind.how) else { return false };
+        let (true, Renderer::Program(program)) = (kind.is_line, &kind.renderer) else { return false };
         let is_put = page.line(|line| {
-            let is_put = self.heads.again(line, front.lane, front.time, word >> 16)
+            let is_put = self.heads.put_cached(line, front.lane, front.time, word >> 16)
                 && program.line(front.payload, order, line).is_ok();
             line.block(b"\n", 1);
             is_put
@@ -192,8 +192,8 @@ impl<'a> Printer<'a> {
         is_put
     }
 
-    /// Learns the names of tasks in an event that is not printed.
-    pub(crate) fn pass(&mut self, payload: &[u8]) {
+    /// Learns the names of tasks from an event that is not printed.
+    pub(crate) fn skip(&mut self, payload: &[u8]) {
         if self.tracing.learns_comms {
             let id = Common::read(payload, self.order()).id;
             self.learn(id);
@@ -201,7 +201,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Learns the names of tasks in an event of kind `id`.
+    /// Learns the names of tasks from an event of kind `id`.
     fn learn_names(&mut self, id: u16, payload: &[u8]) {
         let order = self.order();
         let Some(Some(kind)) = self.kinds.get(usize::from(id)) else { return };
@@ -211,14 +211,14 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Appends the lines of the next event of `merge` and passes over it.
+    /// Appends the lines of the next event of `merge` and skips the event.
     pub(crate) fn event(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
         let order = self.order();
         let id = Common::read(merge.payload(), order).id;
         self.learn(id);
         let named = self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.named);
         let lacks = named.is_some_and(|named| self.state.tasks.lacks(named, merge.payload(), order));
-        // The event is passed over before its names count: its own line has what was known before it.
+        // The event is skipped before its names are learned, so that its own line has the names known before it.
         let payload = lacks.then(|| merge.payload().to_vec());
         self.lines(out, merge);
         if let Some(payload) = payload {
@@ -229,7 +229,7 @@ impl<'a> Printer<'a> {
     fn lines(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>) {
         let Some(time) = merge.head() else { return };
         let common = Common::read(merge.payload(), self.order());
-        let at = At { time, cpu: merge.cpu(), lane: merge.lane(), common };
+        let at = EventInfo { time, cpu: merge.cpu(), lane: merge.lane(), common };
         if let Some(lost) = merge.take_lost() {
             lost_line(out, at.cpu, lost);
         }
@@ -243,12 +243,8 @@ impl<'a> Printer<'a> {
             return merge.advance();
         }
         if self.flags.block.classic && matches!(self.own(common.id), Some(Own::Block(_))) {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
-            let kept = std::mem::take(&mut self.kept);
-            let fields = std::mem::replace(&mut self.flags.fields, false);
-            self.text(out, &kept, at, None);
-            self.flags.fields = fields;
+            let kept = self.keep(merge);
+            self.text_without_fields(out, &kept, at);
             self.kept = kept;
             return merge.advance();
         }
@@ -267,11 +263,10 @@ impl<'a> Printer<'a> {
             out.extend_from_slice(b" buffer started ####\n");
         }
         if self.flags.context && self.flags.latency {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
-            let next = merge.advance_and_peek().unwrap_or(time);
+            let kept = self.keep(merge);
+            merge.advance();
+            let next = merge.head().unwrap_or(time);
             self.latency_context(out, at, next);
-            let kept = std::mem::take(&mut self.kept);
             self.text(out, &kept, at, None);
             self.kept = kept;
             return;
@@ -280,9 +275,7 @@ impl<'a> Printer<'a> {
             self.heads.put(out, &mut self.state.tasks, at);
         }
         if matches!(self.own(common.id), Some(Own::GraphEntry(_) | Own::GraphExit(_))) && !self.flags.fields {
-            self.kept.clear();
-            self.kept.extend_from_slice(merge.payload());
-            let kept = std::mem::take(&mut self.kept);
+            let kept = self.keep(merge);
             self.text(out, &kept, at, Some(&mut *merge));
             self.kept = kept;
             return;
@@ -291,14 +284,29 @@ impl<'a> Printer<'a> {
         merge.advance();
     }
 
+    /// Returns a copy of the next payload in the buffer `kept`, which the caller puts back.
+    fn keep(&mut self, merge: &Merge<'_>) -> Vec<u8> {
+        let mut kept = std::mem::take(&mut self.kept);
+        kept.clear();
+        kept.extend_from_slice(merge.payload());
+        kept
+    }
+
+    /// Appends the same text as [`Printer::text`], as if option `fields` were off.
+    fn text_without_fields(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
+        let fields = std::mem::replace(&mut self.flags.fields, false);
+        self.text(out, payload, at, None);
+        self.flags.fields = fields;
+    }
+
     fn own(&self, id: u16) -> Option<&Own> {
-        match &self.kinds.get(usize::from(id))?.as_ref()?.how {
-            How::Own(own) => Some(own),
+        match &self.kinds.get(usize::from(id))?.as_ref()?.renderer {
+            Renderer::Own(own) => Some(own),
             _ => None,
         }
     }
 
-    fn latency_context(&mut self, out: &mut Vec<u8>, at: At, next: u64) {
+    fn latency_context(&mut self, out: &mut Vec<u8>, at: EventInfo, next: u64) {
         let comm = self.state.tasks.comm(at.common.pid);
         let pid = at.common.pid as i32;
         if self.flags.verbose {
@@ -317,9 +325,9 @@ impl<'a> Printer<'a> {
         context::latency_time(out, at.time, self.time_start, next, self.in_ns, self.flags.verbose);
     }
 
-    /// The text behind the context, line feed included. Graph entries look at what follows in `merge`, and pass over
-    /// themselves there.
-    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At, merge: Option<&mut Merge<'_>>) {
+    /// Appends the text after the context, including the line feed. Graph entries look at the following events in
+    /// `merge` and skip themselves there.
+    fn text(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo, merge: Option<&mut Merge<'_>>) {
         let order = self.order();
         let id = at.common.id;
         let Some(kind) = self.kinds.get_mut(usize::from(id)).and_then(Option::as_mut) else {
@@ -334,45 +342,37 @@ impl<'a> Printer<'a> {
             return;
         };
         let is_own = kind.format.system == "ftrace";
-        if self.flags.fields && !(is_own && self.flags.of_last_boot) {
-            if is_own {
-                out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
-            } else {
-                out.extend_from_slice(kind.format.name.as_bytes());
-                out.push(b':');
-                kind.fields.write(out, payload, order, &mut self.state.names);
-                out.push(b'\n');
+        match &kind.renderer {
+            _ if self.flags.fields && !(is_own && self.flags.of_last_boot) => {
+                if is_own {
+                    return out.extend_from_slice(format!("UNKNOWN TYPE {id}\n").as_bytes());
+                }
             }
-            return;
-        }
-        match &kind.how {
-            How::Own(Own::GraphEntry(entry)) if merge.is_some() => {
-                let entry = *entry;
+            Renderer::Own(Own::GraphEntry(entry)) if merge.is_some() => {
                 if let Some(merge) = merge {
-                    self.graph.entry(out, &mut self.state, None, entry, payload, at, merge);
+                    self.graph.entry(out, &mut self.state, None, *entry, payload, at, merge);
                 }
                 return;
             }
-            How::Own(Own::GraphExit(exit)) => {
-                let exit = *exit;
-                self.graph.exit(out, &mut self.state, None, exit, payload, at);
+            Renderer::Own(Own::GraphExit(exit)) => {
+                self.graph.exit(out, &mut self.state, None, *exit, payload, at);
                 if let Some(merge) = merge {
                     merge.advance();
                 }
                 return;
             }
-            How::Own(own) => {
+            Renderer::Own(own) => {
                 let env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
                 super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
                 return;
             }
-            How::Syscall(syscall) => {
+            Renderer::Syscall(syscall) => {
                 syscall.write(out, payload, order, self.flags.verbose);
                 out.push(b'\n');
                 return;
             }
-            How::Program(program) => {
+            Renderer::Program(program) => {
                 let begin = out.len();
                 let mut env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
@@ -391,7 +391,7 @@ impl<'a> Printer<'a> {
                     }
                 }
             }
-            How::Fields => {}
+            Renderer::Fields => {}
         }
         out.extend_from_slice(kind.format.name.as_bytes());
         out.push(b':');
@@ -399,14 +399,14 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// Name of a task.
+    /// Returns the name of a task.
     pub(crate) fn comm(&self, pid: u32) -> &str {
         self.state.tasks.comm(pid)
     }
 
-    /// Appends the text of one event without what stands before it. Of an entry or exit of the function graph it is what
-    /// does not depend on the events beside it: `name() {`, `} /* name */`.
-    pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+    /// Appends the text of one event without the beginning of its line. For an entry or exit of the function graph, the
+    /// text has only the part that does not depend on neighbouring events: `name() {`, `} /* name */`.
+    pub(crate) fn body(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         self.learn(at.common.id);
         match self.own(at.common.id) {
             Some(Own::GraphEntry(entry)) => {
@@ -424,16 +424,17 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The message of the three kinds that have one (option `printk-msg-only`); says whether this is one.
-    pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) -> bool {
+    /// Appends the message of an event of one of the three kinds with a message (option `printk-msg-only`). Returns
+    /// false for other events.
+    pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
         let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
         super::own_text::message(out, &own, env)
     }
 
-    /// The form of option `raw`.
-    fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: At) {
+    /// Appends the form of option `raw`.
+    fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         if self.flags.context {
             let pid = at.common.pid as i32;
             number(out, Spec::default(), u64::from(pid.unsigned_abs()), pid < 0, 10, false);
@@ -444,13 +445,13 @@ impl<'a> Printer<'a> {
             out.push(b' ');
         }
         let id = at.common.id;
-        match self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.how) {
+        match self.kinds.get(usize::from(id)).and_then(Option::as_ref).map(|kind| &kind.renderer) {
             None => {
                 unsigned(out, u64::from(id));
                 out.extend_from_slice(b" ?\n");
                 return;
             }
-            Some(How::Own(own)) => {
+            Some(Renderer::Own(own)) => {
                 let own = own.clone();
                 let env =
                     Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
@@ -465,8 +466,9 @@ impl<'a> Printer<'a> {
         out.push(b'\n');
     }
 
-    /// What the function_graph tracer prints in its own way: all but stacks and function entries.
-    fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: At) -> bool {
+    /// Appends the line that the function_graph tracer prints in its own way: for all events except stacks and function
+    /// entries. Returns false for these and for events without a format.
+    fn graph_line(&mut self, out: &mut Vec<u8>, merge: &mut Merge<'_>, at: EventInfo) -> bool {
         let own = self.own(at.common.id).cloned();
         if matches!(own, Some(Own::KernelStack { .. } | Own::Function { .. })) {
             return false;
@@ -475,9 +477,7 @@ impl<'a> Printer<'a> {
         if !known {
             return false;
         }
-        self.kept.clear();
-        self.kept.extend_from_slice(merge.payload());
-        let kept = std::mem::take(&mut self.kept);
+        let kept = self.keep(merge);
         match own {
             Some(Own::GraphEntry(entry)) => {
                 self.graph.entry(out, &mut self.state, Some(at.lane), entry, &kept, at, merge);
@@ -490,9 +490,7 @@ impl<'a> Printer<'a> {
                 self.graph.comment_begin(out, &mut self.state, at);
                 let has_message = self.message(out, &kept, at);
                 if !has_message {
-                    let fields = std::mem::replace(&mut self.flags.fields, false);
-                    self.text(out, &kept, at, None);
-                    self.flags.fields = fields;
+                    self.text_without_fields(out, &kept, at);
                 }
                 if out.last() == Some(&b'\n') {
                     out.pop();

@@ -1,14 +1,15 @@
-//! The form of option `fields` (`print_event_fields`): every field by its name.
+//! The form of option `fields` (`print_event_fields`): every field with its name.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
+use super::slot::Slot;
 use crate::ftrace::page::{long, word};
-use crate::ftrace::print::{Names, Show, Spec, hex, number, padded};
+use crate::ftrace::print::{Names, Show, Spec, hex, joined, number, padded};
 use crate::text::number::{Constant, unsigned};
 use lastwords_trace::nul;
 
-/// How a field is shown; the kernel decides so by the words of its type.
+/// The form of a field. The kernel selects it by the words of the field's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Text,
@@ -17,28 +18,28 @@ enum Form {
     },
     PointerText,
     Mask,
-    /// The bytes that a locator tells.
+    /// The bytes that a locator points to.
     Array {
         relative: bool,
     },
     Other,
 }
 
-/// The own fields of a kind of event.
+/// The fields of a kind of event, without the common fields.
 pub(crate) struct Fields {
-    /// Addresses of the kernel's functions are shown by their names, as since Linux 6.15.
+    /// True if addresses of the kernel's functions are shown by their names, as since Linux 6.15.
     named: bool,
-    all: Vec<Shown>,
+    all: Vec<FieldText>,
 }
 
-/// How a field is shown.
-struct Shown {
+/// The position and form of a field.
+struct FieldText {
     /// ` name=`.
     head: Constant,
     offset: usize,
     size: usize,
     form: Form,
-    /// It is what a system call was given.
+    /// True for fields such as `__buf_val`, which have a copy of data that a system call was passed by address.
     is_copy: bool,
 }
 
@@ -60,9 +61,9 @@ fn form(declaration: &str) -> Form {
 }
 
 impl Fields {
-    /// Of a format. `named`: addresses of the kernel's functions are shown by their names.
+    /// Prepares the fields of a format. `named`: addresses of the kernel's functions are shown by their names.
     pub(crate) fn new(format: &Format, named: bool) -> Self {
-        let shown = |field: &Field| Shown {
+        let shown = |field: &Field| FieldText {
             head: Constant::new(format!(" {}=", field.name).as_bytes()),
             offset: field.offset as usize,
             size: field.size as usize,
@@ -70,12 +71,12 @@ impl Fields {
                 Form::Other if field.size == 4 => array(&field.declaration),
                 form => form,
             },
-            is_copy: is_copy(&field.name),
+            is_copy: field.name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val")),
         };
         Self { named, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
-    /// Appends ` name=value` for each.
+    /// Appends ` name=value` for each field.
     pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, names: &mut Names) {
         for field in &self.all {
             field.head.put(out);
@@ -96,7 +97,7 @@ fn array(declaration: &str) -> Form {
     if relative || declaration.contains("__data_loc") { Form::Array { relative } } else { Form::Other }
 }
 
-fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
+fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
     match field.form {
         Form::Text => out.extend_from_slice(nul::until(bytes)),
         Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
@@ -118,23 +119,13 @@ fn value(out: &mut Vec<u8>, field: &Shown, bytes: &[u8], payload: &[u8], order: 
         Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
         Form::Array { relative } => match located(field, bytes, payload, relative, order) {
             None => out.extend_from_slice(b"<OVERFLOW>"),
-            Some(array) => {
-                for (index, byte) in array.iter().enumerate() {
-                    out.extend((index > 0).then_some(b','));
-                    number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-                }
-            }
+            Some(array) => joined(out, array, Some(b',')),
         },
         Form::Other => other(out, bytes, order),
     }
 }
 
-/// What a system call was given in the program's memory stands in fields such as `__buf_val`.
-fn is_copy(name: &str) -> bool {
-    name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val"))
-}
-
-/// Text, and where not all of it can be printed a dot for each such byte, and all bytes in hexadecimal behind it.
+/// Appends text. If a byte of it cannot be printed, a dot replaces it, and all bytes follow in hexadecimal.
 fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
     let is_printed = |byte: u8| matches!(byte, 0x20..=0x7e | 0xa0..);
     out.extend(bytes.iter().map(|byte| if is_printed(*byte) { *byte } else { b'.' }));
@@ -142,21 +133,24 @@ fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
         return;
     }
     out.extend_from_slice(b" (");
-    for (index, byte) in bytes.iter().enumerate() {
-        out.extend((index > 0).then_some(b':'));
-        number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-    }
+    joined(out, bytes, Some(b':'));
     out.push(b')');
 }
 
-fn located<'a>(field: &Shown, bytes: &[u8], payload: &'a [u8], relative: bool, order: ByteOrder) -> Option<&'a [u8]> {
-    let told = word(bytes, 0, order);
+fn located<'a>(
+    field: &FieldText,
+    bytes: &[u8],
+    payload: &'a [u8],
+    relative: bool,
+    order: ByteOrder,
+) -> Option<&'a [u8]> {
+    let locator = word(bytes, 0, order);
     let base = if relative { field.offset.saturating_add(4) } else { 0 };
-    let begin = base.saturating_add((told & 0xffff) as usize);
-    payload.get(begin..begin.saturating_add((told >> 16) as usize))
+    let begin = base.saturating_add((locator & 0xffff) as usize);
+    payload.get(begin..begin.saturating_add((locator >> 16) as usize))
 }
 
-/// The value in hexadecimal, or by the name of the function at it, and in decimal.
+/// Appends the value in hexadecimal or as the name of the function at that address, and in decimal.
 fn both(out: &mut Vec<u8>, value: u64, signed: i64, names: Option<&mut Names>) {
     match names.filter(|names| names.has(value)) {
         Some(names) => names.show(out, value, Show::Offset),
@@ -181,21 +175,9 @@ fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
             unsigned(out, u64::from(byte));
             out.push(b')');
         }
-        2 => {
-            let raw = bytes.first_chunk().copied().unwrap_or_default();
-            let value = match order {
-                ByteOrder::Little => u16::from_le_bytes(raw),
-                ByteOrder::Big => u16::from_be_bytes(raw),
-            };
-            both(out, u64::from(value), i64::from(value), None);
-        }
-        4 => {
-            let value = word(bytes, 0, order);
-            both(out, u64::from(value), i64::from(value as i32), None);
-        }
-        8 => {
-            let value = long(bytes, 0, order);
-            both(out, value, value as i64, None);
+        size @ (2 | 4 | 8) => {
+            let slot = Slot { offset: 0, size: size as u32 };
+            both(out, slot.unsigned(bytes, order), slot.signed(bytes, order), None);
         }
         _ => out.extend_from_slice(b"<INVALID-SIZE>"),
     }

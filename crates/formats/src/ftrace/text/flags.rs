@@ -1,12 +1,12 @@
-//! Trace options that shape the text.
+//! Options of the tracer that change the text.
 
 use lastwords_trace::ftrace::Array;
 
-use super::block::Manner;
+use super::block::BlockStyle;
 use super::{Options, Style, has};
 use crate::ftrace::print::{Names, Show, Spec, number};
 
-/// Trace options that shape the text.
+/// Trace options that change the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flags {
     pub(crate) parent: bool,
@@ -15,7 +15,8 @@ pub(crate) struct Flags {
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
-    /// The events are of a boot that is gone: `fields` does not apply to ftrace's own entries, and an event without a format shows its bytes.
+    /// True for events of an earlier boot: `fields` does not apply to ftrace's own entries, and an event without a
+    /// format is shown as bytes.
     pub(crate) of_last_boot: bool,
     pub(crate) annotate: bool,
     pub(crate) context: bool,
@@ -24,12 +25,13 @@ pub(crate) struct Flags {
     pub(crate) irq: bool,
     pub(crate) message_only: bool,
     pub(crate) hash: bool,
-    /// Of the tracer `blk`.
-    pub(crate) block: Manner,
+    /// Options of the tracer `blk`.
+    pub(crate) block: BlockStyle,
 }
 
 impl Flags {
-    /// Those of an array, changed as asked. Where an array's options are not known they are the kernel's own at boot.
+    /// Returns the flags of an array, changed by `options`. If the array's options are not known, they have the
+    /// kernel's defaults at boot.
     pub(crate) fn new(array: &Array, options: &Options) -> Self {
         let unknown = array.options.is_empty();
         let on = |name: &str| has(array, name);
@@ -55,7 +57,7 @@ impl Flags {
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),
             hash: options.hash_pointers.unwrap_or(unknown || on("hash-ptr")),
-            block: Manner {
+            block: BlockStyle {
                 classic: of_tracer("blk_classic"),
                 long: on("verbose"),
                 group_names: of_tracer("blk_cgname"),
@@ -64,7 +66,7 @@ impl Flags {
     }
 }
 
-/// `function+0x1/0x20` or as the options have it; `0` for no address (`seq_print_ip_sym`).
+/// Appends an address as `function+0x1/0x20` or as the options select, or `0` for a null address (`seq_print_ip_sym`).
 pub(crate) fn address(out: &mut Vec<u8>, names: &mut Names, address: u64, flags: &Flags, word_size: u8) {
     if address == 0 {
         out.push(b'0');

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use super::arguments::Form;
-use super::context::{self, At, Common, Tasks};
+use super::context::{self, Common, EventInfo, Tasks};
 use super::flags::Flags;
 use super::has;
 use super::merge::Merge;
@@ -12,25 +12,25 @@ use super::own::{GraphEntry, GraphExit};
 use crate::ftrace::print::{Names, Show, Spec, hex, number};
 use crate::text::number::{digit, unsigned};
 
-/// Depth up to which the function entered is remembered (`FTRACE_RETFUNC_DEPTH`).
+/// Greatest depth at which the entered function is remembered (`FTRACE_RETFUNC_DEPTH`).
 const DEPTH: usize = 50;
-/// A depth that a hostile entry tells is not followed further.
+/// Limit of the depth, which a hostile entry can set to any number.
 const DEEPEST: i64 = 500;
-/// Bytes of the middle column of `task-pid`.
+/// Width of the column of `task-pid`, in which the text is centered.
 const TASK_WIDTH: usize = 14;
 
-/// The tracer of that name.
+/// Name of the function graph tracer.
 const FUNCTION_GRAPH: &str = "function_graph";
-/// Tracers of latencies, which draw graphs by an option.
+/// Tracers of latencies, which draw graphs if an option is set.
 const LATENCY_TRACERS: [&str; 6] = ["irqsoff", "preemptoff", "preemptirqsoff", "wakeup", "wakeup_rt", "wakeup_dl"];
 
-/// The array's tracer prints graphs of functions.
+/// Returns true if the array's tracer prints graphs of functions.
 pub(crate) fn draws(array: &Array) -> bool {
     let is_asked = LATENCY_TRACERS.contains(&array.tracer.as_str()) && has(array, "display-graph");
     array.tracer == FUNCTION_GRAPH || is_asked
 }
 
-/// What printing shares between the kinds of lines.
+/// State of printing that is shared by the kinds of lines.
 pub(crate) struct State<'a> {
     pub(crate) tasks: Tasks<'a>,
     pub(crate) names: Names,
@@ -38,11 +38,11 @@ pub(crate) struct State<'a> {
     pub(crate) flags: Flags,
     pub(crate) time_start: u64,
     pub(crate) arguments: Form,
-    /// The layout of returns.
+    /// The layout of exit events.
     pub(crate) exit: Option<GraphExit>,
 }
 
-/// Options of the tracer.
+/// Columns, from the options of the tracer.
 #[derive(Debug, Clone, Copy)]
 struct Columns {
     overrun: bool,
@@ -63,7 +63,7 @@ impl Columns {
     fn new(array: &Array) -> Self {
         let is_own = array.tracer == FUNCTION_GRAPH;
         let unknown = is_own && array.tracer_options.is_empty();
-        // A tracer of latencies that draws graphs has columns of its own.
+        // A tracer of latencies that draws graphs has its own columns.
         let is_other = !is_own && draws(array);
         let wakes = is_other && array.tracer.starts_with("wakeup");
         let on = |name: &str| array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name));
@@ -84,26 +84,26 @@ impl Columns {
     }
 }
 
-/// What is remembered of a CPU.
+/// State of a CPU.
 #[derive(Debug, Clone)]
 struct Lane {
     last_pid: Option<u32>,
     depth: i64,
-    /// Depth at which interrupt code was entered that is not shown.
+    /// Depth at which hidden interrupt code was entered.
     irq_depth: Option<i64>,
     entered: [u64; DEPTH],
 }
 
-/// The printer of graph lines.
+/// Prints the lines of the graph.
 pub(crate) struct Graph {
     columns: Columns,
     lanes: Vec<Lane>,
     cpu_digits: u32,
-    /// The text of interrupt entries.
+    /// Range of addresses of interrupt entries.
     irq_text: (u64, u64),
 }
 
-/// Filling of the duration column.
+/// Content of the duration column if it has no duration.
 #[derive(Clone, Copy)]
 enum Fill {
     Full,
@@ -136,8 +136,8 @@ impl Graph {
         self.lanes.get_mut(lane?)
     }
 
-    /// A function was entered. What follows it in `merge` tells whether it called others; the entry, and the return of one
-    /// that did not, are passed over there.
+    /// Appends the line of an entered function. The next event in `merge` shows whether the function called others. The
+    /// entry is skipped there, and so is the exit of a function that called no other.
     #[allow(clippy::too_many_arguments, reason = "one call from the printer")]
     pub(crate) fn entry(
         &mut self,
@@ -146,7 +146,7 @@ impl Graph {
         lane: Option<usize>,
         entry: GraphEntry,
         payload: &[u8],
-        at: At,
+        at: EventInfo,
         merge: &mut Merge<'_>,
     ) {
         let order = state.order;
@@ -204,7 +204,7 @@ impl Graph {
         self.irq(out, state, at, function, false);
     }
 
-    /// A function returned that had called others.
+    /// Appends the line of a function that returns after it called others.
     pub(crate) fn exit(
         &mut self,
         out: &mut Vec<u8>,
@@ -212,7 +212,7 @@ impl Graph {
         lane: Option<usize>,
         exit: GraphExit,
         payload: &[u8],
-        at: At,
+        at: EventInfo,
     ) {
         let order = state.order;
         let function = exit.function.unsigned(payload, order);
@@ -250,8 +250,8 @@ impl Graph {
         self.irq(out, state, at, function, false);
     }
 
-    /// What stands before another event's text, which is shown as a comment.
-    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+    /// Appends the beginning of the line of another event, whose text is shown as a comment.
+    pub(crate) fn comment_begin(&mut self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
         let depth = self.lanes.get(at.lane).map_or(0, |lane| lane.depth);
         self.prologue(out, state, Some(at.lane), at, None);
         self.fill(out, state, Fill::Full);
@@ -283,13 +283,14 @@ impl Graph {
         true
     }
 
-    /// The columns, after a block that tells of another task on the CPU, and the mark of an interrupt's beginning.
+    /// Appends the columns, after a block for a switch to another task on the CPU, and the mark of an interrupt's
+    /// beginning.
     fn prologue(
         &mut self,
         out: &mut Vec<u8>,
         state: &mut State<'_>,
         lane: Option<usize>,
-        at: At,
+        at: EventInfo,
         entered: Option<u64>,
     ) {
         let pid = at.common.pid;
@@ -312,7 +313,7 @@ impl Graph {
         }
     }
 
-    fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At) {
+    fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
         if self.columns.absolute {
             let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000 / 1000);
             out.extend_from_slice(format!("{seconds:5}.{rest:06} |  ").as_bytes());
@@ -335,7 +336,7 @@ impl Graph {
         }
     }
 
-    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: At, function: u64, begins: bool) {
+    fn irq(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo, function: u64, begins: bool) {
         if !self.is_irq(function) {
             return;
         }
@@ -370,7 +371,7 @@ impl Graph {
         let length = out.len().saturating_sub(begin);
         if length < 7 {
             out.push(b'.');
-            // At most seven digits in all.
+            // A duration has at most seven digits in all.
             let digits = [duration / 100, duration / 10, duration].map(|number| digit((number % 10) as u8));
             out.extend(digits.iter().take(7usize.saturating_sub(length)));
         }
@@ -381,7 +382,7 @@ impl Graph {
     }
 
     fn value(&self, out: &mut Vec<u8>, value: u64) {
-        // An error of 32 bits is an error too.
+        // A negative number of 32 bits can be an error, too.
         let wide = if value >> 31 == 1 { value as u32 as i32 as i64 } else { value as i64 };
         if !self.columns.value_hex && (-4095..0).contains(&wide) {
             out.extend_from_slice(b" ret=");
@@ -398,10 +399,10 @@ struct Leaf {
     value: u64,
 }
 
-/// The return of the entry before, if it is what follows on the CPU.
+/// Returns the exit of the preceding entry, if it is the next event on the CPU.
 fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_>) -> Option<Leaf> {
     let order = state.order;
-    // Also where no event is known as a return: the entry is passed over in any case.
+    // This is called even if no format is known for exits, because the entry must be skipped in any case.
     merge.peek_same_cpu(|payload, _| {
         let exit = state.exit?;
         let common = Common::read(payload, order);
@@ -411,7 +412,7 @@ fn exit_of(state: &State<'_>, entry: Common, function: u64, merge: &mut Merge<'_
     })
 }
 
-/// `function(arguments)`.
+/// Appends `function(arguments)`.
 fn call(out: &mut Vec<u8>, state: &mut State<'_>, function: u64, entry: GraphEntry, payload: &[u8]) {
     state.names.show(out, function, Show::Plain);
     match state.arguments.registers(entry.arguments, payload) {
@@ -431,7 +432,7 @@ fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
     out.extend_from_slice(b") ");
 }
 
-/// `  task-pid   `, in the middle of its column.
+/// Appends `  task-pid   `, centered in its column.
 fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
     let comm = tasks.comm(pid).as_bytes();
     let name = [comm.get(..7).unwrap_or(comm), format!("-{}", pid as i32).as_bytes()].concat();
@@ -441,7 +442,7 @@ fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
     out.resize(out.len().saturating_add(spaces).saturating_sub(spaces / 2), b' ');
 }
 
-/// The header lines.
+/// Appends the header lines.
 pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
     if !flags.context {
         return;

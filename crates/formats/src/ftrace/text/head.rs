@@ -1,70 +1,72 @@
-//! What stands before the text of an event, as it was for the event before on the same CPU: but for the fractions of the
-//! second it seldom changes.
+//! Caches the beginning of an event's line for each CPU. It seldom changes from event to event, except for the fraction
+//! of the second.
 
-use super::context::{self, At, Common, Tasks};
+use super::context::{self, Common, EventInfo, Tasks};
 use crate::text::number::six_before;
 use crate::text::page::Put;
 
-/// Bytes of the longest line head that is remembered, up to the fractions of the second.
+/// Longest beginning that is cached, in bytes, without the fraction of the second.
 const ROOM: usize = 64;
-/// Bytes of these and of what stands behind them.
+/// Bytes of the fraction and of the colon and space after it.
 const FRACTION: usize = 8;
 
-/// The line head of a CPU.
+/// The cached beginning of a CPU's lines.
 #[derive(Clone)]
-struct Known {
-    /// The common fields but for the id.
+struct CachedHead {
+    /// The common fields without the id.
     key: u64,
     /// The first microsecond of the second.
     begin: u64,
-    /// All up to the fractions of the second.
+    /// The text up to the fraction of the second.
     block: [u8; ROOM],
     len: usize,
 }
 
-/// The line heads of CPUs.
-pub(crate) struct Heads {
+/// The cached beginnings of all CPUs' lines.
+pub(crate) struct HeadCache {
     irq: bool,
     in_ns: bool,
-    /// By lane.
-    known: Vec<Known>,
+    /// Cached beginnings, by lane.
+    cached: Vec<CachedHead>,
 }
 
-impl Heads {
-    /// With or without the column of flags, of a clock that counts nanoseconds or something else.
+impl HeadCache {
+    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts nanoseconds.
     pub(crate) fn new(irq: bool, in_ns: bool) -> Self {
-        Self { irq, in_ns, known: Vec::new() }
+        Self { irq, in_ns, cached: Vec::new() }
     }
 
     /// Appends `            init-1       [000] ..... 67437.081273: `.
     #[inline]
-    pub(crate) fn put(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
-        if !self.again(out, at.lane, at.time, key(at.common)) {
-            self.change(out, tasks, at);
+    pub(crate) fn put(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: EventInfo) {
+        if !self.put_cached(out, at.lane, at.time, key(at.common)) {
+            self.put_new(out, tasks, at);
         }
     }
 
-    /// Appends it, if it is known; says whether it is. `key`: the common fields but for the id, as [`Common::word`] has them.
+    /// Appends the cached beginning if it applies. Returns whether it did. `key`: the common fields without the id, as
+    /// in [`Common::word`].
     #[inline]
-    pub(crate) fn again(&self, out: &mut impl Put, lane: usize, time: u64, key: u64) -> bool {
-        let Some(known) = self.known.get(lane) else { return false };
-        let within = (time.wrapping_add(500) / 1000).wrapping_sub(known.begin);
-        let is_known = known.key == key && within < 1_000_000;
-        if is_known {
-            out.block(&known.block, known.len);
+    pub(crate) fn put_cached(&self, out: &mut impl Put, lane: usize, time: u64, key: u64) -> bool {
+        let Some(cached) = self.cached.get(lane) else { return false };
+        let within = (time.wrapping_add(500) / 1000).wrapping_sub(cached.begin);
+        let is_cached = cached.key == key && within < 1_000_000;
+        if is_cached {
+            out.block(&cached.block, cached.len);
             out.block(&six_before(within as u32, *b": "), FRACTION);
         }
-        is_known
+        is_cached
     }
 
-    /// Forgets the line heads of all CPUs, because a task's name is another now.
+    /// Forgets all cached beginnings, because the name of a task has changed.
     pub(crate) fn forget(&mut self) {
-        self.known.clear();
+        self.cached.clear();
     }
 
-    /// Appends it and remembers it, where it is one that can be.
+    /// Appends a new beginning and caches it. Only beginnings that are short enough and have a fraction of the second
+    /// are cached.
     #[cold]
-    fn change(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: At) {
+    fn put_new(&mut self, out: &mut Vec<u8>, tasks: &mut Tasks<'_>, at: EventInfo) {
         let from = out.len();
         tasks.begin(out, at.common.pid);
         context::cpu(out, at.cpu);
@@ -81,12 +83,12 @@ impl Heads {
         let Some(place) = block.get_mut(..line.len()) else { return };
         place.copy_from_slice(line);
         let begin = (at.time.wrapping_add(500) / 1_000_000_000).wrapping_mul(1_000_000);
-        let known = Known { key: key(at.common), begin, block, len: line.len() };
-        if self.known.len() <= at.lane {
-            self.known.resize(at.lane.wrapping_add(1), Known { key: u64::MAX, begin: 0, block, len: 0 });
+        let cached = CachedHead { key: key(at.common), begin, block, len: line.len() };
+        if self.cached.len() <= at.lane {
+            self.cached.resize(at.lane.wrapping_add(1), CachedHead { key: u64::MAX, begin: 0, block, len: 0 });
         }
-        if let Some(place) = self.known.get_mut(at.lane) {
-            *place = known;
+        if let Some(place) = self.cached.get_mut(at.lane) {
+            *place = cached;
         }
     }
 }
@@ -104,9 +106,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What is remembered of any lane is what is made anew.
+        /// Tests that a cached beginning equals a new one.
         #[test]
-        fn remembered_or_not(
+        fn cached_heads_equal_new_ones(
             events in proptest::collection::vec((0usize..5, 0u64..4, 0u64..3_000_000_000, 0u8..2, 0u8..2, 6u32..9), 1..200),
             in_ns in any::<bool>(),
             tgid in any::<bool>(),
@@ -114,17 +116,17 @@ mod tests {
             let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
             machine.comms.insert(8, "a name that is longer than what is remembered of a line's head, by far".into());
             let mut tasks = Tasks::new(&machine, tgid);
-            let mut heads = Heads::new(true, in_ns);
+            let mut heads = HeadCache::new(true, in_ns);
             for (lane, far, near, flags, preempt, pid) in events {
                 let time = (u64::MAX / 4).wrapping_mul(far).wrapping_add(near);
-                let at = At { time, cpu: lane as u32 * 600, lane, common: Common { id: 1, flags, preempt, pid } };
-                let (mut remembered, mut anew) = (Vec::new(), Vec::new());
-                heads.put(&mut remembered, &mut tasks, at);
-                Heads::new(true, in_ns).put(&mut anew, &mut tasks, at);
-                prop_assert_eq!(&remembered, &anew);
+                let at = EventInfo { time, cpu: lane as u32 * 600, lane, common: Common { id: 1, flags, preempt, pid } };
+                let (mut from_cache, mut fresh) = (Vec::new(), Vec::new());
+                heads.put(&mut from_cache, &mut tasks, at);
+                HeadCache::new(true, in_ns).put(&mut fresh, &mut tasks, at);
+                prop_assert_eq!(&from_cache, &fresh);
                 let mut again = Vec::new();
-                if heads.again(&mut again, lane, time, at.common.word() >> 16) {
-                    prop_assert_eq!(again, anew);
+                if heads.put_cached(&mut again, lane, time, at.common.word() >> 16) {
+                    prop_assert_eq!(again, fresh);
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The block that the text begins with (`s_show`, `trace_default_header`).
+//! The header of the text (`s_show`, `trace_default_header`).
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
@@ -6,7 +6,7 @@ use super::flags::{Flags, address};
 use super::{counts, graph, is_since};
 use crate::ftrace::print::Names;
 
-/// The header of a text that has events, or of an array without.
+/// Appends the header of a text. `is_empty`: the array has no events to show.
 pub(crate) fn write(
     out: &mut Vec<u8>,
     tracing: &Tracing,
@@ -113,7 +113,7 @@ const LATENCY_LEGEND: &str = concat!(
     "#     \\   /        ||||||  \\    |    /       \n",
 );
 
-/// The block of the latency format (`print_trace_header`).
+/// Appends the header of the latency format (`print_trace_header`).
 fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring, flags: &Flags) {
     let (entries, written) = counts(tracing, ring);
     let model = preemption(tracing);
@@ -150,7 +150,7 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
     out.extend_from_slice(b"#\n");
 }
 
-/// The version string has a word.
+/// Returns true if the version string contains a word.
 fn is_built(tracing: &Tracing, word: &str) -> bool {
     tracing.uname.split_whitespace().any(|w| w == word)
 }
@@ -159,7 +159,8 @@ fn is_real_time(tracing: &Tracing) -> bool {
     is_built(tracing, "PREEMPT_RT")
 }
 
-/// The word for the kernel's preemption; where it was not chosen at boot, as far as its version string tells it.
+/// Returns the word for the kernel's preemption model. If the model was not selected at boot, the word is derived from
+/// the version string.
 fn preemption(tracing: &Tracing) -> String {
     let has = |word| is_built(tracing, word);
     let mode = |names: [&'static str; 4]| {
@@ -177,7 +178,7 @@ fn preemption(tracing: &Tracing) -> String {
             None => "NONE".into(),
         };
     }
-    // Linux 6.13 is the first to say `lazy`; some before it were lazy by a patch.
+    // Linux 6.13 is the first to print `lazy`; some kernels before it were lazy by a patch.
     let is_said = |word| word != "undef" && (word != "lazy" || is_since(&tracing.release, (6, 13)));
     let word = match mode(["server", "desktop", "preempt", "lazy"]) {
         Some(word) if is_said(word) => word,
@@ -191,7 +192,8 @@ fn preemption(tracing: &Tracing) -> String {
     word.into()
 }
 
-/// The columns of `osnoise` and `timerlat`, which have one for each flag by the kernel's preemption.
+/// Appends the column titles of `osnoise` and `timerlat`, which have one for each flag. The flags depend on the
+/// kernel's preemption model.
 fn noise(out: &mut Vec<u8>, tracer: &str, is_real_time: bool) {
     let flags = if is_real_time { REAL_TIME_FLAGS } else { USUAL_FLAGS };
     out.extend_from_slice(flags.as_bytes());
@@ -210,7 +212,7 @@ const USUAL_FLAGS: &str = concat!(
     "#                              || / _--=> preempt-depth\n",
 );
 
-/// The kernel writes both percent signs.
+/// The kernel prints both percent signs.
 const USUAL_NOISE: &str = concat!(
     "#                              ||| / _-=> migrate-disable                         MAX\n",
     "#                              |||| /     delay                                   SINGLE      Interference counters:\n",
@@ -252,7 +254,7 @@ const REAL_TIME_LATENCY: &str = concat!(
     "#              | |         |   |||||||      |         |                  |                       |\n",
 );
 
-/// The text of `snapshot` where there is nothing to show: how to use it.
+/// Appends the text of an empty `snapshot`, which explains how to use it.
 pub(crate) fn unused_snapshot(out: &mut Vec<u8>, array: &Array, one_cpu: bool, allocated: bool) {
     tracer(out, array);
     let state = if allocated { "allocated" } else { "freed" };

@@ -1,18 +1,18 @@
-//! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which has lines of its own.
+//! Entries of the tracer `mmiotrace` (`kernel/trace/trace_mmiotrace.c`), which prints its own form of lines.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
 use super::slot::Slot;
 
-/// An access to a device's memory, or a mapping of it.
+/// An access to a device's memory, or a mapping of that memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Memory {
     is_map: bool,
     physical: Slot,
-    /// What was read or written; of a mapping where it lies.
+    /// The value that was read or written; for a mapping its virtual address.
     value: Slot,
-    /// Where the instruction stands; of a mapping its length.
+    /// The address of the instruction; for a mapping its length.
     place: Slot,
     map: Slot,
     operation: Slot,
@@ -27,7 +27,7 @@ const UNPROBE: u64 = 4;
 const UNKNOWN: u64 = 5;
 
 impl Memory {
-    /// Of `mmiotrace_rw` or `mmiotrace_map`.
+    /// Finds the fields of `mmiotrace_rw` or `mmiotrace_map`.
     pub(crate) fn of(format: &Format) -> Self {
         let is_map = format.name == "mmiotrace_map";
         let slot = |name| Slot::of(format, name);

@@ -1,58 +1,59 @@
-//! The events of a ring's CPUs in order of time: of equal times the lower CPU's first, as the kernel merges them.
+//! Merges the events of a ring's CPUs in order of time. Of events with equal times the one of the lower CPU is first,
+//! as in the kernel.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
 
 use crate::ftrace::page::{Cursor, Event, Misfit};
 
-/// Notes on faults that are kept.
+/// Most notes on faults that are kept.
 const MOST: usize = 100;
 
-/// One CPU.
+/// The state of one CPU.
 struct Lane<'a> {
     ring: &'a dyn Ring,
     /// Its position in [`Ring::cpus`].
     index: usize,
     cpu: u32,
-    /// Sub-buffers, and the next to read.
+    /// Number of sub-buffers, and the next one to read.
     count: usize,
     next: usize,
     bytes: Vec<u8>,
     cursor: Option<Cursor>,
-    /// Where the events begin that no consumer has read.
+    /// Offset of the first event that no consumer has read.
     from: usize,
     head: Option<Event>,
-    /// Events are missing before the head.
+    /// Set if events are missing before the head: their number, if it is known.
     lost: Option<Option<u64>>,
-    /// Events from before the ring was reset.
+    /// Number of events from before the ring was reset.
     skipped: u64,
-    /// An event of it was printed, or its beginning needs no mark.
+    /// True if an event of the CPU was printed, or if its beginning needs no mark.
     started: bool,
 }
 
-/// The events of some CPUs of a ring, in order.
+/// The events of some CPUs of a ring, in order of time.
 pub(crate) struct Merge<'a> {
     lanes: Vec<Lane<'a>>,
     layout: HeaderPage,
     order: ByteOrder,
-    /// Clock value when the ring was reset: older events are not shown.
+    /// Clock value at the last reset of the ring. Older events are not shown.
     start: u64,
-    /// The lane whose head is next.
+    /// The lane of the next event.
     current: Option<usize>,
-    /// The time and place of the best head of the others.
-    rival: (u64, usize),
+    /// The time and lane of the earliest head among the other lanes.
+    runner_up: (u64, usize),
     pub(crate) faults: u64,
     pub(crate) notes: Vec<String>,
 }
 
 /// The next event.
-pub(crate) struct Front<'m> {
+pub(crate) struct NextEvent<'m> {
     pub(crate) time: u64,
     pub(crate) lane: usize,
     pub(crate) payload: &'m [u8],
-    /// Events are missing before it.
-    pub(crate) is_behind_lost: bool,
-    /// Its CPU had events that [`Merge::take_start`] was asked about.
+    /// True if events are missing before it.
+    pub(crate) follows_loss: bool,
+    /// True if [`Merge::take_start`] was called for its CPU already, or if its CPU needs no mark.
     pub(crate) is_started: bool,
 }
 
@@ -80,85 +81,86 @@ impl<'a> Merge<'a> {
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
         let mut merge =
-            Self { lanes, layout, order, start, current: None, rival: (0, 0), faults: 0, notes: Vec::new() };
+            Self { lanes, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
-        // `test_cpu_buff_start` marks no CPU whose first events are not shown.
+        // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
-        merge.choose();
+        merge.settle();
         merge
     }
 
-    /// Events of each lane that are not shown, as they are from before the ring was reset.
+    /// Returns for each lane the number of events that are hidden because they are from before the ring was reset.
     pub(crate) fn skipped(&self) -> impl Iterator<Item = u64> {
         self.lanes.iter().map(|lane| lane.skipped)
     }
 
-    /// Time of the next event; none at the end.
+    /// Returns the time of the next event, or `None` at the end.
     #[inline]
     pub(crate) fn head(&self) -> Option<u64> {
         let lane = self.lanes.get(self.current?)?;
         lane.head.as_ref().map(|event| event.time)
     }
 
-    /// The next event; none at the end.
+    /// Returns the next event, or `None` at the end.
     #[inline]
-    pub(crate) fn front(&self) -> Option<Front<'_>> {
+    pub(crate) fn front(&self) -> Option<NextEvent<'_>> {
         let at = self.current?;
         let lane = self.lanes.get(at)?;
         let event = lane.head.as_ref()?;
-        Some(Front {
+        Some(NextEvent {
             time: event.time,
             lane: at,
             payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
-            is_behind_lost: lane.lost.is_some(),
+            follows_loss: lane.lost.is_some(),
             is_started: lane.started,
         })
     }
 
-    /// Payload of the next event.
+    /// Returns the payload of the next event.
     #[inline]
     pub(crate) fn payload(&self) -> &[u8] {
         self.current.and_then(|at| self.lanes.get(at)?.payload()).unwrap_or_default()
     }
 
-    /// CPU of the next event.
+    /// Returns the CPU of the next event.
     pub(crate) fn cpu(&self) -> u32 {
         self.current.and_then(|at| self.lanes.get(at)).map_or(0, |lane| lane.cpu)
     }
 
-    /// Position of the CPU among those merged.
+    /// Returns the position of the CPU among the merged ones.
     pub(crate) fn lane(&self) -> usize {
         self.current.unwrap_or(0)
     }
 
-    /// Events are missing before the next one; the second call says no.
+    /// Returns `Some` if events are missing before the next one. A second call returns `None`.
     #[inline]
     pub(crate) fn take_lost(&mut self) -> Option<Option<u64>> {
         let at = self.current?;
         self.lanes.get_mut(at)?.lost.take()
     }
 
-    /// The CPU of the next event had none before; the second call says no.
+    /// Returns true if the next event is the first one of its CPU. A second call returns false.
     #[inline]
     pub(crate) fn take_start(&mut self) -> bool {
         let lane = self.current.and_then(|at| self.lanes.get_mut(at));
         lane.is_some_and(|lane| !std::mem::replace(&mut lane.started, true))
     }
 
-    /// Passes over the next event.
+    /// Skips the next event.
     #[inline]
     pub(crate) fn advance(&mut self) {
         let Some(at) = self.current else { return };
         self.fill(at);
         let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
         let place = head.map(|event| (event.time, at));
-        if place.is_none_or(|place| place > self.rival) {
-            self.choose();
+        if place.is_none_or(|place| place > self.runner_up) {
+            self.settle();
         }
     }
 
-    /// The event behind the next one on its own CPU, if that is what `decides`; it is passed over then. The next one must
-    /// have been kept elsewhere: this passes over it in any case, but for the merge's order, which [`Merge::settle`] mends.
+    /// Skips the next event and passes the following event of the same CPU to `decides`. If that returns `Some`, that
+    /// event is skipped, too. The caller must have copied the next event before, and must call [`Merge::settle`]
+    /// afterwards to restore the order.
     pub(crate) fn peek_same_cpu<R>(&mut self, decides: impl FnOnce(&[u8], u64) -> Option<R>) -> Option<R> {
         let at = self.current?;
         self.fill(at);
@@ -171,58 +173,32 @@ impl<'a> Merge<'a> {
         outcome
     }
 
-    /// Puts the order right after [`Merge::peek_same_cpu`].
+    /// Finds the lane of the next event, and the earliest head among the other lanes. This restores the order after
+    /// [`Merge::peek_same_cpu`].
     pub(crate) fn settle(&mut self) {
-        self.choose();
-    }
-
-    /// Time of the event behind the next one, over all CPUs. The next one is passed over.
-    pub(crate) fn advance_and_peek(&mut self) -> Option<u64> {
-        self.advance();
-        self.head()
-    }
-
-    /// Finds the lane of the next event, and the best of the others.
-    fn choose(&mut self) {
         let mut best: Option<(u64, usize)> = None;
-        let mut rival = (u64::MAX, usize::MAX);
+        let mut runner_up = (u64::MAX, usize::MAX);
         for (at, lane) in self.lanes.iter().enumerate() {
             let Some(event) = &lane.head else { continue };
             let place = (event.time, at);
             match best {
-                Some(first) if first <= place => rival = rival.min(place),
+                Some(first) if first <= place => runner_up = runner_up.min(place),
                 first => {
-                    rival = first.unwrap_or(rival);
+                    runner_up = first.unwrap_or(runner_up);
                     best = Some(place);
                 }
             }
         }
         self.current = best.map(|(_, at)| at);
-        self.rival = rival;
+        self.runner_up = runner_up;
     }
 
     /// Reads the next event of a lane into its head.
     #[inline]
     fn fill(&mut self, at: usize) {
-        let Some(lane) = self.lanes.get_mut(at) else { return };
-        while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
-            match next {
-                Ok(event) if event.payload.start < lane.from => {}
-                Ok(event) if event.time < self.start => lane.skipped = lane.skipped.wrapping_add(1),
-                Ok(event) => {
-                    lane.head = Some(event);
-                    return;
-                }
-                Err(error) => return self.broken(at, &error),
-            }
+        if !self.fill_from_page(at) {
+            self.refill(at);
         }
-        self.refill(at);
-    }
-
-    #[cold]
-    fn broken(&mut self, at: usize, error: &Misfit) {
-        self.note(at, error);
-        self.refill(at);
     }
 
     #[cold]
@@ -233,7 +209,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// The sub-buffer is at its end, or broken: goes on with the next ones.
+    /// Reads the next sub-buffers of a lane until one has an event to show, because the current one ended or is broken.
     #[cold]
     fn refill(&mut self, at: usize) {
         loop {
@@ -244,22 +220,23 @@ impl<'a> Merge<'a> {
                 return;
             }
             let info = lane.ring.sub_buffer(lane.index, lane.next, &mut lane.bytes);
-            // What was overwritten before the first sub-buffer is no gap in the text.
+            // Events that were overwritten before the first sub-buffer are not a gap in the text.
             if lane.next > 0 && info.missed.is_some() {
                 lane.lost = info.missed;
             }
             lane.next = lane.next.wrapping_add(1);
             lane.cursor = Some(Cursor::of(&lane.bytes, self.layout, self.order, &info));
             lane.from = (self.layout.data_offset as usize).saturating_add(info.consumed);
-            if self.first_of(at) {
+            if self.fill_from_page(at) {
                 return;
             }
         }
     }
 
-    /// The first event of a lane's new sub-buffer becomes its head, if there is one to show.
-    fn first_of(&mut self, at: usize) -> bool {
-        let Some(lane) = self.lanes.get_mut(at) else { return false };
+    /// Reads the next event to show of a lane's sub-buffer into its head. Returns false if there is none.
+    #[inline]
+    fn fill_from_page(&mut self, at: usize) -> bool {
+        let Some(lane) = self.lanes.get_mut(at) else { return true };
         while let Some(next) = lane.cursor.as_mut().and_then(|cursor| cursor.next(&lane.bytes)) {
             match next {
                 Ok(event) if event.payload.start < lane.from => {}

@@ -1,6 +1,6 @@
-//! The kernel's `trace` text, byte for byte (`kernel/trace/trace.c`, `trace_output.c`).
+//! Writes the kernel's `trace` text, byte for byte (`kernel/trace/trace.c`, `trace_output.c`).
 //!
-//! Events of all CPUs are merged by time as the kernel merges them, formats are compiled once, and nothing grows with the
+//! Events of all CPUs are merged by time as in the kernel. Formats are compiled once, and memory does not grow with the
 //! trace.
 
 mod arguments;
@@ -23,83 +23,86 @@ use std::io::Write;
 
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
+use crate::ftrace::choice::selected_lanes;
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
-pub(crate) use context::{At, Common, irq_flags};
+pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
 
-/// Bytes gathered before they are written.
+/// Bytes that are collected before they are written.
 const CHUNK: usize = 128 << 10;
-/// Faults that a summary keeps.
+/// Most faults that a summary keeps.
 const MOST_NOTES: usize = 100;
 
 /// The form of an event's text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
-    /// As the array's options `raw` and `fields` say.
+    /// The form that the array's options `raw` and `fields` select.
     #[default]
     AsSet,
-    /// By print format.
+    /// The text of the print format.
     Default,
-    /// Numbers only (option `raw`).
+    /// Only numbers (option `raw`).
     Raw,
-    /// Every field by its name (option `fields`).
+    /// Every field with its name (option `fields`).
     Fields,
-    /// By print format, behind other columns: flags, time since the ring was reset (option `latency-format`).
+    /// The text of the print format after other columns: flags, time since the ring was reset (option
+    /// `latency-format`).
     Latency,
 }
 
-/// What to write.
+/// Options of a writer.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The snapshot in place of the live ring.
+    /// Writes the snapshot instead of the live ring.
     pub snapshot: bool,
-    /// One CPU, as `per_cpu/cpuN/trace` has it.
+    /// Writes only these CPUs, as in `per_cpu/cpuN/trace`; an empty list writes all CPUs.
     pub cpus: Vec<u32>,
     /// The form of an event's text.
     pub style: Style,
-    /// Only events that one of these globs matches: `sched_*`, or with the system `sched:*`; empty = all.
+    /// Writes only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty list
+    /// writes all events.
     pub events: Vec<String>,
-    /// Not before this value of the clock.
+    /// Writes no event before this value of the clock.
     pub since: Option<u64>,
-    /// Not after this value of the clock.
+    /// Writes no event after this value of the clock.
     pub until: Option<u64>,
-    /// Only the last so many of those that match.
+    /// Writes only this many of the matching events: the last ones.
     pub last: Option<u64>,
-    /// Leave the header block out.
+    /// Leaves the header out.
     pub no_header: bool,
-    /// Show `%p` hashed or as it is; none = as the array's option `hash-ptr` says.
+    /// Shows `%p` hashed or unchanged. `None` uses the array's option `hash-ptr`.
     pub hash_pointers: Option<bool>,
 }
 
-/// What was written.
+/// Counts and notes of what was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Events.
+    /// Number of events.
     pub events: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// Sub-buffers that could not be decoded to their end.
+    /// Number of sub-buffers that could not be decoded to their end.
     pub faults: u64,
-    /// Formats that cannot be evaluated, and the first hundred faults: one sentence each.
+    /// Formats that cannot be evaluated, and the first hundred faults, with one sentence for each.
     pub notes: Vec<String>,
 }
 
-/// Writes what `cat trace` (or `snapshot`, or those of a CPU) would have printed of array `index`.
+/// Writes the text that `cat trace` (or `snapshot`, or that of a CPU) would have printed for array `index`.
 ///
 /// # Errors
-/// There is no such array or CPU, or the output cannot be written.
+/// The array or CPU does not exist, or the output cannot be written.
 pub fn write_trace(out: &mut dyn Write, tracing: &Tracing, index: usize, options: &Options) -> Result<Summary> {
     write_with_log(out, tracing, index, options, Log::none())
 }
 
-/// The same, and the kernel's log merged in: each of its lines begins with `## dmesg: `.
+/// Writes the same text with the kernel's log merged in. Each line of the log begins with `## dmesg: `.
 ///
 /// # Errors
-/// There is no such array or CPU, or the output cannot be written.
+/// The array or CPU does not exist, or the output cannot be written.
 pub fn write_with_log(
     out: &mut dyn Write,
     tracing: &Tracing,
@@ -107,14 +110,14 @@ pub fn write_with_log(
     options: &Options,
     log: Log<'_>,
 ) -> Result<Summary> {
-    write_to(Out::Whole(out), tracing, index, options, log)
+    write_to(Output::Whole(out), tracing, index, options, log)
 }
 
-/// Gives the text of each event, without the header, and the clock's reading; the lines of the log likewise, each with the reading of the
-/// event behind it.
+/// Passes the text of each event, without the header, and the clock's reading to `each`. Lines of the log are passed
+/// together with the text of the next event.
 ///
 /// # Errors
-/// There is no such array or CPU, or `each` fails.
+/// The array or CPU does not exist, or `each` fails.
 pub fn each(
     each: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>,
     tracing: &Tracing,
@@ -122,19 +125,19 @@ pub fn each(
     options: &Options,
     log: Log<'_>,
 ) -> Result<Summary> {
-    write_to(Out::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
+    write_to(Output::Each(each), tracing, index, &Options { no_header: true, ..options.clone() }, log)
 }
 
-/// Where text goes.
-enum Out<'o> {
-    /// Many events at a time.
+/// The destination of text.
+enum Output<'o> {
+    /// Takes many events at a time.
     Whole(&'o mut dyn Write),
-    /// Each event, with the clock's reading.
+    /// Takes each event with the clock's reading.
     Each(&'o mut dyn FnMut(u64, &[u8]) -> std::io::Result<()>),
 }
 
-impl Out<'_> {
-    /// So many bytes are to be written now.
+impl Output<'_> {
+    /// Returns true if text of this length must be written now.
     #[inline]
     fn is_full(&self, len: usize) -> bool {
         match self {
@@ -162,9 +165,15 @@ impl Out<'_> {
     }
 }
 
-fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options, mut log: Log<'_>) -> Result<Summary> {
+fn write_to(
+    mut out: Output<'_>,
+    tracing: &Tracing,
+    index: usize,
+    options: &Options,
+    mut log: Log<'_>,
+) -> Result<Summary> {
     let array =
-        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index}: there is none")))?;
+        tracing.arrays.get(index).ok_or_else(|| Error::Schema(format!("trace array {index} does not exist")))?;
     let mut buffer = Vec::new();
     let mut summary = Summary::default();
     let Some(ring) = array.shown(options.snapshot).map(|ring| &**ring) else {
@@ -175,7 +184,7 @@ fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options
     let lanes = lanes(ring, &options.cpus)?;
     let mut printer = Printer::new(tracing, array, ring, options);
     if !options.no_header {
-        let is_empty = is_empty(tracing, ring, &lanes);
+        let is_empty = Merge::new(tracing, ring, &lanes).head().is_none();
         if options.snapshot && is_empty {
             header::unused_snapshot(&mut buffer, array, !options.cpus.is_empty(), true);
         } else {
@@ -187,24 +196,18 @@ fn write_to(mut out: Out<'_>, tracing: &Tracing, index: usize, options: &Options
     Ok(summary)
 }
 
-/// Positions in [`Ring::cpus`] to show.
+/// Returns the positions in [`Ring::cpus`] of the CPUs to show.
 fn lanes(ring: &dyn Ring, wanted: &[u32]) -> Result<Vec<usize>> {
-    let is_wanted = |cpu: u32| wanted.is_empty() || wanted.contains(&cpu);
-    let lanes = ring.cpus().iter().enumerate().filter(|(_, cpu)| is_wanted(cpu.cpu));
-    let lanes: Vec<usize> = lanes.map(|(at, _)| at).collect();
+    let lanes = selected_lanes(ring, wanted);
     match wanted.first().filter(|_| lanes.is_empty()) {
-        Some(none) => Err(Error::Schema(format!("CPU {none}: the ring has none of this number"))),
+        Some(none) => Err(Error::Schema(format!("CPU {none}, which the trace array does not have"))),
         None => Ok(lanes),
     }
 }
 
-fn is_empty(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize]) -> bool {
-    Merge::new(tracing, ring, lanes).head().is_none()
-}
-
 #[allow(clippy::too_many_arguments, reason = "one call, which holds all that a run needs")]
 fn run(
-    out: &mut Out<'_>,
+    out: &mut Output<'_>,
     buffer: &mut Vec<u8>,
     tracing: &Tracing,
     ring: &dyn Ring,
@@ -214,7 +217,7 @@ fn run(
     log: &mut Log<'_>,
     summary: &mut Summary,
 ) -> Result<()> {
-    let mut skip = to_skip(tracing, ring, lanes, printer, options);
+    let mut skip = count_to_skip(tracing, ring, lanes, printer, options);
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut page = Page::default();
@@ -222,17 +225,17 @@ fn run(
     while let Some(front) = merge.front() {
         let time = front.time;
         if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
-            // Clocks of CPUs may disagree, but not within a lane: the merge is in order of time.
+            // Clocks of CPUs may disagree, but the merge is in order of time.
             break;
         }
         if !wanted(&merge, time, printer, options) {
-            printer.pass(merge.payload());
+            printer.skip(merge.payload());
             merge.advance();
             continue;
         }
         if skip > 0 {
             skip = skip.saturating_sub(1);
-            printer.pass(merge.payload());
+            printer.skip(merge.payload());
             log.skip_to(time);
             merge.advance();
             continue;
@@ -273,8 +276,14 @@ fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Opt
         && (options.events.is_empty() || printer.is_selected(merge.payload()))
 }
 
-/// Events that match and stand before the last ones.
-fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Printer<'_>, options: &Options) -> u64 {
+/// Returns the number of matching events before the last ones.
+fn count_to_skip(
+    tracing: &Tracing,
+    ring: &dyn Ring,
+    lanes: &[usize],
+    printer: &mut Printer<'_>,
+    options: &Options,
+) -> u64 {
     let Some(last) = options.last else { return 0 };
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut count = 0u64;
@@ -288,15 +297,16 @@ fn to_skip(tracing: &Tracing, ring: &dyn Ring, lanes: &[usize], printer: &mut Pr
     count.saturating_sub(last)
 }
 
-/// One of the globs names the event.
+/// Returns true if one of the globs matches the event, or if there are no globs.
 pub(crate) fn is_selected(globs: &[String], system: &str, name: &str) -> bool {
     let whole = format!("{system}:{name}");
     globs.is_empty() || globs.iter().any(|glob| is_named(glob, &whole))
 }
 
-/// Counts the events to show, and those written, as the header of the text tells them (`get_total_entries_cpu`): by the ring's
-/// counters, or, where these were not kept, by decoding. Of a CPU whose first events are from before the reset of the ring,
-/// and so not shown, the overwritten ones are not counted.
+/// Returns the number of events to show and the number of written events, as the header of the text has them
+/// (`get_total_entries_cpu`). They come from the ring's counters; if these are zero, events are decoded and counted. If
+/// the first events of a CPU are hidden because they are older than the reset of the ring, its overwritten events are
+/// not counted.
 pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     let all: Vec<usize> = (0..ring.cpus().len()).collect();
     let mut skipped: Vec<u64> = Vec::new();
@@ -322,12 +332,12 @@ pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     (entries, written)
 }
 
-/// A trace option of the array is on.
+/// Returns true if a trace option of the array is on.
 pub(crate) fn has(array: &Array, option: &str) -> bool {
     array.options.iter().any(|o| o == option)
 }
 
-/// The kernel's version is this one or a later one.
+/// Returns true if the kernel has this version or a later one.
 pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)

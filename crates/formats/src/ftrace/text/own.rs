@@ -7,10 +7,10 @@ use super::block::Block;
 use super::memory::Memory;
 use super::slot::Slot;
 
-/// One of ftrace's own entries, its fields found.
+/// One of ftrace's own entries, with the positions of its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// `arguments`: as many registers as there are, where they were kept.
+    /// `arguments`: all registers of the entry, if it has them.
     Function {
         ip: Slot,
         parent: Slot,
@@ -73,9 +73,9 @@ pub(crate) enum Own {
 pub(crate) struct GraphEntry {
     pub(crate) function: Slot,
     pub(crate) depth: Slot,
-    /// Where it returns to; an empty slot where that is not recorded.
+    /// The address to which the function returns; an empty slot if that is not recorded.
     pub(crate) return_address: Slot,
-    /// Registers, where they were kept.
+    /// Registers, if they were recorded.
     pub(crate) arguments: Slot,
 }
 
@@ -92,14 +92,14 @@ pub(crate) struct GraphExit {
 }
 
 impl GraphExit {
-    /// Nanoseconds from the function's call to its return.
+    /// Returns the nanoseconds from the function's call to its return.
     pub(crate) fn duration(&self, payload: &[u8], order: ByteOrder) -> u64 {
         self.return_time.unsigned(payload, order).wrapping_sub(self.call_time.unsigned(payload, order))
     }
 }
 
 impl Own {
-    /// Of an event of system `ftrace`; none where it is not one of those that the text knows.
+    /// Finds the fields of an event of system `ftrace`. Returns `None` for an event that has no text of its own.
     pub(crate) fn of(format: &Format) -> Option<Self> {
         if format.system != "ftrace" {
             return None;
@@ -170,7 +170,7 @@ impl Own {
     }
 }
 
-/// Where an entry has the address that its function returns to: a field, or the first of the arguments.
+/// Finds the return address in an entry: its own field, or the first of the arguments.
 fn return_address(format: &Format) -> Slot {
     let (field, arguments) = (Slot::of(format, "retaddr"), Slot::of(format, "args"));
     let size = Slot::of(format, "func").size;

@@ -4,28 +4,28 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Tracing;
 
 use super::arguments::Form;
-use super::context::{self, At, Tasks};
+use super::context::{self, EventInfo, Tasks};
 use super::flags::{Flags, address};
 use super::own::Own;
 use super::slot::Slot;
 use crate::ftrace::print::{Env, Spec, hex, number, print_binary};
 use crate::text::number::unsigned;
 
-/// What stands in a stack for the memory of a trampoline (`FTRACE_TRAMPOLINE_MARKER`).
+/// Address in a stack that marks a trampoline (`FTRACE_TRAMPOLINE_MARKER`).
 const TRAMPOLINE: u64 = i32::MAX as u64;
-/// Callers that a user stack has at most (`FTRACE_STACK_ENTRIES`).
+/// Most callers of a user stack (`FTRACE_STACK_ENTRIES`).
 const USER_CALLERS: usize = 8;
 /// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
 const STATES: &[u8] = b"RSDTtXZPI";
 
-/// Appends the text, line feed included.
+/// Appends the text, including the line feed.
 #[allow(clippy::too_many_arguments, reason = "each is one thing that some entry shows")]
 pub(crate) fn write(
     out: &mut Vec<u8>,
     own: &Own,
     mut env: Env<'_, '_>,
     flags: &Flags,
-    at: At,
+    at: EventInfo,
     in_ns: bool,
     tracing: &Tracing,
     tasks: &Tasks<'_>,
@@ -86,15 +86,15 @@ pub(crate) fn write(
                 out.extend_from_slice(name.text(payload));
                 out.push(b':');
             }
-            // The kernel's `%d`.
+            // The kernel prints it with `%d`.
             out.extend_from_slice(format!("{}\n", get(line) as u32 as i32).as_bytes());
         }
         Own::Block(block) => {
             block.write(out, payload, order, at, tasks, flags.block);
         }
-        // No tracer but its own knows it.
+        // Only its own tracer can print it.
         Own::Memory(_) => out.extend_from_slice(format!("Unknown type {}\n", at.common.id).as_bytes()),
-        // Printed by `graph`.
+        // `graph` prints these.
         Own::GraphEntry(_) | Own::GraphExit(_) => {}
     }
 }
@@ -147,7 +147,7 @@ fn user_stack(out: &mut Vec<u8>, env: &Env<'_, '_>, callers: Slot) {
     }
 }
 
-/// Appends the message of an entry that has one; says whether it has.
+/// Appends the message of an entry. Returns false for an entry without a message.
 pub(crate) fn message(out: &mut Vec<u8>, own: &Own, mut env: Env<'_, '_>) -> bool {
     let (payload, order) = (env.payload, env.machine.order);
     match own {
@@ -196,7 +196,7 @@ fn hardware(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>, machine: &s
         format!("#{number:<5} inner/outer(us): {inner:4}/{outer:<5} ts:{seconds}.{nanoseconds:09} count:{count}");
     out.extend_from_slice(line.as_bytes());
     if nmi > 0 {
-        // Machines with the generic scheduler clock cannot tell the time in an NMI.
+        // Machines with the generic scheduler clock cannot measure the time in an NMI.
         if machine != "aarch64" && !machine.starts_with("arm") {
             out.extend_from_slice(format!(" nmi-total:{total}").as_bytes());
         }
@@ -216,7 +216,7 @@ fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
     out.extend_from_slice(line.as_bytes());
 }
 
-/// Appends the form of option `raw`; false where the entry has none of its own.
+/// Appends the form of option `raw`. Returns false for an entry without such a form.
 pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
     let (payload, order) = (env.payload, env.machine.order);
     let get = |slot: &Slot| slot.unsigned(payload, order);
@@ -274,7 +274,7 @@ fn numbers(out: &mut Vec<u8>, values: &[u64]) {
     out.push(b'\n');
 }
 
-/// Appends the line of an event while `mmiotrace` is the tracer: of other kinds than its own and messages there is none.
+/// Appends the line of an event while `mmiotrace` is the tracer. Only its own entries and messages have a line.
 pub(crate) fn mmio_line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], order: ByteOrder, time: u64) {
     let micros = time.wrapping_add(500) / 1000;
     let time = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
@@ -289,7 +289,7 @@ pub(crate) fn mmio_line(out: &mut Vec<u8>, own: Option<&Own>, payload: &[u8], or
     }
 }
 
-/// Lower-case hexadecimal and a space or another byte behind it.
+/// Appends lower-case hexadecimal digits and then the byte `then`.
 fn hex_then(out: &mut Vec<u8>, value: u64, then: u8) {
     hex(out, value);
     out.push(then);

@@ -1,11 +1,11 @@
-//! A field of an event's format, found once: where its value lies.
+//! The position of a field's value, found once for an event's format.
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 
 use crate::ftrace::page::{long, word};
 
-/// Where a field lies.
+/// The position of a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(crate) offset: u32,
@@ -13,13 +13,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The field of a name; an empty slot where there is none, which reads as 0.
+    /// Finds a field by its name. Returns an empty slot if the format has no such field; an empty slot reads as 0.
     pub(crate) fn of(format: &Format, name: &str) -> Self {
         let field = format.fields.iter().find(|f| f.name == name);
         field.map(|f| Self { offset: f.offset, size: f.size }).unwrap_or_default()
     }
 
-    /// Its value without sign.
+    /// Returns the value as an unsigned integer.
     #[inline]
     pub(crate) fn unsigned(self, payload: &[u8], order: ByteOrder) -> u64 {
         let at = self.offset as usize;
@@ -35,7 +35,7 @@ impl Slot {
         }
     }
 
-    /// Its value with sign.
+    /// Returns the value as a signed integer.
     pub(crate) fn signed(self, payload: &[u8], order: ByteOrder) -> i64 {
         let value = self.unsigned(payload, order);
         match self.size {
@@ -46,14 +46,14 @@ impl Slot {
         }
     }
 
-    /// The text in an array of letters, without its NUL.
+    /// Returns the text in an array of characters, without its NUL.
     pub(crate) fn text(self, payload: &[u8]) -> &[u8] {
         let all = self.rest(payload);
         let all = all.get(..self.size as usize).unwrap_or(all);
         all.split(|b| *b == 0).next().unwrap_or_default()
     }
 
-    /// The bytes from it to the end.
+    /// Returns the bytes from the field to the end of the payload.
     pub(crate) fn rest(self, payload: &[u8]) -> &[u8] {
         payload.get(self.offset as usize..).unwrap_or_default()
     }

@@ -4,14 +4,14 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::slot::Slot;
-use crate::ftrace::print::{Spec, hex, number};
+use crate::ftrace::print::{Spec, hex, joined, number};
 
-/// How a system call's event is printed.
+/// The form of a system call's event.
 #[derive(Debug)]
 pub(crate) enum Syscall {
-    /// The call and the names and places of its arguments.
+    /// The entry: the name of the call, and the names and positions of its arguments.
     Enter { name: String, arguments: Vec<Argument>, prefixed: bool, flags: Vec<(u64, String)> },
-    /// The call and the place of what it gave back.
+    /// The exit: the name of the call, and the position of its result.
     Exit { name: String, result: Slot },
 }
 
@@ -21,22 +21,22 @@ pub(crate) struct Argument {
     name: String,
     kind: String,
     slot: Slot,
-    /// Where the locator of the copy of what it pointed to stands.
+    /// Locator of the copy of the data that the argument points to.
     copy: Option<Slot>,
-    /// The copy is bytes, not a text.
+    /// True if the copy is bytes, not text.
     is_bytes: bool,
 }
 
 impl Syscall {
-    /// Of an event of system `syscalls`; none where it is no such event. Since Linux 6.18 (`prefixed`) numbers over 9 begin
-    /// with `0x`.
+    /// Prepares an event of system `syscalls`. Returns `None` for other events. `prefixed`: numbers greater than 9
+    /// begin with `0x`, as since Linux 6.18.
     pub(crate) fn of(format: &Format, prefixed: bool) -> Option<Self> {
         if format.system != "syscalls" {
             return None;
         }
         let own = || format.fields.iter().filter(|f| !f.is_common);
         if let Some(rest) = format.name.strip_prefix("sys_enter_") {
-            // The first is the number of the call; those behind the arguments hold copies of strings.
+            // The first field is the number of the call. The fields after the arguments are copies of strings.
             let is_copy = |f: &Field| f.declaration.starts_with("__data_loc");
             let argument = |f: &Field| {
                 let kind = f.declaration.strip_suffix(&f.name).unwrap_or(&f.declaration).trim_end();
@@ -59,7 +59,7 @@ impl Syscall {
         Some(Self::Exit { name: format!("sys_{rest}"), result })
     }
 
-    /// Appends the event's text, without line feed.
+    /// Appends the event's text, without a line feed.
     pub(crate) fn write(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, verbose: bool) {
         match self {
             Self::Enter { name, arguments, flags, .. } if !flags.is_empty() && !verbose => {
@@ -92,7 +92,7 @@ impl Syscall {
     }
 }
 
-/// The names of flags in a print format: `{ 0x1, "O_WRONLY" }`; none where it has no table.
+/// Returns the names of flags in a print format: `{ 0x1, "O_WRONLY" }`. The list is empty if the format has no table.
 fn flags(print_format: &str) -> Vec<(u64, String)> {
     let rows = print_format.split("{ 0x").skip(1);
     rows.filter_map(|row| {
@@ -102,7 +102,8 @@ fn flags(print_format: &str) -> Vec<(u64, String)> {
     .collect()
 }
 
-/// The arguments of `openat` where the kernel names its flags: numbers are decimal, the mode is there where it is used.
+/// Appends the arguments of `openat` in the form of kernels that name its flags: numbers are decimal, and the mode is
+/// shown only if it is used.
 fn open_at(out: &mut Vec<u8>, arguments: &[Argument], flags: &[(u64, String)], payload: &[u8], order: ByteOrder) {
     const USES_MODE: u64 = 0x41_0040;
     for (index, argument) in arguments.iter().enumerate() {
@@ -170,17 +171,17 @@ impl Argument {
         }
         hex(out, value);
         if self.is_bytes {
-            // The next argument is how many there were.
+            // The next argument is the original number of bytes.
             self.write_bytes(out, payload, order, next.map_or(0, |next| next.slot.unsigned(payload, order)));
         } else {
             self.write_text(out, payload, order);
         }
     }
 
-    /// What it pointed to, as far as the event has it.
+    /// Returns the data that the argument points to, as far as the event has it.
     fn copied<'a>(&self, payload: &'a [u8], order: ByteOrder) -> Option<&'a [u8]> {
-        let told = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
-        let (begin, length) = ((told & 0xffff) as usize, (told >> 16) as usize);
+        let locator = self.copy.map_or(0, |slot| slot.unsigned(payload, order));
+        let (begin, length) = ((locator & 0xffff) as usize, (locator >> 16) as usize);
         payload.get(begin..begin.saturating_add(length)).filter(|text| !text.is_empty())
     }
 
@@ -192,15 +193,12 @@ impl Argument {
         }
     }
 
-    /// ` (6d:61) "ma"`, with dots where `given` bytes are more than those that were kept.
+    /// Appends ` (6d:61) "ma"`, with dots if `given` is more than the number of bytes that were copied.
     fn write_bytes(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, given: u64) {
         let Some(bytes) = self.copied(payload, order) else { return };
         let is_cut = given > bytes.len() as u64;
         out.extend_from_slice(b" (");
-        for (index, byte) in bytes.iter().enumerate() {
-            out.extend((index > 0).then_some(b':'));
-            number(out, Spec { width: 2, zero: true, ..Spec::default() }, u64::from(*byte), false, 16, false);
-        }
+        joined(out, bytes, Some(b':'));
         out.extend_from_slice(if is_cut { b", ...) \"" } else { b") \"" });
         out.extend(bytes.iter().map(|byte| if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' }));
         out.extend_from_slice(if is_cut { b"\"..." } else { b"\"" });

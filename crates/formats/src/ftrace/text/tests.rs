@@ -219,7 +219,7 @@ fn function_graph() {
     let out = text(&tracing, &Options::default()).0;
     assert!(out.contains("#     TIME         TASK/PID                      FUNCTION CALLS\n"), "{out}");
     assert!(out.contains("    0.000250 |     worker-7    | } /* start_work */\n"), "{out}");
-    // Returns that have another name than the kernel gives them are events like others, and each entry is shown once.
+    // Exit events with another name than the kernel's are ordinary events, and each entry is shown once.
     tracing.formats.values_mut().find(|format| format.name == "funcgraph_exit").expect("it is there").name =
         "other".into();
     tracing.arrays[0].tracer_options.clear();
@@ -251,7 +251,7 @@ proptest! {
 }
 
 proptest! {
-    /// The quick way and the slow one print the same.
+    /// Tests that the fast path and the general one print the same.
     #[test]
     fn lines_in_place_are_those_of_the_printer(
         pages in proptest::collection::vec(

@@ -111,7 +111,7 @@ fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Formats and what the kernel would print of the payload.
+/// Formats, and the text that the kernel would print for the payload.
 const SHOWN: [(&str, &str); 33] = [
     (r#""a=%d b=%u %s", REC->a, REC->b, REC->comm"#, "a=-5 b=200 init"),
     (r#""%5d|%-5d|%05d|%x", REC->a, REC->a, REC->a, REC->a"#, "   -5|-5   |-0005|fffffffb"),
@@ -152,13 +152,13 @@ const SHOWN: [(&str, &str); 33] = [
     (r#""%hhd %hu %zu %Lu", 0x1ff, 0x1ffff, 5UL, 6ULL"#, "-1 65535 5 6"),
     (r#""%pe %pISpc", -12L, REC->ip"#, "-ENOMEM (einval)"),
     (r#""%u", ((unsigned int) ((REC->p) & ((1U << 20) - 1)))"#, "983056"),
-    // Arrays of `__u8` are no numbers, whatever their size.
+    // Arrays of `__u8` are not numbers, whatever their size.
     (r#""%pI4 %pi4 %pI4", REC->four, REC->four, REC->zero"#, "32.1.13.184 032.001.013.184 0.0.0.0"),
     (
         r#""%u %u %llx %s", REC->four[2], REC->port[0], REC->eight[0], __print_hex(REC->zero, 4)"#,
         "13 47117 b80d0120 00 00 00 00",
     ),
-    // A name that nothing tells the value of names nothing; the rest is printed.
+    // A row whose value is a name of unknown value is ignored; the rest is printed.
     (r#""%s", __print_symbolic(REC->b, { UNKNOWN, "u" }, { (1 << (NOT_KNOWN)), "v" }, { 200, "known" })"#, "known"),
     (r#""%s %d", __print_symbolic(REC->b, { UNKNOWN, "u" }), REC->a"#, "0xc8 -5"),
     (
@@ -177,7 +177,7 @@ fn formats_print_as_the_kernel_does() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_says_why() {
+fn a_format_that_cannot_be_evaluated_has_a_reason() {
     let payload = payload();
     assert!(run(r#""%d", jiffies_to_msecs(REC->a)"#, &payload).unwrap_err().contains("jiffies_to_msecs"));
     assert!(run(r#""%d", REC->none"#, &payload).unwrap_err().contains("REC->none"));

@@ -1,5 +1,5 @@
-//! What is shown in one step is what an expression and a laid-out number give: a width of 1 asks for these, and changes
-//! nothing.
+//! Tests that arguments shown in one step have the same text as expressions. A width of 1 forces an expression and
+//! changes nothing in the text.
 
 use lastwords_trace::ftrace::{Field, Format, NoSymbols};
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use crate::ftrace::print::{Env, Names};
 use crate::ftrace::samples;
 use crate::text::page::Page;
 
-/// Declaration, name, offset, bytes, sign.
+/// Declaration, name, offset, size and sign.
 const FIELDS: [(&str, &str, u32, u32, bool); 10] = [
     ("u8 a", "a", 8, 1, false),
     ("s8 b", "b", 9, 1, true),
@@ -38,9 +38,10 @@ fn format(print_format: &str) -> Format {
     Format { id: 1, system: "s".into(), name: "e".into(), fields, print_format: print_format.into(), probed: None }
 }
 
-/// The text by [`Program::print`](super::super::Program::print), and, where it can be, as a line.
+/// Returns the text of [`Program::print`](super::super::Program::print), and of
+/// [`Program::line`](super::super::Program::line) if the program is plain.
 fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().behind(b"event: ");
+    let program = compile(&format(print_format), machine, &NoSymbols).unwrap().with_prefix(b"event: ");
     let tracing =
         samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
     let mut names = Names::new(&tracing, false);

@@ -1,4 +1,4 @@
-//! Tracers that print in their own way.
+//! Tests tracers that print in their own way.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const MAP: u16 = 14;
 const BRANCH: u16 = 12;
 const BLOCK: u16 = 17;
 
-/// One CPU with these events, and a tracer.
+/// Returns a machine with one CPU that has these events, and a tracer.
 fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
     let mut machine = tracing(ring(vec![vec![page(events, None)]], stats(events.len() as u64, 0)), empty());
     machine.arrays[0].tracer = tracer.into();
@@ -108,7 +108,7 @@ fn block_requests() {
 }
 
 #[test]
-fn tracers_of_latencies_show_what_they_kept() {
+fn tracers_of_latencies_show_their_longest_section() {
     let live = [(1_000, wake(7)), (2_000, wake(7)), (3_000, wake(7))];
     let kept = [
         (5_001_000, entry(7, START, 0)),
@@ -150,11 +150,11 @@ impl Ring for Since {
 }
 
 #[test]
-fn what_is_older_than_the_reset_is_not_counted() {
+fn events_older_than_the_reset_are_not_counted() {
     let mut machine = two_cpus();
     machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_000_500));
     let out = text(&machine, &Options::default()).0;
-    // 5 and 10 overwritten of each CPU; one of the first is older.
+    // 5 and 10 events of the CPUs were overwritten; one event of the first CPU is older than the reset.
     assert!(out.contains("# entries-in-buffer/entries-written: 9/19   #P:2\n"), "{out}");
     machine.arrays[0].live = Arc::new(Since(machine.arrays[0].live.clone(), 1_000_002_000));
     let out = text(&machine, &Options::default()).0;
@@ -171,7 +171,7 @@ fn words_for_preemption() {
         let out = text(machine, &Options { style: Style::Latency, ..Options::default() }).0;
         out.split("(M:").nth(1).and_then(|rest| rest.split(" VP").next()).map(str::to_owned)
     };
-    // Debian's 6.12 with the patch for real time, which begins lazy.
+    // Debian's 6.12 with the patch for real time, which begins with the model lazy.
     assert_eq!(model(&machine).as_deref(), Some("preempt_rt"));
     machine.release = "6.13.0".into();
     assert_eq!(model(&machine).as_deref(), Some("lazy"));
