@@ -81,7 +81,7 @@ impl<'p, 't> Lines<'p, 't> {
         let flat = class.line.as_ref()?;
         let (layout, bytes) = contexts(columns, window, record)?;
         let payload = bytes.get(layout.len..)?;
-        let origin = self.origins.from_context(layout, bytes, window);
+        let origin = self.origins.of_context(layout, bytes, window);
         let cached = match layout.name {
             None => Some(self.origins.text(window, record.class, class, &origin)?),
             Some(_) => None,
@@ -117,7 +117,7 @@ impl<'p, 't> Lines<'p, 't> {
         let origin = match (layout, &columns.context) {
             (Some((layout, bytes)), _) => {
                 at = at.wrapping_add((layout.len as u64).wrapping_mul(8));
-                let known = self.origins.from_context(layout, bytes, window);
+                let known = self.origins.of_context(layout, bytes, window);
                 Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known }
             }
             (None, Some(fields)) => {
@@ -194,7 +194,7 @@ impl<'p, 't> Origins<'p, 't> {
     /// Reads the origin of an event from its context, which begins at `bytes`. The name is none if the context has
     /// none.
     #[inline(always)]
-    fn from_context<'a>(&self, layout: &ContextLayout, bytes: &'a [u8], window: &Window) -> Origin<'a>
+    fn of_context<'a>(&self, layout: &ContextLayout, bytes: &'a [u8], window: &Window) -> Origin<'a>
     where
         'p: 'a,
     {
