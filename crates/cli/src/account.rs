@@ -2,11 +2,11 @@
 
 use crate::input::Traces;
 use crate::table::plain;
-use crate::verbs::list::ending_line;
-use crate::{crash, say};
+use crate::{ended, say};
+use anyhow::bail;
 use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
-use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace};
+use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace, write_crashes};
 use std::io::{self, Write};
 
 /// Lines of each kind that a person is shown; `inspect --json` has all.
@@ -34,11 +34,24 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
     Losses::of(accounts)
 }
 
+/// Checks that at least one trace can be read.
+///
+/// # Errors
+/// All traces are sessions of LTTng without a description of their events. Each of them is reported on stderr.
+pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
+    let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
+    if !traces.all.iter().all(is_unreadable) {
+        return Ok(());
+    }
+    print(traces, &traces.accounts(), true);
+    bail!("no session can be read: a description of its events is missing; --metadata gives it");
+}
+
 /// Writes the account of a trace, and how a session ended.
 fn told(trace: &Trace, account: &Account<'_>, text: &mut Vec<u8>) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
-        writeln!(text, "{}: {}", plain(&account.name), ending_line(&EndedReport::from(*ended)))?;
+        writeln!(text, "{}: {}", plain(&account.name), ended::line(&EndedReport::from(*ended)))?;
     }
     write_session(account, &found.crashes(), LIMIT, text)
 }
@@ -51,7 +64,7 @@ pub(crate) fn write_session(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     account.write(limit, out)?;
-    crash::write(crashes, out)
+    write_crashes(crashes, out)
 }
 
 /// What reading events found besides them.

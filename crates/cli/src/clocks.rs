@@ -5,12 +5,14 @@ use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_open::{Body, Trace, UnrelatedClock};
+use lastwords_open::{Body, Trace, unrelated_clocks};
 
 /// Notes that the events of some of the traces that are merged stand where their own clock's origin is taken for 1970. Trace arrays are
 /// left out unless `with_arrays`.
 pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
-    for (trace, clock) in apart(traces).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none()) {
+    for (trace, clock) in
+        unrelated_clocks(&traces.all).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none())
+    {
         say::note(format_args!(
             "{}: nothing relates its clock {} to real time: its events stand as if that began in 1970, not where they happened among the others",
             name(trace),
@@ -38,7 +40,8 @@ pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyh
     }
     // Each trace array has a newest event of its own.
     if given().any(|moment| moment.needs_end())
-        && let Some((trace, clock)) = apart(traces).into_iter().find(|(trace, _)| trace.ftrace().is_none())
+        && let Some((trace, clock)) =
+            unrelated_clocks(&traces.all).into_iter().find(|(trace, _)| trace.ftrace().is_none())
     {
         bail!(
             "{}: nothing relates its clock {} to those of the others, so that the newest event of all is not known: name it alone, or give \
@@ -48,20 +51,6 @@ pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyh
         );
     }
     Ok(())
-}
-
-/// The traces with a clock that is related neither to real time nor to the clocks of all others.
-fn apart(traces: &Traces) -> Vec<(&Trace, UnrelatedClock)> {
-    if traces.all.len() < 2 {
-        return Vec::new();
-    }
-    let clocks: Vec<Option<UnrelatedClock>> = traces.all.iter().map(Trace::unrelated_clock).collect();
-    let is_one =
-        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
-    if clocks.iter().flatten().any(is_one) {
-        return Vec::new();
-    }
-    traces.all.iter().zip(clocks).filter_map(|(trace, clock)| Some((trace, clock?))).collect()
 }
 
 fn name(trace: &Trace) -> String {

@@ -1,15 +1,14 @@
 //! What the words on the command line stand for: every trace in them, by kind, and which of them are wanted.
 
-use crate::account;
 use crate::memory::Memory;
 use crate::progress::Spinner;
 use crate::say;
-use crate::select::glob;
 use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
+use lastwords_formats::select::is_well_formed;
 use lastwords_image::unwatched;
-use lastwords_open::{self as open, Account, Body, Lttng, Opened, Options, Origin, RecoveredSession, Severity, Trace};
+use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -253,19 +252,6 @@ impl Traces {
         packets.map(|(at, _)| Some(at)).collect()
     }
 
-    /// Something of the traces can be read.
-    ///
-    /// # Errors
-    /// There are only sessions of LTTng, and nothing describes the events of any of them, which is said of each.
-    pub(crate) fn check_readable(&self) -> anyhow::Result<()> {
-        let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
-        if !self.all.iter().all(is_unreadable) {
-            return Ok(());
-        }
-        account::print(self, &self.accounts(), true);
-        bail!("no session can be read: a description of its events is missing; --metadata gives it");
-    }
-
     /// The account of each trace.
     pub(crate) fn accounts(&self) -> Vec<Account<'_>> {
         open::accounts(&self.all)
@@ -326,5 +312,27 @@ impl Traces {
             say::note(format_args!("instance {name} is not in this: `--instance {name}` reads it"));
         }
         all.into_iter().take(1).collect()
+    }
+}
+
+/// A glob, which must be well formed.
+///
+/// # Errors
+/// A bracket has no end.
+pub(crate) fn glob(text: &str) -> Result<String, String> {
+    match is_well_formed(text) {
+        true => Ok(text.to_owned()),
+        false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bracket_without_its_end_is_refused() {
+        assert!(glob("[a").is_err() && glob("a[!x]b[").is_err());
+        assert_eq!(glob("[[]a[]x]").as_deref(), Ok("[[]a[]x]"));
     }
 }

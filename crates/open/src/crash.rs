@@ -1,6 +1,7 @@
 //! Panics and signals that hooks and handlers recorded, with addresses named by the modules that were mapped. The last of a process
 //! is its cause of death, unless the process went on afterwards.
 
+use crate::escape;
 use lastwords_ctf::Version;
 use lastwords_ctf::program::Event;
 use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
@@ -13,11 +14,15 @@ use lastwords_walk::session::info::{Info, Module};
 use serde::Serialize;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 /// What the events' names begin with.
 const PROVIDER: &str = "crash:";
+
+/// The frames of a backtrace that [`write_crashes`] prints.
+const FRAMES_SHOWN: usize = 20;
 
 /// One recorded panic or signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,7 +58,44 @@ pub struct Frame {
     pub build_id: Option<String>,
 }
 
-/// All panics and signals that were recorded, in order of time.
+/// Writes panics and signals for people. A panic or signal that the process survived is one line. The others follow with their backtraces,
+/// and the causes of death come last.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_crashes(causes: &[Crash], out: &mut dyn Write) -> io::Result<()> {
+    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) = causes.iter().partition(|cause| cause.is_cause_of_death);
+    for cause in survived {
+        let how = match cause.later_events {
+            0 => "the session was ended in good order afterwards".to_owned(),
+            1 => "the process went on for 1 event".to_owned(),
+            events => format!("the process went on for {events} events"),
+        };
+        writeln!(out, "  {}; {how}", headline(cause))?;
+    }
+    for cause in &fatal {
+        if !cause.backtrace.is_empty() {
+            writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
+        }
+        for frame in cause.backtrace.iter().take(FRAMES_SHOWN) {
+            match (&frame.module, &frame.offset) {
+                (Some(module), Some(offset)) => writeln!(out, "    {} {}+{offset}", frame.address, escape(module))?,
+                _ => writeln!(out, "    {}", frame.address)?,
+            }
+        }
+        if let Some(more) = cause.backtrace.len().checked_sub(FRAMES_SHOWN).filter(|more| *more > 0) {
+            writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+        }
+    }
+    fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
+}
+
+fn headline(cause: &Crash) -> String {
+    let fields: Vec<String> = cause.fields.iter().map(|(name, value)| format!("{name}={}", escape(value))).collect();
+    format!("{} {}", cause.event, fields.join(" "))
+}
+
+/// Returns all panics and signals that were recorded, in order of time.
 pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     // A session that cannot be read as a trace has said so where it was to be written.
     let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };

@@ -1,6 +1,7 @@
 //! How long a ring holds what is recorded, at the rate that was observed in it.
 
 use lastwords_walk::session::info::{Info, StreamInfo};
+use std::fmt;
 
 /// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +60,54 @@ impl Holds {
     }
 }
 
+/// Prints `holds about 12 s at the observed rate of 1.2 M events/s`.
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "holds about {} at the observed rate", duration(self.seconds))?;
+        match self.events_per_second {
+            0.0 => Ok(()),
+            rate => write!(f, " of {}events/s", scaled(rate, &["", "k ", "M ", "G "], 1000.0)),
+        }
+    }
+}
+
+/// Formats a time with its unit: `12 s`, `3.4 min`.
+#[must_use]
+pub fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{} us", digits(s * 1e6)),
+        s if s < 1.0 => format!("{} ms", digits(s * 1e3)),
+        s if s < 120.0 => format!("{} s", digits(s)),
+        s if s < 7200.0 => format!("{} min", digits(s / 60.0)),
+        s if s < 172_800.0 => format!("{} h", digits(s / 3600.0)),
+        s => format!("{} days", digits(s / 86_400.0)),
+    }
+}
+
+fn scaled(value: f64, units: &[&str], step: f64) -> String {
+    let mut value = value;
+    let mut units = units.iter().copied();
+    let mut unit = units.next().unwrap_or_default();
+    for next in units {
+        if value < step {
+            break;
+        }
+        value /= step;
+        unit = next;
+    }
+    format!("{} {unit}", digits(value))
+}
+
+/// Formats a value with two significant digits.
+fn digits(value: f64) -> String {
+    match value {
+        v if v < 0.01 => "less than 0.01".to_owned(),
+        v if v < 1.0 => format!("{v:.2}"),
+        v if v < 10.0 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,5 +122,12 @@ mod tests {
         assert_eq!(Holds::of(&[slow], 1_000_000), holds(24.0, 25.0));
         assert_eq!(Holds::of(&[idle], 1_000_000), None);
         assert_eq!(Holds::of(&[slow], 0), None);
+    }
+
+    #[test]
+    fn in_words() {
+        let of = |seconds, events_per_second| Holds { seconds, events_per_second }.to_string();
+        assert_eq!(of(12.0, 1_200_025.0), "holds about 12 s at the observed rate of 1.2 M events/s");
+        assert_eq!(of(24.0, 25.0), "holds about 24 s at the observed rate of 25 events/s");
     }
 }

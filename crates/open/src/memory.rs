@@ -8,6 +8,7 @@ use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_walk::lttng_kernel::Source;
 use std::fs::File;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
@@ -59,5 +60,58 @@ impl Memory {
             sources.btf = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
         }
         Ok(sources)
+    }
+}
+
+/// A run of physical memory in a raw file, as a person writes it: `ADDRESS+LENGTH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRun {
+    /// The first physical address.
+    pub address: u64,
+    /// The length in bytes.
+    pub len: u64,
+}
+
+impl FromStr for RawRun {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let (address, len) = text.split_once('+').ok_or("give ADDRESS+LENGTH, for example 0x40000000+0x10000000")?;
+        let pair = number(address).zip(number(len)).filter(|(_, len)| *len > 0);
+        pair.map(|(address, len)| Self { address, len }).ok_or_else(|| format!("{text}: not two numbers, or no bytes"))
+    }
+}
+
+impl RawRun {
+    /// Returns the ranges of a raw file in which these runs follow each other without a gap.
+    #[must_use]
+    pub fn ranges(runs: &[Self]) -> Vec<RawRange> {
+        let mut offset = 0u64;
+        let range = |run: &Self| {
+            let range = RawRange { address: run.address, len: run.len, offset };
+            offset = offset.saturating_add(run.len);
+            range
+        };
+        runs.iter().map(range).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs() {
+        assert_eq!("0x1000+4096".parse(), Ok(RawRun { address: 4096, len: 4096 }));
+        assert!("0x1000".parse::<RawRun>().is_err());
+        assert!("a+b".parse::<RawRun>().is_err());
+        assert!("1+0".parse::<RawRun>().is_err());
+        let runs = [RawRun { address: 0, len: 9 }, RawRun { address: 64, len: 7 }];
+        let expected = [RawRange { address: 0, len: 9, offset: 0 }, RawRange { address: 64, len: 7, offset: 9 }];
+        assert_eq!(RawRun::ranges(&runs), expected);
     }
 }

@@ -200,6 +200,22 @@ impl Ftrace<'_> {
     }
 }
 
+/// Returns the traces that cannot be merged with the others by time, each with its clock. Nothing relates that clock to real time, and not
+/// all other traces have the same clock. The result is empty for a single trace.
+#[must_use]
+pub fn unrelated_clocks(traces: &[Trace]) -> Vec<(&Trace, UnrelatedClock)> {
+    if traces.len() < 2 {
+        return Vec::new();
+    }
+    let clocks: Vec<Option<UnrelatedClock>> = traces.iter().map(Trace::unrelated_clock).collect();
+    let is_shared =
+        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
+    if clocks.iter().flatten().any(is_shared) {
+        return Vec::new();
+    }
+    traces.iter().zip(clocks).filter_map(|(trace, clock)| Some((trace, clock?))).collect()
+}
+
 fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
     let class = trace.class();
     let mut clocks =

@@ -2,11 +2,11 @@
 
 use super::write::Writing;
 use super::{Done, Family, Job, folder, lttng};
+use crate::account;
 use crate::input::{Arrays, Traces};
-use crate::names::Taken;
 use crate::say;
 use crate::select::Chosen;
-use lastwords_open::{Account, Origin, Trace, chain};
+use lastwords_open::{Account, FileNames, Origin, Trace, chain};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.traces.choose(Arrays::All)?;
     job.check()?;
     if job.to.is_some_and(|format| format.ctf_version().is_none()) {
-        job.traces.check_readable()?;
+        account::check_readable(job.traces)?;
     }
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
@@ -62,7 +62,7 @@ struct Run<'a> {
     job: &'a Job<'a>,
     chosen: &'a Chosen,
     /// Names that were given, by folder.
-    names: BTreeMap<PathBuf, Taken>,
+    names: BTreeMap<PathBuf, FileNames>,
     done: Done,
     errors: Vec<anyhow::Error>,
 }
@@ -71,7 +71,7 @@ impl Run<'_> {
     /// Writes a file or folder of that name; the accounts of the traces, none where that failed.
     fn write<'t>(&mut self, traces: &'t Traces, family: Family, into: &Path, name: &str) -> Option<Vec<Account<'t>>> {
         let (job, chosen, format) = (self.job, self.chosen, self.job.format(family));
-        let path = format.path(into, &self.names.entry(into.to_owned()).or_default().name(name));
+        let path = format.path(into, &self.names.entry(into.to_owned()).or_default().unique(name));
         let written = folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
         let (line, accounts) = written.map_err(|error| self.errors.push(error)).ok()?;
         job.tell(line, &mut self.done);

@@ -2,12 +2,11 @@
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
-use crate::clocks;
 use crate::input::{Arrays, Traces};
-use crate::names::Taken;
 use crate::select::Chosen;
+use crate::{account, clocks};
 use anyhow::bail;
-use lastwords_open::{Body, Trace};
+use lastwords_open::{Body, FileNames, Trace};
 
 /// Writes all traces as one output.
 ///
@@ -19,7 +18,7 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
     job.check()?;
-    job.traces.check_readable()?;
+    account::check_readable(job.traces)?;
     let chosen = job.events.choose(job.traces)?;
     check_together(&job, format)?;
     job.check_room(job.output)?;
@@ -88,17 +87,17 @@ fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> a
         job.make_room(job.output)?;
         folder(job.output)?;
     }
-    let mut taken = Taken::default();
+    let mut names = FileNames::default();
     for (name, traces) in units {
-        let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
+        let path = if is_one { job.output.to_owned() } else { job.output.join(names.unique(&name)) };
         let (line, accounts) = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
         job.tell(line, done);
         job.account(&traces, &accounts, done);
     }
-    let into = if is_one { job.output.to_owned() } else { job.output.join(taken.name("lttng")) };
+    let into = if is_one { job.output.to_owned() } else { job.output.join(names.unique("lttng")) };
     if !lttng.all.is_empty() {
         folder(&into)?;
-        lttng::write(job, &lttng, &into, &mut Taken::default(), done)?;
+        lttng::write(job, &lttng, &into, &mut FileNames::default(), done)?;
     }
     Ok(())
 }

@@ -1,20 +1,17 @@
 //! `lastwords list`: the sessions of this user, live and left over.
 
-use crate::control;
-use crate::control::state_word;
+use crate::control::{self, state_word};
+use crate::ended::{self, short_time, time};
 use crate::exit::Outcome;
-use crate::holds;
 use crate::input::{Input, Traces};
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use anyhow::Context;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use lastwords::Ending;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
-use lastwords_open::{EndedReport, Holds, chain};
+use lastwords_open::{EndedReport, Holds, chain, duration};
 use lastwords_trace::source::Source as _;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -115,28 +112,7 @@ fn state_text(details: &Details) -> String {
         1 => ", 1 panic".into(),
         panics => format!(", {panics} panics"),
     };
-    format!("{}{panics}", ending_text(&EndedReport::from(*ended)))
-}
-
-/// `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
-pub(crate) fn ending_line(ended: &EndedReport) -> String {
-    let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
-    format!("{seen} {at}{by}: {}", ending_text(ended))
-}
-
-fn ending_text(ended: &EndedReport) -> String {
-    match (ended.how, ended.number) {
-        ("signal", Some(number)) => signal_name(number),
-        ("exit" | "closed", Some(status)) if status > 0 => format!("exit {status}"),
-        (how, _) => how.to_owned(),
-    }
-}
-
-fn signal_name(number: u8) -> String {
-    let names = [(4, "SIGILL"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
-    let known = names.iter().find(|(known, _)| *known == number);
-    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+    format!("{}{panics}", ended::how(&EndedReport::from(*ended)))
 }
 
 fn pids(details: &Details) -> String {
@@ -144,26 +120,9 @@ fn pids(details: &Details) -> String {
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
-/// Time of day and date, in the system's zone.
-fn time(nanoseconds: u64) -> String {
-    formatted(nanoseconds, "%F %T")
-}
-
-fn short_time(nanoseconds: u64) -> String {
-    formatted(nanoseconds, "%m-%d %H:%M:%S")
-}
-
-fn formatted(nanoseconds: u64, format: &str) -> String {
-    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-    match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
-        Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
-        Err(_) => "-".into(),
-    }
-}
-
 fn details_text(summary: &Summary) -> String {
     let d = match &summary.details {
-        Ok(d) => d,
+        Ok(details) => details,
         Err(why) => return format!("{}: {}\n", plain(&summary.name), plain(why)),
     };
     let mut text = format!("{} ({}), {}\n", plain(&summary.name), state_text(d), summary.folder.display());
@@ -177,7 +136,7 @@ fn details_text(summary: &Summary) -> String {
         d.snapshot
     ));
     if let Some(ended) = &d.ended {
-        text.push_str(&(ending_line(&EndedReport::from(*ended)) + "\n"));
+        text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
     }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
@@ -188,7 +147,7 @@ fn details_text(summary: &Summary) -> String {
     let opened = open(&summary.folder);
     let holds = |channel: u32| {
         let found = opened.as_ref().ok()?.sessions().next()?;
-        Some(holds::time(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
+        Some(duration(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
     };
     let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);

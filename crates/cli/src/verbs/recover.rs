@@ -2,10 +2,10 @@
 
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Traces};
-use crate::names;
 use crate::output::{self, Format, Job};
 use crate::select::Events;
 use crate::verbs::settle;
+use lastwords_open::FileNames;
 use std::path::{Path, PathBuf};
 
 /// What `recover` and `convert` share.
@@ -128,7 +128,7 @@ fn write(args: &Common, how: &How<'_>, traces: &mut Traces) -> anyhow::Result<(O
 /// A snapshot of a session of that name could not be written there.
 pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
     output::folder(output)?;
-    output::check_new(&Format::Ctf.path(output, &names::Taken::default().name(name)))
+    output::check_new(&Format::Ctf.path(output, &FileNames::default().unique(name)))
 }
 
 /// Writes the snapshot of the session in a folder as CTF; the caller marks it as being read.

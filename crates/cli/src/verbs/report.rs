@@ -63,7 +63,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
-    traces.check_readable()?;
+    account::check_readable(traces)?;
     let chosen = args.events.choose(traces)?;
     clocks::note_merged(traces, false);
     // Who leaves a pager has not read all of it.

@@ -10,7 +10,7 @@ use lastwords::rules::RuleSpec;
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
     /// Globs over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`)
-    #[arg(value_name = "EVENT", required = true, value_parser = crate::select::glob)]
+    #[arg(value_name = "EVENT", required = true, value_parser = crate::input::glob)]
     events: Vec<String>,
 
     #[command(flatten)]

@@ -1,6 +1,5 @@
 //! `lastwords doctor`: what this machine, and this shell, would keep; the line that mends what is missing.
 
-mod container;
 mod cores;
 mod machine;
 mod persistent;
@@ -79,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.kernel_args {
         let (line, remark) = persistent::kernel_args();
         crate::say::print(line + "\n");
-        remark.into_iter().for_each(crate::say::note);
+        crate::say::note(remark);
         return Ok(Outcome::Done);
     }
     let mut findings = room::check();
