@@ -1,4 +1,4 @@
-//! The command line's surface: what every verb shares.
+//! Defines the command line: what all verbs share.
 
 use crate::moment;
 use crate::paint::When;
@@ -16,11 +16,11 @@ use clap::{CommandFactory, Parser};
     disable_help_subcommand = true
 )]
 pub(crate) struct Args {
-    /// When to colour what a person reads
+    /// When to colour the output
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) color: When,
 
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
@@ -36,16 +36,16 @@ Exit status: 0 done; 1 error, also where only some of what was named can be had,
 --strict) recovered with losses. What cannot be had beside the rest is named on stderr, and is a loss; what has nothing to recover and \
 was not named is a note.";
 
-/// Parses the process's arguments; ends the process with status 2 where they are wrong.
+/// Parses the process's arguments. Wrong arguments end the process with status 2.
 pub(crate) fn parse() -> Args {
-    // Values are parsed one by one, and a moment is read in the zone that `--utc` chooses.
+    // Clap parses values one by one, so the time zone must be known before it parses a moment.
     if std::env::args_os().any(|word| word == "--utc") {
         moment::read_as_utc();
     }
     Args::parse()
 }
 
-/// The command, for completions and manual pages.
+/// Returns the command, for completions and manual pages.
 pub(crate) fn command() -> clap::Command {
     Args::command()
 }

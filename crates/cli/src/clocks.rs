@@ -1,4 +1,4 @@
-//! Clocks that nothing relates to real time: what cannot be merged or selected by them.
+//! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a clock.
 
 use crate::input::Traces;
 use crate::moment::Moment;
@@ -7,8 +7,8 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_open::{Body, Trace, unrelated_clocks};
 
-/// Notes that the events of some of the traces that are merged stand where their own clock's origin is taken for 1970. Trace arrays are
-/// left out unless `with_arrays`.
+/// Prints a note for each merged trace whose clock nothing relates to real time. Its events appear as if the clock
+/// began in 1970. Trace arrays are left out unless `with_arrays` is set.
 pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
     for (trace, clock) in
         unrelated_clocks(&traces.all).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none())
@@ -21,10 +21,10 @@ pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
     }
 }
 
-/// Refuses moments that cannot be found by a trace's clock.
+/// Refuses moments that cannot be found by the clock of a trace.
 ///
 /// # Errors
-/// There are such.
+/// A moment cannot be found. The message names the trace and its clock.
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
     let unrelated = || traces.all.iter().find_map(|trace| Some((trace, trace.unrelated_clock()?)));
@@ -38,7 +38,7 @@ pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyh
             plain(&clock.name)
         );
     }
-    // Each trace array has a newest event of its own.
+    // Each trace array has its own newest event, so only the other traces need related clocks.
     if given().any(|moment| moment.needs_end())
         && let Some((trace, clock)) =
             unrelated_clocks(&traces.all).into_iter().find(|(trace, _)| trace.ftrace().is_none())

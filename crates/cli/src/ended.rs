@@ -1,10 +1,10 @@
-//! Times and endings of sessions, in words for people.
+//! Formats times and endings of sessions for people.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use lastwords_open::EndedReport;
 
-/// `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
+/// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
 pub(crate) fn line(ended: &EndedReport) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
     let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
@@ -26,7 +26,7 @@ fn signal_name(number: u8) -> String {
     known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }
 
-/// Time of day and date, in the system's zone.
+/// Formats nanoseconds since the epoch as date and time of day in the system's time zone.
 pub(crate) fn time(nanoseconds: u64) -> String {
     formatted(nanoseconds, "%F %T")
 }

@@ -1,4 +1,5 @@
-//! `lastwords`: records nothing itself; controls sessions, and recovers what they held. One file a verb.
+//! The command `lastwords`: controls sessions and recovers their events. It records nothing itself. Each verb has one
+//! file.
 #![forbid(unsafe_code)]
 
 mod account;

@@ -1,13 +1,14 @@
-//! How a kernel's memory is to be read: the options that `report`, `recover` and `inspect` share.
+//! Options for reading a kernel's memory. `report`, `recover` and `inspect` share them.
 
 use anyhow::bail;
 use lastwords_open::{self as open, RawRun};
 use std::path::PathBuf;
 
-/// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
+/// Facts that the image lacks. They are seldom needed, because a kernel's memory describes itself.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Memory {
-    /// The file is raw physical memory. Where its bytes lay in that is found out, or told: ADDRESS+LENGTH of each run, in the file's order
+    /// The file is raw physical memory. Its physical addresses are found by a search, or given as ADDRESS+LENGTH of
+    /// each run, in the order of the file
     #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory", conflicts_with = "split")]
     raw: Option<Vec<RawRun>>,
 
@@ -15,19 +16,20 @@ pub(crate) struct Memory {
     #[arg(long, help_heading = "Kernel memory")]
     split: bool,
 
-    /// Symbols and types of this kernel file: its BTF or its debug information
+    /// Take symbols and types from this kernel file: its BTF or its debug information
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     vmlinux: Option<PathBuf>,
 
-    /// Symbols of this System.map
+    /// Take symbols from this System.map
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     system_map: Option<PathBuf>,
 
-    /// Types of this BTF file
+    /// Take types from this BTF file
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     btf: Option<PathBuf>,
 
-    /// Types of LTTng's modules, from this file: lttng-tracer.ko of the kernel in the image, with BTF or debug information
+    /// Take the types of LTTng's modules from this file: lttng-tracer.ko of the kernel in the image, with BTF or debug
+    /// information
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     module: Option<PathBuf>,
 
@@ -37,7 +39,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Refuses what is given of a kernel's memory where no input is that.
+    /// Refuses these options if no input is a kernel's memory.
     pub(crate) fn refuse(&self) -> anyhow::Result<()> {
         let given = [
             ("--raw", self.raw.is_some()),
@@ -52,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// The same for the library that opens inputs.
+    /// Returns the options for the library `open`.
     pub(crate) fn options(&self) -> open::Memory {
         open::Memory {
             raw: self.raw.as_deref().map(RawRun::ranges),

@@ -1,9 +1,9 @@
-//! Columns for people.
+//! Prints tables for people.
 
 pub(crate) use lastwords_open::escape as plain;
 use std::fmt::Write as _;
 
-/// Rows of cells, aligned; the first row is the head.
+/// Rows of aligned cells. The first row is the head.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -11,12 +11,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with a head.
+    /// Makes a table with a head.
     pub(crate) fn new<const N: usize>(head: [&str; N]) -> Self {
         Self { rows: vec![head.iter().map(ToString::to_string).collect()], indent: 0 }
     }
 
-    /// Blanks before each row.
+    /// Sets the number of blanks before each row.
     pub(crate) fn indent(mut self, blanks: usize) -> Self {
         self.indent = blanks;
         self
@@ -27,12 +27,12 @@ impl Table {
         self.rows.push(cells.into_iter().map(|c| plain(&c)).collect());
     }
 
-    /// No row but the head.
+    /// Returns true if there is no row except the head.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() < 2
     }
 
-    /// The text, a line a row; numbers to the right.
+    /// Returns the text, one line for each row. Columns of numbers are aligned to the right.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));

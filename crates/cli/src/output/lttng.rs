@@ -66,7 +66,7 @@ pub(super) fn write(
             merged: Vec::new(),
             faults: 0,
         };
-        job.tell(line, done);
+        job.add_line(line, done);
     }
     Ok(())
 }

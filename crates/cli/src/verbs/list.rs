@@ -1,4 +1,4 @@
-//! `lastwords list`: the sessions of this user, live and left over.
+//! Implements `lastwords list`: prints the sessions of this user, live and left over.
 
 use crate::control::{self, state_word};
 use crate::ended::{self, short_time, time};
@@ -17,14 +17,14 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Arguments.
+/// The arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A session's name or folder: its channels, rules and events
+    /// The name or folder of a session whose channels, rules and events are printed
     #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
 
-    /// The same
+    /// The session's name or folder, as without --session
     #[arg(short = 's', long = "session", value_name = "SESSION")]
     named: Option<String>,
 
@@ -39,7 +39,7 @@ struct Report {
     sessions: Vec<Value>,
 }
 
-/// Lists.
+/// Lists the sessions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let wanted = args.session.as_ref().or(args.named.as_ref());
     let summaries = match wanted {
@@ -87,19 +87,20 @@ fn table(summaries: &[Summary]) -> String {
     format!("{}\nin {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
 }
 
-/// Those that live, then those that ended, each the newest first; what cannot be read is last.
+/// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from the newest to the
+/// oldest.
 fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
     let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
     summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
     summaries
 }
 
-/// CLOCK_REALTIME at its end, or at its beginning where it lives, ns.
+/// Returns when a session ended, or when it was created if it is live. The time is CLOCK_REALTIME in ns.
 fn since(details: &Details) -> u64 {
     details.ended.map_or(details.created, |ended| ended.at)
 }
 
-/// How it ended, or who records.
+/// Returns how the session ended, or which processes record in it.
 fn state_text(details: &Details) -> String {
     let Some(ended) = &details.ended else {
         let stopped = if details.recording { "" } else { ", stopped" };
@@ -181,12 +182,12 @@ fn level_word(level: u8) -> String {
         .map_or_else(|| level.to_string(), ToString::to_string)
 }
 
-/// The sessions as their readers see them.
+/// Opens the session of a folder, as readers do.
 fn open(folder: &Path) -> anyhow::Result<Traces> {
     Input::of_session(&folder.to_string_lossy(), false).find(Ok)
 }
 
-/// The events that the registry describes, a line each; or why they cannot be read.
+/// Returns the events that the registry describes, one per line, or the reason why they cannot be read.
 fn events(opened: &anyhow::Result<Traces>) -> String {
     let traces = match opened {
         Ok(traces) => traces,

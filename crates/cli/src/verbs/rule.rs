@@ -1,11 +1,12 @@
-//! `lastwords enable` and `disable`: which events are recorded, by name and glob, while the program runs.
+//! Implements `lastwords enable` and `disable`: chooses by name and glob which events are recorded, while the program
+//! runs.
 
-use crate::control::Which;
+use crate::control::SessionOption;
 use crate::exit::Outcome;
 use anyhow::Context;
 use lastwords::rules::RuleSpec;
 
-/// Arguments.
+/// The arguments of `enable` and `disable`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
@@ -14,7 +15,7 @@ pub(crate) struct Args {
     events: Vec<String>,
 
     #[command(flatten)]
-    which: Which,
+    which: SessionOption,
 
     /// Only in this channel
     #[arg(short, long, value_name = "CHANNEL")]

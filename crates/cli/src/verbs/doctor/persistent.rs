@@ -1,4 +1,5 @@
-//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for this kernel, persistent memory.
+//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for this kernel, and
+//! persistent memory.
 
 use super::{Finding, read};
 use lastwords_open::{PersistentInstance, instance_arguments};
@@ -8,10 +9,10 @@ use std::path::Path;
 const BUNDLES: &str = "/var/lib/lastwords/bundles";
 /// The first kernel with persistent instances.
 const FIRST: (u32, u32) = (6, 12);
-/// Bytes for each CPU below which an instance keeps little.
+/// The buffer size for each CPU, in bytes, below which an instance keeps little.
 const SMALL: u64 = 128 << 10;
 
-/// What the checks look at.
+/// The facts about a machine that the checks use.
 struct Machine {
     release: String,
     command_line: String,
@@ -41,7 +42,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings(&Machine::this())
 }
 
-/// The kernel arguments that give this machine a persistent instance, and a remark on them.
+/// Returns the kernel arguments that give this machine a persistent instance, and a remark on them.
 pub(super) fn kernel_args() -> (String, &'static str) {
     arguments(&Machine::this())
 }
@@ -68,7 +69,7 @@ fn findings(machine: &Machine) -> Vec<Finding> {
     vec![instance(machine), bundle, memory]
 }
 
-/// The persistent trace instance that the kernel was started with.
+/// Checks the persistent trace instance that the kernel was started with.
 fn instance(machine: &Machine) -> Finding {
     const CHECK: &str = "persistent trace";
     let mend = || format!("restart with: {}", arguments(machine).0);
@@ -103,7 +104,7 @@ fn instance(machine: &Machine) -> Finding {
     )
 }
 
-/// Major and minor version of a release.
+/// Parses the major and minor version of a release.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))

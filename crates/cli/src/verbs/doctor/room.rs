@@ -1,4 +1,4 @@
-//! The folder of sessions: is it there, is it memory, is there room.
+//! Checks the folder of sessions: whether it is usable, whether it is memory, and how much room it has.
 
 use super::{Finding, Status};
 use crate::progress::human_bytes;
@@ -7,7 +7,7 @@ use rustix::fs::{StatVfs, statfs, statvfs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Less room than this is said to be little: two CPUs, three channels, both halves.
+/// A warning is printed for less room than this: two CPUs, three channels, both halves.
 const LITTLE: u64 = 16 << 20;
 /// `f_type` of tmpfs and ramfs (include/uapi/linux/magic.h).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
@@ -26,7 +26,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
-/// The nearest folder that exists.
+/// Returns the nearest ancestor that exists, or the folder itself.
 fn existing(dir: &Path) -> PathBuf {
     dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("/")).to_path_buf()
 }
@@ -54,7 +54,7 @@ fn folder(dir: &Path, there: &Path) -> Finding {
     }
 }
 
-/// The line that chooses another folder: in a container whose memory ends with it, what must be mounted first.
+/// Returns the command that chooses another folder. In a container whose memory ends with it, a mount is needed first.
 fn elsewhere(folder: &str) -> String {
     if ends_with_container(Path::new("/dev/shm")) { MOUNT.into() } else { format!("export LASTWORDS_DIR={folder}") }
 }

@@ -1,4 +1,4 @@
-//! `inspect` of sessions of ours, for people.
+//! Prints the report of `inspect` on sessions of lastwords for people.
 
 use crate::paint::bold;
 use crate::progress::human_bytes;
