@@ -1,5 +1,5 @@
-//! The same events, given more than once: a session's folder and its copy, a core and the same core compressed, snapshots of one CTF trace
-//! that overlap.
+//! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core and the same core
+//! compressed, snapshots of one CTF trace that overlap.
 
 use crate::{Body, Failure, Opened, Severity, Trace, file};
 use lastwords_bytes::Budget;
@@ -8,8 +8,8 @@ use lastwords_walk::session::Session;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Joins folders of CTF that are parts of one trace, whichever inputs they lie in: a packet that several of them have is read once.
-/// `budget` pays for the comparison of their metadata.
+/// Joins folders of CTF that are parts of one trace, in the same input or in different ones. A packet that several of
+/// them have is read once. `budget` pays for the comparison of their metadata.
 pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
@@ -37,8 +37,8 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     opened.traces = kept;
 }
 
-/// Leaves out what another copy of the same session has, too, so that no event stands twice. Copies of which each has
-/// something of its own are all kept. Either is noted.
+/// Leaves out copies of a session that another copy contains, so that no event is read twice. If each copy has
+/// sub-buffers that the other lacks, both are kept. A note reports either case.
 pub(super) fn settle(opened: &mut Opened) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
@@ -73,13 +73,13 @@ fn session(trace: &Trace) -> Option<&Session> {
     trace.session().map(|found| &*found.session)
 }
 
-/// Both have the UUID of one session.
+/// Returns true if both traces have the UUID of one session.
 fn is_same(one: &Trace, other: &Trace) -> bool {
     let [one, other] = [one, other].map(|trace| session(trace).map(|session| session.info().uuid));
     one == other && one.is_some_and(|uuid| uuid != [0; 16])
 }
 
-/// What is held of each sub-buffer: by the stream's instance and the sub-buffer's number, its bytes.
+/// The bytes of each sub-buffer, by the stream's instance and the sub-buffer's number.
 type Held = HashMap<(u64, u64), u64>;
 
 fn held(trace: &Trace) -> Held {
@@ -89,7 +89,7 @@ fn held(trace: &Trace) -> Held {
     rows.filter_map(|row| Some(((instance(row.stream)?, row.sequence), row.content))).collect()
 }
 
-/// Each sub-buffer of `other` is in `one`, at least as far.
+/// Returns true if `one` has each sub-buffer of `other`, with at least as many bytes.
 fn covers(one: &Held, other: &Held) -> bool {
     other.iter().all(|(key, content)| one.get(key).is_some_and(|own| own >= content))
 }

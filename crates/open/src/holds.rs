@@ -1,34 +1,35 @@
-//! How long a ring holds what is recorded, at the rate that was observed in it.
+//! Computes how long a ring holds events, at the rate that was observed in it.
 
 use lastwords_walk::session::info::{Info, StreamInfo};
 use std::fmt;
 
-/// The facts of one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
+/// The facts about one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ring {
-    /// Clock of the oldest event that is in it.
+    /// The clock of the oldest event in it.
     oldest: u64,
-    /// Clock of the newest.
+    /// The clock of the newest event in it.
     newest: u64,
-    /// Bytes from the oldest event to the newest.
+    /// The bytes from the oldest event to the newest.
     bytes: u64,
-    /// Bytes that the ring has room for.
+    /// The capacity of the ring in bytes.
     capacity: u64,
-    /// Events in it; 0 where they were not counted.
+    /// The number of events in it, or 0 if they were not counted.
     events: u64,
 }
 
-/// How long the rings of a channel hold.
+/// The time for which the rings of a channel hold events.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Holds {
-    /// Seconds until the ring that fills soonest has come round.
+    /// The seconds until the ring that fills fastest overwrites its oldest event.
     pub seconds: f64,
-    /// Events a second, of all rings together.
+    /// The events per second, in all rings together.
     pub events_per_second: f64,
 }
 
 impl Holds {
-    /// Of a channel of a session, from the bounds of its rings; `events` counts the events of each stream, where that is known.
+    /// Computes the time for a channel of a session, from the bounds of its rings. `events` has the number of events of
+    /// each stream, if known.
     pub fn of_channel(info: &Info, channel: u32, events: &[u64]) -> Option<Self> {
         let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
         let ring = |(index, stream): (usize, &StreamInfo)| {
@@ -39,7 +40,7 @@ impl Holds {
         Self::of(&streams.map(ring).collect::<Vec<_>>(), info.clock.frequency)
     }
 
-    /// Of a channel's rings, whose clock has so many ticks a second; none where nothing shows a rate.
+    /// Computes the time for rings whose clock has `frequency` ticks per second. Returns none if no ring shows a rate.
     fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
         let mut holds: Option<Self> = None;
         for ring in rings {
