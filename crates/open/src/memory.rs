@@ -1,4 +1,4 @@
-//! How a kernel's memory is read.
+//! Options for reading a kernel's memory.
 
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
+/// Facts that the image lacks. They are seldom needed, because a kernel's memory describes itself.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    /// Files are raw memory: where their bytes lay, in the order of the file; empty where that is to be found out.
+    /// The inputs are raw memory. The ranges have the addresses of their bytes, in the order of the file. If there are
+    /// none, the addresses are found by a search.
     pub raw: Option<Vec<RawRange>>,
     /// The inputs are the parts of one split dump.
     pub split: bool,
@@ -26,12 +27,12 @@ pub struct Memory {
     pub btf: Option<PathBuf>,
     /// The file of LTTng's module with BTF or debug information.
     pub module: Option<PathBuf>,
-    /// LTTng's structures are read by the layouts of its releases, whatever types the image has.
+    /// Read LTTng's structures by the layouts of its releases, whatever types the image has.
     pub known_layouts: bool,
 }
 
 impl Memory {
-    /// Where the types of LTTng's modules come from.
+    /// Returns the source of the types of LTTng's modules.
     pub(super) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<Source> {
         let Some(path) = &self.module else {
             return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
@@ -42,7 +43,7 @@ impl Memory {
         Ok(Source::Given(Arc::new(types)))
     }
 
-    /// Symbols and types that were given.
+    /// Reads the symbols and types in the given files.
     pub(super) fn sources(&self, info: &VmcoreInfo) -> anyhow::Result<Sources> {
         let mut sources = Sources::default();
         if self.vmlinux.is_some() && (self.system_map.is_some() || self.btf.is_some()) {

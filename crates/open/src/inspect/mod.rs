@@ -1,4 +1,4 @@
-//! What is in the inputs, as data: the reports of `inspect --json`, which docs/JSON.md describes.
+//! Reports what is in the inputs, as data. These are the reports of `inspect --json`, which docs/JSON.md describes.
 
 pub mod ctf;
 pub mod kernel;
@@ -11,32 +11,33 @@ use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is in some inputs, by kind. Each trace has its account, `evidence`.
+/// The contents of some inputs, by kind of trace. Each trace has its account, `evidence`.
 #[derive(Debug, Clone, Default)]
 pub struct Report<'a> {
-    /// Kernels: the dumps of a machine's memory, and trace.dat files.
+    /// Kernels, from dumps of a machine's memory and from trace.dat files.
     pub kernels: Vec<kernel::Report<'a>>,
     /// Inputs with streams of LTTng's user-space tracer.
     pub inputs: Vec<Input<'a>>,
     /// Traces in folders of CTF.
     pub traces: Vec<ctf::Report<'a>>,
-    /// Sessions of ours.
+    /// Sessions of lastwords.
     pub sessions: Vec<session::Report<'a>>,
-    /// What cannot be read of the inputs, in words.
+    /// What cannot be read in the inputs, as messages.
     pub faults: Vec<String>,
 }
 
 /// An input with streams of LTTng's user-space tracer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Input<'a> {
-    /// What was named, or the file or folder that was found there.
+    /// The path that was named, or the file or folder that was found there.
     pub from: PathBuf,
     /// Its sessions.
     pub sessions: Vec<lttng::Report<'a>>,
 }
 
 impl<'a> Report<'a> {
-    /// Reads the traces of some inputs. All events of sessions and of folders of CTF are decoded; `watch` is told how many bytes were.
+    /// Reads the traces of some inputs. It decodes all events of sessions and of folders of CTF. `watch` receives the
+    /// bytes that were decoded.
     #[must_use]
     pub fn of(origins: &'a [Arc<Origin>], traces: &'a [Trace], watch: Watch<'_>) -> Self {
         let mut report = Self::default();
@@ -72,8 +73,8 @@ struct Parts<'r, 'a> {
     faults: &'r [String],
 }
 
-/// The report of one kind of traces. Of several kinds, and of other traces than folders of CTF beside which something cannot be read, an
-/// object of their reports.
+/// Serializes the report of the only kind of trace. If there are several kinds, or if something cannot be read and the
+/// only kind is not folders of CTF, it serializes an object with their reports.
 impl Serialize for Report<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
