@@ -19,7 +19,7 @@ pub(crate) enum When {
 static OUT: OnceLock<bool> = OnceLock::new();
 static ERR: OnceLock<bool> = OnceLock::new();
 
-/// Decides once for the whole process.
+/// Decides once for the whole process whether output is coloured.
 pub(crate) fn init(when: When) {
     let decide = |is_terminal: bool| match when {
         When::Always => true,

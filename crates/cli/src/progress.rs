@@ -20,7 +20,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins. The bar appears after half a second of work.
+    /// Makes a bar. The bar appears after half a second of work.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self { what: what.into(), total, begun: Instant::now(), terminal: std::io::stderr().is_terminal(), bar: None }
     }
@@ -52,7 +52,7 @@ impl Drop for Progress {
 pub(crate) struct Shared(Mutex<(Progress, u64)>);
 
 impl Shared {
-    /// Begins.
+    /// Makes a shared bar that begins now.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self(Mutex::new((Progress::new(what, total), 0)))
     }
@@ -74,7 +74,7 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// Begins.
+    /// Makes a spinner that begins now.
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
@@ -91,7 +91,7 @@ impl Spinner {
         }
     }
 
-    /// Ends.
+    /// Removes the spinner from the terminal.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }

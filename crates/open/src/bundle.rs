@@ -223,7 +223,7 @@ impl Bundle {
         self.text("trace_clock").trim_end().to_owned()
     }
 
-    /// The byte order of the kernel's type information; that of this machine where the bundle has none.
+    /// Returns the byte order of the kernel's type information. It is little-endian if the bundle has none.
     pub(super) fn byte_order(&self) -> ByteOrder {
         match self.files.get("btf/vmlinux").and_then(|btf| btf.first_chunk::<2>()) {
             Some([0xeb, 0x9f]) => ByteOrder::Big,

@@ -118,7 +118,7 @@ fn open(folder: &Path) -> anyhow::Result<Handle> {
     Handle::open(folder).with_context(|| folder.display().to_string())
 }
 
-/// Replaces the location of a session that cannot be consumed by its error.
+/// Replaces the location of a session by the error, because the session cannot be consumed.
 fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
     for candidate in candidates.iter_mut() {
         if candidate.location.as_ref().is_ok_and(|location| location.shown == folder) {

@@ -548,7 +548,7 @@ mod tests {
         assert!(!runs_as("Name:\tx\n", 1000));
     }
 
-    /// Root reads another user's folder that names files of a third user as a session.
+    /// Root reads another user's folder. The folder names memory that does not belong to that user.
     #[test]
     fn another_users_folder_leads_to_nothing_but_that_users() {
         if !rustix::process::geteuid().is_root() {

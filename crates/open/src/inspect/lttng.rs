@@ -16,7 +16,7 @@ pub struct Report<'a> {
     pub uuid: String,
     /// The creation time as the tracer noted it; it may be empty.
     pub created: String,
-    /// Whether the session records, or null if that is not known.
+    /// True if the session records; null if that is not known.
     pub active: Option<bool>,
     /// The size of the metadata in bytes, or 0 if they are missing.
     pub metadata_bytes: usize,

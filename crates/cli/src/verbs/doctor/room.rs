@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LITTLE: u64 = 16 << 20;
 /// `f_type` of tmpfs and ramfs (include/uapi/linux/magic.h).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
-/// How to make sessions outlive their container.
+/// The change that makes sessions outlive their container.
 const MOUNT: &str =
     "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
 
