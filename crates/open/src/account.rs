@@ -155,8 +155,8 @@ mod tests {
         drop(folder);
         let lost = Totals { lost_events: 7, faults: 1, ..Totals::default() };
         let accounts = accounts_after_reading(&opened.traces, &lost, &[(1, lost)]);
-        let told: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
-        assert_eq!(told, [(0, 0), (1, 7)]);
+        let losses: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
+        assert_eq!(losses, [(0, 0), (1, 7)]);
         // It is not known which trace has lost events, but the loss is reported.
         let accounts = accounts_after_reading(&opened.traces, &lost, &[]);
         assert!(accounts.iter().any(|account| account.evidence.lost_events() == 7));

@@ -2,7 +2,7 @@
 
 use crate::file::{self, Source};
 use crate::locate::Location;
-use crate::lttng::{self, Given};
+use crate::lttng::{self, GivenMetadata};
 use crate::session::RecoveredSession;
 use crate::{Body, Opened, Options, Origin, chain, machine, persistent};
 use anyhow::{Context, bail};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(super) fn open(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {

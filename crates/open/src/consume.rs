@@ -47,12 +47,17 @@ pub fn consume<W: AsRef<str>, T>(
     // Unmapping takes time. A kill in that time would hide that everything was consumed, so the mappings are kept until
     // the process ends.
     let handles = ManuallyDrop::new(handles);
-    let mut consumers: Vec<Read<'_>> = Vec::new();
+    let mut consumers: Vec<ConsumedSession<'_>> = Vec::new();
     for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
         match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
             Ok(consumer) => {
                 let is_over = !is_live_summary(&handle.summary());
-                consumers.push(Read { folder, is_over, session: consumer.session(), consumer: Mutex::new(consumer) });
+                consumers.push(ConsumedSession {
+                    folder,
+                    is_over,
+                    session: consumer.session(),
+                    consumer: Mutex::new(consumer),
+                });
             }
             // The session has no snapshot. This is reported for each session below.
             Err(lastwords::Error::Snapshot { .. }) => {}
@@ -69,7 +74,7 @@ pub fn consume<W: AsRef<str>, T>(
     drop(looks);
     let (done, traces, whole) = read(opened);
     let mut read = Vec::new();
-    for Read { folder, consumer, .. } in consumers {
+    for ConsumedSession { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
         shorten(&mut consumer, &traces);
         read.push((folder.display(), consumer));
@@ -91,7 +96,7 @@ pub fn consume<W: AsRef<str>, T>(
 }
 
 /// A session that is read and then consumed.
-struct Read<'a> {
+struct ConsumedSession<'a> {
     folder: &'a Path,
     session: [u8; 16],
     /// No process records in it any more.
@@ -99,7 +104,7 @@ struct Read<'a> {
     consumer: Mutex<Consumer<'a>>,
 }
 
-impl Read<'_> {
+impl ConsumedSession<'_> {
     /// Returns the current end of each stream.
     fn look(&self) -> Vec<Option<End>> {
         let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);

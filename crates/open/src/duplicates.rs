@@ -39,17 +39,17 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
 
 /// Leaves out copies of a session that another copy contains, so that no event is read twice. If each copy has
 /// sub-buffers that the other lacks, both are kept. A note reports either case.
-pub(super) fn settle(opened: &mut Opened) {
+pub(super) fn drop_copies(opened: &mut Opened) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
         let Some(other) = kept.iter_mut().find(|other| is_same(other, &trace)) else {
             kept.push(trace);
             continue;
         };
-        if covers(&held(other), &held(&trace)) {
-            opened.notes.push(told(&trace, other));
-        } else if covers(&held(&trace), &held(other)) {
-            opened.notes.push(told(other, &trace));
+        if covers(&sub_buffer_bytes(other), &sub_buffer_bytes(&trace)) {
+            opened.notes.push(note_of_copy(&trace, other));
+        } else if covers(&sub_buffer_bytes(&trace), &sub_buffer_bytes(other)) {
+            opened.notes.push(note_of_copy(other, &trace));
             *other = trace;
         } else {
             opened.notes.push(format!(
@@ -64,7 +64,7 @@ pub(super) fn settle(opened: &mut Opened) {
     opened.traces = kept;
 }
 
-fn told(out: &Trace, kept: &Trace) -> String {
+fn note_of_copy(out: &Trace, kept: &Trace) -> String {
     let (name, out, kept) = (&kept.name, out.origin.path.display(), kept.origin.path.display());
     format!("session {name} is in {out} and in {kept}, which has all of it: that one is read")
 }
@@ -80,16 +80,16 @@ fn is_same(one: &Trace, other: &Trace) -> bool {
 }
 
 /// The bytes of each sub-buffer, by the stream's instance and the sub-buffer's number.
-type Held = HashMap<(u64, u64), u64>;
+type SubBufferBytes = HashMap<(u64, u64), u64>;
 
-fn held(trace: &Trace) -> Held {
-    let Some(source) = session(trace) else { return Held::new() };
+fn sub_buffer_bytes(trace: &Trace) -> SubBufferBytes {
+    let Some(source) = session(trace) else { return SubBufferBytes::new() };
     let instance = |stream: usize| source.streams().get(stream).map(|stream| stream.instance);
     let rows = source.evidence().sub_buffers.iter().filter(|row| row.content > 0);
     rows.filter_map(|row| Some(((instance(row.stream)?, row.sequence), row.content))).collect()
 }
 
 /// Returns true if `one` has each sub-buffer of `other`, with at least as many bytes.
-fn covers(one: &Held, other: &Held) -> bool {
+fn covers(one: &SubBufferBytes, other: &SubBufferBytes) -> bool {
     other.iter().all(|(key, content)| one.get(key).is_some_and(|own| own >= content))
 }

@@ -1,7 +1,7 @@
 //! Opens one location. It reads each file once, whatever the file holds.
 
 use crate::locate::{Location, LocationKind};
-use crate::lttng::{self, Given};
+use crate::lttng::{self, GivenMetadata};
 use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -24,7 +24,7 @@ const KCORE: &str = "/proc/kcore";
 pub(super) fn open(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
@@ -151,7 +151,7 @@ fn of_container(
     location: &Location,
     container: image::Opened,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Arc<Budget>,
     limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
@@ -174,7 +174,7 @@ fn of_container(
 /// Adds metadata to streams of LTTng's user-space tracer, and returns their traces.
 fn of_user(
     mut found: lttng_ust::Sessions,
-    given: &Given,
+    given: &GivenMetadata,
     options: &Options<'_>,
     opened: &mut Opened,
 ) -> Vec<(String, Body)> {
@@ -186,7 +186,7 @@ fn of_user(
 fn of_lttng(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Budget,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {

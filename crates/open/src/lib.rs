@@ -87,7 +87,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use locate::{Candidate, Location, Nothing};
+use locate::{Candidate, Location, NothingToRecover};
 
 /// The kinds of inputs, in words for messages.
 pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
@@ -269,20 +269,20 @@ fn open_all<'u>(
     opened: &mut Opened,
     limit: &dyn Fn(&Location) -> Option<ReadLimit<'u>>,
 ) -> Result<()> {
-    let metadata = lttng::Given::read(options)?;
+    let metadata = lttng::GivenMetadata::read(options)?;
     for Candidate { location, is_named } in candidates {
         let done = location.and_then(|location| file::open(&location, options, &metadata, limit(&location), opened));
         for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
             let severity = match is_named {
                 true => Severity::Error,
-                false if error.is::<Nothing>() => Severity::Note,
+                false if error.is::<NothingToRecover>() => Severity::Note,
                 false => Severity::Loss,
             };
             opened.failures.push(Failure { severity, why: chain(&error) });
         }
     }
     duplicates::join(opened, &Budget::default().times(options.budget));
-    duplicates::settle(opened);
+    duplicates::drop_copies(opened);
     Ok(())
 }
 

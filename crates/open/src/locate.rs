@@ -99,7 +99,7 @@ impl Candidate {
     }
 
     fn is_nothing(&self) -> bool {
-        self.location.as_ref().is_err_and(|error| error.is::<Nothing>())
+        self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
     }
 }
 
@@ -120,21 +120,21 @@ pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
 
 /// An error: the input has nothing to recover, by its kind and not because of damage.
 #[derive(Debug)]
-pub(super) struct Nothing(String);
+pub(super) struct NothingToRecover(String);
 
-impl Nothing {
+impl NothingToRecover {
     pub(super) fn of(why: String) -> anyhow::Error {
         anyhow::Error::from(Self(why))
     }
 }
 
-impl std::fmt::Display for Nothing {
+impl std::fmt::Display for NothingToRecover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Nothing {}
+impl std::error::Error for NothingToRecover {}
 
 /// Returns the folder in which a program of this user would create sessions.
 #[must_use]
@@ -188,7 +188,7 @@ fn of_folder(
     others: &mut Vec<PathBuf>,
 ) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
-        return match elsewhere(folder) {
+        return match places_of_folder(folder) {
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
@@ -272,7 +272,7 @@ fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate)
 }
 
 fn stray(path: &Path, what: &str) -> Candidate {
-    Candidate::found(Err(Nothing::of(format!("{}: {what}", path.display()))))
+    Candidate::found(Err(NothingToRecover::of(format!("{}: {what}", path.display()))))
 }
 
 /// The entries of a folder that are not hidden, in order.
@@ -315,7 +315,7 @@ fn is_likely(folder: &Path) -> bool {
 
 /// Returns the locations that the places file of a session's folder names: a memfd of a process, a device. If the
 /// folder belongs to another user, only what belongs to that user is followed: see [`trusted`].
-fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
+fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let path = folder.join(PLACES_FILE);
     let shown = || path.display().to_string();
     let mut file = open_regular(&path).with_context(shown)?;
@@ -332,7 +332,7 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
-    let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
+    let nothing = |why: String| NothingToRecover::of(format!("{}: {why}", folder.display()));
     for file in files {
         let mut open = PathBuf::from(&file);
         if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
@@ -510,7 +510,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
         assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
         let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
-        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<Nothing>()), "{stray:?}");
+        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<NothingToRecover>()), "{stray:?}");
         // A session's folder is opened as one session, even if it contains another.
         session(&dir.path().join("a-0/out"));
         assert_eq!(shown(&dir.path().join("a-0")), [dir.path().join("a-0")]);
@@ -532,11 +532,11 @@ mod tests {
         let places = of(&folder);
         assert_eq!((places.len(), places[0].location.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
         write("session 0 4096 heap:0:0x1000\n");
-        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
+        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<NothingToRecover>());
         write("session 0 4096 /proc/0/fd/3\n");
-        assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
+        assert!(error().to_string().contains("which is gone") && error().is::<NothingToRecover>());
         write("");
-        assert!(!error().is::<Nothing>());
+        assert!(!error().is::<NothingToRecover>());
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) fn of_kernel(
 /// The budget is spent.
 pub(super) fn carve(
     image: &Arc<dyn Image>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Budget,
     watch: Watch<'_>,
     notes: &mut Vec<String>,
@@ -138,9 +138,9 @@ fn undescribed(streams: &[Stream]) -> Vec<Gap> {
 }
 
 /// The metadata from the given file, or none if no file was given.
-pub(super) struct Given(Option<Vec<Metadata>>);
+pub(super) struct GivenMetadata(Option<Vec<Metadata>>);
 
-impl Given {
+impl GivenMetadata {
     /// Reads the file of [`Options::metadata`]: the text of a metadata file, or all texts in a daemon's core.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ pub struct Meter(Mutex<Option<Work>>);
 
 /// The work whose progress is shown.
 struct Work {
-    told: Box<dyn FnMut(u64) + Send>,
+    callback: Box<dyn FnMut(u64) + Send>,
     done: u64,
     rings: Vec<Reading>,
 }
@@ -55,21 +55,21 @@ impl Meter {
         let rings: Vec<Arc<dyn Ring>> = rings.cloned().collect();
         let size = |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
         let total = rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
-        let (told, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { told, done: 0, rings });
+        let (callback, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { callback, done: 0, rings });
         Shown(self)
     }
 
     /// Counts a sub-buffer that was read. The ring is identified by its CPUs.
-    fn tell(&self, cpus: &[CpuRing], cpu: usize, index: usize) {
+    fn count(&self, cpus: &[CpuRing], cpu: usize, index: usize) {
         let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Work { told, done, rings }) = &mut *work else { return };
+        let Some(Work { callback, done, rings }) = &mut *work else { return };
         let reading = rings.iter_mut().find(|reading| std::ptr::eq(reading.ring.cpus(), cpus));
         let seen = reading.and_then(|reading| reading.read.get_mut(cpu)?.get_mut(index)).filter(|seen| !**seen);
         if let (Some(seen), Some(cpu)) = (seen, cpus.get(cpu)) {
             *seen = true;
             *done = done.saturating_add(u64::from(cpu.sub_buffer_size));
-            told(*done);
+            callback(*done);
         }
     }
 }
@@ -93,7 +93,7 @@ impl Ring for Watched {
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         let info = self.ring.sub_buffer(cpu, index, bytes);
-        self.meter.tell(self.ring.cpus(), cpu, index);
+        self.meter.count(self.ring.cpus(), cpu, index);
         info
     }
 

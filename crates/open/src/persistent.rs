@@ -49,7 +49,7 @@ pub(super) fn open(
 }
 
 /// A region in a machine's memory.
-pub(super) struct Found {
+pub(super) struct FoundRegion {
     tracing: Tracing,
     notes: Vec<String>,
     /// The position of the kernel's trace array that has the same sub-buffers, from another boot. The kernel's symbols
@@ -67,27 +67,27 @@ pub(super) fn find(
     kernel: Option<(&Kernel, &Tracing)>,
     options: &Options<'_>,
     budget: &Arc<Budget>,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Vec<FoundRegion>> {
     let mut all = Vec::new();
     let source = Source::of(options, kernel)?;
     for place in persistent::find(image.as_ref(), budget, options.watch)? {
         let len = place.end.saturating_sub(place.start);
         let region = persistent::read(image, place.start, len, budget)?;
-        let own = kernel.and_then(|(_, tracing)| shown(&region, tracing));
+        let own = kernel.and_then(|(_, tracing)| array_of_region(&region, tracing));
         if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
             continue;
         }
         let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
         let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
-        all.push(Found { tracing, notes, instead_of: own });
+        all.push(FoundRegion { tracing, notes, instead_of: own });
     }
     Ok(all)
 }
 
 /// Adds the regions of a machine's memory.
-pub(super) fn add(path: &Path, found: Vec<Found>, options: &Options<'_>, opened: &mut Opened) {
-    for Found { tracing, notes, .. } in found {
+pub(super) fn add(path: &Path, found: Vec<FoundRegion>, options: &Options<'_>, opened: &mut Opened) {
+    for FoundRegion { tracing, notes, .. } in found {
         let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
         machine::add(path, KIND, machine, Vec::new(), options, opened);
     }
@@ -109,7 +109,7 @@ fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
 }
 
 /// Returns the position of the kernel's trace array that has the sub-buffers of a region.
-fn shown(region: &Region, tracing: &Tracing) -> Option<usize> {
+fn array_of_region(region: &Region, tracing: &Tracing) -> Option<usize> {
     let heads = |ring: &dyn Ring| -> BTreeSet<Vec<u8>> {
         let mut bytes = Vec::new();
         let places = ring.cpus().iter().enumerate().flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
@@ -143,7 +143,7 @@ impl Source {
     }
 
     /// Returns formats and symbols, with addresses of the boot that wrote the region.
-    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Described> {
+    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Description> {
         let header_page = region.header_page();
         let (order, page) = match self {
             Self::Bundle(bundle) => (bundle.byte_order(), bundle.header_page().unwrap_or(header_page)),
@@ -159,20 +159,20 @@ impl Source {
             );
         }
         Ok(match self {
-            Self::Bundle(bundle) => Described::of(bundle, &region.boot, notes),
+            Self::Bundle(bundle) => Description::of(bundle, &region.boot, notes),
             Self::Kernel(tracing, modules) => {
                 notes.push(
                     "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)"
                         .into(),
                 );
-                Described::of_kernel(tracing, modules, &region.boot, notes)
+                Description::of_kernel(tracing, modules, &region.boot, notes)
             }
             Self::Nothing => {
                 notes.push(
                     "events have no formats and addresses no names: --bundle FILE has those of the boot that wrote them"
                         .into(),
                 );
-                Described { symbols: Arc::new(Moved::unknown(&region.boot)), ..Described::default() }
+                Description { symbols: Arc::new(RelocatedSymbols::unknown(&region.boot)), ..Description::default() }
             }
         })
     }
@@ -230,7 +230,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
 }
 
 /// The description of a region's events, with addresses of the boot that wrote the region.
-struct Described {
+struct Description {
     uname: String,
     formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
     comms: BTreeMap<u32, String>,
@@ -240,7 +240,7 @@ struct Described {
     clocks: String,
 }
 
-impl Default for Described {
+impl Default for Description {
     fn default() -> Self {
         Self {
             uname: String::new(),
@@ -254,11 +254,11 @@ impl Default for Described {
     }
 }
 
-impl Described {
+impl Description {
     fn of(bundle: &Bundle, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let (formats, mut wrong) = bundle.formats();
         notes.append(&mut wrong);
-        let symbols = Moved::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
+        let symbols = RelocatedSymbols::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
         let of_kernel = Tables {
             formats,
             comms: bundle.comms(),
@@ -267,11 +267,11 @@ impl Described {
             uname: bundle.uname(),
             clocks: bundle.clocks(),
         };
-        Self::moved(of_kernel, symbols)
+        Self::relocated(of_kernel, symbols)
     }
 
     fn of_kernel(tracing: &Tracing, modules: &[(String, u64)], boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = Moved::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
+        let symbols = RelocatedSymbols::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
         let of_kernel = Tables {
             formats: tracing.formats.clone(),
             comms: tracing.comms.clone(),
@@ -280,12 +280,12 @@ impl Described {
             uname: tracing.uname.clone(),
             clocks: tracing.clocks.clone(),
         };
-        Self::moved(of_kernel, symbols)
+        Self::relocated(of_kernel, symbols)
     }
 
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
-    fn moved(of: Tables, symbols: Moved) -> Self {
+    fn relocated(of: Tables, symbols: RelocatedSymbols) -> Self {
         let is_same_boot = symbols.kernel == 0;
         let printk = of.printk_formats.into_iter();
         let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
@@ -312,7 +312,7 @@ struct Tables {
 }
 
 /// The symbols of a kernel, relocated to the addresses of another boot.
-struct Moved {
+struct RelocatedSymbols {
     listed: Arc<dyn Symbols>,
     /// The offset to add to the addresses of the kernel's own symbols.
     kernel: u64,
@@ -322,7 +322,7 @@ struct Moved {
     saved: BTreeMap<u64, String>,
 }
 
-impl Moved {
+impl RelocatedSymbols {
     fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let mut places = TEXT_SYMBOLS.map(|_| None);
         listed.each(&mut |row| {
@@ -382,7 +382,7 @@ impl Moved {
     }
 }
 
-impl Symbols for Moved {
+impl Symbols for RelocatedSymbols {
     fn at(&self, address: u64) -> Option<Symbol> {
         let of_kernel = self.listed.at(address.wrapping_sub(self.kernel)).filter(|symbol| symbol.module.is_none());
         of_kernel.or_else(|| {

@@ -1,7 +1,7 @@
 //! Opens sessions of lastwords, in folders, files and processes.
 
 use crate::crash::{self, Crash};
-use crate::locate::{Location, Nothing};
+use crate::locate::{Location, NothingToRecover};
 use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff};
 use anyhow::{Context, bail};
 use lastwords::Ended;
@@ -79,7 +79,7 @@ pub(super) fn add(
     let mut found = found.with_context(|| location.path().display().to_string())?;
     opened.notes.append(&mut found.notes);
     if found.sessions.is_empty() && others.is_empty() {
-        bail!("{}: {}", shown.display(), nothing(location, &found));
+        bail!("{}: {}", shown.display(), why_empty(location, &found));
     }
     let Recovered { kind, core, sessions, .. } = found;
     let mut bodies = Vec::new();
@@ -116,7 +116,7 @@ fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>)
     let state = info.snapshot.word();
     let holds = matches!(state, "taken" | "reading");
     if options.snapshot && !holds && state != "swapping" {
-        return Err(Nothing::of(format!(
+        return Err(NothingToRecover::of(format!(
             "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
             location.shown.display(),
             info.name,
@@ -133,7 +133,7 @@ fn is_of(session: &Session, unique: &str) -> bool {
     hexadecimal == unique
 }
 
-fn nothing(location: &Location, found: &Recovered) -> String {
+fn why_empty(location: &Location, found: &Recovered) -> String {
     use lastwords_image::Kind;
     let remedy = match found.kind {
         Kind::Plain => {

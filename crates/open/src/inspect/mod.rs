@@ -59,7 +59,7 @@ impl<'a> Report<'a> {
 /// The reports of one kind of traces.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Part<'r, 'a> {
+enum KindReport<'r, 'a> {
     Kernels { schema: &'static str, kernels: &'r [kernel::Report<'a>] },
     Lttng { schema: &'static str, inputs: &'r [Input<'a>] },
     Ctf { schema: &'static str, traces: &'r [ctf::Report<'a>], faults: &'r [String] },
@@ -67,9 +67,9 @@ enum Part<'r, 'a> {
 }
 
 #[derive(Serialize)]
-struct Parts<'r, 'a> {
+struct AllReports<'r, 'a> {
     schema: &'static str,
-    reports: &'r [Part<'r, 'a>],
+    reports: &'r [KindReport<'r, 'a>],
     faults: &'r [String],
 }
 
@@ -79,21 +79,21 @@ impl Serialize for Report<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
         let is_all_ctf = kernels.is_empty() && inputs.is_empty() && sessions.is_empty();
-        let kernels = Part::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
-        let inputs = Part::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
+        let kernels = KindReport::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
+        let inputs = KindReport::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
         let own: &[String] = if is_all_ctf { faults } else { &[] };
-        let traces = Part::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults: own };
-        let sessions = Part::Sessions { schema: "lastwords.inspect.v1", sessions };
+        let traces = KindReport::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults: own };
+        let sessions = KindReport::Sessions { schema: "lastwords.inspect.v1", sessions };
         let mut reports = vec![kernels, inputs, traces, sessions];
         reports.retain(|part| match part {
-            Part::Kernels { kernels, .. } => !kernels.is_empty(),
-            Part::Lttng { inputs, .. } => !inputs.is_empty(),
-            Part::Ctf { traces, faults, .. } => !traces.is_empty() || !faults.is_empty(),
-            Part::Sessions { sessions, .. } => !sessions.is_empty(),
+            KindReport::Kernels { kernels, .. } => !kernels.is_empty(),
+            KindReport::Lttng { inputs, .. } => !inputs.is_empty(),
+            KindReport::Ctf { traces, faults, .. } => !traces.is_empty() || !faults.is_empty(),
+            KindReport::Sessions { sessions, .. } => !sessions.is_empty(),
         });
         match reports.as_slice() {
             [one] if is_all_ctf || faults.is_empty() => one.serialize(serializer),
-            reports => Parts { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
+            reports => AllReports { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
         }
     }
 }
