@@ -1,23 +1,24 @@
-//! The account of what was found and lost, on stderr: one form for all traces. What a session's recorder said of its end stands with it.
+//! Prints the account of each trace on stderr: what was found and what was lost. The form is the same for all kinds of
+//! traces. For a session, the recorded end is printed too.
 
 use crate::input::Traces;
 use crate::table::plain;
-use crate::verbs::list::ending_line;
-use crate::{crash, say};
+use crate::{ended, say};
+use anyhow::bail;
 use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
-use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace};
+use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace, write_crashes};
 use std::io::{self, Write};
 
-/// Lines of each kind that a person is shown; `inspect --json` has all.
+/// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
 pub(crate) const LIMIT: usize = 20;
 
-/// Prints the accounts of traces on stderr, or with `quiet` only what cannot be read; what is lost by them.
+/// Prints the accounts of traces on stderr, and returns their losses. With `quiet`, it prints only what cannot be read.
 pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> Losses {
     for (trace, account) in traces.all.iter().zip(accounts) {
         if !quiet {
             let mut text = Vec::new();
-            match told(trace, account, &mut text) {
+            match write_with_end(trace, account, &mut text) {
                 Ok(()) => say::remark(text),
                 Err(error) => say::error(error),
             }
@@ -34,11 +35,24 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
     Losses::of(accounts)
 }
 
+/// Checks that at least one trace can be read.
+///
+/// # Errors
+/// All traces are sessions of LTTng without a description of their events. Each of them is reported on stderr.
+pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
+    let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
+    if !traces.all.iter().all(is_unreadable) {
+        return Ok(());
+    }
+    print(traces, &traces.accounts(), true);
+    bail!("no session can be read: a description of its events is missing; --metadata gives it");
+}
+
 /// Writes the account of a trace, and how a session ended.
-fn told(trace: &Trace, account: &Account<'_>, text: &mut Vec<u8>) -> io::Result<()> {
+fn write_with_end(trace: &Trace, account: &Account<'_>, text: &mut Vec<u8>) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
-        writeln!(text, "{}: {}", plain(&account.name), ending_line(&EndedReport::from(*ended)))?;
+        writeln!(text, "{}: {}", plain(&account.name), ended::line(&EndedReport::from(*ended)))?;
     }
     write_session(account, &found.crashes(), LIMIT, text)
 }
@@ -51,24 +65,25 @@ pub(crate) fn write_session(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     account.write(limit, out)?;
-    crash::write(crashes, out)
+    write_crashes(crashes, out)
 }
 
-/// What reading events found besides them.
+/// Remarks, losses and faults that reading has reported besides events.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// Parts of files that cannot be read, which was said.
+    /// The number of parts of files that cannot be read. Each of them was reported on stderr.
     pub(crate) unreadable: u64,
-    /// Sub-buffers in memory that could not be decoded to their end.
+    /// Sub-buffers in memory that could not be decoded to their end, as messages.
     undecoded: Vec<String>,
     more: u64,
-    /// Losses and faults of the traces at these positions among those that were read.
+    /// Losses and faults of single traces. The number is the position of the trace among those that were read.
     pub(crate) of_traces: Vec<(usize, Totals)>,
 }
 
 impl Notes {
-    /// Takes a note. A loss that the packets of a file tell of is said at once, as what cannot be read of it.
-    pub(crate) fn take(&mut self, note: Note) {
+    /// Adds a note. A loss that the packets of a file report, and a part of a file that cannot be read, is printed at
+    /// once.
+    pub(crate) fn add(&mut self, note: Note) {
         match note {
             Note::Loss(_, text) => say::warning(plain(&text)),
             Note::Remark(text) => say::note(plain(&text)),
@@ -84,15 +99,16 @@ impl Notes {
         }
     }
 
-    /// Makes the positions in [`Notes::of_traces`] those among all traces: `read` has these of the traces that were read.
-    pub(crate) fn place(&mut self, read: &[Option<usize>]) {
+    /// Replaces the positions in [`Notes::of_traces`] by positions among all traces. `read` has the latter for each
+    /// trace that was read.
+    pub(crate) fn renumber(&mut self, read: &[Option<usize>]) {
         let position = |trace: usize| read.get(trace).copied().flatten();
         let placed = self.of_traces.drain(..).filter_map(|(trace, totals)| Some((position(trace)?, totals)));
         self.of_traces = placed.collect();
     }
 
-    /// Says which sub-buffers could not be decoded to their end.
-    pub(crate) fn tell(&self) {
+    /// Prints which sub-buffers could not be decoded to their end.
+    pub(crate) fn print_undecoded(&self) {
         self.undecoded.iter().for_each(|fault| say::note(format_args!("not decoded: {}", plain(fault))));
         if self.more > 0 {
             say::note(format_args!("{} more packets are not decoded to their end", self.more));

@@ -1,4 +1,4 @@
-//! The command line's surface: what every verb shares.
+//! Defines the command line: what all verbs share.
 
 use crate::moment;
 use crate::paint::When;
@@ -16,36 +16,36 @@ use clap::{CommandFactory, Parser};
     disable_help_subcommand = true
 )]
 pub(crate) struct Args {
-    /// When to colour what a person reads
+    /// When to colour the output
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) color: When,
 
-    /// What to do
+    /// The command
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
 const AFTER: &str = "\
 An INPUT is a session (its name or folder), a process core (as the kernel, gcore or systemd-coredump leave it), a kernel crash dump, \
-raw memory (--raw), a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these. Several are merged in one \
-timeline. A session that still records is read without being stopped.
+raw memory (--raw), a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these. Several inputs are merged \
+in one timeline. Reading does not stop a session that still records.
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 
-Exit status: 0 done; 1 error, also where only some of what was named can be had, or nothing matched; 2 wrong usage; 3 (with \
---strict) recovered with losses. What cannot be had beside the rest is named on stderr, and is a loss; what has nothing to recover and \
-was not named is a note.";
+Exit status: 0 done; 1 an error occurred, a named input could not be read, or no event matched; 2 wrong usage; 3 events were lost and \
+--strict was given. With several inputs, unreadable ones are reported on stderr and the rest are read. A trace in a folder that cannot \
+be read counts as a loss. A file in a folder that has nothing to recover gets a note.";
 
-/// Parses the process's arguments; ends the process with status 2 where they are wrong.
+/// Parses the process's arguments. Wrong arguments end the process with status 2.
 pub(crate) fn parse() -> Args {
-    // Values are parsed one by one, and a moment is read in the zone that `--utc` chooses.
+    // Clap parses values one by one, so the time zone must be known before it parses a moment.
     if std::env::args_os().any(|word| word == "--utc") {
         moment::read_as_utc();
     }
     Args::parse()
 }
 
-/// The command, for completions and manual pages.
+/// Returns the command, for completions and manual pages.
 pub(crate) fn command() -> clap::Command {
     Args::command()
 }

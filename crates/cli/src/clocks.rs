@@ -1,16 +1,18 @@
-//! Clocks that nothing relates to real time: what cannot be merged or selected by them.
+//! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a clock.
 
 use crate::input::Traces;
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_open::{Body, Trace, UnrelatedClock};
+use lastwords_open::{Body, Trace, unrelated_clocks};
 
-/// Notes that the events of some of the traces that are merged stand where their own clock's origin is taken for 1970. Trace arrays are
-/// left out unless `with_arrays`.
+/// Prints a note for each merged trace whose clock nothing relates to real time. Its events appear as if the clock
+/// began in 1970. Trace arrays are left out unless `with_arrays` is set.
 pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
-    for (trace, clock) in apart(traces).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none()) {
+    for (trace, clock) in
+        unrelated_clocks(&traces.all).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none())
+    {
         say::note(format_args!(
             "{}: nothing relates its clock {} to real time: its events stand as if that began in 1970, not where they happened among the others",
             name(trace),
@@ -19,10 +21,10 @@ pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
     }
 }
 
-/// Refuses moments that cannot be found by a trace's clock.
+/// Refuses moments that cannot be found by the clock of a trace.
 ///
 /// # Errors
-/// There are such.
+/// A moment cannot be found. The message names the trace and its clock.
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
     let unrelated = || traces.all.iter().find_map(|trace| Some((trace, trace.unrelated_clock()?)));
@@ -36,9 +38,10 @@ pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyh
             plain(&clock.name)
         );
     }
-    // Each trace array has a newest event of its own.
+    // Each trace array has its own newest event, so only the other traces need related clocks.
     if given().any(|moment| moment.needs_end())
-        && let Some((trace, clock)) = apart(traces).into_iter().find(|(trace, _)| trace.ftrace().is_none())
+        && let Some((trace, clock)) =
+            unrelated_clocks(&traces.all).into_iter().find(|(trace, _)| trace.ftrace().is_none())
     {
         bail!(
             "{}: nothing relates its clock {} to those of the others, so that the newest event of all is not known: name it alone, or give \
@@ -48,20 +51,6 @@ pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyh
         );
     }
     Ok(())
-}
-
-/// The traces with a clock that is related neither to real time nor to the clocks of all others.
-fn apart(traces: &Traces) -> Vec<(&Trace, UnrelatedClock)> {
-    if traces.all.len() < 2 {
-        return Vec::new();
-    }
-    let clocks: Vec<Option<UnrelatedClock>> = traces.all.iter().map(Trace::unrelated_clock).collect();
-    let is_one =
-        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
-    if clocks.iter().flatten().any(is_one) {
-        return Vec::new();
-    }
-    traces.all.iter().zip(clocks).filter_map(|(trace, clock)| Some((trace, clock?))).collect()
 }
 
 fn name(trace: &Trace) -> String {

@@ -1,44 +1,44 @@
-//! Sessions that are controlled: found by name or folder.
+//! Finds the session that a control verb is for, by its name or its folder.
 
 use anyhow::{Context, bail};
 use lastwords::remote_control::{self, Handle, State};
 use lastwords_open::{is_live, is_live_summary};
 use std::path::PathBuf;
 
-/// Which session a control verb is for, by `--session` alone: its other words are something else.
+/// The session of a control verb, given by `--session` alone, because the verb's other words have another meaning.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Which {
-    /// The session's name or folder; where there is only one that lives, it need not be named
+pub(crate) struct SessionOption {
+    /// The session's name or folder. It may be left out if only one session is live
     #[arg(short = 's', long = "session", value_name = "SESSION")]
     session: Option<String>,
 }
 
-impl Which {
-    /// A handle on it.
+impl SessionOption {
+    /// Returns a handle on the session.
     pub(crate) fn open(&self) -> anyhow::Result<Handle> {
         open(self.session.as_deref())
     }
 }
 
-/// Which session a control verb is for, by either way of naming one.
+/// The session of a control verb, given as a word or by `--session`.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Named {
+pub(crate) struct SessionChoice {
     /// The session's name or folder, as with --session
     #[arg(value_name = "SESSION", conflicts_with = "session")]
     word: Option<String>,
 
     #[command(flatten)]
-    which: Which,
+    which: SessionOption,
 }
 
-impl Named {
-    /// A handle on it.
+impl SessionChoice {
+    /// Returns a handle on the session.
     pub(crate) fn open(&self) -> anyhow::Result<Handle> {
         open(self.word.as_deref().or(self.which.session.as_deref()))
     }
 }
 
-/// A handle on the session of a name or folder; where none is named, on the only one that lives.
+/// Opens the session with a name or folder. Without one, it opens the only live session.
 fn open(session: Option<&str>) -> anyhow::Result<Handle> {
     let folder = match session {
         Some(word) => folder(word)?,
@@ -47,7 +47,7 @@ fn open(session: Option<&str>) -> anyhow::Result<Handle> {
     Handle::open(&folder).with_context(|| folder.display().to_string())
 }
 
-/// The folder of a name or path; of several sessions of a name the one that lives.
+/// Returns the folder of a name or path. If several sessions have the name, it returns the live one.
 pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     if word.contains('/') {
         return Ok(PathBuf::from(word));
@@ -70,7 +70,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The only session that lives.
+/// Returns the folder of the only live session.
 fn only() -> anyhow::Result<PathBuf> {
     let live: Vec<PathBuf> =
         remote_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
@@ -85,7 +85,7 @@ fn lines(folders: &[PathBuf]) -> String {
     folders.iter().map(|f| format!("  {}", f.display())).collect::<Vec<_>>().join("\n")
 }
 
-/// One word for a state.
+/// Returns one word for a state.
 pub(crate) fn state_word(state: State) -> &'static str {
     match state {
         State::Live => "live",

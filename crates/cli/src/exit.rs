@@ -1,37 +1,38 @@
-//! How a run ends: exit status, and what stands on stderr.
+//! Determines the exit status of a run, and prints its errors on stderr.
 
 use crate::say;
 use lastwords_open::{Losses, Severity, chain};
 use std::process::ExitCode;
 
-/// How a verb ended that did not fail.
+/// The result of a verb that did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Done: 0.
+    /// The verb is done: status 0.
     Done,
-    /// It looked, and what it looked for is not so, or part of what was named cannot be had: 1. What there is to say was said.
+    /// The verb did not find what it looked for, or an input could not be read in part: status 1. The reasons were
+    /// printed.
     Negative,
-    /// Recovered with losses, and `--strict`: 3.
+    /// Events were lost, and `--strict` was given: status 3.
     Losses,
 }
 
-/// From what the exit status of a verb that reads traces follows.
+/// The facts that determine the exit status of a verb that reads traces.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Facts {
-    /// `--strict`.
+    /// `--strict` was given.
     pub(crate) strict: bool,
-    /// Sum of the losses in the accounts of the traces.
+    /// The sum of the losses in the accounts of the traces.
     pub(crate) losses: Losses,
-    /// The worst of what could not be had.
+    /// The worst severity of the inputs that could not be read.
     pub(crate) worst_failure: Option<Severity>,
-    /// Something could not be read or written, and was told of.
+    /// Something could not be read or written, and this was reported.
     pub(crate) failed: bool,
-    /// No event was left by what was selected.
+    /// The selection left no event.
     pub(crate) nothing: bool,
 }
 
 impl Facts {
-    /// How the verb ends.
+    /// Returns the result of the verb.
     pub(crate) fn outcome(self) -> Outcome {
         let losses = self.losses.any || self.worst_failure >= Some(Severity::Loss);
         match self.failed || self.nothing || self.losses.undescribed || self.worst_failure == Some(Severity::Error) {
@@ -42,15 +43,15 @@ impl Facts {
     }
 }
 
-/// The exit status of a run; prints the error, with its causes, on stderr.
+/// Returns the exit status of a run, and prints the error with its causes on stderr.
 pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
-    let told = say::failed().map(|error| anyhow::anyhow!("cannot write to stdout: {error}"));
-    let status = match (&result, &told) {
+    let stdout_error = say::failed().map(|error| anyhow::anyhow!("cannot write to stdout: {error}"));
+    let status = match (&result, &stdout_error) {
         (Err(_), _) | (Ok(Outcome::Negative), _) | (Ok(Outcome::Done), Some(_)) => 1,
         (Ok(Outcome::Done), None) => 0,
         (Ok(Outcome::Losses), _) => 3,
     };
-    result.err().into_iter().chain(told).for_each(|error| say::error(chain(&error)));
+    result.err().into_iter().chain(stdout_error).for_each(|error| say::error(chain(&error)));
     ExitCode::from(status)
 }
 

@@ -1,19 +1,18 @@
-//! What the words on the command line stand for: every trace in them, by kind, and which of them are wanted.
+//! Opens the inputs of the command line: finds every trace in them, and keeps the traces that are wanted.
 
-use crate::account;
 use crate::memory::Memory;
 use crate::progress::Spinner;
 use crate::say;
-use crate::select::glob;
 use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
+use lastwords_formats::select::is_well_formed;
 use lastwords_image::unwatched;
-use lastwords_open::{self as open, Account, Body, Lttng, Opened, Options, Origin, RecoveredSession, Severity, Trace};
+use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Inputs, and which of the traces in them.
+/// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Input {
     /// A session (its name or folder), a process core, a kernel crash dump, a trace.dat file, a folder of CTF, LTTng's shared memory,
@@ -21,23 +20,23 @@ pub(crate) struct Input {
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     pub(crate) inputs: Vec<String>,
 
-    /// Only sessions whose name matches (`*`, `?`, `[a-z]`); may be given several times. Of a kernel: these instances (`top`: the top
-    /// level, which is the default)
+    /// Only sessions whose name matches (`*`, `?`, `[a-z]`); may be given several times. For a kernel: only these
+    /// instances (`top` is the top level and the default)
     #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB", value_parser = glob)]
     pub(crate) sessions: Vec<String>,
 
-    /// The snapshot in place of the live ring
+    /// Read the snapshot in place of the live ring
     #[arg(long)]
     pub(crate) snapshot: bool,
 
-    /// The process that holds the buffers, or is looked at: its sessions in memfds, or else on its heap, are read through /proc
+    /// Read the sessions of this process through /proc: those in memfds, or else those on its heap
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
     #[command(flatten)]
     memory: Memory,
 
-    /// Where the description of the events of LTTng's user-space streams is: a metadata file, or a core of its session or
+    /// The description of the events of LTTng's user-space streams: a metadata file, or a core of its session or
     /// consumer daemon
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
@@ -47,7 +46,7 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
 
-    /// How often the size of an input counts for the work and memory that it may cost: for an input that is refused for its budget
+    /// Multiply the work and memory that an input may cost. Use this if an input is refused for its budget
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
     budget: u64,
 }
@@ -55,29 +54,29 @@ pub(crate) struct Input {
 /// The traces of all inputs.
 #[derive(Default)]
 pub(crate) struct Traces {
-    /// Every input that holds something.
+    /// All inputs that hold something.
     pub(crate) origins: Vec<Arc<Origin>>,
-    /// The traces: sessions of ours, then those of LTTng, folders of CTF, and trace arrays of kernels.
+    /// The traces, ordered by kind: sessions of lastwords, sessions of LTTng, folders of CTF, trace arrays of kernels.
     pub(crate) all: Vec<Trace>,
-    /// The worst of what could not be had, which was said on stderr.
+    /// The worst severity of the failures. All failures were reported on stderr.
     pub(crate) worst_failure: Option<Severity>,
-    /// What that was, in words.
+    /// The failures as messages.
     pub(crate) faults: Vec<String>,
-    /// Sessions or instances were named.
+    /// The command line names sessions or instances.
     pub(crate) is_named: bool,
 }
 
-/// Which trace arrays of a kernel are wanted where none is named.
+/// The trace arrays of a kernel that are wanted if the command line names none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrays {
-    /// All.
+    /// All trace arrays.
     All,
-    /// The top level, or, if nothing was recorded there, all in which something was.
+    /// The top level. If it has no events, all arrays that have events.
     Top,
 }
 
 impl Input {
-    /// One session, by its name or folder.
+    /// Returns the input for one session, given by its name or folder.
     pub(crate) fn of_session(word: &str, snapshot: bool) -> Self {
         Self { inputs: vec![word.to_owned()], snapshot, ..Self::default() }
     }
@@ -96,34 +95,35 @@ impl Input {
         }
     }
 
-    /// Finds all traces and runs `use_it` over them. Snapshots of sessions that live are marked as being read for that time.
+    /// Finds all traces and calls `use_it` with them. In the meantime, snapshots of live sessions are marked as being
+    /// read.
     ///
     /// # Errors
-    /// Nothing can be had of what was named.
+    /// None of the inputs can be read.
     pub(crate) fn read<T>(&self, carve: bool, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let spinner = Spinner::new();
-        let watch = |progress: lastwords_image::Progress<'_>| spinner.tell(progress);
+        let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
         open::read(&self.inputs, &self.options(carve, &watch), |opened| {
             spinner.end();
             let traces = self.traces(opened)?;
-            traces.all.iter().filter(|_| !self.snapshot).for_each(tell_snapshot);
+            traces.all.iter().filter(|_| !self.snapshot).for_each(note_snapshot);
             use_it(traces)
         })?
     }
 
-    /// Finds all traces, as [`Input::read`] does, and marks no snapshot.
+    /// Finds all traces as [`Input::read`] does, but marks no snapshot.
     ///
     /// # Errors
-    /// Nothing can be had of what was named.
+    /// None of the inputs can be read.
     pub(crate) fn find<T>(&self, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
         use_it(self.traces(open::open(&self.inputs, &self.options(false, &unwatched))?)?)
     }
 
-    /// Finds the sessions in their folders and runs `use_it` over what was committed in them until now; where it says that all of
-    /// that was written, it is consumed.
+    /// Finds the sessions in their folders, and calls `use_it` with the events that were committed until now. If
+    /// `use_it` returns that all of them were written, they are consumed.
     ///
     /// # Errors
-    /// Nothing can be had of what was named.
+    /// None of the inputs can be read.
     pub(crate) fn consume<T>(
         &self,
         use_it: impl FnOnce(&mut Traces) -> anyhow::Result<(T, bool)>,
@@ -135,7 +135,7 @@ impl Input {
                 Err(error) => return (Err(error), Vec::new(), false),
             };
             let done = use_it(&mut traces);
-            // Its user takes an exit status for what became of it all.
+            // A user of the output relies on the exit status, so a failed stdout also prevents consuming.
             let whole = done.as_ref().is_ok_and(|(_, whole)| *whole) && say::failed().is_none();
             (done.map(|(done, _)| (done, whole)), traces.all, whole)
         };
@@ -144,11 +144,11 @@ impl Input {
         Ok((done, Some(consumed).filter(|_| whole)))
     }
 
-    /// Says what there is to say of what was opened, and sorts it.
+    /// Prints the notes and failures of opening, and sorts the traces.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));
         let is_kernel = |origin: &Arc<Origin>| origin.machine.as_ref().is_some_and(|machine| machine.is_memory);
-        // Where nothing is left, the worst of them is the error.
+        // If no input could be opened, the worst failure is returned as the error.
         let (found, mut failures) = (!opened.origins.is_empty(), opened.failures);
         let worst = failures.iter().enumerate().max_by_key(|(at, failure)| (failure.severity, std::cmp::Reverse(*at)));
         let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at).why);
@@ -191,8 +191,8 @@ impl Input {
     }
 }
 
-/// What was recorded before a snapshot was taken is not in the live rings any more.
-fn tell_snapshot(trace: &Trace) {
+/// Prints a note if a session holds a snapshot: the live rings no longer have the events of the snapshot.
+fn note_snapshot(trace: &Trace) {
     let state = trace.session().map(|found| found.session.info().snapshot.word());
     if matches!(state, Some("taken" | "reading")) {
         let name = plain(&trace.name);
@@ -203,75 +203,62 @@ fn tell_snapshot(trace: &Trace) {
 }
 
 impl Traces {
-    /// Some of the traces.
+    /// Wraps some traces.
     pub(crate) fn of(all: Vec<Trace>) -> Self {
         Self { all, ..Self::default() }
     }
 
-    /// The sessions of ours.
+    /// Returns the sessions of lastwords.
     pub(crate) fn sessions(&self) -> impl Iterator<Item = &RecoveredSession> {
         self.all.iter().filter_map(Trace::session)
     }
 
-    /// The traces in folders of CTF.
+    /// Returns the traces in folders of CTF.
     pub(crate) fn ctf(&self) -> impl Iterator<Item = &read::Trace> {
         self.all.iter().filter_map(Trace::ctf)
     }
 
-    /// The trace arrays of kernels.
+    /// Returns the trace arrays of kernels.
     pub(crate) fn arrays(&self) -> impl Iterator<Item = &Trace> {
         self.all.iter().filter(|trace| trace.ftrace().is_some())
     }
 
-    /// There is a trace array.
+    /// Returns true if there is a trace array.
     pub(crate) fn has_arrays(&self) -> bool {
         self.arrays().next().is_some()
     }
 
-    /// All traces are trace arrays.
+    /// Returns true if all traces are trace arrays.
     pub(crate) fn is_ftrace(&self) -> bool {
         self.all.iter().all(|trace| trace.ftrace().is_some())
     }
 
-    /// All traces but those of ftrace, as packets; sessions with the names that metadata of a version have. Sessions of LTTng whose
-    /// events nothing describes are left out.
+    /// Returns all traces except those of ftrace, as packets. The names in sessions follow the metadata of `version`.
+    /// Sessions of LTTng without a description of their events are left out.
     ///
     /// # Errors
-    /// What describes a trace cannot be used.
+    /// The description of a trace cannot be used.
     pub(crate) fn packets(&self, version: Version) -> anyhow::Result<Vec<read::Trace>> {
         Ok(self.all.iter().filter_map(|trace| trace.packets(version)).collect::<Result<_, _>>()?)
     }
 
-    /// The position of a trace among all.
+    /// Returns the position of a trace among all traces.
     pub(crate) fn position(&self, trace: &Trace) -> Option<usize> {
         self.all.iter().position(|own| std::ptr::eq(own, trace))
     }
 
-    /// The positions of the traces that [`Traces::packets`] gives.
+    /// Returns the positions of the traces that [`Traces::packets`] returns.
     pub(crate) fn of_packets(&self) -> Vec<Option<usize>> {
         let packets = self.all.iter().enumerate().filter(|(_, trace)| trace.has_packets());
         packets.map(|(at, _)| Some(at)).collect()
     }
 
-    /// Something of the traces can be read.
-    ///
-    /// # Errors
-    /// There are only sessions of LTTng, and nothing describes the events of any of them, which is said of each.
-    pub(crate) fn check_readable(&self) -> anyhow::Result<()> {
-        let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
-        if !self.all.iter().all(is_unreadable) {
-            return Ok(());
-        }
-        account::print(self, &self.accounts(), true);
-        bail!("no session can be read: a description of its events is missing; --metadata gives it");
-    }
-
-    /// The account of each trace.
+    /// Returns the account of each trace.
     pub(crate) fn accounts(&self) -> Vec<Account<'_>> {
         open::accounts(&self.all)
     }
 
-    /// Keeps the trace arrays that are wanted; which others there are is noted.
+    /// Keeps the trace arrays that are wanted, and prints a note for those that are missing or left out.
     ///
     /// # Errors
     /// No trace is left.
@@ -305,7 +292,7 @@ impl Traces {
         Ok(())
     }
 
-    /// Of one kernel's arrays those that are wanted.
+    /// Returns the wanted arrays of one kernel.
     fn wanted(&self, all: Vec<Trace>, has_lttng: bool, arrays: Arrays) -> Vec<Trace> {
         let has_events = |array: &&Trace| array.ftrace().is_some_and(|ftrace| ftrace.has_events());
         let recorded: Vec<Trace> = all.iter().filter(has_events).cloned().collect();
@@ -326,5 +313,27 @@ impl Traces {
             say::note(format_args!("instance {name} is not in this: `--instance {name}` reads it"));
         }
         all.into_iter().take(1).collect()
+    }
+}
+
+/// Parses a glob, which must be well formed.
+///
+/// # Errors
+/// A bracket has no end.
+pub(crate) fn glob(text: &str) -> Result<String, String> {
+    match is_well_formed(text) {
+        true => Ok(text.to_owned()),
+        false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bracket_without_its_end_is_refused() {
+        assert!(glob("[a").is_err() && glob("a[!x]b[").is_err());
+        assert_eq!(glob("[[]a[]x]").as_deref(), Ok("[[]a[]x]"));
     }
 }

@@ -1,17 +1,16 @@
-//! `lastwords`: records nothing itself; controls sessions, and recovers what they held. One file a verb.
+//! The command `lastwords`: controls sessions and recovers their events. It records nothing itself. Each verb has one
+//! file.
 #![forbid(unsafe_code)]
 
 mod account;
 mod args;
 mod clocks;
 mod control;
-mod crash;
+mod ended;
 mod exit;
-mod holds;
 mod input;
 mod memory;
 mod moment;
-mod names;
 mod output;
 mod pager;
 mod paint;

@@ -1,4 +1,4 @@
-//! Moments on the command line: `--since`, `--until`.
+//! Parses moments of the command line: `--since` and `--until`.
 
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
@@ -8,31 +8,32 @@ use std::sync::OnceLock;
 
 const GIGA: i64 = 1_000_000_000;
 
-/// A moment as it was written.
+/// A moment as the user wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moment {
     /// Nanoseconds since the epoch.
     At(i64),
-    /// Seconds as a trace prints them, in nanoseconds: of a kernel's trace its clock's, else since the epoch.
+    /// Seconds as a trace prints them, in nanoseconds. In a kernel's trace they are readings of its clock, otherwise
+    /// they count since the epoch.
     Printed(i64),
-    /// A time of day, nanoseconds since midnight: of the day of the newest event.
+    /// A time on the day of the newest event, in nanoseconds since midnight.
     TimeOfDay(i64),
-    /// Nanoseconds before the newest event.
+    /// A time before the newest event, in nanoseconds.
     BeforeEnd(i64),
 }
 
 impl Moment {
-    /// It is counted from the newest event.
+    /// Returns true if the moment depends on the newest event.
     pub(crate) fn needs_end(self) -> bool {
         matches!(self, Self::TimeOfDay(_) | Self::BeforeEnd(_))
     }
 
-    /// It is a date, or a time of a day.
+    /// Returns true if the moment is a date or a time of day.
     pub(crate) fn is_date(self) -> bool {
         matches!(self, Self::At(_) | Self::TimeOfDay(_))
     }
 
-    /// Nanoseconds since the epoch; `end` is the time of the newest event.
+    /// Returns the moment in nanoseconds since the epoch. `end` is the time of the newest event.
     pub(crate) fn resolve(self, end: i64) -> i64 {
         match self {
             Self::At(at) | Self::Printed(at) => at,
@@ -42,19 +43,19 @@ impl Moment {
     }
 }
 
-/// The begin of the day of a time, in the machine's zone.
+/// Returns the beginning of the day of a time, in the chosen time zone.
 fn midnight(at: i64) -> i64 {
     let zoned = |at| Some(Timestamp::from_nanosecond(i128::from(at)).ok()?.to_zoned(zone()));
     let begin = |at: Zoned| at.start_of_day().ok();
     zoned(at).and_then(begin).and_then(|z| nanoseconds(z.timestamp())).unwrap_or(0)
 }
 
-/// The zone of dates and times of day, where it is not the machine's.
+/// The time zone of dates and times of day. If it is not set, the system's zone is used.
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
 
-/// Moments are read as UTC, as times are printed (`--utc`). To be called before the command line is parsed.
+/// Reads moments as UTC, as `--utc` prints times. This must be called before the command line is parsed.
 pub(crate) fn read_as_utc() {
-    // Nobody else sets it.
+    // No other code sets the zone, so this cannot fail.
     let _ = ZONE.set(TimeZone::UTC);
 }
 
@@ -66,12 +67,12 @@ fn nanoseconds(at: Timestamp) -> Option<i64> {
     i64::try_from(at.as_nanosecond()).ok()
 }
 
-/// Why a text is no moment.
+/// The reason why a text is not a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrong {
-    /// It has none of the forms.
+    /// The text has none of the forms.
     Form,
-    /// It is farther away than times are counted.
+    /// The moment is outside the range of times.
     Range,
 }
 
@@ -96,7 +97,7 @@ fn parse(text: &str) -> Result<Moment, Wrong> {
     if let Some(seconds) = text.strip_prefix('@') {
         return scaled(seconds, GIGA).map(Moment::Printed);
     }
-    // Seconds as they are printed; alone, digits are no time of day.
+    // A number alone is seconds as they are printed, never a time of day.
     match scaled(text, GIGA) {
         Err(Wrong::Form) => {}
         seconds => return seconds.map(Moment::Printed),
@@ -107,7 +108,7 @@ fn parse(text: &str) -> Result<Moment, Wrong> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return nanoseconds(at).map(Moment::At).ok_or(Wrong::Range);
     }
-    // A date and time reads as a time of day, too: it comes first.
+    // A date with a time also parses as a time of day, so this form comes first.
     if let Ok(local) = text.parse::<DateTime>() {
         let at = local.to_zoned(zone()).map_err(|_| Wrong::Range)?;
         return nanoseconds(at.timestamp()).map(Moment::At).ok_or(Wrong::Range);
@@ -131,14 +132,14 @@ fn duration(text: &str) -> Result<i64, Wrong> {
     scaled(number, unit)
 }
 
-/// A decimal number times a unit, exact to the unit's last place.
+/// Multiplies a decimal number by a unit, exact to a nanosecond.
 fn scaled(number: &str, unit: i64) -> Result<i64, Wrong> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !(part.is_empty() || digits(part)) || part.len() > 18 {
         return Err(Wrong::Form);
     }
-    // Nothing but digits: what does not parse is too large.
+    // The text has only digits here, so a number that does not parse is too large.
     let whole: i64 = whole.parse().map_err(|_| Wrong::Range)?;
     let places = 10i128.pow(part.len() as u32);
     let part: i128 = part.parse().unwrap_or(0);

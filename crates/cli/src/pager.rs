@@ -1,25 +1,26 @@
-//! Where long text goes: a pager on a terminal, else stdout.
+//! Sends long text to a pager if stdout is a terminal, or else to stdout.
 
 use crate::say;
 use std::io::{self, IsTerminal, StdoutLock, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// Takes text; [`Pager::finish`] waits until it was read.
+/// A writer for text. [`Pager::finish`] waits until the pager has ended.
 #[derive(Debug)]
 pub(crate) enum Pager {
-    /// Stdout itself.
+    /// Stdout.
     Plain(StdoutLock<'static>),
-    /// A program that shows it; the pipe to it.
+    /// A pager program, and the pipe to it.
     Program {
-        /// The program.
+        /// The process of the program.
         child: Child,
-        /// Its standard input; none once closed.
+        /// Its standard input, or none after it was closed.
         pipe: Option<ChildStdin>,
     },
 }
 
 impl Pager {
-    /// Chooses: `$PAGER` on a terminal (empty or `cat`: none; unset: `less` where it is installed), else stdout.
+    /// Chooses a pager. On a terminal it is `$PAGER`; an empty value or `cat` means none. If `$PAGER` is unset, it is
+    /// `less` if that is installed. Otherwise text goes to stdout.
     pub(crate) fn open(wanted: bool) -> Self {
         if wanted
             && io::stdout().is_terminal()
@@ -32,12 +33,12 @@ impl Pager {
         Self::Plain(io::stdout().lock())
     }
 
-    /// A program shows it: nothing else may draw on the terminal.
+    /// Returns true if a program shows the text. Then nothing else may draw on the terminal.
     pub(crate) fn is_program(&self) -> bool {
         matches!(self, Self::Program { .. })
     }
 
-    /// Flushes, and waits for the reader. One who left has read what was wanted: false.
+    /// Flushes, and waits for the reader. Returns false if a reader of stdout has left before the end.
     pub(crate) fn finish(self) -> io::Result<bool> {
         match self {
             Self::Plain(mut out) => {
@@ -84,7 +85,8 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(name).is_file())
 }
 
-/// Has `$1` show its input; what it leaves, as it fails, goes to stdout as it is. One that was ended by a signal was to end.
+/// A shell script that runs the pager `$1`. If the pager fails, `cat` prints the rest of the input. A pager that a
+/// signal ended was ended on purpose.
 const SHOW: &str = r#"eval "$1"; code=$?; if [ $code -gt 0 ] && [ $code -lt 128 ]; then exec cat; fi"#;
 
 fn command(program: &str) -> Command {

@@ -1,4 +1,4 @@
-//! A progress bar on stderr, where that is a terminal and the work is long.
+//! Shows progress on stderr if that is a terminal and the work takes long.
 
 use crate::table::plain;
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -6,10 +6,10 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Shorter work shows nothing.
+/// Work shorter than this shows no progress.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Bytes done of bytes to do.
+/// A progress bar over bytes.
 #[derive(Debug)]
 pub(crate) struct Progress {
     what: String,
@@ -20,12 +20,12 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Begins; nothing is shown before the work has taken half a second.
+    /// Makes a bar. The bar appears after half a second of work.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self { what: what.into(), total, begun: Instant::now(), terminal: std::io::stderr().is_terminal(), bar: None }
     }
 
-    /// That many bytes are done, counted from the begin.
+    /// Sets how many bytes are done since the beginning.
     pub(crate) fn set(&mut self, done: u64) {
         if !self.terminal || (self.bar.is_none() && self.begun.elapsed() < SHORT) {
             return;
@@ -47,17 +47,17 @@ impl Drop for Progress {
     }
 }
 
-/// The same for work that several threads do, or several places.
+/// A progress bar that several threads share.
 #[derive(Debug)]
 pub(crate) struct Shared(Mutex<(Progress, u64)>);
 
 impl Shared {
-    /// Begins.
+    /// Makes a shared bar that begins now.
     pub(crate) fn new(what: impl Into<String>, total: u64) -> Self {
         Self(Mutex::new((Progress::new(what, total), 0)))
     }
 
-    /// So many bytes more are done.
+    /// Adds bytes that are done.
     pub(crate) fn add(&self, bytes: u64) {
         let (progress, done) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *done = done.saturating_add(bytes);
@@ -65,8 +65,8 @@ impl Shared {
     }
 }
 
-/// Shows work that says how far it is, as searches of images do, which need not end at their totals; nothing is shown before it has
-/// taken half a second.
+/// Shows the progress of work that need not end at its total, such as searches of images. It appears after half a
+/// second of work.
 pub(crate) struct Spinner {
     bar: ProgressBar,
     begun: Instant,
@@ -74,7 +74,7 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// Begins.
+    /// Makes a spinner that begins now.
     pub(crate) fn new() -> Self {
         let bar = ProgressBar::new_spinner();
         let style = ProgressStyle::with_template("{msg} {bytes}/{total_bytes} {spinner}");
@@ -82,8 +82,8 @@ impl Spinner {
         Self { bar, begun: Instant::now(), terminal: std::io::stderr().is_terminal() }
     }
 
-    /// Tells how far it is.
-    pub(crate) fn tell(&self, progress: lastwords_image::Progress<'_>) {
+    /// Shows how far the work is.
+    pub(crate) fn show(&self, progress: lastwords_image::Progress<'_>) {
         if self.terminal && self.begun.elapsed() > SHORT {
             self.bar.set_message(progress.what.to_owned());
             self.bar.set_length(progress.total.unwrap_or(progress.done));
@@ -91,13 +91,13 @@ impl Spinner {
         }
     }
 
-    /// Ends.
+    /// Removes the spinner from the terminal.
     pub(crate) fn end(&self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A bar, and where it begins: what was done before is not in its speed.
+/// Returns a bar that begins at `done`, so that earlier work does not count for its speed.
 fn bar(what: &str, total: u64, done: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr_with_hz(5));
     let style = ProgressStyle::with_template("{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}");
@@ -108,7 +108,7 @@ fn bar(what: &str, total: u64, done: u64) -> ProgressBar {
     bar
 }
 
-/// `512 B`, `1.50 MiB`.
+/// Formats a number of bytes: `512 B`, `1.50 MiB`.
 pub(crate) fn human_bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
 }

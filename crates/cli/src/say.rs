@@ -1,13 +1,13 @@
-//! What is told on stdout, and remarks on stderr, for readers who may have gone away.
+//! Prints on stdout, and prints remarks on stderr. Readers of both may have gone away.
 //!
-//! A verb does its work whatever becomes of what it tells: a reader who left is no error, and a stdout that cannot be written
-//! is one that is said at the end ([`failed`]).
+//! A verb does its work even if nobody reads its output. A closed pipe is no error. Another error of stdout is reported
+//! at the end of the run ([`failed`]).
 
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// Why stdout could not be written.
+/// The first error of writing to stdout.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Writes a line on stdout.
@@ -23,38 +23,38 @@ pub(crate) fn print(text: impl AsRef<[u8]>) {
     }
 }
 
-/// Why what was told could not be written, where that is an error.
+/// Returns why stdout could not be written, if that is an error.
 pub(crate) fn failed() -> Option<&'static io::Error> {
     FAILED.get()
 }
 
-/// What is wrong with a write. That its reader went away (`report | head`) is no reason to complain.
+/// Returns the error of a write. A closed pipe (`report | head`) is no error.
 pub(crate) fn failure(written: io::Result<()>) -> Option<io::Error> {
     written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe)
 }
 
-/// Writes a remark on stderr. That nobody reads it is no reason to stop.
+/// Writes a note on stderr. A closed stderr is ignored.
 pub(crate) fn note(text: impl Display) {
     remark(format!("note: {}\n", safe(text)));
 }
 
-/// Writes on stderr that something was lost.
+/// Writes a warning on stderr: something was lost.
 pub(crate) fn warning(text: impl Display) {
     remark(format!("warning: {}\n", safe(text)));
 }
 
-/// Writes on stderr that something cannot be read, and that the rest goes on.
+/// Writes an error on stderr: something cannot be read, and the work continues.
 pub(crate) fn error(text: impl Display) {
     remark(format!("{} {}\n", crate::paint::error("error:"), safe(text)));
 }
 
-/// A message for a terminal, whatever names of files and sessions are in it: control characters are shown, not sent. Messages of
-/// several lines stay so.
+/// Makes a message safe for a terminal: it shows control characters in names of files and sessions as escapes. Line
+/// breaks are kept.
 fn safe(text: impl Display) -> String {
     text.to_string().split('\n').map(crate::table::plain).collect::<Vec<_>>().join("\n")
 }
 
-/// Writes on stderr, as far as that can be written.
+/// Writes on stderr, and ignores errors.
 pub(crate) fn remark(text: impl AsRef<[u8]>) {
     let _ = io::stderr().lock().write_all(text.as_ref());
 }

@@ -1,49 +1,49 @@
-//! Which events: the options that `report`, `recover` and `convert` share.
+//! Selects events: the options that `report`, `recover` and `convert` share.
 
 use crate::clocks;
-use crate::input::Traces;
+use crate::input::{Traces, glob};
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
 use lastwords_formats::ftrace::Choice;
-use lastwords_formats::select::{Selection, is_named, is_well_formed, matches};
+use lastwords_formats::select::{Selection, is_named, matches};
 use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// What [`Events`] are chosen by.
+/// The options of [`Events`], for messages.
 const OPTIONS: &str = "--cpu, --channel, --event, --since, --until and --last";
 
-/// Which events.
+/// The options that select events.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Events {
     /// Only events of these CPUs: numbers and ranges (`0,4-7`)
     #[arg(long = "cpu", value_name = "CPUS", value_delimiter = ',')]
     cpus: Vec<Cpus>,
 
-    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`), each channel's own copy of what several have; may be given
-    /// several times
+    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`), including a channel's own copy of an event that
+    /// several channels have; may be given several times
     #[arg(long = "channel", value_name = "GLOB", value_parser = glob)]
     channels: Vec<String>,
 
-    /// Only events whose name matches (`*`, `?`, `[a-z]`, `[!a-z]`): the whole `provider:name`, or what is behind the last colon;
-    /// may be given several times
+    /// Only events whose name matches (`*`, `?`, `[a-z]`, `[!a-z]`): the whole `provider:name`, or the part after the
+    /// last colon; may be given several times
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
-    /// Not before this moment: a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or -2s before the newest
-    /// event
+    /// Only events at or after this moment: a date and time, a time of day, seconds as they are printed (17.6 or
+    /// @17.6), or -2s before the newest event
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     since: Option<Moment>,
 
-    /// Not after this moment
+    /// Only events at or before this moment
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     until: Option<Moment>,
 
-    /// Only the last N of them, of all traces together. Of instances or kernels whose clocks nothing relates to each other: of each, which a
-    /// note says
+    /// Only the last N events of all traces together. If nothing relates the clocks of instances or kernels, a note
+    /// says so and N counts for each of them
     #[arg(long, value_name = "N")]
     last: Option<u64>,
 }
@@ -66,40 +66,29 @@ impl FromStr for Cpus {
     }
 }
 
-/// A glob, which must be well formed.
-///
-/// # Errors
-/// A bracket has no end.
-pub(crate) fn glob(text: &str) -> Result<String, String> {
-    match is_well_formed(text) {
-        true => Ok(text.to_owned()),
-        false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
-    }
-}
-
-/// A selection that was made for some traces.
+/// A selection for certain traces.
 pub(crate) struct Chosen {
-    /// The CPUs that are wanted and there; empty = all.
+    /// The CPUs that are wanted and exist. If it is empty, all CPUs are wanted.
     pub(crate) cpus: Vec<u32>,
     channels: Vec<String>,
     events: Vec<String>,
     since: Option<Moment>,
     until: Option<Moment>,
     pub(crate) last: Option<u64>,
-    /// The newest event, nanoseconds since the epoch, where a moment is counted from it.
+    /// The time of the newest event in nanoseconds since the epoch, if a moment depends on it.
     end: i64,
     is_default: bool,
 }
 
 impl Events {
-    /// Nothing was asked for: all events are wanted.
+    /// Returns true if no option was given: all events are wanted.
     pub(crate) fn is_default(&self) -> bool {
         let (moments, streams) =
             (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.channels.is_empty());
         !moments && !streams && self.events.is_empty() && self.last.is_none()
     }
 
-    /// Refuses any selection where all is written: `why`.
+    /// Refuses any selection, because the format writes all events. `why` is the reason for the message.
     pub(crate) fn refuse(&self, why: &str) -> anyhow::Result<()> {
         if self.is_default() {
             return Ok(());
@@ -107,10 +96,11 @@ impl Events {
         bail!("{why}; {OPTIONS} are for other formats")
     }
 
-    /// The selection for these traces.
+    /// Returns the selection for these traces.
     ///
     /// # Errors
-    /// None of them has a CPU that is wanted; channels are wanted of what has none; moments cannot be related to a trace's clock.
+    /// No trace has a CPU that is wanted; channels are wanted and a trace is not a session; a moment cannot be related
+    /// to the clock of a trace.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
@@ -146,7 +136,7 @@ impl Events {
     }
 }
 
-/// `CPUs 0-1,4`.
+/// Formats the CPUs for a message: `CPUs 0-1,4`.
 fn words(cpus: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for cpu in cpus {
@@ -165,7 +155,7 @@ fn words(cpus: &BTreeSet<u32>) -> String {
 }
 
 impl Chosen {
-    /// Of sources of events whose times are since the epoch.
+    /// Returns the selection for traces whose times are since the epoch.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             cpus: self.cpus.clone(),
@@ -178,12 +168,14 @@ impl Chosen {
         }
     }
 
-    /// As what people look at has it: an event that several channels of a session have stands once, unless channels were asked for.
+    /// Returns the selection for output that people read. An event that several channels of a session have appears
+    /// once, unless channels were selected.
     pub(crate) fn once(&self) -> Selection {
         Selection { deduplicate: self.channels.is_empty(), ..self.selection() }
     }
 
-    /// Of arrays of one machine, by their clock; where that clock's relation to real time is known, dates are too.
+    /// Returns the selection for arrays of one machine, by their clock. Dates work if the clock's relation to real time
+    /// is known.
     pub(crate) fn choice(&self, arrays: &[Ftrace<'_>]) -> Choice {
         let offset = arrays.first().and_then(Ftrace::real_time);
         let end = || arrays.iter().map(Ftrace::newest).max().unwrap_or(0);
@@ -205,22 +197,22 @@ impl Chosen {
         }
     }
 
-    /// Events of the CPU are wanted.
+    /// Returns true if events of the CPU are wanted.
     pub(crate) fn wants_cpu(&self, cpu: u32) -> bool {
         self.cpus.is_empty() || self.cpus.contains(&cpu)
     }
 
-    /// The same without `--last`, which is counted elsewhere.
+    /// Returns the selection without `--last`, which the caller counts itself.
     pub(crate) fn without_last(&self) -> Self {
         let Self { cpus, channels, events, .. } = self;
         let (cpus, channels, events) = (cpus.clone(), channels.clone(), events.clone());
         Self { cpus, channels, events, last: None, ..*self }
     }
 
-    /// Says on stderr why nothing may have been shown: globs that are no event's, or all that was asked for together. True where
-    /// nothing was left of what was selected from.
-    pub(crate) fn tell_empty(&self, traces: &Traces, shown: u64) -> bool {
-        let mut is_told = false;
+    /// Prints why events may be missing: a glob that matches no event or channel, or a selection that left no event.
+    /// Returns true if the selection left no event.
+    pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
+        let mut is_reported = false;
         if !traces.all.is_empty() && traces.sessions().count() == traces.all.len() {
             let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
             let classes = || channels().flat_map(|channel| &channel.events);
@@ -228,16 +220,16 @@ impl Chosen {
             let unknown = unknown.map(|glob| ("event", glob));
             let lost = self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name)));
             for (what, glob) in unknown.chain(lost.map(|glob| ("channel", glob))) {
-                is_told |= what == "event";
+                is_reported |= what == "event";
                 let glob = plain(glob);
                 say::note(format_args!("no {what} is called {glob}; `lastwords inspect` lists those there are"));
             }
         }
-        if is_told { shown == 0 && !self.is_default } else { self.tell_none(shown) }
+        if is_reported { shown == 0 && !self.is_default } else { self.note_if_empty(shown) }
     }
 
-    /// Says that nothing is left of what was selected from, and whether that is so.
-    pub(crate) fn tell_none(&self, shown: u64) -> bool {
+    /// Returns true if the selection left no event, and prints a note then.
+    pub(crate) fn note_if_empty(&self, shown: u64) -> bool {
         let is_empty = shown == 0 && !self.is_default;
         if is_empty {
             say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
@@ -259,11 +251,5 @@ mod tests {
         }
         assert_eq!(words(&BTreeSet::from([0, 1, 2, 5])), "CPUs 0-2,5");
         assert_eq!(words(&BTreeSet::from([3])), "CPU 3");
-    }
-
-    #[test]
-    fn a_bracket_without_its_end_is_refused() {
-        assert!(glob("[a").is_err() && glob("a[!x]b[").is_err());
-        assert_eq!(glob("[[]a[]x]").as_deref(), Ok("[[]a[]x]"));
     }
 }

@@ -1,9 +1,9 @@
-//! Columns for people.
+//! Prints tables for people.
 
-use lastwords_formats::text::is_unsafe;
+pub(crate) use lastwords_open::escape as plain;
 use std::fmt::Write as _;
 
-/// Rows of cells, aligned; the first row is the head.
+/// Rows of aligned cells. The first row is the head.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -11,12 +11,12 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with a head.
+    /// Makes a table with a head.
     pub(crate) fn new<const N: usize>(head: [&str; N]) -> Self {
         Self { rows: vec![head.iter().map(ToString::to_string).collect()], indent: 0 }
     }
 
-    /// Blanks before each row.
+    /// Sets the number of blanks before each row.
     pub(crate) fn indent(mut self, blanks: usize) -> Self {
         self.indent = blanks;
         self
@@ -27,12 +27,12 @@ impl Table {
         self.rows.push(cells.into_iter().map(|c| plain(&c)).collect());
     }
 
-    /// No row but the head.
+    /// Returns true if there is no row except the head.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() < 2
     }
 
-    /// The text, a line a row; numbers to the right.
+    /// Returns the text, one line for each row. Columns of numbers are aligned to the right.
     pub(crate) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let cells = |column: usize| self.rows.iter().filter_map(move |row| row.get(column));
@@ -57,19 +57,6 @@ fn is_number(cell: &str) -> bool {
     cell == "-" || (!cell.is_empty() && cell.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
 }
 
-/// Text from memory or from a file, safe for a terminal: control characters as `\xNN`, `\u{..}`.
-pub(crate) fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if is_unsafe(c) {
-            out.extend(c.escape_default());
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,11 +67,5 @@ mod tests {
         table.row(["a".into(), "10".into()]);
         table.row(["longer".into(), "7".into()]);
         assert_eq!(table.render(), "name     n\na       10\nlonger   7\n");
-    }
-
-    #[test]
-    fn terminal_escapes_are_shown_not_sent() {
-        assert_eq!(plain("a\x1b[31mb"), "a\\u{1b}[31mb");
-        assert_eq!(plain("a\u{61c}b\u{202e}é"), "a\\u{61c}b\\u{202e}é");
     }
 }

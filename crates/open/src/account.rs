@@ -1,4 +1,4 @@
-//! The account of a trace: what was found in it and recovered, and every loss with its place, size and cause.
+//! Makes the account of a trace: what was found and recovered, and every loss with its place, size and cause.
 
 use crate::{Ftrace, RecoveredSession, Trace};
 use lastwords_ctf::{Totals, read};
@@ -11,8 +11,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Trace {
-    /// The account of the trace, as far as it is known before all events are read. What concerns the machine of a trace array is part
-    /// of it.
+    /// Returns the account of the trace as far as it is known before all events are read. For a trace array it includes
+    /// the remarks and losses of the machine.
     #[must_use]
     pub fn account(&self) -> Account<'_> {
         self.account_of(true)
@@ -41,8 +41,8 @@ impl Trace {
     }
 }
 
-/// The accounts of several traces; what concerns a machine is part of the account of its first array. Of several machines the names of
-/// arrays say which one they are of.
+/// Returns the accounts of several traces. Remarks and losses of a machine are in the account of its first array. If
+/// there are several machines, the names of arrays include the path of their machine.
 #[must_use]
 pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     let machine = |trace: &Trace| trace.ftrace().map(|_| Arc::as_ptr(&trace.origin));
@@ -58,8 +58,8 @@ pub fn accounts<'t>(traces: &'t [Trace]) -> Vec<Account<'t>> {
     traces.iter().enumerate().map(account).collect()
 }
 
-/// The accounts of several traces after they were read together. `totals` is what reading told of all of them, `each` what it told of the
-/// trace at a position, as far as that is known.
+/// Returns the accounts of several traces after they were read together. `totals` has the losses of all of them that
+/// reading found. `each` has those of single traces, by position, as far as they are known.
 #[must_use]
 pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, each: &[(usize, Totals)]) -> Vec<Account<'t>> {
     let mut accounts = accounts(traces);
@@ -70,7 +70,7 @@ pub fn accounts_after_reading<'t>(traces: &'t [Trace], totals: &Totals, each: &[
             known.add(reading);
         }
     }
-    // What is left is of the only trace, or of sub-buffers of ftrace.
+    // The remaining losses belong to the only trace, or to sub-buffers of ftrace.
     let rest = Totals {
         faults: totals.faults.saturating_sub(known.faults),
         lost_events: totals.lost_events.saturating_sub(known.lost_events),
@@ -89,7 +89,7 @@ fn named(name: &str, evidence: Evidence) -> Account<'static> {
     Account { name, uuid: [0; 16], streams: Vec::new(), evidence, spans: Vec::new(), faults: 0 }
 }
 
-/// The account of a ring of ftrace: its evidence, and what its counters say.
+/// Returns the account of a ring of ftrace: its evidence, and the losses that its counters report.
 pub(crate) fn of_ring(name: &str, ring: &dyn Ring, mut evidence: Evidence) -> Account<'static> {
     evidence.gaps.extend(counters(ring));
     let stream = |cpu: u32| StreamName { cpu: Some(cpu), ..StreamName::default() };
@@ -112,8 +112,8 @@ fn of_lttng(session: &lttng::Session) -> Account<'_> {
     }
 }
 
-/// The packets of a trace in a folder of CTF. What these say is lost, and what of them cannot be read, shows when they are read:
-/// [`Account::add_reading`].
+/// Returns the account of a trace in a folder of CTF. Losses that its packets report, and packets that cannot be read,
+/// are only known after reading: [`Account::add_reading`].
 fn of_ctf(trace: &read::Trace) -> Account<'static> {
     let mut account = named(&trace.path.display().to_string(), Evidence::default());
     let mut rows = Vec::new();
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
     use crate::{Options, open};
 
-    /// What reading told is not read again: the files are gone by then.
+    /// Losses that reading has found are not read again: the files no longer exist then.
     #[test]
     fn a_loss_is_told_in_the_account_of_its_trace() {
         let folder = tempfile::tempdir().unwrap();
@@ -155,9 +155,9 @@ mod tests {
         drop(folder);
         let lost = Totals { lost_events: 7, faults: 1, ..Totals::default() };
         let accounts = accounts_after_reading(&opened.traces, &lost, &[(1, lost)]);
-        let told: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
-        assert_eq!(told, [(0, 0), (1, 7)]);
-        // Nobody knows of which trace it is, and it is told.
+        let losses: Vec<_> = accounts.iter().map(|account| (account.faults, account.evidence.lost_events())).collect();
+        assert_eq!(losses, [(0, 0), (1, 7)]);
+        // It is not known which trace has lost events, but the loss is reported.
         let accounts = accounts_after_reading(&opened.traces, &lost, &[]);
         assert!(accounts.iter().any(|account| account.evidence.lost_events() == 7));
     }

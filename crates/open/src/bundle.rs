@@ -1,7 +1,9 @@
-//! Bundles: what describes the events of a kernel, saved while it runs, for the day when only its ring buffer is left.
+//! Reads and writes bundles. A bundle describes the events of a kernel. It is saved while the kernel runs, for the case
+//! that only the kernel's ring buffer is left.
 //!
-//! A bundle is a tar archive compressed by zstd. Its files have the names that they have below tracefs and /proc: `events/SYSTEM/NAME/format`,
-//! `events/header_page`, `kallsyms`, `modules`, `printk_formats`, `saved_cmdlines`, `saved_tgids`, `trace_clock`, `uname`, `btf/vmlinux`.
+//! A bundle is a tar archive compressed by zstd. Its files have their names below tracefs and /proc:
+//! `events/SYSTEM/NAME/format`, `events/header_page`, `kallsyms`, `modules`, `printk_formats`, `saved_cmdlines`,
+//! `saved_tgids`, `trace_clock`, `uname`, `btf/vmlinux`.
 
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::ByteOrder;
@@ -12,26 +14,26 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Most bytes that the files of a bundle have together.
+/// The largest size of all files of a bundle together, in bytes.
 const LIMIT: u64 = 512 << 20;
-/// Compression: saving is quick, and kallsyms becomes a tenth.
+/// The level of compression. Saving stays quick, and kallsyms shrinks to a tenth.
 const LEVEL: i32 = 9;
 
-/// Files of a bundle that the program reads besides `events/`.
+/// The files that are read from a bundle besides those in `events/`.
 const FILES: [&str; 8] =
     ["kallsyms", "modules", "printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock", "uname", "btf/vmlinux"];
 
-/// What a bundle holds.
+/// A bundle in memory.
 #[derive(Debug, Default)]
 pub struct Bundle {
-    /// Files by name.
+    /// The files by name.
     files: BTreeMap<String, Vec<u8>>,
     /// Files that could not be read, and why.
     pub missing: Vec<String>,
 }
 
 impl Bundle {
-    /// Takes the files below a folder, which are named as below tracefs and /proc.
+    /// Makes a bundle of the files in a folder. They have their names below tracefs and /proc.
     ///
     /// # Errors
     /// The folder cannot be read, or has no format of an event.
@@ -45,7 +47,8 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// Takes the files of the running kernel. Root reads all of them; others lack symbols.
+    /// Makes a bundle of the files of the running kernel. Root can read all of them; for other users, the symbols are
+    /// missing.
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
@@ -81,7 +84,7 @@ impl Bundle {
         Ok(())
     }
 
-    /// Adds the formats of all events, and of the beginning of sub-buffers.
+    /// Adds the formats of all events, and the format of a sub-buffer's header.
     fn add_events(&mut self, events: &Path) -> anyhow::Result<()> {
         let folders = |path: &Path| -> anyhow::Result<Vec<PathBuf>> {
             let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
@@ -111,10 +114,10 @@ impl Bundle {
         }
     }
 
-    /// Writes the bundle; the file must not be there.
+    /// Writes the bundle. The file must not exist.
     ///
     /// # Errors
-    /// The file is there, or cannot be written.
+    /// The file exists, or cannot be written.
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let named = || path.display().to_string();
         let file = File::create_new(path).with_context(named)?;
@@ -134,7 +137,7 @@ impl Bundle {
     /// Reads a bundle.
     ///
     /// # Errors
-    /// The file is no bundle, or its files are too large.
+    /// The file is not a bundle, or its files are too large.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let named = || format!("{}: no bundle of lastwords", path.display());
         let file = File::open(path).with_context(|| path.display().to_string())?;
@@ -152,17 +155,17 @@ impl Bundle {
         Ok(bundle)
     }
 
-    /// A file as text; empty where it is not there.
+    /// Returns a file as text. It is empty if the bundle does not have the file.
     fn text(&self, name: &str) -> String {
         self.files.get(name).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
     }
 
-    /// The words of `uname -a`.
+    /// Returns the words of `uname -a`.
     pub(super) fn uname(&self) -> String {
         self.text("uname").trim_end().to_owned()
     }
 
-    /// Event formats by id, and remarks on those that cannot be read.
+    /// Returns the event formats by ID, and remarks on those that cannot be parsed.
     pub(super) fn formats(&self) -> (BTreeMap<u16, Format>, Vec<String>) {
         let (mut formats, mut notes) = (BTreeMap::new(), Vec::new());
         for (name, text) in &self.files {
@@ -178,17 +181,17 @@ impl Bundle {
         (formats, notes)
     }
 
-    /// How sub-buffers begin, if the bundle has it.
+    /// Returns the format of a sub-buffer's header, if the bundle has it.
     pub(super) fn header_page(&self) -> Option<HeaderPage> {
         format_file::parse_header_page(&self.text("events/header_page"))
     }
 
-    /// Symbols, as `/proc/kallsyms` lists them.
+    /// Returns the symbols of `/proc/kallsyms`.
     pub(super) fn kallsyms(&self) -> dat::Listed {
         dat::Listed::new(self.text("kallsyms"))
     }
 
-    /// Modules with the addresses of their code, as `/proc/modules` lists them.
+    /// Returns the modules of `/proc/modules` with the addresses of their code.
     pub(super) fn modules(&self) -> Vec<(String, u64)> {
         let row = |line: &str| {
             let mut words = line.split_whitespace();
@@ -215,12 +218,12 @@ impl Bundle {
         self.text("saved_tgids").lines().filter_map(row).collect()
     }
 
-    /// The list of clocks, the chosen one in brackets.
+    /// Returns the list of clocks, with the chosen clock in brackets.
     pub(super) fn clocks(&self) -> String {
         self.text("trace_clock").trim_end().to_owned()
     }
 
-    /// The byte order of the kernel's type information; that of this machine where the bundle has none.
+    /// Returns the byte order of the kernel's type information. It is little-endian if the bundle has none.
     pub(super) fn byte_order(&self) -> ByteOrder {
         match self.files.get("btf/vmlinux").and_then(|btf| btf.first_chunk::<2>()) {
             Some([0xeb, 0x9f]) => ByteOrder::Big,

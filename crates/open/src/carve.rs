@@ -1,8 +1,8 @@
-//! What lies in memory, whether or not something leads to it.
+//! Searches memory for sub-buffers and packets, whether or not a structure leads to them.
 
 use crate::file::{self, Source};
 use crate::locate::Location;
-use crate::lttng::{self, Given};
+use crate::lttng::{self, GivenMetadata};
 use crate::session::RecoveredSession;
 use crate::{Body, Opened, Options, Origin, chain, machine, persistent};
 use anyhow::{Context, bail};
@@ -11,14 +11,14 @@ use lastwords_image::vmcore::Physical;
 use lastwords_walk::session::{self, Session};
 use std::sync::Arc;
 
-/// Adds what lies in the memory of a location: sub-buffers of sessions and of ftrace, packets of LTTng.
+/// Adds what is found in the memory of a location: sub-buffers of sessions and of ftrace, and packets of LTTng.
 ///
 /// # Errors
-/// It cannot be read, or nothing is in it.
+/// The location cannot be read, or nothing is in it.
 pub(super) fn open(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ pub(super) fn open(
     };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets = lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
-    // Sub-buffers of sessions have the same form.
+    // Sub-buffers of sessions of lastwords have the form of LTTng's packets, so they are left out here.
     let packets = packets.into_iter().filter(|session| !ours.contains(&session.uuid));
     bodies.extend(lttng::bodies(packets.collect(), watch));
     let carve = |(physical, found): (Physical, anyhow::Result<_>)| {
@@ -73,7 +73,7 @@ pub(super) fn open(
     Ok(())
 }
 
-/// A session whose name is lost is called by its UUID.
+/// Returns the name of a session. If it is lost, the name is made from the UUID.
 fn name_of(session: &Session) -> String {
     let info = session.info();
     let uuid = || info.uuid.iter().take(4).fold("carved-".to_owned(), |name, byte| format!("{name}{byte:02x}"));

@@ -1,4 +1,5 @@
-//! Consuming reads: sessions in their folders, each read by one consumer at a time, and told afterwards that it was.
+//! Implements consuming reads of sessions in their folders. Only one consumer at a time reads a session. After
+//! everything was written, the consumer marks the events as consumed.
 
 use crate::locate::Candidate;
 use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
@@ -10,20 +11,21 @@ use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What became of a consuming read.
+/// The result of a consuming read.
 #[derive(Debug, Default)]
 pub struct Consumed {
     /// Remarks.
     pub notes: Vec<String>,
-    /// Sessions of which nothing is consumed, and why.
+    /// The sessions from which nothing was consumed, with the reasons.
     pub failed: Vec<String>,
 }
 
-/// Opens inputs as [`crate::open()`] does, and runs `read` over what was committed in their sessions until now. It returns its result, the
-/// traces of sessions, and whether all of them was written: then they are consumed.
+/// Opens inputs as [`crate::open()`] does, and calls `read` with the events that were committed in their sessions until
+/// now. `read` returns its result, the traces of sessions, and whether all of them were written. Only then are they
+/// consumed.
 ///
 /// # Errors
-/// As for [`crate::open()`].
+/// The same as for [`crate::open()`].
 pub fn consume<W: AsRef<str>, T>(
     inputs: &[W],
     options: &Options<'_>,
@@ -42,16 +44,22 @@ pub fn consume<W: AsRef<str>, T>(
             Err(error) => candidate.location = Err(error),
         }
     }
-    // Unmapping takes a while, in which a kill would hide that all was consumed: that is left to the end of the process.
+    // Unmapping takes time. A kill in that time would hide that everything was consumed, so the mappings are kept until
+    // the process ends.
     let handles = ManuallyDrop::new(handles);
-    let mut consumers: Vec<Read<'_>> = Vec::new();
+    let mut consumers: Vec<ConsumedSession<'_>> = Vec::new();
     for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
         match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
             Ok(consumer) => {
                 let is_over = !is_live_summary(&handle.summary());
-                consumers.push(Read { folder, is_over, session: consumer.session(), consumer: Mutex::new(consumer) });
+                consumers.push(ConsumedSession {
+                    folder,
+                    is_over,
+                    session: consumer.session(),
+                    consumer: Mutex::new(consumer),
+                });
             }
-            // There is none: that is said of the session below.
+            // The session has no snapshot. This is reported for each session below.
             Err(lastwords::Error::Snapshot { .. }) => {}
             Err(error) => refuse(&mut candidates, folder, &error),
         }
@@ -66,12 +74,13 @@ pub fn consume<W: AsRef<str>, T>(
     drop(looks);
     let (done, traces, whole) = read(opened);
     let mut read = Vec::new();
-    for Read { folder, consumer, .. } in consumers {
+    for ConsumedSession { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
         shorten(&mut consumer, &traces);
         read.push((folder.display(), consumer));
     }
-    // What takes time is done before: who is killed behind the next steps has consumed, and has not said so.
+    // Slow work is done before. If the process is killed during the next steps, it has consumed events without
+    // reporting it.
     drop(traces);
     let mut consumed = Consumed::default();
     for (shown, consumer) in read.into_iter().filter(|_| whole) {
@@ -86,17 +95,17 @@ pub fn consume<W: AsRef<str>, T>(
     Ok((done, consumed))
 }
 
-/// A session that is read to be consumed.
-struct Read<'a> {
+/// A session that is read and then consumed.
+struct ConsumedSession<'a> {
     folder: &'a Path,
     session: [u8; 16],
-    /// Nobody records in it any more.
+    /// No process records in it any more.
     is_over: bool,
     consumer: Mutex<Consumer<'a>>,
 }
 
-impl Read<'_> {
-    /// Where each of its streams ends now.
+impl ConsumedSession<'_> {
+    /// Returns the current end of each stream.
     fn look(&self) -> Vec<Option<End>> {
         let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         consumer.look();
@@ -114,7 +123,7 @@ fn open(folder: &Path) -> anyhow::Result<Handle> {
     Handle::open(folder).with_context(|| folder.display().to_string())
 }
 
-/// The session of a folder cannot be had.
+/// Replaces the location of a session by the error, because the session cannot be consumed.
 fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error) {
     for candidate in candidates.iter_mut() {
         if candidate.location.as_ref().is_ok_and(|location| location.shown == folder) {
@@ -123,7 +132,7 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
     }
 }
 
-/// Tells a consumer where reading stopped before later events.
+/// Shortens a consumer's read of a stream to the position at which reading stopped.
 fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
     let uuid = consumer.session();
     let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));

@@ -1,6 +1,7 @@
-//! Panics and signals that hooks and handlers recorded, with addresses named by the modules that were mapped. The last of a process
-//! is its cause of death, unless the process went on afterwards.
+//! Finds the panics and signals that hooks and handlers recorded, and names their addresses by the modules that were
+//! mapped. The last panic or signal of a process is its cause of death, unless the process recorded events afterwards.
 
+use crate::escape;
 use lastwords_ctf::Version;
 use lastwords_ctf::program::Event;
 use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
@@ -13,11 +14,15 @@ use lastwords_walk::session::info::{Info, Module};
 use serde::Serialize;
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What the events' names begin with.
+/// The prefix of the events' names.
 const PROVIDER: &str = "crash:";
+
+/// The frames of a backtrace that [`write_crashes`] prints.
+const FRAMES_SHOWN: usize = 20;
 
 /// One recorded panic or signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,13 +31,13 @@ pub struct Crash {
     pub event: String,
     /// Nanoseconds since the epoch, as text.
     pub time_ns: String,
-    /// Process and thread, where the event says them.
+    /// The fields of the event, such as process and thread.
     pub fields: Vec<(String, String)>,
-    /// Events that the process recorded later.
+    /// The number of events that the process recorded later.
     pub later_events: u64,
-    /// Nothing shows that the process survived it.
+    /// Nothing shows that the process survived.
     pub is_cause_of_death: bool,
-    /// Addresses, innermost first.
+    /// The addresses of the call stack, innermost first.
     pub backtrace: Vec<Frame>,
     #[serde(skip)]
     nanoseconds: i64,
@@ -40,22 +45,59 @@ pub struct Crash {
     pid: Option<u32>,
 }
 
-/// An address.
+/// A frame of a backtrace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Frame {
     /// The address.
     pub address: String,
-    /// The module it lies in.
+    /// The module that contains the address.
     pub module: Option<String>,
-    /// The address less the module's load bias: what symbolizers take.
+    /// The address minus the module's load bias, as symbolizers expect it.
     pub offset: Option<String>,
-    /// The module's build id.
+    /// The module's build ID.
     pub build_id: Option<String>,
 }
 
-/// All panics and signals that were recorded, in order of time.
+/// Writes panics and signals for people. A panic or signal that the process survived is one line. The others follow with their backtraces,
+/// and the causes of death come last.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_crashes(causes: &[Crash], out: &mut dyn Write) -> io::Result<()> {
+    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) = causes.iter().partition(|cause| cause.is_cause_of_death);
+    for cause in survived {
+        let how = match cause.later_events {
+            0 => "the session was ended in good order afterwards".to_owned(),
+            1 => "the process went on for 1 event".to_owned(),
+            events => format!("the process went on for {events} events"),
+        };
+        writeln!(out, "  {}; {how}", headline(cause))?;
+    }
+    for cause in &fatal {
+        if !cause.backtrace.is_empty() {
+            writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
+        }
+        for frame in cause.backtrace.iter().take(FRAMES_SHOWN) {
+            match (&frame.module, &frame.offset) {
+                (Some(module), Some(offset)) => writeln!(out, "    {} {}+{offset}", frame.address, escape(module))?,
+                _ => writeln!(out, "    {}", frame.address)?,
+            }
+        }
+        if let Some(more) = cause.backtrace.len().checked_sub(FRAMES_SHOWN).filter(|more| *more > 0) {
+            writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+        }
+    }
+    fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
+}
+
+fn headline(cause: &Crash) -> String {
+    let fields: Vec<String> = cause.fields.iter().map(|(name, value)| format!("{name}={}", escape(value))).collect();
+    format!("{} {}", cause.event, fields.join(" "))
+}
+
+/// Returns all panics and signals that were recorded, in order of time.
 pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
-    // A session that cannot be read as a trace has said so where it was to be written.
+    // A session that cannot be read as a trace was reported when it was written.
     let Ok(trace) = lastwords_ctf::session::trace(session, Path::new(""), Version::V2) else { return Vec::new() };
     let has_crash = parallel::map(&trace.streams, parallel::cpus(), |_, stream| has_crash(&trace, stream));
     let mut searched = trace.clone();
@@ -67,7 +109,7 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         let members = reader.members(event);
         let payload: Vec<Member> = members.iter().filter(|member| member.scope == Scope::Payload).cloned().collect();
-        // A channel for errors has the same event once more.
+        // A channel for errors has a copy of the event.
         if !seen.contains(&payload) {
             seen.push(payload);
             let name = reader.class_of(event).and_then(|class| class.name.clone()).unwrap_or_default();
@@ -81,7 +123,7 @@ pub(crate) fn of(session: &Arc<Session>) -> Vec<Crash> {
     causes
 }
 
-/// A panic or a signal was recorded in the stream. Most streams have none, and are not read a second time in order of time.
+/// Returns true if the stream has a panic or a signal. Most streams have none, and are not read again in order of time.
 fn has_crash(trace: &Trace, stream: &Stream) -> bool {
     let events = trace.class().streams.get(stream.class).map_or(&[][..], |class| &class.events);
     let is_wanted: Vec<bool> = events.iter().map(|event| event.name.as_deref().is_some_and(is_crash)).collect();
@@ -101,13 +143,13 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
     found.get()
 }
 
-/// Counts what each process recorded after its panics and signals. In a session of several processes, events without a process
-/// id in their contexts count for none.
+/// Counts the events that each process recorded after its panics and signals. In a session of several processes, events
+/// without a process ID in their contexts are not counted.
 fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope_word() != "process";
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
-    // By process, and how many panics and signals came before the event.
+    // The number of events by process and by the number of panics and signals before them.
     let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
         if reader.class_of(event).and_then(|class| class.name.as_deref()).is_some_and(is_crash) {
@@ -130,7 +172,7 @@ fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     }
 }
 
-/// The process id, if that is what the field has.
+/// Returns the process ID if the field has it.
 fn pid(member: &Member) -> Option<u32> {
     let is_pid = member.name == "pid" || member.name == "vpid";
     member.value.number().filter(|_| is_pid).and_then(|n| u32::try_from(n).ok())

@@ -1,5 +1,5 @@
-//! The same events, given more than once: a session's folder and its copy, a core and the same core compressed, snapshots of one CTF trace
-//! that overlap.
+//! Joins or leaves out inputs that have the same events: a session's folder and its copy, a core and the same core
+//! compressed, snapshots of one CTF trace that overlap.
 
 use crate::{Body, Failure, Opened, Severity, Trace, file};
 use lastwords_bytes::Budget;
@@ -8,8 +8,8 @@ use lastwords_walk::session::Session;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Joins folders of CTF that are parts of one trace, whichever inputs they lie in: a packet that several of them have is read once.
-/// `budget` pays for the comparison of their metadata.
+/// Joins folders of CTF that are parts of one trace, in the same input or in different ones. A packet that several of
+/// them have is read once. `budget` pays for the comparison of their metadata.
 pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
@@ -37,19 +37,19 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
     opened.traces = kept;
 }
 
-/// Leaves out what another copy of the same session has, too, so that no event stands twice. Copies of which each has
-/// something of its own are all kept. Either is noted.
-pub(super) fn settle(opened: &mut Opened) {
+/// Leaves out copies of a session that another copy contains, so that no event is read twice. If each copy has
+/// sub-buffers that the other lacks, both are kept. A note reports either case.
+pub(super) fn drop_copies(opened: &mut Opened) {
     let mut kept: Vec<Trace> = Vec::new();
     for trace in std::mem::take(&mut opened.traces) {
         let Some(other) = kept.iter_mut().find(|other| is_same(other, &trace)) else {
             kept.push(trace);
             continue;
         };
-        if covers(&held(other), &held(&trace)) {
-            opened.notes.push(told(&trace, other));
-        } else if covers(&held(&trace), &held(other)) {
-            opened.notes.push(told(other, &trace));
+        if covers(&sub_buffer_bytes(other), &sub_buffer_bytes(&trace)) {
+            opened.notes.push(note_of_copy(&trace, other));
+        } else if covers(&sub_buffer_bytes(&trace), &sub_buffer_bytes(other)) {
+            opened.notes.push(note_of_copy(other, &trace));
             *other = trace;
         } else {
             opened.notes.push(format!(
@@ -64,7 +64,7 @@ pub(super) fn settle(opened: &mut Opened) {
     opened.traces = kept;
 }
 
-fn told(out: &Trace, kept: &Trace) -> String {
+fn note_of_copy(out: &Trace, kept: &Trace) -> String {
     let (name, out, kept) = (&kept.name, out.origin.path.display(), kept.origin.path.display());
     format!("session {name} is in {out} and in {kept}, which has all of it: that one is read")
 }
@@ -73,23 +73,23 @@ fn session(trace: &Trace) -> Option<&Session> {
     trace.session().map(|found| &*found.session)
 }
 
-/// Both have the UUID of one session.
+/// Returns true if both traces have the UUID of one session.
 fn is_same(one: &Trace, other: &Trace) -> bool {
     let [one, other] = [one, other].map(|trace| session(trace).map(|session| session.info().uuid));
     one == other && one.is_some_and(|uuid| uuid != [0; 16])
 }
 
-/// What is held of each sub-buffer: by the stream's instance and the sub-buffer's number, its bytes.
-type Held = HashMap<(u64, u64), u64>;
+/// The bytes of each sub-buffer, by the stream's instance and the sub-buffer's number.
+type SubBufferBytes = HashMap<(u64, u64), u64>;
 
-fn held(trace: &Trace) -> Held {
-    let Some(source) = session(trace) else { return Held::new() };
+fn sub_buffer_bytes(trace: &Trace) -> SubBufferBytes {
+    let Some(source) = session(trace) else { return SubBufferBytes::new() };
     let instance = |stream: usize| source.streams().get(stream).map(|stream| stream.instance);
     let rows = source.evidence().sub_buffers.iter().filter(|row| row.content > 0);
     rows.filter_map(|row| Some(((instance(row.stream)?, row.sequence), row.content))).collect()
 }
 
-/// Each sub-buffer of `other` is in `one`, at least as far.
-fn covers(one: &Held, other: &Held) -> bool {
+/// Returns true if `one` has each sub-buffer of `other`, with at least as many bytes.
+fn covers(one: &SubBufferBytes, other: &SubBufferBytes) -> bool {
     other.iter().all(|(key, content)| one.get(key).is_some_and(|own| own >= content))
 }

@@ -1,23 +1,23 @@
-//! How a session ended, as data.
+//! Describes how a session ended, as data.
 
 use lastwords::{Ended, Ending};
 use serde::Serialize;
 
-/// How and when a session ended.
+/// The way and time at which a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct EndedReport {
     /// `closed`, `error`, `panic`, `signal`, `exit` or `killed`.
     pub how: &'static str,
-    /// Nanoseconds since the epoch; of a killed session when it was last seen alive.
+    /// Nanoseconds since the epoch. For a killed session, it is the time when it was last seen alive.
     #[serde(serialize_with = "as_text")]
     pub at_ns: u64,
-    /// The process that ended it; 0 where nobody said so.
+    /// The process that ended it, or 0 if that is unknown.
     pub pid: u32,
-    /// Number of the signal, or exit status.
+    /// The number of the signal, or the exit status.
     pub number: Option<u8>,
 }
 
-/// JSON readers lose digits of such numbers.
+/// Writes a number as text, because JSON readers lose digits of large numbers.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 fn as_text<S: serde::Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(number)

@@ -1,7 +1,7 @@
-//! Opens one location: each file once, whatever is in it.
+//! Opens one location. It reads each file once, whatever the file holds.
 
 use crate::locate::{Location, LocationKind};
-use crate::lttng::{self, Given};
+use crate::lttng::{self, GivenMetadata};
 use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -17,18 +17,18 @@ use std::sync::Arc;
 /// The memory of the running kernel.
 const KCORE: &str = "/proc/kcore";
 
-/// Opens a location, and adds what is in it.
+/// Opens a location, and adds its traces.
 ///
 /// # Errors
-/// It cannot be read, or nothing is in it.
+/// The location cannot be read, or nothing is in it.
 pub(super) fn open(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    // One budget for all that is done with a location: each file that is opened adds to it by its size.
+    // All work on a location shares one budget. Each file that is opened adds to it by its size.
     let budget = &Arc::new(Budget::default().times(options.budget));
     match location.kind {
         _ if options.carve => carve::open(location, options, given, budget, opened),
@@ -58,8 +58,9 @@ pub(super) fn open(
     }
 }
 
-/// A persistent instance of the running kernel, as its folder in tracefs names it. It is read in the kernel's memory, because the files of
-/// tracefs either have no events as they are in memory (`trace`) or lose what is read of them (`trace_pipe_raw`).
+/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in the kernel's
+/// memory: `trace` in tracefs does not have the events as they are in memory, and reading `trace_pipe_raw` consumes
+/// them.
 fn of_instance(
     location: &Location,
     options: &Options<'_>,
@@ -80,7 +81,7 @@ fn of_instance(
     machine::open_memory(&location.shown, &physical, found.with_context(shown)?, &options, Arc::clone(budget), opened)
 }
 
-/// Memory in which no kernel can be read: its persistent ring buffers need none.
+/// Reads the persistent ring buffers in a memory without a readable kernel. They do not need the kernel.
 fn without_kernel(
     path: &Path,
     physical: &Physical,
@@ -100,24 +101,25 @@ fn without_kernel(
     }
 }
 
-/// A bundle was given and a file tells nothing of itself: it may be a persistent ring buffer whose beginning is damaged.
+/// Returns true if a bundle was given and the file's kind is unknown: it may be a persistent ring buffer with a damaged
+/// beginning.
 fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
     let is_memory = options.memory.raw.is_some();
     options.bundle.is_some() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
 }
 
-/// The image that a location is.
+/// The image of a location.
 pub(super) enum Source {
-    /// The memory of a machine, and the kernel in it, or why there is none.
+    /// The memory of a machine, with its kernel or the reason why none was found.
     Machine(Box<(Physical, anyhow::Result<find::FoundKernel>)>),
     /// The memory of a process, or regions of sessions.
     Container(image::Opened),
 }
 
-/// Opens the files of a location as what they are: raw memory where the options say so, a dump of a machine, or else a container.
+/// Opens the files of a location: as raw memory if the options say so, as a dump of a machine, or else as a container.
 ///
 /// # Errors
-/// They cannot be read.
+/// The files cannot be read.
 pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Budget>) -> anyhow::Result<Source> {
     let (path, watch) = (location.path(), options.watch);
     let named = || path.display().to_string();
@@ -144,12 +146,12 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
     Ok(Source::Container(image::open(path, budget, watch).with_context(named)?))
 }
 
-/// A container of a process's memory, or of regions: all walkers share its image.
+/// Opens a container of a process's memory or of regions. All walkers share its image.
 fn of_container(
     location: &Location,
     container: image::Opened,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Arc<Budget>,
     limit: Option<ReadLimit<'_>>,
     opened: &mut Opened,
@@ -169,10 +171,10 @@ fn of_container(
     session::add(location, container, others, options, budget, limit, opened)
 }
 
-/// Streams of LTTng's user-space tracer, described.
+/// Adds metadata to streams of LTTng's user-space tracer, and returns their traces.
 fn of_user(
     mut found: lttng_ust::Sessions,
-    given: &Given,
+    given: &GivenMetadata,
     options: &Options<'_>,
     opened: &mut Opened,
 ) -> Vec<(String, Body)> {
@@ -184,7 +186,7 @@ fn of_user(
 fn of_lttng(
     location: &Location,
     options: &Options<'_>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Budget,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
@@ -208,7 +210,7 @@ fn of_ctf(path: &Path, options: &Options<'_>, budget: &Arc<Budget>, opened: &mut
     Ok(())
 }
 
-/// The name of a trace in a folder of CTF: its own, or else the folder's.
+/// Returns the name of a trace in a folder of CTF, or else that of the folder.
 pub(super) fn name_of(trace: &read::Trace) -> String {
     let path = trace.path.canonicalize().unwrap_or_else(|_| trace.path.clone());
     match trace.name() {

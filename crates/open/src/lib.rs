@@ -1,8 +1,8 @@
 //! Opens whatever a path names, and finds every trace in it.
 //!
-//! [`open()`] takes paths and names of sessions. It looks at each input once: a compressed core is decompressed once, and all walkers
-//! share its image. It knows nothing of terminals: what it has to say is data ([`Opened::notes`], [`Opened::failures`]), and long work is
-//! told to a callback ([`Options::watch`]).
+//! [`open()`] takes paths and names of sessions. It looks at each input once: a compressed core is decompressed once,
+//! and all walkers share its image. The library does not print: remarks and failures are data ([`Opened::notes`],
+//! [`Opened::failures`]), and a callback receives the progress of long work ([`Options::watch`]).
 //!
 //! A tool that prints the last 100 events of each trace in any dump:
 //!
@@ -35,19 +35,24 @@ mod account;
 mod bundle;
 mod carve;
 mod consume;
+mod container;
 mod crash;
 mod duplicates;
 mod ended;
+mod escape;
 mod file;
+mod file_names;
 mod holds;
 pub mod inspect;
 mod live;
 mod locate;
 mod lttng;
+mod lttng_folder;
 mod machine;
 mod memory;
 mod meter;
 mod persistent;
+mod reboot;
 mod session;
 mod sniff;
 mod trace;
@@ -55,19 +60,24 @@ mod trace;
 pub use account::{accounts, accounts_after_reading};
 pub use bundle::Bundle;
 pub use consume::{Consumed, consume};
-pub use crash::{Crash, Frame};
+pub use container::ends_with_container;
+pub use crash::{Crash, Frame, write_crashes};
 pub use ended::EndedReport;
-pub use holds::Holds;
+pub use escape::escape;
+pub use file_names::FileNames;
+pub use holds::{Holds, duration};
 pub use lastwords_formats::evidence::{Account, Losses};
 pub use live::{is_live, is_live_summary};
 pub use locate::{folders_of, sessions_dir};
 pub use lttng::Lttng;
+pub use lttng_folder::LttngFolder;
 pub use machine::Machine;
-pub use memory::Memory;
+pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
+pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use session::{RecoveredSession, read};
 pub use sniff::is_ctf_stream;
-pub use trace::{Body, Ftrace, Trace, UnrelatedClock};
+pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_bytes::Budget;
 use lastwords_image::core::CoreInfo;
@@ -77,32 +87,34 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use locate::{Candidate, Location, Nothing};
+use locate::{Candidate, Location, NothingToRecover};
 
-/// Kinds of inputs, in words for messages.
+/// The kinds of inputs, in words for messages.
 pub const KINDS: &str = "a session (its name or folder), a process core, a kernel crash dump, raw memory (--raw), ftrace's persistent ring \
                          buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these";
 
-/// How inputs are opened.
+/// Options for opening inputs.
 #[derive(Clone)]
 pub struct Options<'a> {
-    /// Snapshots in place of live rings.
+    /// Read snapshots in place of live rings.
     pub snapshot: bool,
-    /// Globs of the names of sessions and instances that are wanted (`top`: a kernel's top level); empty = all.
+    /// Globs for the names of the wanted sessions and instances (`top` is a kernel's top level). If it is empty, all
+    /// are wanted.
     pub names: Vec<String>,
-    /// A process whose buffers are wanted beside the inputs: its sessions in memfds, or else on its heap.
+    /// A process whose sessions are read besides the inputs: those in memfds, or else those on its heap.
     pub pid: Option<u32>,
-    /// How a kernel's memory is to be read.
+    /// Options for reading a kernel's memory.
     pub memory: Memory,
     /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
     pub metadata: Option<PathBuf>,
     /// The bundle that describes a persistent ring buffer of ftrace.
     pub bundle: Option<PathBuf>,
-    /// How often the size of an input counts for what work on it may cost: 1, unless an input is refused for its Budget.
+    /// A factor for the work that an input may cost relative to its size. It is 1, unless an input was refused for its
+    /// budget.
     pub budget: u64,
-    /// Searches all memory for what no structure leads to, in place of following structures.
+    /// Search all memory for sub-buffers and packets in place of following structures.
     pub carve: bool,
-    /// Told how far long work is.
+    /// A callback for the progress of long work.
     pub watch: Watch<'a>,
 }
 
@@ -115,17 +127,18 @@ impl Default for Options<'_> {
 }
 
 impl Options<'_> {
-    /// A session or instance of this name is wanted.
+    /// Returns true if a session or instance with this name is wanted.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|glob| lastwords_glob::matches(glob, name))
     }
 }
 
-/// What was found.
+/// The result of opening inputs.
 #[derive(Default)]
 pub struct Opened {
-    /// Every input that holds something, in the order of the inputs, also where none of its traces is wanted.
+    /// All inputs that hold something, in the order of the inputs. An input is listed even if none of its traces is
+    /// wanted.
     pub origins: Vec<Arc<Origin>>,
     /// The traces that are wanted, in the order of the inputs.
     pub traces: Vec<Trace>,
@@ -133,7 +146,7 @@ pub struct Opened {
     pub unwanted: Vec<String>,
     /// Remarks.
     pub notes: Vec<String>,
-    /// What could not be had, in the order of the inputs.
+    /// Inputs and parts of them that could not be opened, in the order of the inputs.
     pub failures: Vec<Failure>,
     /// Errors of the location that is being opened.
     errors: Vec<anyhow::Error>,
@@ -141,37 +154,37 @@ pub struct Opened {
 
 /// An input.
 pub struct Origin {
-    /// What was named, or the file or folder that was found there.
+    /// The path that was named, or the file or folder that was found there.
     pub path: PathBuf,
-    /// What that is, in a few words.
+    /// The kind of the input, in a few words.
     pub kind: &'static str,
-    /// What a process core says of its process.
+    /// The facts about its process that a process core has.
     pub core: Option<CoreInfo>,
-    /// The kernel, where the input is of one: a dump of its memory, or a trace.dat file.
+    /// The kernel's tracer, if the input is a dump of its memory or a trace.dat file.
     pub machine: Option<Machine>,
 }
 
-/// How bad it is that something could not be had; the least first.
+/// The severity of a failure, the least severe first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It has nothing to recover, and was not named.
+    /// The input has nothing to recover and was not named.
     Note,
-    /// It lay in a folder that was named, and should hold something: a loss.
+    /// The input was found in a named folder and should hold something: a loss.
     Loss,
-    /// It was named.
+    /// The input was named.
     Error,
 }
 
-/// Something that could not be had.
+/// An input, or a part of one, that could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// How bad that is.
+    /// The severity.
     pub severity: Severity,
     /// The path and the reason, one sentence.
     pub why: String,
 }
 
-/// Why inputs cannot be opened as the options say.
+/// The reason why inputs cannot be opened with the given options.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -193,7 +206,7 @@ impl From<anyhow::Error> for Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Opened {
-    /// How bad it is what could not be had; none where all is there.
+    /// Returns the worst severity of the failures, or none if everything was opened.
     #[must_use]
     pub fn worst(&self) -> Option<Severity> {
         self.failures.iter().map(|failure| failure.severity).max()
@@ -207,18 +220,18 @@ impl Opened {
             if options.wants(&name) {
                 self.traces.push(Trace { name, origin: Arc::clone(&origin), body });
             } else {
-                // The name of a session can be lost.
+                // The name of a session can be lost; then its path names it.
                 self.unwanted.push(if name.is_empty() { origin.path.display().to_string() } else { name });
             }
         }
     }
 }
 
-/// Opens the files and folders of all paths, and the sessions of all names. That an input cannot be read or holds nothing is no error:
-/// [`Opened::failures`] says so.
+/// Opens the files and folders of all paths, and the sessions of all names. An unreadable or empty input is not an
+/// error but an entry in [`Opened::failures`].
 ///
 /// # Errors
-/// The process of [`Options::pid`] cannot be read; a file that [`Options`] name is not there.
+/// The process of [`Options::pid`] cannot be read; a file in [`Options`] does not exist.
 pub fn open<W: AsRef<str>>(inputs: &[W], options: &Options<'_>) -> Result<Opened> {
     let mut opened = Opened::default();
     let candidates = resolve(inputs, options, &mut opened)?;
@@ -226,7 +239,7 @@ pub fn open<W: AsRef<str>>(inputs: &[W], options: &Options<'_>) -> Result<Opened
     Ok(opened)
 }
 
-/// The locations of all words, each once.
+/// Returns the locations of all inputs, without duplicates.
 fn resolve<W: AsRef<str>>(words: &[W], options: &Options<'_>, opened: &mut Opened) -> Result<Vec<Candidate>> {
     allow_many_files();
     let mut all = Vec::new();
@@ -245,35 +258,36 @@ fn resolve<W: AsRef<str>>(words: &[W], options: &Options<'_>, opened: &mut Opene
 fn allow_many_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // Where it is refused, the files beyond the limit are reported as missing.
+    // If the system refuses this, the files beyond the limit are reported as missing.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Opens all locations; `limit` says how far a location is to be read, where that is not all.
+/// Opens all locations. `limit` returns how far a location is read, or none if it is read completely.
 fn open_all<'u>(
     candidates: Vec<Candidate>,
     options: &Options<'_>,
     opened: &mut Opened,
     limit: &dyn Fn(&Location) -> Option<ReadLimit<'u>>,
 ) -> Result<()> {
-    let metadata = lttng::Given::read(options)?;
+    let metadata = lttng::GivenMetadata::read(options)?;
     for Candidate { location, is_named } in candidates {
         let done = location.and_then(|location| file::open(&location, options, &metadata, limit(&location), opened));
         for error in opened.errors.split_off(0).into_iter().chain(done.err()) {
             let severity = match is_named {
                 true => Severity::Error,
-                false if error.is::<Nothing>() => Severity::Note,
+                false if error.is::<NothingToRecover>() => Severity::Note,
                 false => Severity::Loss,
             };
             opened.failures.push(Failure { severity, why: chain(&error) });
         }
     }
     duplicates::join(opened, &Budget::default().times(options.budget));
-    duplicates::settle(opened);
+    duplicates::drop_copies(opened);
     Ok(())
 }
 
-/// An error and its causes, each thing once: what a cause says itself is left out before it, what was said is left out behind.
+/// Formats an error and its causes without repetitions. A message that its cause contains is left out, and so is a
+/// cause that an earlier message contains.
 #[must_use]
 pub fn chain(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Names, folders and processes: where traces may be.
+//! Finds where traces may be: by paths, by names of sessions, in folders and in processes.
 
 use crate::sniff;
 use anyhow::{Context, bail};
@@ -13,21 +13,21 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Longest file of places that is read.
+/// The largest places file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// Digits behind the name of a session in that of its folder.
+/// The number of digits after the name of a session in the name of its folder.
 const OWN_LEN: usize = 16;
 
-/// Deepest nesting of folders that is searched.
+/// The deepest nesting of folders that is searched.
 const DEPTH_MAX: usize = 32;
 
-/// What a location is opened as.
+/// The kinds of a location, which determine how it is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LocationKind {
     /// A session's folder, or its memory elsewhere.
     Session,
-    /// A file: what it is shows when it is opened.
+    /// A file. Its kind is found when it is opened.
     File,
     /// The parts of one split dump.
     Split,
@@ -42,13 +42,14 @@ pub(super) enum LocationKind {
 /// Something to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Location {
-    /// What a person is told.
+    /// The path that is printed for people.
     pub(super) shown: PathBuf,
-    /// What is opened: one path, or each part of a split dump.
+    /// The paths that are opened: one path, or each part of a split dump.
     pub(super) open: Vec<PathBuf>,
-    /// What it is opened as.
+    /// The kind of the location.
     pub(super) kind: LocationKind,
-    /// The session's own part of its folder's name, where what is opened could have become another's.
+    /// The unique part of the name of the session's folder. It is checked if the opened memory may belong to another
+    /// session by now.
     pub(super) unique: Option<String>,
 }
 
@@ -57,24 +58,24 @@ impl Location {
         Self { shown: path.to_path_buf(), open: vec![path.to_path_buf()], kind, unique: None }
     }
 
-    /// What is opened.
+    /// Returns the path that is opened.
     pub(super) fn path(&self) -> &Path {
         self.open.first().map_or(&self.shown, PathBuf::as_path)
     }
 
-    /// Equal for places that are the same file or folder.
+    /// Returns a key that is equal for locations of the same file or folder.
     fn key(&self) -> (Option<String>, Vec<PathBuf>) {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         (self.unique.clone(), self.open.iter().map(real).collect())
     }
 }
 
-/// A location that an input stands for, or why there is none.
+/// A location for an input, or the reason why there is none.
 #[derive(Debug)]
 pub(super) struct Candidate {
     /// The location.
     pub(super) location: anyhow::Result<Location>,
-    /// It was asked for; else it lay in a folder that was.
+    /// The location was named. Otherwise it was found in a folder that was named.
     pub(super) is_named: bool,
 }
 
@@ -87,7 +88,7 @@ impl Candidate {
         Self { location, is_named: false }
     }
 
-    /// The parts of one dump.
+    /// Makes a candidate of the parts of one dump.
     pub(super) fn split(parts: Vec<PathBuf>) -> Self {
         let shown = parts.first().cloned().unwrap_or_default();
         Self::named(Ok(Location { shown, open: parts, kind: LocationKind::Split, unique: None }))
@@ -98,11 +99,11 @@ impl Candidate {
     }
 
     fn is_nothing(&self) -> bool {
-        self.location.as_ref().is_err_and(|error| error.is::<Nothing>())
+        self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
     }
 }
 
-/// The candidates without those that are the same location as an earlier one.
+/// Returns the candidates without duplicates. Two candidates are duplicates if they have the same location.
 pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut known = HashMap::new();
@@ -117,31 +118,31 @@ pub(super) fn each_once(all: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// What is there has nothing that could be recovered, by its nature and not by damage.
+/// An error: the input has nothing to recover, by its kind and not because of damage.
 #[derive(Debug)]
-pub(super) struct Nothing(String);
+pub(super) struct NothingToRecover(String);
 
-impl Nothing {
+impl NothingToRecover {
     pub(super) fn of(why: String) -> anyhow::Error {
         anyhow::Error::from(Self(why))
     }
 }
 
-impl std::fmt::Display for Nothing {
+impl std::fmt::Display for NothingToRecover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Nothing {}
+impl std::error::Error for NothingToRecover {}
 
-/// The folder of all sessions that a program of this user would use.
+/// Returns the folder in which a program of this user would create sessions.
 #[must_use]
 pub fn sessions_dir() -> PathBuf {
     lastwords::dirs::base_path()
 }
 
-/// What a word names: a file, a folder, or the name of a session. Remarks go to `notes`.
+/// Returns the locations of a path or of the name of a session. Remarks are added to `notes`.
 pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     let path = Path::new(word);
     let named = |error| vec![Candidate::named(Err(error))];
@@ -161,11 +162,11 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     }
 }
 
-/// A folder that was named. What was not looked at in it goes to `notes`.
+/// Returns the locations in a folder that was named. A note lists entries that are not followed.
 fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     let mut others = Vec::new();
     let found = of_folder(folder, Candidate::named, 0, &mut others);
-    // What is opened as one session tells of its own.
+    // A folder that is opened as one session reports its own entries.
     let is_one = |location: &Location| location.kind == LocationKind::Session && location.path() == folder;
     let is_session = found.iter().any(|candidate| candidate.location.as_ref().is_ok_and(is_one));
     if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
@@ -178,7 +179,8 @@ fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     found
 }
 
-/// A folder that is opened as one, for which `as_one` stands, or all that is in it; what is neither a file nor a folder goes to `others`.
+/// Returns the locations in a folder. If the folder is opened as a whole, `as_one` makes its candidate. Entries that
+/// are neither files nor folders are added to `others`.
 fn of_folder(
     folder: &Path,
     as_one: fn(anyhow::Result<Location>) -> Candidate,
@@ -186,7 +188,7 @@ fn of_folder(
     others: &mut Vec<PathBuf>,
 ) -> Vec<Candidate> {
     if std::fs::symlink_metadata(folder.join(PLACES_FILE)).is_ok_and(|meta| meta.is_file()) {
-        return match elsewhere(folder) {
+        return match places_of_folder(folder) {
             Ok(places) => places.into_iter().map(|location| as_one(Ok(location))).collect(),
             Err(error) => vec![as_one(Err(error))],
         };
@@ -232,7 +234,7 @@ fn of_folder(
             continue;
         }
         let inside = of_folder(path, Candidate::found, depth.saturating_add(1), others);
-        // Another trace, or something that is damaged.
+        // The folder has another trace, or something damaged.
         let is_other = |candidate: &Candidate| match candidate.kind() {
             Some(kind) => kind != LocationKind::Session,
             None => !candidate.is_nothing(),
@@ -244,7 +246,7 @@ fn of_folder(
     }
     let kinds: Vec<LocationKind> = found.iter().filter_map(Candidate::kind).collect();
     match kinds.first() {
-        // The folders of one trace are opened together. What cannot be opened is told beside them.
+        // The folders of one trace are opened together. What cannot be opened is reported separately.
         Some(kind @ (LocationKind::Lttng | LocationKind::Ctf))
             if kinds.iter().all(|other| other == kind) && !(has_streams && kinds.len() > 1) =>
         {
@@ -258,7 +260,7 @@ fn of_folder(
     }
 }
 
-/// A folder with streams of CTF whose metadata do not begin as such, or are not there.
+/// Makes the candidate of a folder that has streams of CTF, but no metadata, or metadata with an unknown beginning.
 fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate) -> Candidate {
     let metadata = folder.join("metadata");
     if metadata.is_file() {
@@ -270,15 +272,15 @@ fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate)
 }
 
 fn stray(path: &Path, what: &str) -> Candidate {
-    Candidate::found(Err(Nothing::of(format!("{}: {what}", path.display()))))
+    Candidate::found(Err(NothingToRecover::of(format!("{}: {what}", path.display()))))
 }
 
-/// What is in a folder and not hidden, in order.
+/// The entries of a folder that are not hidden, in order.
 #[derive(Default)]
 struct Listed {
     files: Vec<PathBuf>,
     folders: Vec<PathBuf>,
-    /// What is neither: links, pipes, sockets, devices.
+    /// Entries of other kinds: links, pipes, sockets, devices.
     others: Vec<PathBuf>,
 }
 
@@ -297,13 +299,13 @@ fn listed(folder: &Path) -> anyhow::Result<Listed> {
     Ok(found)
 }
 
-/// A file that bears the name of a session's region.
+/// Returns true if a file has the name of a session's region.
 fn is_region(file: &Path) -> bool {
     let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     matches!(name, "session" | "registry" | "spans") || name.starts_with("stream-")
 }
 
-/// A folder that bears the name of a session's, or has the files of one: what is wrong with it is a loss.
+/// Returns true if a folder has the name or the files of a session's folder. If it cannot be opened, that is a loss.
 fn is_likely(folder: &Path) -> bool {
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
     own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
@@ -311,9 +313,9 @@ fn is_likely(folder: &Path) -> bool {
         || listed(folder).is_ok_and(|listed| listed.files.iter().any(|file| is_region(file)))
 }
 
-/// The session's folder says where its memory is: a memfd of a process, a device. What another user's folder says is only followed
-/// to what belongs to that user: see [`trusted`].
-fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
+/// Returns the locations that the places file of a session's folder names: a memfd of a process, a device. If the
+/// folder belongs to another user, only what belongs to that user is followed: see [`trusted`].
+fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let path = folder.join(PLACES_FILE);
     let shown = || path.display().to_string();
     let mut file = open_regular(&path).with_context(shown)?;
@@ -330,7 +332,7 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
     let unique =
         folder.file_name().and_then(|n| n.to_str()).and_then(|n| n.rsplit_once('-')).map(|(_, u)| u.to_owned());
     let mut places = Vec::new();
-    let nothing = |why: String| Nothing::of(format!("{}: {why}", folder.display()));
+    let nothing = |why: String| NothingToRecover::of(format!("{}: {why}", folder.display()));
     for file in files {
         let mut open = PathBuf::from(&file);
         if owners.iter().any(|owner| *owner != rustix::process::geteuid().as_raw()) {
@@ -357,7 +359,7 @@ fn elsewhere(folder: &Path) -> anyhow::Result<Vec<Location>> {
     Ok(places)
 }
 
-/// Opens a regular file, without following a link in its place or waiting for a FIFO.
+/// Opens a regular file. It does not follow a link at the path, and does not wait for a FIFO.
 fn open_regular(path: &Path) -> std::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
@@ -367,8 +369,9 @@ fn open_regular(path: &Path) -> std::io::Result<File> {
     }
 }
 
-/// What is opened where `owner`, another user than ours, says that memory of a session is: a regular file of that user, or memory
-/// and memfds of a process of that user. Nobody makes us read with our rights what is not theirs, or open a device.
+/// Checks a path that the folder of `owner`, another user, names as memory of a session. It must be a regular file of
+/// that user, or memory or a memfd of a process of that user. Otherwise a user could make us read foreign data with our
+/// rights, or open a device.
 fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
     let parts: Vec<&str> = open.to_str().unwrap_or_default().split('/').collect();
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -395,23 +398,25 @@ fn trusted(open: &Path, owner: u32) -> anyhow::Result<PathBuf> {
     if file.metadata()?.uid() != owner {
         bail!("it belongs to another user");
     }
-    // Read through this descriptor, which stays open: what is at the path may be another file by then.
+    // The file is read through this descriptor, which stays open. Another file may be at the path by then.
     Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
 }
 
-/// The process of this `/proc/PID/status` has no rights but those of `owner`: its real, effective, saved and file-system user.
+/// Returns true if the process of this `/proc/PID/status` has only the rights of `owner`: its real, effective, saved
+/// and file-system user.
 fn runs_as(status: &str, owner: u32) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     users.is_some_and(|users| users.split_ascii_whitespace().all(|user| user.parse() == Ok(owner)))
 }
 
-/// What is opened to read what lies there: of memory on the heap of a process, the process.
+/// Returns the path to open for a location. For memory on the heap of a process, it is the memory of the process.
 fn opened(location: String) -> String {
     let process = location.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
     process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(location)
 }
 
-/// The folders of the sessions of a name (or of the whole name of a folder), in all places of this user, newest first.
+/// Returns the folders of the sessions with a name (or of the folder with that whole name), in all places of this user,
+/// the newest first.
 #[must_use]
 pub fn folders_of(name: &str) -> Vec<PathBuf> {
     let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
@@ -431,7 +436,7 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// The folder of the newest session of a name.
+/// Returns the folder of the newest session with a name.
 fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
@@ -448,7 +453,7 @@ fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     Ok(newest.clone())
 }
 
-/// The memfds of ours that a process holds.
+/// Returns the memfds of sessions that a process holds, or its memory if it has none.
 pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
     let entries = std::fs::read_dir(&folder).with_context(|| format!("process {pid}: {}", folder.display()))?;
@@ -458,7 +463,7 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
     let mut paths: Vec<PathBuf> = entries.filter_map(Result::ok).map(|e| e.path()).filter(is_ours).collect();
     paths.sort();
     if paths.is_empty() {
-        // What it has on its heap.
+        // Without memfds, the sessions on its heap are read.
         paths.push(PathBuf::from(format!("/proc/{pid}/mem")));
     }
     Ok(paths.iter().map(|path| Candidate::named(Ok(Location::new(path, LocationKind::Session)))).collect())
@@ -499,14 +504,14 @@ mod tests {
         std::fs::write(dir.path().join(".lock"), b"").unwrap();
         assert_eq!(shown(dir.path()), [dir.path().join("a-0"), dir.path().join("b-0")]);
         assert_eq!(of(&dir.path().join("a-0")).len(), 1);
-        // What lies beside them has nothing to recover; a folder with the name of a session's should have.
+        // Other entries have nothing to recover. A folder with the name of a session's folder should have something.
         std::fs::write(dir.path().join("README"), b"").unwrap();
         std::fs::create_dir(dir.path().join("notes")).unwrap();
         std::fs::create_dir(dir.path().join("c-0123456789abcdef")).unwrap();
         assert_eq!(shown(dir.path()), ["a-0", "b-0", "c-0123456789abcdef"].map(|name| dir.path().join(name)));
         let stray: Vec<anyhow::Error> = of(dir.path()).into_iter().filter_map(|found| found.location.err()).collect();
-        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<Nothing>()), "{stray:?}");
-        // A session's folder stays one, whatever was put into it.
+        assert!(stray.len() == 2 && stray.iter().all(|error| error.is::<NothingToRecover>()), "{stray:?}");
+        // A session's folder is opened as one session, even if it contains another.
         session(&dir.path().join("a-0/out"));
         assert_eq!(shown(&dir.path().join("a-0")), [dir.path().join("a-0")]);
     }
@@ -522,16 +527,16 @@ mod tests {
         let places = of(&folder);
         assert_eq!(places.len(), 1);
         assert_eq!(places[0].location.as_ref().unwrap().unique.as_deref(), Some("0123456789abcdef"));
-        // Of the heap the process itself is read, once.
+        // For several regions on a heap, the process is opened once.
         write("session 0 4096 heap:1:0x1000\nregistry 0 4096 heap:1:0x9000\n");
         let places = of(&folder);
         assert_eq!((places.len(), places[0].location.as_ref().unwrap().path()), (1, Path::new("/proc/1/mem")));
         write("session 0 4096 heap:0:0x1000\n");
-        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<Nothing>());
+        assert!(error().to_string().contains("were in /proc/0/mem, which is gone") && error().is::<NothingToRecover>());
         write("session 0 4096 /proc/0/fd/3\n");
-        assert!(error().to_string().contains("which is gone") && error().is::<Nothing>());
+        assert!(error().to_string().contains("which is gone") && error().is::<NothingToRecover>());
         write("");
-        assert!(!error().is::<Nothing>());
+        assert!(!error().is::<NothingToRecover>());
     }
 
     #[test]
@@ -543,7 +548,7 @@ mod tests {
         assert!(!runs_as("Name:\tx\n", 1000));
     }
 
-    /// Root reads another user's folder, which says that a session is in what is not that user's.
+    /// Root reads another user's folder. The folder names memory that does not belong to that user.
     #[test]
     fn another_users_folder_leads_to_nothing_but_that_users() {
         if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Sessions of LTTng: of a kernel, of user space, and those that carving finds.
+//! Opens sessions of LTTng: those of a kernel, those of user space, and those found by carving.
 
 use crate::{Body, Options};
 use anyhow::Context;
@@ -14,11 +14,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most bytes of a metadata file.
+/// The largest metadata file that is read, in bytes.
 const METADATA_MAX: u64 = 256 << 20;
 
-/// The sessions of a kernel's LTTng; why they cannot be read is noted. Where structures of them are missing, what nothing leads to
-/// is looked for in all of `memory`.
+/// Returns the sessions of a kernel's LTTng. If they cannot be read, a note has the reason. If some of their structures
+/// are missing, all of `memory` is searched for what these lead to.
 pub(super) fn of_kernel(
     kernel: &Arc<Kernel>,
     memory: &VirtualMemory,
@@ -42,14 +42,14 @@ pub(super) fn of_kernel(
     }
 }
 
-/// The sessions whose packets lie somewhere in an image: those of user space by their streams, where these are whole. Where no
-/// file of metadata is given, they are looked for in the image.
+/// Finds the sessions whose packets lie anywhere in an image. Sessions of user space are found by their streams if
+/// these are complete. Without a given metadata file, the image is searched for metadata.
 ///
 /// # Errors
-/// The Budget is spent.
+/// The budget is spent.
 pub(super) fn carve(
     image: &Arc<dyn Image>,
-    given: &Given,
+    given: &GivenMetadata,
     budget: &Budget,
     watch: Watch<'_>,
     notes: &mut Vec<String>,
@@ -72,7 +72,7 @@ pub(super) fn carve(
     Ok(sessions)
 }
 
-/// Gives a session what was found of its metadata: the longest text that can be read.
+/// Gives a session the longest readable metadata that were found for it.
 fn take(session: &mut Session, texts: &[Metadata]) {
     let mut own: Vec<&Metadata> = texts.iter().filter(|text| text.names(&session.uuid)).collect();
     own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
@@ -87,29 +87,29 @@ fn take(session: &mut Session, texts: &[Metadata]) {
     }
 }
 
-/// A session of LTTng, each packet proven by its events.
+/// A session of LTTng. Each packet is proven by decoding its events.
 pub struct Lttng {
     /// The session.
     pub session: Arc<Session>,
-    /// How many events there are; none where the metadata cannot be read.
+    /// The number of events, or none if the metadata cannot be read.
     pub events: Option<u64>,
 }
 
 impl Lttng {
-    /// Packets are there, and nothing describes their events.
+    /// Returns true if the session has packets and nothing describes their events.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         self.events.is_none() && self.packets() > 0
     }
 
-    /// How many packets there are.
+    /// Returns the number of packets.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.session.streams.iter().map(|stream| stream.packets.len() as u64).fold(0, u64::saturating_add)
     }
 }
 
-/// Proves the packets of sessions by their events.
+/// Proves the packets of sessions by decoding their events.
 pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, Body)> {
     let prove = |mut session: Session| {
         let (mut done, total) = (0u64, session.bytes());
@@ -125,7 +125,7 @@ pub(super) fn bodies(sessions: Vec<Session>, watch: Watch<'_>) -> Vec<(String, B
     sessions.into_iter().map(prove).collect()
 }
 
-/// The packets of each stream as gaps: the description of their events is missing.
+/// Returns the packets of each stream as a gap, because the description of their events is missing.
 fn undescribed(streams: &[Stream]) -> Vec<Gap> {
     let gap = |(index, stream): (usize, &Stream)| Gap {
         stream: Some(index),
@@ -137,14 +137,14 @@ fn undescribed(streams: &[Stream]) -> Vec<Gap> {
     streams.iter().enumerate().filter(|(_, stream)| !stream.packets.is_empty()).map(gap).collect()
 }
 
-/// Metadata from a file that was given; none where none was.
-pub(super) struct Given(Option<Vec<Metadata>>);
+/// The metadata from the given file, or none if no file was given.
+pub(super) struct GivenMetadata(Option<Vec<Metadata>>);
 
-impl Given {
-    /// Reads the file of [`Options::metadata`]: its own text, or those in a daemon's core.
+impl GivenMetadata {
+    /// Reads the file of [`Options::metadata`]: the text of a metadata file, or all texts in a daemon's core.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn read(options: &Options<'_>) -> anyhow::Result<Self> {
         let Some(path) = &options.metadata else { return Ok(Self(None)) };
         let named = || path.display().to_string();
@@ -158,7 +158,7 @@ impl Given {
         Ok(Self(Some(vec![Metadata::of_file(&file)])))
     }
 
-    /// Gives sessions their metadata, and says where there are none.
+    /// Gives sessions their metadata. A session without metadata gets a note.
     pub(super) fn give(&self, sessions: &mut [Session]) {
         for session in sessions {
             if let Some(texts) = &self.0 {
@@ -181,10 +181,10 @@ impl Given {
     }
 }
 
-/// The sessions in a folder of shared memory.
+/// Returns the sessions in a folder of shared memory.
 ///
 /// # Errors
-/// The folder cannot be read; the Budget is spent.
+/// The folder cannot be read, or the budget is spent.
 pub(super) fn of_folder(folder: &Path, budget: &Budget) -> anyhow::Result<lttng_ust::Sessions> {
     lttng_ust::folder(folder, budget).with_context(|| folder.display().to_string())
 }

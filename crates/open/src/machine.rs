@@ -1,4 +1,4 @@
-//! Inputs that are a kernel's tracer: dumps of a machine's memory, and trace.dat files.
+//! Opens inputs with a kernel's tracer: dumps of a machine's memory, and trace.dat files.
 
 use crate::{Body, Memory, Meter, Opened, Options, Origin};
 use crate::{lttng, persistent};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// A kernel's tracer.
 pub struct Machine {
-    /// The kernel, where the input is an image of its memory.
+    /// The kernel, if the input is an image of its memory.
     pub kernel: Option<Arc<Kernel>>,
     /// The input is the memory of a machine.
     pub is_memory: bool,
-    /// What its tracer has.
+    /// The data of its tracer.
     pub tracing: Tracing,
-    /// Told of what is read of it.
+    /// Counts what is read of its rings.
     pub meter: Arc<Meter>,
     /// Remarks on the file.
     pub notes: Vec<String>,
@@ -33,13 +33,14 @@ impl Machine {
         Self { is_memory: kernel.is_some(), kernel, tracing, meter, notes }
     }
 
-    /// The trace array at a position.
+    /// Returns the trace array at a position.
     #[must_use]
     pub fn array(&self, index: usize) -> Option<&Array> {
         self.tracing.arrays.get(index)
     }
 
-    /// What the readings of an array's clock lack to nanoseconds since the epoch; none where that is not known.
+    /// Returns the offset to add to readings of an array's clock, to get nanoseconds since the epoch. Returns none if
+    /// it is not known.
     #[must_use]
     pub fn real_time(&self, index: usize) -> Option<i64> {
         let array = self.array(index)?;
@@ -49,7 +50,7 @@ impl Machine {
             "boot" => time.uptime,
             "mono" => time.monotonic,
             "local" => kernel.sched_clock()?,
-            // `local_clock()`: where it is corrected, the kernel keeps by how much.
+            // The kernel keeps the correction of `local_clock()` in this variable.
             "global" | "perf" => {
                 kernel.sched_clock()?.wrapping_add(kernel.number("__sched_clock_offset", 8).unwrap_or(0))
             }
@@ -58,10 +59,10 @@ impl Machine {
         Some(time.wall.wrapping_sub(reading).cast_signed())
     }
 
-    /// Something was recorded in the array at a position.
+    /// Returns true if the array at a position has events.
     #[must_use]
     pub fn has_events(&self, index: usize) -> bool {
-        // A file does not tell of all its buffers how many events they have.
+        // A trace.dat file does not have the number of events of all its buffers.
         let is_file = self.kernel.is_none();
         let rings = self.array(index).into_iter().flat_map(|array| std::iter::once(&array.live).chain(&array.snapshot));
         let mut cpus = rings.flat_map(|ring| ring.cpus());
@@ -69,7 +70,7 @@ impl Machine {
     }
 }
 
-/// What the name of an array is on the command line.
+/// Returns the name of an array on the command line.
 fn name(array: &Array) -> String {
     if array.name.is_empty() { "top".to_owned() } else { array.name.clone() }
 }
@@ -92,7 +93,7 @@ pub(super) fn add(
 /// Opens a trace.dat file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(super) fn open_dat(
     path: &Path,
     options: &Options<'_>,
@@ -122,7 +123,7 @@ pub(super) fn open_memory(
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
-    // Where there are sessions of LTTng, its own tracer is not all.
+    // If there are sessions of LTTng, they are kept even if ftrace cannot be read.
     let tracing = match tracing {
         Err(error) if !sessions.is_empty() => {
             notes.push(format!("its ftrace is not known: {error}"));
@@ -146,7 +147,7 @@ pub(super) fn open_memory(
     Ok(())
 }
 
-/// The kernel that was found in a memory, its memory, and remarks.
+/// Opens the kernel that was found in a memory. Returns it with its memory and remarks.
 fn kernel(
     physical: &Physical,
     found: find::FoundKernel,
@@ -160,10 +161,10 @@ fn kernel(
     Ok((Arc::new(kernel), memory, notes))
 }
 
-/// Sub-buffers of ftrace that lie anywhere in the memory, in rings as they fit.
+/// Finds sub-buffers of ftrace anywhere in the memory, and groups them in rings as they fit.
 ///
 /// # Errors
-/// The kernel does not tell the formats of events.
+/// The kernel does not have the formats of events.
 pub(super) fn carve(
     physical: &Physical,
     found: find::FoundKernel,
@@ -175,13 +176,13 @@ pub(super) fn carve(
     Ok(Machine::new(Some(kernel), tracing, notes))
 }
 
-/// Adds what carving found.
+/// Adds the traces that carving found.
 pub(super) fn add_carved(origin: Origin, bodies: Vec<(String, Body)>, options: &Options<'_>, opened: &mut Opened) {
     let arrays = arrays(&origin, options);
     opened.add(options, origin, bodies.into_iter().chain(arrays).collect());
 }
 
-/// The trace arrays of a machine, each with its name.
+/// Returns the trace arrays of a machine with their names.
 fn arrays(origin: &Origin, options: &Options<'_>) -> Vec<(String, Body)> {
     let snapshot = options.snapshot;
     let arrays = origin.machine.iter().flat_map(|machine| machine.tracing.arrays.iter().enumerate());

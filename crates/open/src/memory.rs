@@ -1,4 +1,4 @@
-//! How a kernel's memory is read.
+//! Options for reading a kernel's memory.
 
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -8,12 +8,14 @@ use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_walk::lttng_kernel::Source;
 use std::fs::File;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
-/// What the image lacks, given by hand. Seldom needed: a kernel's memory describes itself.
+/// Facts that the image lacks. They are seldom needed, because a kernel's memory describes itself.
 #[derive(Debug, Clone, Default)]
 pub struct Memory {
-    /// Files are raw memory: where their bytes lay, in the order of the file; empty where that is to be found out.
+    /// The inputs are raw memory. The ranges have the addresses of their bytes, in the order of the file. If there are
+    /// none, the addresses are found by a search.
     pub raw: Option<Vec<RawRange>>,
     /// The inputs are the parts of one split dump.
     pub split: bool,
@@ -25,12 +27,12 @@ pub struct Memory {
     pub btf: Option<PathBuf>,
     /// The file of LTTng's module with BTF or debug information.
     pub module: Option<PathBuf>,
-    /// LTTng's structures are read by the layouts of its releases, whatever types the image has.
+    /// Read LTTng's structures by the layouts of its releases, whatever types the image has.
     pub known_layouts: bool,
 }
 
 impl Memory {
-    /// Where the types of LTTng's modules come from.
+    /// Returns the source of the types of LTTng's modules.
     pub(super) fn lttng(&self, kernel: &Kernel) -> anyhow::Result<Source> {
         let Some(path) = &self.module else {
             return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
@@ -41,7 +43,7 @@ impl Memory {
         Ok(Source::Given(Arc::new(types)))
     }
 
-    /// Symbols and types that were given.
+    /// Reads the symbols and types in the given files.
     pub(super) fn sources(&self, info: &VmcoreInfo) -> anyhow::Result<Sources> {
         let mut sources = Sources::default();
         if self.vmlinux.is_some() && (self.system_map.is_some() || self.btf.is_some()) {
@@ -59,5 +61,58 @@ impl Memory {
             sources.btf = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
         }
         Ok(sources)
+    }
+}
+
+/// A run of physical memory in a raw file, as a person writes it: `ADDRESS+LENGTH`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawRun {
+    /// The first physical address.
+    pub address: u64,
+    /// The length in bytes.
+    pub len: u64,
+}
+
+impl FromStr for RawRun {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let (address, len) = text.split_once('+').ok_or("give ADDRESS+LENGTH, for example 0x40000000+0x10000000")?;
+        let pair = number(address).zip(number(len)).filter(|(_, len)| *len > 0);
+        pair.map(|(address, len)| Self { address, len }).ok_or_else(|| format!("{text}: not two numbers, or no bytes"))
+    }
+}
+
+impl RawRun {
+    /// Returns the ranges of a raw file in which these runs follow each other without a gap.
+    #[must_use]
+    pub fn ranges(runs: &[Self]) -> Vec<RawRange> {
+        let mut offset = 0u64;
+        let range = |run: &Self| {
+            let range = RawRange { address: run.address, len: run.len, offset };
+            offset = offset.saturating_add(run.len);
+            range
+        };
+        runs.iter().map(range).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs() {
+        assert_eq!("0x1000+4096".parse(), Ok(RawRun { address: 4096, len: 4096 }));
+        assert!("0x1000".parse::<RawRun>().is_err());
+        assert!("a+b".parse::<RawRun>().is_err());
+        assert!("1+0".parse::<RawRun>().is_err());
+        let runs = [RawRun { address: 0, len: 9 }, RawRun { address: 64, len: 7 }];
+        let expected = [RawRange { address: 0, len: 9, offset: 0 }, RawRange { address: 64, len: 7, offset: 9 }];
+        assert_eq!(RawRun::ranges(&runs), expected);
     }
 }

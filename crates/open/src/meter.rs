@@ -1,21 +1,21 @@
-//! How far a kernel's rings were read: each that is opened is watched, and somebody can be told while something is made of them.
+//! Counts how much of a kernel's rings was read. Each opened ring is watched, and a callback can receive the progress.
 
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{CpuRing, Latency, Ring, SubBufferInfo, Tracing};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Where watched rings tell of what is read.
+/// Receives from watched rings which sub-buffers are read, and passes the progress to a callback.
 #[derive(Default)]
 pub struct Meter(Mutex<Option<Work>>);
 
-/// What is being done.
+/// The work whose progress is shown.
 struct Work {
-    told: Box<dyn FnMut(u64) + Send>,
+    callback: Box<dyn FnMut(u64) + Send>,
     done: u64,
     rings: Vec<Reading>,
 }
 
-/// A ring, and by CPU and index which of its sub-buffers were read: writers may read some twice.
+/// A ring, with a flag for each sub-buffer by CPU and index, because a writer may read a sub-buffer twice.
 struct Reading {
     ring: Arc<dyn Ring>,
     read: Vec<Vec<bool>>,
@@ -28,7 +28,7 @@ impl Reading {
     }
 }
 
-/// Somebody is told as long as this is there.
+/// A guard: the callback receives progress until the guard is dropped.
 pub struct Shown<'a>(&'a Meter);
 
 impl Meter {
@@ -45,7 +45,8 @@ impl Meter {
         meter
     }
 
-    /// Work on rings begins: `begin` is given the bytes that there are, and returns who is told of those that were read.
+    /// Begins work on rings. `begin` receives the total number of bytes, and returns the callback for the bytes that
+    /// were read.
     pub fn show<'a>(
         &self,
         rings: impl Iterator<Item = &'a Arc<dyn Ring>>,
@@ -54,21 +55,21 @@ impl Meter {
         let rings: Vec<Arc<dyn Ring>> = rings.cloned().collect();
         let size = |cpu: &CpuRing| (cpu.sub_buffers as u64).saturating_mul(u64::from(cpu.sub_buffer_size));
         let total = rings.iter().flat_map(|ring| ring.cpus()).map(size).fold(0, u64::saturating_add);
-        let (told, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { told, done: 0, rings });
+        let (callback, rings) = (begin(total), rings.into_iter().map(Reading::new).collect());
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Work { callback, done: 0, rings });
         Shown(self)
     }
 
-    /// A sub-buffer of a ring, known by its CPUs, was read.
-    fn tell(&self, cpus: &[CpuRing], cpu: usize, index: usize) {
+    /// Counts a sub-buffer that was read. The ring is identified by its CPUs.
+    fn count(&self, cpus: &[CpuRing], cpu: usize, index: usize) {
         let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(Work { told, done, rings }) = &mut *work else { return };
+        let Some(Work { callback, done, rings }) = &mut *work else { return };
         let reading = rings.iter_mut().find(|reading| std::ptr::eq(reading.ring.cpus(), cpus));
         let seen = reading.and_then(|reading| reading.read.get_mut(cpu)?.get_mut(index)).filter(|seen| !**seen);
         if let (Some(seen), Some(cpu)) = (seen, cpus.get(cpu)) {
             *seen = true;
             *done = done.saturating_add(u64::from(cpu.sub_buffer_size));
-            told(*done);
+            callback(*done);
         }
     }
 }
@@ -79,7 +80,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// A ring that tells which of its sub-buffers are read.
+/// A ring that reports its reads to a meter.
 struct Watched {
     ring: Arc<dyn Ring>,
     meter: Arc<Meter>,
@@ -92,7 +93,7 @@ impl Ring for Watched {
 
     fn sub_buffer(&self, cpu: usize, index: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         let info = self.ring.sub_buffer(cpu, index, bytes);
-        self.meter.tell(self.ring.cpus(), cpu, index);
+        self.meter.count(self.ring.cpus(), cpu, index);
         info
     }
 

@@ -1,5 +1,5 @@
-//! ftrace's persistent ring buffers: a copy of one, or all that lie in a machine's memory. A bundle or the kernel in the same memory
-//! describes their events.
+//! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
+//! same memory describes their events.
 
 use crate::bundle::Bundle;
 use crate::{Machine, Opened, Options, machine};
@@ -14,23 +14,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What an input is, in words.
+/// The kind of an input, in words.
 const KIND: &str = "persistent ring buffer";
-/// Bytes of a sub-buffer that tell it from others: its time, what is committed, and its first events.
+/// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and its first events.
 const HEAD: usize = 64;
-/// Most bytes of a module's code.
+/// The largest size of a module's code, in bytes.
 const LONGEST_MODULE: u64 = 64 << 20;
 /// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
-/// The symbol whose address a region saves as that of the code: of Linux 6.12 to 6.14, and of newer kernels.
+/// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
+/// newer kernels.
 const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
 
 /// Opens a copy of a region.
 ///
 /// # Errors
-/// It cannot be read; the bundle cannot be read.
+/// The region or the bundle cannot be read.
 pub(super) fn open(
     path: &Path,
     options: &Options<'_>,
@@ -47,16 +48,17 @@ pub(super) fn open(
     Ok(())
 }
 
-/// A region that lies in a machine's memory.
-pub(super) struct Found {
+/// A region in a machine's memory.
+pub(super) struct FoundRegion {
     tracing: Tracing,
     notes: Vec<String>,
-    /// The kernel's trace array that has the same sub-buffers, of another boot: its position. The kernel's symbols are not that boot's.
+    /// The position of the kernel's trace array that has the same sub-buffers, from another boot. The kernel's symbols
+    /// are not those of that boot.
     pub(super) instead_of: Option<usize>,
 }
 
-/// Finds the regions that lie in a machine's memory. `kernel`: the kernel in the memory and what its tracer has. Rings that this kernel
-/// records into itself are left out.
+/// Finds the regions in a machine's memory. `kernel` is the kernel in the memory with its tracer. Rings into which this
+/// kernel itself records are left out.
 ///
 /// # Errors
 /// A region cannot be read; the bundle cannot be read; the budget is spent.
@@ -65,47 +67,49 @@ pub(super) fn find(
     kernel: Option<(&Kernel, &Tracing)>,
     options: &Options<'_>,
     budget: &Arc<Budget>,
-) -> anyhow::Result<Vec<Found>> {
+) -> anyhow::Result<Vec<FoundRegion>> {
     let mut all = Vec::new();
     let source = Source::of(options, kernel)?;
     for place in persistent::find(image.as_ref(), budget, options.watch)? {
         let len = place.end.saturating_sub(place.start);
         let region = persistent::read(image, place.start, len, budget)?;
-        let own = kernel.and_then(|(_, tracing)| shown(&region, tracing));
+        let own = kernel.and_then(|(_, tracing)| array_of_region(&region, tracing));
         if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
             continue;
         }
         let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
         let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
-        all.push(Found { tracing, notes, instead_of: own });
+        all.push(FoundRegion { tracing, notes, instead_of: own });
     }
     Ok(all)
 }
 
-/// Adds regions that lie in a machine's memory.
-pub(super) fn add(path: &Path, found: Vec<Found>, options: &Options<'_>, opened: &mut Opened) {
-    for Found { tracing, notes, .. } in found {
+/// Adds the regions of a machine's memory.
+pub(super) fn add(path: &Path, found: Vec<FoundRegion>, options: &Options<'_>, opened: &mut Opened) {
+    for FoundRegion { tracing, notes, .. } in found {
         let machine = Machine { is_memory: true, ..Machine::new(None, tracing, notes) };
         machine::add(path, KIND, machine, Vec::new(), options, opened);
     }
 }
 
-/// Whether a kernel was told to keep rings in memory that a reboot does not clear: only then the whole memory is searched for them.
+/// Returns true if the kernel was started with rings in memory that a reboot does not clear. Only then the whole memory
+/// is searched for them.
 pub(super) fn is_configured(kernel: &Kernel) -> bool {
     let line = kernel.pointer("saved_command_line").and_then(|address| kernel.text(address)).unwrap_or_default();
     let is_instance = |word: &str| word.starts_with("trace_instance=") && word.contains('@');
     line.split_whitespace().any(|word| is_instance(word) || word.starts_with("reserve_mem="))
 }
 
-/// Whether the kernel in the memory wrote the region, as the address says that the region saves of its code.
+/// Returns true if the kernel in the memory wrote the region. The region saves the address of the kernel's code, which
+/// is compared.
 fn is_of_this_boot(boot: &Boot, kernel: &Kernel) -> bool {
     let here = || TEXT_SYMBOLS.iter().filter_map(|name| kernel.symbol(name).ok());
     boot.text_address.is_none_or(|there| here().any(|here| here == there))
 }
 
-/// The position of the kernel's trace array that has the sub-buffers of a region.
-fn shown(region: &Region, tracing: &Tracing) -> Option<usize> {
+/// Returns the position of the kernel's trace array that has the sub-buffers of a region.
+fn array_of_region(region: &Region, tracing: &Tracing) -> Option<usize> {
     let heads = |ring: &dyn Ring| -> BTreeSet<Vec<u8>> {
         let mut bytes = Vec::new();
         let places = ring.cpus().iter().enumerate().flat_map(|(cpu, row)| (0..row.sub_buffers).map(move |n| (cpu, n)));
@@ -119,10 +123,10 @@ fn shown(region: &Region, tracing: &Tracing) -> Option<usize> {
     tracing.arrays.iter().position(|array| !own.is_disjoint(&heads(array.live.as_ref())))
 }
 
-/// Where formats and symbols of a region come from.
+/// The source of formats and symbols of a region.
 enum Source {
     Bundle(Box<Bundle>),
-    /// The kernel in the same memory: what its tracer has, and the addresses of its modules.
+    /// The kernel in the same memory: its tracer, and the addresses of its modules.
     Kernel(Box<Tracing>, Vec<(String, u64)>),
     Nothing,
 }
@@ -138,8 +142,8 @@ impl Source {
         }))
     }
 
-    /// Formats and symbols, with addresses of the boot that wrote the region.
-    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Described> {
+    /// Returns formats and symbols, with addresses of the boot that wrote the region.
+    fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Description> {
         let header_page = region.header_page();
         let (order, page) = match self {
             Self::Bundle(bundle) => (bundle.byte_order(), bundle.header_page().unwrap_or(header_page)),
@@ -155,20 +159,20 @@ impl Source {
             );
         }
         Ok(match self {
-            Self::Bundle(bundle) => Described::of(bundle, &region.boot, notes),
+            Self::Bundle(bundle) => Description::of(bundle, &region.boot, notes),
             Self::Kernel(tracing, modules) => {
                 notes.push(
                     "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)"
                         .into(),
                 );
-                Described::of_kernel(tracing, modules, &region.boot, notes)
+                Description::of_kernel(tracing, modules, &region.boot, notes)
             }
             Self::Nothing => {
                 notes.push(
                     "events have no formats and addresses no names: --bundle FILE has those of the boot that wrote them"
                         .into(),
                 );
-                Described { symbols: Arc::new(Moved::unknown(&region.boot)), ..Described::default() }
+                Description { symbols: Arc::new(RelocatedSymbols::unknown(&region.boot)), ..Description::default() }
             }
         })
     }
@@ -180,7 +184,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let header_page = region.header_page();
     let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local").to_owned();
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
-    // A sub-buffer of these rings is a page.
+    // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
     let (byte_order, word_size) = (region.byte_order, region.word_size);
     let words: Vec<&str> = described.uname.split_whitespace().collect();
@@ -225,8 +229,8 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     Ok((tracing, notes))
 }
 
-/// What a bundle tells, with addresses of the boot that wrote the region.
-struct Described {
+/// The description of a region's events, with addresses of the boot that wrote the region.
+struct Description {
     uname: String,
     formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
     comms: BTreeMap<u32, String>,
@@ -236,7 +240,7 @@ struct Described {
     clocks: String,
 }
 
-impl Default for Described {
+impl Default for Description {
     fn default() -> Self {
         Self {
             uname: String::new(),
@@ -250,11 +254,11 @@ impl Default for Described {
     }
 }
 
-impl Described {
+impl Description {
     fn of(bundle: &Bundle, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let (formats, mut wrong) = bundle.formats();
         notes.append(&mut wrong);
-        let symbols = Moved::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
+        let symbols = RelocatedSymbols::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
         let of_kernel = Tables {
             formats,
             comms: bundle.comms(),
@@ -263,11 +267,11 @@ impl Described {
             uname: bundle.uname(),
             clocks: bundle.clocks(),
         };
-        Self::moved(of_kernel, symbols)
+        Self::relocated(of_kernel, symbols)
     }
 
     fn of_kernel(tracing: &Tracing, modules: &[(String, u64)], boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = Moved::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
+        let symbols = RelocatedSymbols::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
         let of_kernel = Tables {
             formats: tracing.formats.clone(),
             comms: tracing.comms.clone(),
@@ -276,11 +280,12 @@ impl Described {
             uname: tracing.uname.clone(),
             clocks: tracing.clocks.clone(),
         };
-        Self::moved(of_kernel, symbols)
+        Self::relocated(of_kernel, symbols)
     }
 
-    /// With addresses of the boot that wrote the region. Process ids of another boot have other names.
-    fn moved(of: Tables, symbols: Moved) -> Self {
+    /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
+    /// boot is another one.
+    fn relocated(of: Tables, symbols: RelocatedSymbols) -> Self {
         let is_same_boot = symbols.kernel == 0;
         let printk = of.printk_formats.into_iter();
         let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
@@ -296,7 +301,7 @@ impl Described {
     }
 }
 
-/// What a kernel's tracer has, as the kernel has it.
+/// The tables of a kernel's tracer, with the kernel's own addresses.
 struct Tables {
     uname: String,
     formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
@@ -306,18 +311,18 @@ struct Tables {
     clocks: String,
 }
 
-/// The symbols of a kernel at the addresses of another boot of it.
-struct Moved {
+/// The symbols of a kernel, relocated to the addresses of another boot.
+struct RelocatedSymbols {
     listed: Arc<dyn Symbols>,
-    /// Added to the addresses of the kernel's own symbols.
+    /// The offset to add to the addresses of the kernel's own symbols.
     kernel: u64,
-    /// By module: added to the addresses of its symbols.
+    /// The offset to add to the addresses of a module's symbols, by module.
     modules: BTreeMap<String, u64>,
-    /// Modules of the boot that wrote the region, by their address there.
+    /// The modules of the boot that wrote the region, by their address in it.
     saved: BTreeMap<u64, String>,
 }
 
-impl Moved {
+impl RelocatedSymbols {
     fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let mut places = TEXT_SYMBOLS.map(|_| None);
         listed.each(&mut |row| {
@@ -350,7 +355,7 @@ impl Moved {
         Self { listed, kernel, modules, ..unknown }
     }
 
-    /// Modules by their saved addresses alone.
+    /// Makes symbols from the saved addresses of modules alone.
     fn unknown(boot: &Boot) -> Self {
         let saved = boot.modules.iter().map(|module| (module.address, module.name.clone())).collect();
         Self { listed: Arc::new(NoSymbols), kernel: 0, modules: BTreeMap::new(), saved }
@@ -359,7 +364,8 @@ impl Moved {
     fn delta(&self, module: Option<&str>) -> Option<u64> {
         match module {
             None => Some(self.kernel),
-            // Without an address of its own, a module is where the symbols have it in the same boot alone, if it was loaded then.
+            // Without a saved address, a module's symbols are valid only in the same boot, and only if the module was
+            // loaded then.
             Some(module) => self.modules.get(module).copied().or_else(|| {
                 let was_loaded = self.saved.is_empty() || self.saved.values().any(|saved| saved == module);
                 (self.kernel == 0 && was_loaded).then_some(0)
@@ -367,7 +373,7 @@ impl Moved {
         }
     }
 
-    /// An address in a module whose symbols are not known: its distance from the module's saved base.
+    /// Names an address in a module without known symbols, by its distance from the module's saved base.
     fn near_base(&self, address: u64) -> Option<Symbol> {
         let (base, module) = self.saved.range(..=address).next_back()?;
         let offset = address.saturating_sub(*base);
@@ -376,7 +382,7 @@ impl Moved {
     }
 }
 
-impl Symbols for Moved {
+impl Symbols for RelocatedSymbols {
     fn at(&self, address: u64) -> Option<Symbol> {
         let of_kernel = self.listed.at(address.wrapping_sub(self.kernel)).filter(|symbol| symbol.module.is_none());
         of_kernel.or_else(|| {
@@ -404,7 +410,7 @@ impl Symbols for Moved {
 
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
         self.listed.each(&mut |row| {
-            // Absolute symbols and offsets in per-CPU memory do not move.
+            // Absolute symbols and offsets in per-CPU memory are not relocated.
             let delta = if row.address >> 63 == 1 { self.delta(row.module) } else { Some(0) };
             delta.into_iter().for_each(|delta| each(SymbolRow { address: row.address.wrapping_add(delta), ..row }));
         });

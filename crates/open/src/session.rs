@@ -1,7 +1,7 @@
-//! Sessions of ours, wherever their memory is.
+//! Opens sessions of lastwords, in folders, files and processes.
 
 use crate::crash::{self, Crash};
-use crate::locate::{Location, Nothing};
+use crate::locate::{Location, NothingToRecover};
 use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff};
 use anyhow::{Context, bail};
 use lastwords::Ended;
@@ -12,27 +12,27 @@ use lastwords_walk::session::{ReadLimit, Session};
 use lastwords_walk::{Recovered, sessions};
 use std::sync::Arc;
 
-/// A session of ours that was found, and how it ended.
+/// A session that was found, and how it ended.
 pub struct RecoveredSession {
     /// The session.
     pub session: Arc<Session>,
-    /// How and when it ended, where it is in its own folder and nobody records in it any more.
+    /// The way and time of its end, if the session is in its own folder and no process records in it any more.
     pub ended: Option<Ended>,
 }
 
 impl RecoveredSession {
-    /// The panics and signals that hooks and handlers of its program recorded, in order of time.
+    /// Returns the panics and signals that hooks and handlers of its program recorded, in order of time.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
         crash::of(&self.session)
     }
 }
 
-/// Opens inputs as [`crate::open()`] does, and runs `read` over them. Snapshots of sessions that live are marked as being read for that
-/// time, so that nobody takes another over them.
+/// Opens inputs as [`crate::open()`] does, and calls `read` with the result. In the meantime, snapshots of live
+/// sessions are marked as being read, so that no process replaces them.
 ///
 /// # Errors
-/// As for [`crate::open()`]; a snapshot is being read by another process.
+/// The same as for [`crate::open()`], or a snapshot is being read by another process.
 pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl FnOnce(Opened) -> T) -> Result<T> {
     let mut opened = Opened::default();
     let candidates = crate::resolve(inputs, options, &mut opened)?;
@@ -45,7 +45,7 @@ pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl Fn
     for handle in &handles {
         match handle.read_snapshot() {
             Ok(reader) => readers.push(reader),
-            // There is none: that is said of each session.
+            // The session has no snapshot. This is reported for each session later.
             Err(lastwords::Error::Snapshot { .. }) => {}
             Err(why) => return Err(error(why)),
         }
@@ -56,10 +56,10 @@ pub fn read<W: AsRef<str>, T>(inputs: &[W], options: &Options<'_>, read: impl Fn
     Ok(done)
 }
 
-/// Adds the sessions of an open container, `others`: traces of other kinds that are in it.
+/// Adds the sessions of an open container. `others` are traces of other kinds in it.
 ///
 /// # Errors
-/// Nothing is in it; what is there is another session than the one that was meant.
+/// The container is empty, or has another session than the expected one.
 pub(super) fn add(
     location: &Location,
     container: image::Opened,
@@ -79,7 +79,7 @@ pub(super) fn add(
     let mut found = found.with_context(|| location.path().display().to_string())?;
     opened.notes.append(&mut found.notes);
     if found.sessions.is_empty() && others.is_empty() {
-        bail!("{}: {}", shown.display(), nothing(location, &found));
+        bail!("{}: {}", shown.display(), why_empty(location, &found));
     }
     let Recovered { kind, core, sessions, .. } = found;
     let mut bodies = Vec::new();
@@ -110,13 +110,13 @@ pub(super) fn add(
     Ok(())
 }
 
-/// A session holds a snapshot where that is wanted.
+/// Checks that a session holds a snapshot, if snapshots are wanted.
 fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
     let state = info.snapshot.word();
     let holds = matches!(state, "taken" | "reading");
     if options.snapshot && !holds && state != "swapping" {
-        return Err(Nothing::of(format!(
+        return Err(NothingToRecover::of(format!(
             "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
             location.shown.display(),
             info.name,
@@ -125,7 +125,7 @@ fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>)
     Ok(())
 }
 
-/// The session of a folder whose name ends so.
+/// Returns true if the UUID of the session is the unique part of its folder's name.
 fn is_of(session: &Session, unique: &str) -> bool {
     let uuid = session.info().uuid;
     let len = unique.len().checked_div(2).unwrap_or(0);
@@ -133,7 +133,7 @@ fn is_of(session: &Session, unique: &str) -> bool {
     hexadecimal == unique
 }
 
-fn nothing(location: &Location, found: &Recovered) -> String {
+fn why_empty(location: &Location, found: &Recovered) -> String {
     use lastwords_image::Kind;
     let remedy = match found.kind {
         Kind::Plain => {

@@ -1,4 +1,4 @@
-//! What a file is, by its first bytes.
+//! Determines the kind of a file by its first bytes.
 
 use lastwords_image::vmcore::MAGICS;
 use lastwords_walk::{lttng_ust, persistent};
@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Bytes that are looked at.
+/// The number of bytes that are read.
 const HEAD: usize = 512;
 
-/// What a file begins as.
+/// The kinds of files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A trace.dat file.
@@ -18,7 +18,7 @@ pub(super) enum Kind {
     Dump,
     /// An ELF core, of a process or of a machine.
     Core,
-    /// Something that zstd compressed.
+    /// Data that zstd compressed.
     Zstd,
     /// A stream of LTTng's user-space tracer.
     Lttng,
@@ -26,18 +26,18 @@ pub(super) enum Kind {
     CtfStream,
     /// A persistent ring buffer of ftrace.
     Persistent,
-    /// Something that holds no trace, in words.
+    /// A file without a trace, described in words.
     Other(&'static str),
 }
 
 impl Kind {
-    /// It may hold a trace.
+    /// Returns true if the file may hold a trace.
     pub(super) fn is_input(self) -> bool {
         !matches!(self, Self::Other(_) | Self::CtfStream)
     }
 }
 
-/// What a file begins as; none where it cannot be read or tells nothing of itself.
+/// Returns the kind of a file. Returns none if the file cannot be read or has an unknown beginning.
 pub(super) fn of_file(path: &Path) -> Option<Kind> {
     // ET_CORE of `e_type`, in either byte order.
     const CORES: [&[u8]; 2] = [&[4, 0], &[0, 4]];
@@ -93,18 +93,18 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     is_text.then_some(Kind::Other("text"))
 }
 
-/// It begins as a stream of LTTng's user-space tracer.
+/// Returns true if the file begins as a stream of LTTng's user-space tracer.
 pub(super) fn is_lttng(path: &Path) -> bool {
     of_file(path) == Some(Kind::Lttng)
 }
 
-/// Whether a file begins as a stream of CTF, in either byte order.
+/// Returns true if a file begins as a stream of CTF, in either byte order.
 #[must_use]
 pub fn is_ctf_stream(path: &Path) -> bool {
     of_file(path) == Some(Kind::CtfStream)
 }
 
-/// What a file looks like, in words.
+/// Describes a kind of file in words.
 pub(super) fn words(kind: Option<Kind>) -> &'static str {
     match kind {
         Some(Kind::Other(words)) => words,

@@ -1,4 +1,4 @@
-//! A trace that was found, and what it is read as.
+//! Defines a trace that was found, and the forms in which it can be read.
 
 use crate::{Lttng, Machine, Origin, RecoveredSession};
 use lastwords_ctf::read::{self, Next, Reader};
@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// A trace. A clone shares its events.
 #[derive(Clone)]
 pub struct Trace {
-    /// Name of the session or the instance (`top`: a kernel's top level).
+    /// The name of the session or instance. `top` is the top level of a kernel.
     pub name: String,
-    /// Where it was found.
+    /// The input in which it was found.
     pub origin: Arc<Origin>,
     /// Its events.
     pub body: Body,
@@ -29,7 +29,7 @@ pub struct Trace {
 /// The events of a trace.
 #[derive(Clone)]
 pub enum Body {
-    /// A session of ours.
+    /// A session of lastwords.
     Session(Arc<RecoveredSession>),
     /// A session of LTTng in memory.
     Lttng(Arc<Lttng>),
@@ -39,7 +39,7 @@ pub enum Body {
     Ftrace {
         /// Its position in the arrays of the machine of [`Trace::origin`].
         array: usize,
-        /// Its snapshot is read in place of its live ring.
+        /// The snapshot is read in place of the live ring.
         snapshot: bool,
     },
 }
@@ -47,47 +47,47 @@ pub enum Body {
 /// A clock that nothing relates to real time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnrelatedClock {
-    /// Its name.
+    /// The name of the clock.
     pub name: String,
-    /// What it shares with the same clock of other traces, where that is known.
+    /// An ID that is equal for the same clock in other traces, if known.
     pub uid: Option<String>,
 }
 
-/// A trace array of a kernel's ftrace, as a trace reads it.
+/// A trace array of a kernel's ftrace, with the ring that is read.
 #[derive(Clone, Copy)]
 pub struct Ftrace<'a> {
     /// The kernel's tracer.
     pub machine: &'a Machine,
-    /// Position of the array.
+    /// The position of the array.
     pub index: usize,
     /// The array.
     pub array: &'a Array,
-    /// Its snapshot is read in place of its live ring.
+    /// The snapshot is read in place of the live ring.
     pub snapshot: bool,
-    /// The ring that is read: the live one or the snapshot; none where there is no snapshot.
+    /// The ring that is read: the live one or the snapshot. It is none if there is no snapshot.
     pub ring: Option<&'a Arc<dyn Ring>>,
 }
 
 impl Trace {
-    /// The session, if the trace is one of ours.
+    /// Returns the session, if the trace is one of lastwords.
     #[must_use]
     pub fn session(&self) -> Option<&RecoveredSession> {
         if let Body::Session(session) = &self.body { Some(session) } else { None }
     }
 
-    /// The session of LTTng, if the trace is one.
+    /// Returns the session of LTTng, if the trace is one.
     #[must_use]
     pub fn lttng(&self) -> Option<&Lttng> {
         if let Body::Lttng(lttng) = &self.body { Some(lttng) } else { None }
     }
 
-    /// The trace in a folder of CTF, if it is one.
+    /// Returns the trace in a folder of CTF, if it is one.
     #[must_use]
     pub fn ctf(&self) -> Option<&read::Trace> {
         if let Body::Ctf(trace) = &self.body { Some(trace) } else { None }
     }
 
-    /// The trace array, if the trace is one of a kernel's ftrace.
+    /// Returns the trace array, if the trace is one of a kernel's ftrace.
     #[must_use]
     pub fn ftrace(&self) -> Option<Ftrace<'_>> {
         let Body::Ftrace { array: index, snapshot } = self.body else { return None };
@@ -96,17 +96,17 @@ impl Trace {
         Some(Ftrace { machine, index, array, snapshot, ring: array.shown(snapshot) })
     }
 
-    /// The trace can be had as packets: [`Trace::packets`].
+    /// Returns true if [`Trace::packets`] can return the trace as packets.
     #[must_use]
     pub fn has_packets(&self) -> bool {
         self.ftrace().is_none() && self.lttng().is_none_or(|lttng| !lttng.session.metadata.text.is_empty())
     }
 
-    /// The trace as packets, whose names are those that metadata of a version have; none of a kernel's ftrace, and of packets whose
-    /// description is missing.
+    /// Returns the trace as packets, with the names that metadata of a version use. Returns none for a kernel's ftrace
+    /// and for packets without a description.
     ///
     /// # Errors
-    /// Its events cannot be decoded by what describes them.
+    /// The description does not decode its events.
     #[must_use]
     pub fn packets(&self, version: Version) -> Option<Result<read::Trace, Error>> {
         let path = &self.origin.path;
@@ -119,7 +119,7 @@ impl Trace {
         }
     }
 
-    /// The CPUs of its streams.
+    /// Returns the CPUs of its streams.
     #[must_use]
     pub fn cpus(&self) -> BTreeSet<u32> {
         if let Some(ftrace) = self.ftrace() {
@@ -129,7 +129,8 @@ impl Trace {
         trace.streams.iter().filter_map(|stream| read::cpu(&trace, stream)).collect()
     }
 
-    /// The clock of its events, where nothing relates it to real time: its times are from an origin of its own.
+    /// Returns the clock of its events if nothing relates it to real time. Times then count from an origin of the
+    /// clock's own.
     #[must_use]
     pub fn unrelated_clock(&self) -> Option<UnrelatedClock> {
         if let Some(ftrace) = self.ftrace() {
@@ -143,7 +144,8 @@ impl Trace {
         }
     }
 
-    /// Nanoseconds since the epoch of its newest event; none where that is not known. All events are passed over for it.
+    /// Returns the time of its newest event in nanoseconds since the epoch, if known. This reads all events of the
+    /// trace.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         if let Some(ftrace) = self.ftrace() {
@@ -154,7 +156,7 @@ impl Trace {
         newest.into_iter().flatten().max()
     }
 
-    /// Writes the selected events as text: each kind of trace in the form that people read it in.
+    /// Writes the selected events as text, in the form that is usual for the kind of trace.
     ///
     /// # Errors
     /// The events cannot be decoded; `out` cannot be written.
@@ -172,19 +174,20 @@ impl Trace {
 }
 
 impl Ftrace<'_> {
-    /// What the readings of its clock lack to nanoseconds since the epoch; none where that is not known.
+    /// Returns the offset to add to readings of its clock, to get nanoseconds since the epoch. Returns none if it is
+    /// not known.
     #[must_use]
     pub fn real_time(&self) -> Option<i64> {
         self.machine.real_time(self.index)
     }
 
-    /// Something was recorded in the array, live or in the snapshot.
+    /// Returns true if the array has events, in the live ring or in the snapshot.
     #[must_use]
     pub fn has_events(&self) -> bool {
         self.machine.has_events(self.index)
     }
 
-    /// Clock of the newest event; 0 where there is none.
+    /// Returns the clock of the newest event, or 0 if there is none.
     #[must_use]
     pub fn newest(&self) -> i64 {
         let (Some(ring), tracing) = (self.ring, &self.machine.tracing) else { return 0 };
@@ -200,6 +203,22 @@ impl Ftrace<'_> {
     }
 }
 
+/// Returns the traces that cannot be merged with the others by time, each with its clock. Nothing relates that clock to real time, and not
+/// all other traces have the same clock. The result is empty for a single trace.
+#[must_use]
+pub fn unrelated_clocks(traces: &[Trace]) -> Vec<(&Trace, UnrelatedClock)> {
+    if traces.len() < 2 {
+        return Vec::new();
+    }
+    let clocks: Vec<Option<UnrelatedClock>> = traces.iter().map(Trace::unrelated_clock).collect();
+    let is_shared =
+        |clock: &UnrelatedClock| clock.uid.is_some() && clocks.iter().all(|other| other.as_ref() == Some(clock));
+    if clocks.iter().flatten().any(is_shared) {
+        return Vec::new();
+    }
+    traces.iter().zip(clocks).filter_map(|(trace, clock)| Some((trace, clock?))).collect()
+}
+
 fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
     let class = trace.class();
     let mut clocks =
@@ -208,10 +227,11 @@ fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
     Some(UnrelatedClock { name: clock.to_clock().name, uid: clock.identity.uid.clone() })
 }
 
-/// Nanoseconds since the epoch of the newest event of a stream, all of which are passed over.
+/// Returns the time of the newest event of a stream in nanoseconds since the epoch. This reads all events of the
+/// stream.
 fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
     let newest = Cell::new(None);
-    // Times that 64 bits do not hold are those of no event.
+    // A time that 64 bits cannot hold belongs to no event.
     let note = |time: Option<i64>| newest.set(newest.get().max(time.filter(|time| *time < i64::MAX)));
     let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |_, time| note(time));
     Reader::new(trace, stream).rounded(Rounding::Floor).each(ahead, |reader, next| {

@@ -1,25 +1,25 @@
-//! `recover`: a file or folder for each trace.
+//! Implements `recover`: writes a file or folder for each trace.
 
 use super::write::Writing;
 use super::{Done, Family, Job, folder, lttng};
+use crate::account;
 use crate::input::{Arrays, Traces};
-use crate::names::Taken;
 use crate::say;
 use crate::select::Chosen;
-use lastwords_open::{Account, Origin, Trace, chain};
+use lastwords_open::{Account, FileNames, Origin, Trace, chain};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Writes all traces into a folder; one that cannot be written costs the others nothing.
+/// Writes all traces into a folder. If one trace cannot be written, the others still are.
 ///
 /// # Errors
-/// A format cannot hold what there is; none could be written.
+/// The format cannot hold any of the traces; no trace could be written.
 pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     job.traces.choose(Arrays::All)?;
     job.check()?;
     if job.to.is_some_and(|format| format.ctf_version().is_none()) {
-        job.traces.check_readable()?;
+        account::check_readable(job.traces)?;
     }
     let chosen = job.events.choose(job.traces)?;
     folder(job.output)?;
@@ -53,32 +53,32 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     let last = errors.pop_if(|_| done.lines.is_empty());
     errors.iter().for_each(|error| say::error(chain(error)));
     done.failed |= !errors.is_empty();
-    done.nothing = last.is_none() && chosen.tell_none(done.events());
+    done.nothing = last.is_none() && chosen.note_if_empty(done.events());
     last.map_or_else(|| job.end(done), Err)
 }
 
-/// Traces that are being written one by one.
+/// A run that writes traces one by one.
 struct Run<'a> {
     job: &'a Job<'a>,
     chosen: &'a Chosen,
-    /// Names that were given, by folder.
-    names: BTreeMap<PathBuf, Taken>,
+    /// The names that were given out, by folder.
+    names: BTreeMap<PathBuf, FileNames>,
     done: Done,
     errors: Vec<anyhow::Error>,
 }
 
 impl Run<'_> {
-    /// Writes a file or folder of that name; the accounts of the traces, none where that failed.
+    /// Writes a file or folder with the name. Returns the accounts of the traces, or none if that failed.
     fn write<'t>(&mut self, traces: &'t Traces, family: Family, into: &Path, name: &str) -> Option<Vec<Account<'t>>> {
         let (job, chosen, format) = (self.job, self.chosen, self.job.format(family));
-        let path = format.path(into, &self.names.entry(into.to_owned()).or_default().name(name));
+        let path = format.path(into, &self.names.entry(into.to_owned()).or_default().unique(name));
         let written = folder(into).and_then(|()| Writing { job, chosen, traces, path: &path }.run(format));
         let (line, accounts) = written.map_err(|error| self.errors.push(error)).ok()?;
-        job.tell(line, &mut self.done);
+        job.add_line(line, &mut self.done);
         Some(accounts)
     }
 
-    /// Writes a trace that is packets, and prints its account.
+    /// Writes a trace of packets, and prints its account.
     fn one(&mut self, trace: &Trace, into: &Path, name: &str) {
         let one = Traces::of(vec![trace.clone()]);
         if let Some(accounts) = self.write(&one, Family::Packets, into, name) {
@@ -86,7 +86,7 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the sessions of LTTng of an input: as CTF in the folders that LTTng gives them.
+    /// Writes the sessions of LTTng of an input. As CTF they get the folders that LTTng would give them.
     fn lttng(&mut self, origin: &Arc<Origin>, traces: &Traces, into: &Path) {
         let is_own = |trace: &&Trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin);
         let own = Traces::of(traces.all.iter().filter(is_own).cloned().collect());
@@ -110,7 +110,7 @@ impl Run<'_> {
     }
 }
 
-/// Of several kernels and inputs with LTTng each has a folder of its own.
+/// Returns the folder of each kernel and of each input with LTTng. If there are several, each has a folder of its own.
 fn folders(job: &Job<'_>, traces: &Traces) -> Vec<(Arc<Origin>, PathBuf)> {
     let has_lttng = |origin: &Arc<Origin>| {
         traces.all.iter().any(|trace| trace.lttng().is_some() && Arc::ptr_eq(&trace.origin, origin))

@@ -1,4 +1,4 @@
-//! What `recover` and `convert` write, and the line that tells of it.
+//! Writes the outputs of `recover` and `convert`, and prints a line for each of them.
 
 mod each;
 mod lttng;
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use each::each;
 pub(crate) use one::one;
 
-/// What to write.
+/// The formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     /// A CTF 1.8 folder: babeltrace2, Trace Compass
@@ -43,7 +43,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What is behind the dot of a file's name; none for a folder.
+    /// Returns the extension of a file's name, or none for a folder.
     pub(crate) fn suffix(self) -> Option<&'static str> {
         match self {
             Self::Ctf | Self::Ctf2 => None,
@@ -54,7 +54,7 @@ impl Format {
         }
     }
 
-    /// The version of CTF that it is; none where it is something else.
+    /// Returns the version if the format is CTF.
     pub(crate) fn ctf_version(self) -> Option<Version> {
         match self {
             Self::Ctf => Some(Version::V1_8),
@@ -63,12 +63,12 @@ impl Format {
         }
     }
 
-    /// The path of a file or folder of this format.
+    /// Returns the path of a file or folder of this format.
     pub(crate) fn path(self, folder: &Path, name: &str) -> PathBuf {
         folder.join(self.suffix().map_or_else(|| name.to_owned(), |suffix| format!("{name}.{suffix}")))
     }
 
-    /// The format of a file that is called so; none where the name does not tell.
+    /// Returns the format that the extension of a path names, if any.
     pub(crate) fn of_path(path: &Path) -> Option<Self> {
         Some(match path.extension()?.to_str()? {
             "json" | "jsonl" => Self::Json,
@@ -79,7 +79,7 @@ impl Format {
         })
     }
 
-    /// Its word on the command line.
+    /// Returns the word for the format on the command line.
     fn word(self) -> &'static str {
         match self {
             Self::Ctf => "ctf",
@@ -91,21 +91,21 @@ impl Format {
         }
     }
 
-    /// One file holds all arrays of a machine.
+    /// Returns true if one file holds all arrays of a machine.
     fn holds_all(self) -> bool {
         matches!(self, Self::TraceDat | Self::Json)
     }
 
-    /// The kernel's log can stand among the events.
+    /// Returns true if the kernel's log can appear among the events.
     fn has_log(self) -> bool {
         matches!(self, Self::Text | Self::Json | Self::Perfetto)
     }
 }
 
-/// A kind of trace.
+/// The kinds of traces that differ in their formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
-    /// Sessions of ours and of LTTng, and folders of CTF.
+    /// Sessions of lastwords and of LTTng, and folders of CTF.
     Packets,
     /// Trace arrays of a kernel.
     Ftrace,
@@ -114,7 +114,7 @@ enum Family {
 impl Family {
     const ALL: [Self; 2] = [Self::Packets, Self::Ftrace];
 
-    /// What it can be written as.
+    /// Returns the formats as which a trace of this kind can be written.
     fn formats(self) -> &'static [Format] {
         use Format::{Ctf, Ctf2, Json, Perfetto, Text, TraceDat};
         match self {
@@ -123,7 +123,7 @@ impl Family {
         }
     }
 
-    /// What it can be written as, in words.
+    /// Returns these formats as a sentence.
     fn words(self) -> String {
         let what = match self {
             Self::Packets => "a session, of LTTng too, or a CTF trace",
@@ -134,13 +134,13 @@ impl Family {
         format!("{what} is written as {} or {last}", first.join(", "))
     }
 
-    /// The kind of a trace.
+    /// Returns the kind of a trace.
     fn of(trace: &Trace) -> Self {
         if trace.ftrace().is_some() { Self::Ftrace } else { Self::Packets }
     }
 }
 
-/// Name of a trace in messages.
+/// Returns the name of a trace in messages.
 fn name(trace: &Trace) -> String {
     match &trace.body {
         Body::Session(_) => format!("session {}", trace.name),
@@ -150,42 +150,42 @@ fn name(trace: &Trace) -> String {
     }
 }
 
-/// Traces to be written, and how.
+/// Traces to be written, with the options for it.
 pub(crate) struct Job<'a> {
     /// The traces.
     pub(crate) traces: &'a mut Traces,
-    /// Which of their events.
+    /// The options that select their events.
     pub(crate) events: &'a Events,
-    /// The format; none: ctf, and trace-dat for a kernel's trace.
+    /// The format. Without one it is ctf, or trace-dat for a kernel's trace.
     pub(crate) to: Option<Format>,
-    /// Where to.
+    /// The path of the output.
     pub(crate) output: &'a Path,
-    /// The kernel's log stands among its events.
+    /// The kernel's log appears among its events.
     pub(crate) with_log: bool,
-    /// The lines of what was written are data.
+    /// Print JSON in place of a line for each output.
     pub(crate) json: bool,
-    /// What is in the way is replaced.
+    /// Replace an existing output.
     pub(crate) force: bool,
-    /// Events of CTF are counted.
+    /// Count the events of CTF.
     pub(crate) count: bool,
-    /// The traces were carved.
+    /// The traces were found by carving.
     pub(crate) carve: bool,
 }
 
-/// What became of a job.
+/// The result of a job.
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     lines: Vec<Line>,
-    /// Sum of the losses in the accounts of the traces.
+    /// The sum of the losses in the accounts of the traces.
     pub(crate) losses: Losses,
-    /// Something could not be read or written, which was said.
+    /// Something could not be read or written, and this was reported.
     pub(crate) failed: bool,
-    /// Nothing was left of what was selected from, which was said.
+    /// The selection left no event, and this was reported.
     pub(crate) nothing: bool,
 }
 
 impl Job<'_> {
-    /// The format of a kind of trace.
+    /// Returns the format for a kind of trace.
     fn format(&self, family: Family) -> Format {
         self.to.unwrap_or(match family {
             Family::Packets => Format::Ctf,
@@ -194,8 +194,8 @@ impl Job<'_> {
         })
     }
 
-    /// Refuses what cannot be written before anything is; of several kinds of traces, those that the format does not hold are left out, and
-    /// named.
+    /// Refuses options that cannot be met before anything is written. If the format holds only some kinds of traces,
+    /// the others are left out and reported.
     fn check(&mut self) -> anyhow::Result<()> {
         let is_there = |family: &Family| self.traces.all.iter().any(|trace| Family::of(trace) == *family);
         let present: Vec<Family> = Family::ALL.into_iter().filter(is_there).collect();
@@ -232,8 +232,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Tells of something that was written.
-    fn tell(&self, line: Line, done: &mut Done) {
+    /// Prints the line of an output that was written, and adds it to the result.
+    fn add_line(&self, line: Line, done: &mut Done) {
         if !self.json && !is_stdout(self.output) {
             say::line(text_of(&line));
         }
@@ -242,12 +242,12 @@ impl Job<'_> {
         done.lines.push(line);
     }
 
-    /// Prints the accounts of what was written.
+    /// Prints the accounts of traces that were written.
     fn account(&self, traces: &Traces, accounts: &[Account<'_>], done: &mut Done) {
         done.losses.add(&account::print(traces, accounts, self.json));
     }
 
-    /// Ends a job.
+    /// Ends a job: prints the JSON report if it was asked for.
     fn end(&self, done: Done) -> anyhow::Result<Done> {
         if self.json && !is_stdout(self.output) {
             let report = Report { schema: "lastwords.recover.v1", sessions: &done.lines };
@@ -257,29 +257,29 @@ impl Job<'_> {
     }
 }
 
-/// The line of one file or folder.
+/// The facts about one file or folder that was written.
 #[derive(Debug, Serialize)]
 pub(crate) struct Line {
     pub(crate) path: PathBuf,
     pub(crate) session: String,
     pub(crate) from: PathBuf,
-    /// Null where they were not counted.
+    /// Null if events were not counted.
     pub(crate) events: Option<u64>,
     pub(crate) streams: u64,
     pub(crate) packets: u64,
     pub(crate) bytes: u64,
-    /// Sum of the losses in the accounts of its traces.
+    /// The sum of the losses in the accounts of its traces.
     #[serde(flatten)]
     pub(crate) losses: Losses,
-    /// What else is in the same file, merged by time.
+    /// The other traces in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,
-    /// Parts that could not be read, which was said.
+    /// Parts that could not be read. They were reported.
     #[serde(skip)]
     faults: u64,
 }
 
-/// A session or trace beside the first of a file.
+/// A session or trace in a file, other than the first.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Merged {
     pub(crate) session: String,
@@ -287,7 +287,7 @@ pub(crate) struct Merged {
 }
 
 impl Done {
-    /// Events that were written, as far as they were counted.
+    /// Returns the number of events that were written, as far as they were counted.
     fn events(&self) -> u64 {
         self.lines.iter().filter_map(|line| line.events).fold(0, u64::saturating_add)
     }
@@ -299,14 +299,14 @@ struct Report<'a> {
     sessions: &'a [Line],
 }
 
-/// One line of text.
+/// Formats a line of text.
 fn text_of(line: &Line) -> String {
     let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
     let losses = line.losses.words(None);
     format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
 }
 
-/// Makes the folder that is written into, and those above it, where they are missing.
+/// Makes the folder for the output and its parents if they are missing.
 pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     if is_stdout(path) {
         bail!("-: what is written is a folder, which stdout cannot be; name one (./- for one called so)");
@@ -321,12 +321,12 @@ pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     Ok(create_folder(path)?)
 }
 
-/// Stdout was named as the output.
+/// Returns true if the output is stdout.
 pub(crate) fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// Makes sure that a file or folder can be made, before work is done for it.
+/// Checks that a file or folder can be made, before work is done for it.
 pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
     if path.symlink_metadata().is_ok() {
         bail!("{} exists: choose another name, or remove it", path.display());
@@ -336,7 +336,8 @@ pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
     access.with_context(|| format!("{}: cannot be made in {}", path.display(), above.display()))
 }
 
-/// Runs a writer over a new file, or over stdout; its errors name the file. A reader of stdout who left has what was wanted.
+/// Runs a writer over a new file or over stdout. Its errors name the file. If a reader of stdout leaves, that is no
+/// error.
 fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>) -> anyhow::Result<T> {
     if is_stdout(path) {
         let mut out = BufWriter::new(std::io::stdout().lock());

@@ -1,25 +1,24 @@
-//! `convert`: one file of all traces; of CTF a folder, or a folder for each trace.
+//! Implements `convert`: writes one file of all traces. For CTF it writes a folder, or a folder for each trace.
 
 use super::write::Writing;
 use super::{Done, Format, Job, folder, is_stdout, lttng};
-use crate::clocks;
 use crate::input::{Arrays, Traces};
-use crate::names::Taken;
 use crate::select::Chosen;
+use crate::{account, clocks};
 use anyhow::bail;
-use lastwords_open::{Body, Trace};
+use lastwords_open::{Body, FileNames, Trace};
 
 /// Writes all traces as one output.
 ///
 /// # Errors
-/// The format cannot hold what there is; it cannot be written.
+/// The format cannot hold the traces; the output cannot be written.
 pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     let format = job.to.or_else(|| Format::of_path(job.output)).unwrap_or(Format::Ctf);
     job.to = Some(format);
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;
     job.check()?;
-    job.traces.check_readable()?;
+    account::check_readable(job.traces)?;
     let chosen = job.events.choose(job.traces)?;
     check_together(&job, format)?;
     job.check_room(job.output)?;
@@ -34,14 +33,14 @@ pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
     } else {
         let (line, accounts) =
             Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output }.run(format)?;
-        job.tell(line, &mut done);
-        done.nothing = chosen.tell_empty(job.traces, done.events());
+        job.add_line(line, &mut done);
+        done.nothing = chosen.report_empty(job.traces, done.events());
         job.account(job.traces, &accounts, &mut done);
     }
     job.end(done)
 }
 
-/// What is to go to stdout can.
+/// Checks that stdout can take the output.
 fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     if !is_stdout(job.output) {
         return Ok(());
@@ -57,7 +56,7 @@ fn check_stdout(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The kernels' traces fit into one file of the format.
+/// Checks that the kernels' traces fit into one file of the format.
 fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     if !matches!(format, Format::TraceDat | Format::Perfetto) {
         return Ok(());
@@ -72,7 +71,7 @@ fn check_together(job: &Job<'_>, format: Format) -> anyhow::Result<()> {
     }
 }
 
-/// CTF: one trace is the folder that was named, several are folders in it.
+/// Writes CTF. A single trace becomes the folder that was named; several become folders in it.
 fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> anyhow::Result<()> {
     let of =
         |wanted: fn(&Body) -> bool| Traces::of(job.traces.all.iter().filter(|t| wanted(&t.body)).cloned().collect());
@@ -88,17 +87,17 @@ fn folders(job: &Job<'_>, chosen: &Chosen, format: Format, done: &mut Done) -> a
         job.make_room(job.output)?;
         folder(job.output)?;
     }
-    let mut taken = Taken::default();
+    let mut names = FileNames::default();
     for (name, traces) in units {
-        let path = if is_one { job.output.to_owned() } else { job.output.join(taken.name(&name)) };
+        let path = if is_one { job.output.to_owned() } else { job.output.join(names.unique(&name)) };
         let (line, accounts) = Writing { job, chosen, traces: &traces, path: &path }.run(format)?;
-        job.tell(line, done);
+        job.add_line(line, done);
         job.account(&traces, &accounts, done);
     }
-    let into = if is_one { job.output.to_owned() } else { job.output.join(taken.name("lttng")) };
+    let into = if is_one { job.output.to_owned() } else { job.output.join(names.unique("lttng")) };
     if !lttng.all.is_empty() {
         folder(&into)?;
-        lttng::write(job, &lttng, &into, &mut Taken::default(), done)?;
+        lttng::write(job, &lttng, &into, &mut FileNames::default(), done)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Room for a file or folder that is written: what is in the way, and whether it may be replaced.
+//! Decides whether the path of an output is free, and whether an existing file or folder there may be replaced.
 //!
 //! `--force` replaces a regular file, a link, and a folder that holds one CTF trace and nothing else. It never replaces an input, or a
 //! folder that an input lies in. Nothing is removed before all checks of the command line have passed.
@@ -15,7 +15,7 @@ impl Job<'_> {
     /// Checks that a file or folder can be written at a path. It removes nothing.
     ///
     /// # Errors
-    /// Something is there that is not to be replaced.
+    /// The path has something that must not be replaced.
     pub(super) fn check_room(&self, path: &Path) -> anyhow::Result<()> {
         let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
         let shown = path.display();
@@ -46,10 +46,10 @@ impl Job<'_> {
         }
     }
 
-    /// Makes room for a file or folder.
+    /// Removes an existing file or folder that may be replaced.
     ///
     /// # Errors
-    /// Something is there that is not to be replaced, or cannot be removed.
+    /// The path has something that must not be replaced or cannot be removed.
     pub(super) fn make_room(&self, path: &Path) -> anyhow::Result<()> {
         self.check_room(path)?;
         let Ok(meta) = path.symlink_metadata() else { return Ok(()) };
@@ -60,7 +60,7 @@ impl Job<'_> {
         removed.with_context(|| format!("{}: cannot be removed", path.display()))
     }
 
-    /// An input that is at the path, or lies below it.
+    /// Returns an input that is at the path or below it.
     fn input_in(&self, path: &Path, meta: &Metadata) -> Option<&Path> {
         let real = path.canonicalize().ok();
         let is_hit = |input: &&Path| {
@@ -74,13 +74,15 @@ impl Job<'_> {
     }
 }
 
-/// A device, a FIFO or a socket is at the path, or what a link there leads to is one: it is written into, never replaced.
+/// Returns true if a device, a FIFO or a socket is at the path, also through a link. It is written into, never
+/// replaced.
 pub(super) fn is_device(path: &Path) -> bool {
     let kind = path.metadata().map(|meta| meta.file_type());
     kind.is_ok_and(|kind| kind.is_char_device() || kind.is_block_device() || kind.is_fifo() || kind.is_socket())
 }
 
-/// The first name in a folder that is neither metadata nor a stream of CTF, nor, at the top, a folder of index files.
+/// Returns the first name in a folder that is not part of a CTF trace. Parts are the metadata, the streams, and at the
+/// top a folder of index files.
 fn foreign(folder: &Path, is_top: bool) -> anyhow::Result<Option<String>> {
     for entry in folder.read_dir().with_context(|| folder.display().to_string())? {
         let entry = entry?;
@@ -97,7 +99,7 @@ fn foreign(folder: &Path, is_top: bool) -> anyhow::Result<Option<String>> {
     Ok(None)
 }
 
-/// The file is empty, or begins as a packet of CTF.
+/// Returns true if the file is empty or begins as a packet of CTF.
 fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|meta| meta.len() == 0) || is_ctf_stream(path)
 }

@@ -1,4 +1,4 @@
-//! Writes one file, or one folder of CTF: a function for each format.
+//! Writes one file, or one folder of CTF. Each format has a function.
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
 use crate::account::Notes;
@@ -23,7 +23,7 @@ use lastwords_trace::source::Source as _;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-/// What is written, and where to.
+/// Traces that are written to one path.
 pub(super) struct Writing<'a, 't> {
     pub(super) job: &'a Job<'a>,
     pub(super) chosen: &'a Chosen,
@@ -31,11 +31,11 @@ pub(super) struct Writing<'a, 't> {
     pub(super) path: &'a Path,
 }
 
-/// Totals, and what reading found besides events.
+/// Totals, and what reading reported besides events.
 type Written = anyhow::Result<(Totals, Notes)>;
 
 impl<'t> Writing<'_, 't> {
-    /// Writes; the line of it, and the accounts of the traces.
+    /// Writes the traces. Returns the facts about the output and the accounts of the traces.
     ///
     /// # Errors
     /// The path is taken or cannot be written; the traces cannot be written together.
@@ -49,7 +49,7 @@ impl<'t> Writing<'_, 't> {
             Format::Ctf2 => self.ctf(Version::V2)?,
             Format::TraceDat => self.trace_dat()?,
         };
-        notes.tell();
+        notes.print_undecoded();
         let is_counted = self.job.count || format.ctf_version().is_none() || self.traces.sessions().next().is_none();
         Ok(self.line(&totals, &notes, is_counted))
     }
@@ -58,8 +58,8 @@ impl<'t> Writing<'_, 't> {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
         let form = text::Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title };
-        let told = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
-        Ok((told.totals, told.notes))
+        let written = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
+        Ok((written.totals, written.notes))
     }
 
     fn json(&self) -> Written {
@@ -74,7 +74,7 @@ impl<'t> Writing<'_, 't> {
         let is_alone = self.traces.is_ftrace();
         self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
-                // Behind the packets are the trace array and the log.
+                // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
                 let (tracing, ring) = (&ftrace.machine.tracing, &**ftrace.ring?);
                 Some(perfetto::Kernel { trace, is_alone, tracing, ring, tasks: &tasks })
@@ -89,7 +89,7 @@ impl<'t> Writing<'_, 't> {
         })
     }
 
-    /// Packets are copied; of ftrace, events are written.
+    /// Writes CTF. Packets are copied; a trace array is written event by event.
     fn ctf(&self, version: Version) -> Written {
         if let Some(RecoveredSession { session, .. }) = self.traces.sessions().next() {
             let total = session.evidence().sub_buffers.iter().map(|row| row.content);
@@ -107,12 +107,12 @@ impl<'t> Writing<'_, 't> {
         let all = [&folders[..], &kernels].concat();
         let mut notes = Notes::default();
         let totals = self.watched(bytes(&folders), |watch| {
-            Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.take(Note::Fault(fault)))?)
+            Ok(read::copy(&all, version, self.path, watch, &mut |fault| notes.add(Note::Fault(fault)))?)
         })?;
         let of_folders = self.traces.all.iter().enumerate().filter(|(_, trace)| trace.ctf().is_some());
         notes.of_traces = totals.iter().copied().enumerate().collect();
-        notes.place(&of_folders.map(|(at, _)| Some(at)).chain(positions).collect::<Vec<_>>());
-        tell(&remarks);
+        notes.renumber(&of_folders.map(|(at, _)| Some(at)).chain(positions).collect::<Vec<_>>());
+        print_remarks(&remarks);
         Ok((Totals::sum(&totals), notes))
     }
 
@@ -129,7 +129,7 @@ impl<'t> Writing<'_, 't> {
         Ok((Totals { streams, ..totals }, Notes::default()))
     }
 
-    /// Runs a writer over all traces, in which those of ftrace are of `form` and have what is wanted of them.
+    /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events.
     fn events(
         &self,
         form: Form,
@@ -137,20 +137,20 @@ impl<'t> Writing<'_, 't> {
         write: impl FnOnce(&[Trace], &Selection, read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
     ) -> Written {
         let packets = self.traces.packets(Version::V2)?;
-        // For lines, those without an account are read twice, for what is lost and for the events.
+        // For lines, traces without an account are read twice: once for their losses, once for their events.
         let again = packets.iter().filter(|trace| form == Form::Lines && trace.account.is_none()).map(Trace::bytes);
         let total = again.fold(bytes(&packets), u64::saturating_add);
         let (kernels, positions, remarks) = self.kernels(form)?;
         let all = [packets, kernels].concat();
         let mut notes = Notes::default();
-        let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.take(note)))?;
-        notes.place(&[self.traces.of_packets(), positions].concat());
-        tell(&remarks);
+        let totals = self.watched(total, |watch| write(&all, selection, watch, &mut |note| notes.add(note)))?;
+        notes.renumber(&[self.traces.of_packets(), positions].concat());
+        print_remarks(&remarks);
         Ok((totals, notes))
     }
 
-    /// The trace arrays as packets of a form, and behind those of each kernel its log; with their positions among all traces, of which the
-    /// log is none.
+    /// Returns the trace arrays as packets, and after those of each kernel its log. The positions are those among all
+    /// traces; the log has none.
     fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Vec<Option<usize>>, Remarks)> {
         let (mut traces, mut positions, remarks) = (Vec::new(), Vec::new(), Remarks::default());
         let arrays: Vec<&lastwords_open::Trace> = self.traces.arrays().collect();
@@ -179,7 +179,7 @@ impl<'t> Writing<'_, 't> {
         Ok((traces, positions, remarks))
     }
 
-    /// Shows how far work is: by the rings of the first kernel that are read, or else by bytes of packets, which are `total`.
+    /// Shows the progress of work. It counts the rings of the first kernel, or else the bytes of packets, `total`.
     fn watched<T>(&self, total: u64, work: impl FnOnce(read::Watch<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
         let title = self.path.display().to_string();
         let Some(first) = self.traces.arrays().find_map(|array| array.ftrace()) else {
@@ -194,7 +194,7 @@ impl<'t> Writing<'_, 't> {
         work(&read::unwatched)
     }
 
-    /// The line of what was written.
+    /// Returns the facts about the output and the accounts of the traces.
     fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
@@ -211,7 +211,7 @@ impl<'t> Writing<'_, 't> {
             let from = trace.ctf().map_or(&trace.origin.path, |ctf| &ctf.path).clone();
             Merged { session, from }
         };
-        // One file has the arrays of a machine as one trace.
+        // In a file, the arrays of a machine are one trace.
         let packets = traces.all.iter().filter(|trace| trace.ftrace().is_none());
         let mut all = packets.chain(traces.arrays().take(1)).map(name);
         let Merged { session, from } = all.next().unwrap_or_default();
@@ -234,13 +234,13 @@ impl<'t> Writing<'_, 't> {
     }
 }
 
-/// Says what there is to say of how events were made.
-fn tell(remarks: &Remarks) {
+/// Prints the remarks of a conversion from ftrace.
+fn print_remarks(remarks: &Remarks) {
     let remarks = remarks.lock().unwrap_or_else(PoisonError::into_inner);
     remarks.iter().for_each(|remark| say::note(plain(remark)));
 }
 
-/// Tasks of a kernel's memory.
+/// Returns the tasks of a kernel's memory.
 fn tasks(machine: &Machine) -> Vec<Task> {
     let tasks = machine.kernel.as_ref().map(|kernel| kernel.tasks().rows).into_iter().flatten();
     tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect()

@@ -1,4 +1,4 @@
-//! Several trace arrays that are printed together: their names, how their clocks relate, and the last events of all.
+//! Prints several trace arrays together: names them, relates their clocks, and counts their last events.
 
 use super::Run;
 use crate::say;
@@ -8,7 +8,7 @@ use lastwords_formats::ftrace::text as ftrace;
 use lastwords_open::{Ftrace, Trace};
 use std::sync::Arc;
 
-/// What an array is called among others.
+/// Returns the name of an array among others.
 pub(super) fn name(array: &Trace, arrays: &[&Trace]) -> String {
     match arrays.iter().all(|other| Arc::ptr_eq(&other.origin, &array.origin)) {
         true => plain(&array.name),
@@ -17,8 +17,8 @@ pub(super) fn name(array: &Trace, arrays: &[&Trace]) -> String {
 }
 
 impl Run<'_> {
-    /// How many of its last events each array shows, so that together they are the last ones of all; all events of an array: none. Where
-    /// nothing relates their clocks, each shows so many.
+    /// Returns how many of its last events each array shows, so that together they are the last events of all. `None`
+    /// means all events. If nothing relates the clocks, `--last` counts for each array.
     pub(super) fn last_of_each(&self, arrays: &[&Trace]) -> anyhow::Result<Vec<Option<u64>>> {
         let Some(last) = self.chosen.last.filter(|_| arrays.len() > 1) else {
             return Ok(vec![self.chosen.last; arrays.len()]);
@@ -42,7 +42,7 @@ impl Run<'_> {
             };
             ftrace::each(&mut note, &machine.tracing, index, &self.options(array, self.chosen)?, Log::none())?;
         }
-        // Of events of one time, those of the later array stand behind.
+        // Among events with the same time, those of the later array come last.
         times.sort_unstable();
         let begin = times.len().saturating_sub(usize::try_from(last).unwrap_or(usize::MAX));
         let mut counts = vec![0; arrays.len()];
@@ -53,7 +53,8 @@ impl Run<'_> {
     }
 }
 
-/// What the readings of the clock of each array lack to times that can be compared; none where nothing relates the clocks.
+/// Returns for each array the offset to add to readings of its clock so that times can be compared. Returns none if
+/// nothing relates the clocks.
 pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
     let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_str());
     let is_one = |array: &&Trace| {

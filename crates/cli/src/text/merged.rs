@@ -1,8 +1,8 @@
-//! Traces of several kinds on one timeline.
+//! Prints traces of several kinds on one timeline.
 
 use super::arrays::{name, offsets};
 use super::timeline::{self, Lines};
-use super::{Run, Told, is_closed, log, timeline_of};
+use super::{Run, TextResult, is_closed, log, timeline_of};
 use crate::account::Notes;
 use crate::say;
 use crate::table::plain;
@@ -17,8 +17,8 @@ use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 impl Run<'_> {
-    /// Traces of several kinds, merged by time; those of kernels whose clock's relation to real time is not known stand behind the others, where
-    /// there are others. Of several trace arrays each line begins with the name of its own.
+    /// Prints traces of several kinds, merged by time. Kernels whose clock is not related to real time come after the
+    /// others. With several trace arrays, each line begins with the name of its array.
     pub(super) fn all(&mut self, out: &mut dyn Write) -> anyhow::Result<()> {
         let arrays: Vec<&Trace> = self.traces.arrays().collect();
         let alone = offsets(&arrays).filter(|_| self.packets.is_empty());
@@ -28,10 +28,10 @@ impl Run<'_> {
         let timed: Vec<(&Trace, i64)> = of_each().filter_map(|(array, offset)| Some((array, (*offset)?))).collect();
         let untimed: Vec<&Trace> = of_each().filter(|(_, offset)| offset.is_none()).map(|(array, _)| array).collect();
         let chosen = self.chosen.without_last();
-        let kept = Mutex::new((Told::default(), Vec::new()));
+        let kept = Mutex::new((TextResult::default(), Vec::new()));
         let mut logs = Vec::new();
         for (at, (array, _)) in timed.iter().enumerate() {
-            // A kernel has one log.
+            // A kernel has one log, so only its first array prints it.
             let is_first = !timed.iter().take(at).any(|(other, _)| Arc::ptr_eq(&other.origin, &array.origin));
             logs.push(if self.form.with_log && is_first { log(array)? } else { Vec::new() });
         }
@@ -47,9 +47,9 @@ impl Run<'_> {
         }
         let merged = timeline::merge(&mut sources, self.chosen.last, out);
         drop(sources);
-        let (told, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.told = told;
-        self.told.totals.events = merged?;
+        let (result, failed) = kept.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.result = result;
+        self.result.totals.events = merged?;
         if let Some(failed) = failed.into_iter().next() {
             return Err(failed);
         }
@@ -67,12 +67,12 @@ fn all_known(offsets: Vec<i64>) -> Vec<Option<i64>> {
     offsets.into_iter().map(Some).collect()
 }
 
-/// What the sources of a timeline tell of: totals, and why one of them failed.
-type Kept = Mutex<(Told, Vec<anyhow::Error>)>;
+/// The results of the sources of a timeline: totals, and the errors.
+type Results = Mutex<(TextResult, Vec<anyhow::Error>)>;
 
-fn keep(kept: &Kept, write: impl FnOnce(&mut Told) -> anyhow::Result<()>) {
-    let (told, failed) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Err(error) = write(told)
+fn record_result(kept: &Results, write: impl FnOnce(&mut TextResult) -> anyhow::Result<()>) {
+    let (result, failed) = &mut *kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(error) = write(result)
         && !is_closed(&error)
     {
         failed.push(error);
@@ -85,7 +85,7 @@ struct Packets<'a> {
     style: Style,
     selection: Selection,
     zone: &'a Zone,
-    kept: &'a Kept,
+    kept: &'a Results,
 }
 
 impl timeline::Source for Packets<'_> {
@@ -93,10 +93,10 @@ impl timeline::Source for Packets<'_> {
         let Self { traces, style, selection, zone, kept } = self;
         let mut put = |time: i64, line: &[u8]| out.put(time, line).is_ok();
         let mut notes = Notes::default();
-        let written = text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.take(note));
-        keep(kept, |told| {
-            told.notes = notes;
-            told.totals.add(&Totals { events: 0, ..written? });
+        let written = text::each(traces, *style, selection, zone, &mut put, &mut |note| notes.add(note));
+        record_result(kept, |result| {
+            result.notes = notes;
+            result.totals.add(&Totals { events: 0, ..written? });
             Ok(())
         });
         Ok(())
@@ -107,13 +107,13 @@ impl timeline::Source for Packets<'_> {
 struct Kernel<'a> {
     array: &'a Trace,
     position: Option<usize>,
-    /// What its lines begin with.
+    /// The name with which its lines begin.
     name: Option<String>,
     options: ftrace::Options,
-    /// What its clock's readings lack to the times by which lines are merged.
+    /// The offset to add to readings of its clock, to get the times by which lines are merged.
     offset: i64,
     lines: &'a [LogLine],
-    kept: &'a Kept,
+    kept: &'a Results,
 }
 
 impl timeline::Source for Kernel<'_> {
@@ -132,8 +132,8 @@ impl timeline::Source for Kernel<'_> {
             out.put(time, &named)
         };
         let summary = ftrace::each(&mut put, &machine.tracing, index, &self.options, log);
-        keep(self.kept, |told| {
-            told.add(&summary?, self.position);
+        record_result(self.kept, |result| {
+            result.add(&summary?, self.position);
             Ok(())
         });
         Ok(())

@@ -1,4 +1,4 @@
-//! Events as text: all traces on one timeline, or those of a kernel one behind the other.
+//! Prints events as text: all traces on one timeline, or the arrays of a kernel one after the other.
 
 mod arrays;
 mod merged;
@@ -22,48 +22,49 @@ use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// How a line looks.
+/// The styles of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LineStyle {
     /// Time, level, CPU, thread, name, then the message or the fields
     Fields,
-    /// As the kernel's `trace` file
+    /// The form of the kernel's `trace` file
     Ftrace,
-    /// As babeltrace2; the default where there are only CTF traces and sessions of LTTng
+    /// The form of babeltrace2; the default if there are only CTF traces and sessions of LTTng
     Babeltrace,
     /// Ticks, places, ids, and the bytes in hexadecimal
     Raw,
-    /// Of a kernel's trace: as the kernel's option `latency-format` has it
+    /// The form of the kernel's option `latency-format`; only for a kernel's trace
     Latency,
 }
 
-/// How text is written.
+/// Options for writing text.
 pub(crate) struct Form<'a> {
-    /// How lines look; none: fields for sessions, as babeltrace2 for CTF, and for a kernel's trace what its own options say.
+    /// The style of lines. Without one, sessions have fields, CTF looks as in babeltrace2, and a kernel's trace follows
+    /// its own options.
     pub(crate) style: Option<LineStyle>,
-    /// Whose time of day it is.
+    /// The time zone of times of day.
     pub(crate) zone: Zone,
-    /// The kernel's log stands among its events.
+    /// The kernel's log appears among its events.
     pub(crate) with_log: bool,
-    /// What the progress is called; none where none is shown.
+    /// The title of the progress bar. Without one, no bar is shown.
     pub(crate) title: Option<&'a str>,
 }
 
-/// What was written.
+/// The result of writing text.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
-    /// Events, streams, bytes; packets that could not be decoded.
+pub(crate) struct TextResult {
+    /// Counts of events, streams and bytes, and of packets that could not be decoded.
     pub(crate) totals: Totals,
-    /// What reading found besides events.
+    /// What reading reported besides events.
     pub(crate) notes: Notes,
-    /// What reading told of trace arrays, by their positions among all traces.
+    /// The totals of trace arrays, by their positions among all traces.
     arrays: Vec<(usize, Totals)>,
     /// The reader of the text has left.
     pub(crate) is_closed: bool,
 }
 
 impl LineStyle {
-    /// The style of packets, which are not those of a kernel's ftrace.
+    /// Returns the style of all traces except those of ftrace.
     fn of_packets(style: Option<Self>, traces: &Traces) -> anyhow::Result<Style> {
         Ok(match style {
             None if traces.sessions().next().is_none() => Style::Babeltrace,
@@ -91,22 +92,27 @@ impl LineStyle {
     }
 }
 
-/// What a run over the traces needs.
+/// A run over the traces.
 struct Run<'a> {
     traces: &'a Traces,
-    /// All traces but those of ftrace, and the style of their lines.
+    /// All traces except those of ftrace, and the style of their lines.
     packets: Vec<read::Trace>,
     style: Style,
     chosen: &'a Chosen,
     form: &'a Form<'a>,
-    told: Told,
+    result: TextResult,
 }
 
 /// Writes the chosen events.
 ///
 /// # Errors
-/// A style is not one of a trace's; `out` cannot be written.
-pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut dyn Write) -> anyhow::Result<Told> {
+/// A style does not fit a kind of trace; `out` cannot be written.
+pub(crate) fn write(
+    traces: &Traces,
+    chosen: &Chosen,
+    form: &Form<'_>,
+    out: &mut dyn Write,
+) -> anyhow::Result<TextResult> {
     let style = if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
     if traces.has_arrays() {
         LineStyle::of_kernel(form.style)?;
@@ -114,10 +120,10 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
     // babeltrace2 prints what `recover` writes: CTF 1.8.
     let version = if style == Style::Babeltrace { Version::V1_8 } else { Version::V2 };
     let packets = traces.packets(version)?;
-    let mut run = Run { traces, packets, style, chosen, form, told: Told::default() };
+    let mut run = Run { traces, packets, style, chosen, form, result: TextResult::default() };
     let arrays: Vec<&Trace> = traces.arrays().collect();
     let is_first = |array: &&Trace| arrays.first().is_some_and(|first| Arc::ptr_eq(&array.origin, &first.origin));
-    // The kernel's own text stays apart, under its header.
+    // The kernel's own form of text is not merged, because it has a header.
     let is_merged =
         arrays.len() > 1 && form.style == Some(LineStyle::Fields) && self::arrays::offsets(&arrays).is_some();
     let is_apart = arrays.iter().all(is_first) && !is_merged;
@@ -127,12 +133,12 @@ pub(crate) fn write(traces: &Traces, chosen: &Chosen, form: &Form<'_>, out: &mut
         _ => run.all(out),
     };
     match written {
-        Err(error) if is_closed(&error) => run.told.is_closed = true,
+        Err(error) if is_closed(&error) => run.result.is_closed = true,
         written => written?,
     }
-    run.told.notes.place(&traces.of_packets());
-    run.told.notes.of_traces.append(&mut run.told.arrays);
-    Ok(run.told)
+    run.result.notes.renumber(&traces.of_packets());
+    run.result.notes.of_traces.append(&mut run.result.arrays);
+    Ok(run.result)
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {
@@ -141,7 +147,7 @@ fn is_closed(error: &anyhow::Error) -> bool {
 }
 
 impl Run<'_> {
-    /// As what people look at has it.
+    /// Returns the selection for the style. In styles for people, an event that several channels have appears once.
     fn selection(chosen: &Chosen, style: Style) -> Selection {
         if matches!(style, Style::Fields | Style::Ftrace) { chosen.once() } else { chosen.selection() }
     }
@@ -150,14 +156,14 @@ impl Run<'_> {
         let selection = Self::selection(self.chosen, self.style);
         let bar = self.form.title.map(|title| Shared::new(title, bytes(&self.packets)));
         let watch = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
-        let Self { packets, style, form, told, .. } = self;
-        let notes = &mut told.notes;
-        told.totals = text::write(packets, *style, &selection, &form.zone, out, &watch, &mut |note| notes.take(note))?;
+        let Self { packets, style, form, result, .. } = self;
+        let notes = &mut result.notes;
+        result.totals = text::write(packets, *style, &selection, &form.zone, out, &watch, &mut |note| notes.add(note))?;
         Ok(())
     }
 
-    /// The arrays one behind the other, each with the header that the kernel gives it. Of several, a line before that names the array, and one
-    /// that has none of the last events is left out.
+    /// Prints the arrays one after the other, each with the header that the kernel gives it. With several arrays, a
+    /// line before the header names the array, and an array that has none of the last events is left out.
     fn kernels(&mut self, arrays: &[&Trace], out: &mut dyn Write) -> anyhow::Result<()> {
         for (array, last) in arrays.iter().zip(self.last_of_each(arrays)?) {
             if last == Some(0) && self.chosen.last != Some(0) {
@@ -179,9 +185,9 @@ impl Run<'_> {
             });
             let log = timeline_of(array, &lines);
             let summary = ftrace::write_with_log(out, &machine.tracing, index, &options, log)?;
-            self.told.add(&summary, self.traces.position(array));
+            self.result.add(&summary, self.traces.position(array));
             let used = ring.cpus().iter().filter(|own| own.sub_buffers > 0 && self.chosen.wants_cpu(own.cpu));
-            self.told.totals.streams += used.count() as u64;
+            self.result.totals.streams += used.count() as u64;
         }
         Ok(())
     }
@@ -201,8 +207,8 @@ impl Run<'_> {
     }
 }
 
-impl Told {
-    /// Adds what was written of the trace array at a position among all traces.
+impl TextResult {
+    /// Adds the result of a trace array at a position among all traces.
     fn add(&mut self, summary: &ftrace::Summary, position: Option<usize>) {
         let own = Totals { faults: summary.faults, ..Totals::default() };
         self.arrays.extend(position.map(|position| (position, own)));
@@ -213,12 +219,12 @@ impl Told {
     }
 }
 
-/// Bytes of packets to be read.
+/// Returns the number of bytes of packets to be read.
 pub(crate) fn bytes(traces: &[read::Trace]) -> u64 {
     traces.iter().map(read::Trace::bytes).fold(0, u64::saturating_add)
 }
 
-/// The kernel's log, as far as it can be read; what is missing is said on stderr.
+/// Returns the kernel's log as far as it can be read. Missing parts are reported on stderr.
 pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
     let kernel = array.ftrace().and_then(|ftrace| ftrace.machine.kernel.as_ref());
     let Some(kernel) = kernel else {
@@ -231,14 +237,14 @@ pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
     Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
 }
 
-/// How the clocks of a kernel's log and of a trace array relate.
+/// Returns how the clocks of a kernel's log and of a trace array relate.
 pub(crate) fn relation(ftrace: &Ftrace<'_>) -> Relation {
     let kernel = ftrace.machine.kernel.as_ref();
     let offset = kernel.map(|kernel| kernel.number("__sched_clock_offset", 8).unwrap_or(0));
     Relation::of(ftrace.array, offset.map(u64::cast_signed))
 }
 
-/// The log on the timeline of a trace array; where the clocks differ that is said on stderr.
+/// Returns the log on the timeline of a trace array. If the clocks differ, a note on stderr says so.
 pub(crate) fn timeline_of<'l>(array: &Trace, lines: &'l [LogLine]) -> Log<'l> {
     let Some(ftrace) = array.ftrace().filter(|_| !lines.is_empty()) else { return Log::none() };
     let (relation, rings) = (relation(&ftrace), ftrace.array);

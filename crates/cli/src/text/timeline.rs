@@ -1,5 +1,4 @@
-//! Text of traces of several kinds on one timeline: each source makes its lines on a thread of its own, with their times, and the lines
-//! are merged.
+//! Merges the text of several traces by time. Each source produces its lines, with their times, on its own thread.
 
 use std::cmp::Reverse;
 use std::collections::VecDeque;
@@ -7,27 +6,27 @@ use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Bytes of text that a source hands over at once.
+/// A source sends a piece of text after this many bytes.
 const PIECE: usize = 64 << 10;
-/// Pieces of a source that may wait.
+/// The number of pieces of a source that may wait. A source then blocks until the merging thread takes one.
 const WAITING: usize = 4;
 
-/// Gives lines, each with nanoseconds since the epoch, in order of time.
+/// A source of lines in order of time. Times are nanoseconds since the epoch.
 pub(crate) trait Source: Send {
-    /// Gives all lines.
+    /// Sends all lines to `out`.
     ///
     /// # Errors
-    /// `out` takes no more.
+    /// The receiver has left.
     fn run(&mut self, out: &mut Lines) -> io::Result<()>;
 }
 
-/// Takes the lines of a source.
+/// Receives the lines of a source, and sends them in pieces.
 pub(crate) struct Lines {
     to: SyncSender<Piece>,
     piece: Piece,
 }
 
-/// Text, and where each of its lines ends, with its time.
+/// Text, with the time and the end of each of its lines.
 #[derive(Default)]
 struct Piece {
     text: Vec<u8>,
@@ -35,10 +34,10 @@ struct Piece {
 }
 
 impl Lines {
-    /// Takes the text of an event: one line, or more that belong together.
+    /// Takes the text of an event: one line, or several that belong together.
     ///
     /// # Errors
-    /// Nobody wants more.
+    /// The receiver has left.
     pub(crate) fn put(&mut self, time: i64, text: &[u8]) -> io::Result<()> {
         self.piece.text.extend_from_slice(text);
         self.piece.ends.push((time, self.piece.text.len()));
@@ -51,16 +50,16 @@ impl Lines {
     }
 }
 
-/// What is left of a source's lines.
-struct Rest {
+/// The lines of a source that are not yet merged.
+struct PendingLines {
     from: Receiver<Piece>,
     piece: Piece,
     next: usize,
     begin: usize,
 }
 
-impl Rest {
-    /// Time of the next line; waits for it.
+impl PendingLines {
+    /// Returns the time of the next line, and waits for that line.
     fn time(&mut self) -> Option<i64> {
         while self.next >= self.piece.ends.len() {
             self.piece = self.from.recv().ok()?;
@@ -69,7 +68,7 @@ impl Rest {
         self.piece.ends.get(self.next).map(|(time, _)| *time)
     }
 
-    /// The next line, after its time was asked for.
+    /// Returns the next line. [`PendingLines::time`] must have been called before.
     fn line(&mut self) -> &[u8] {
         let end = self.piece.ends.get(self.next).map_or(self.begin, |(_, end)| *end);
         let line = self.piece.text.get(self.begin..end).unwrap_or_default();
@@ -78,11 +77,11 @@ impl Rest {
     }
 }
 
-/// The time of what stands behind all events, and is none.
+/// The time of text that comes after all events and is not an event.
 pub(crate) const END: i64 = i64::MAX;
 
-/// Writes the lines of all sources, merged by time, or the `last` events of them; of equal times those of the earlier source first. Returns
-/// how many events that were.
+/// Writes the lines of all sources, merged by time, or only the `last` events. Among equal times, the earlier source
+/// comes first. Returns the number of events.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -110,10 +109,10 @@ fn merged(sources: &mut [Box<dyn Source + '_>], take: &mut dyn FnMut(i64, &[u8])
             let (to, from) = sync_channel(WAITING);
             scope.spawn(move || {
                 let mut lines = Lines { to, piece: Piece::default() };
-                // Whoever merges has ended if that fails.
+                // If sending fails, the merging thread has ended.
                 let _ = source.run(&mut lines).and_then(|()| lines.flush());
             });
-            rests.push(Rest { from, piece: Piece::default(), next: 0, begin: 0 });
+            rests.push(PendingLines { from, piece: Piece::default(), next: 0, begin: 0 });
         }
         let heads = rests.iter_mut().enumerate().filter_map(|(at, rest)| Some(Reverse((rest.time()?, at))));
         let mut heads: BinaryHeap<Reverse<(i64, usize)>> = heads.collect();
@@ -122,7 +121,7 @@ fn merged(sources: &mut [Box<dyn Source + '_>], take: &mut dyn FnMut(i64, &[u8])
             let Some(rest) = rests.get_mut(*at) else { break };
             take(*time, rest.line())?;
             match rest.time() {
-                // A source whose clocks disagree keeps its own order.
+                // If the clocks of a source disagree, its lines keep their order.
                 Some(next) => *time = next.max(*time),
                 None => drop(PeekMut::pop(head)),
             }

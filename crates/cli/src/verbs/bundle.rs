@@ -1,4 +1,4 @@
-//! `bundle`: keeps what describes the events of a kernel.
+//! Implements `bundle`: saves the description of a kernel's events.
 
 use crate::exit::Outcome;
 use crate::say;
@@ -18,21 +18,21 @@ pub(crate) struct Args {
 enum What {
     /// Save formats, symbols, modules and names of tasks of the running kernel
     Save {
-        /// The file, which must not be there
+        /// The bundle to write; it must not exist
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Make a bundle of files that were copied from a machine: a folder with events/, kallsyms, modules and others
+    /// Make a bundle from files that were copied from a machine: a folder with events/, kallsyms, modules and others
     Pack {
-        /// The folder
+        /// The folder with the files
         tree: PathBuf,
-        /// The file, which must not be there
+        /// The bundle to write; it must not exist
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
 }
 
-/// Does it.
+/// Saves or packs a bundle, and prints a note for each missing file.
 ///
 /// # Errors
 /// The files cannot be read, or the bundle cannot be written.

@@ -1,16 +1,16 @@
-//! `lastwords clear`: what was recorded until now is passed over by readers.
+//! Implements `lastwords clear`: readers skip what was recorded until now.
 
-use crate::control::Named;
+use crate::control::SessionChoice;
 use crate::exit::Outcome;
 
-/// Arguments.
+/// The arguments of `clear`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    session: Named,
+    session: SessionChoice,
 }
 
-/// Clears.
+/// Clears the session.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     args.session.open()?.clear()?;
     Ok(Outcome::Done)

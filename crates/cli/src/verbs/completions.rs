@@ -1,17 +1,17 @@
-//! `lastwords completions SHELL`.
+//! Implements `lastwords completions SHELL`.
 
 use crate::exit::Outcome;
 
-/// Arguments.
+/// The arguments of `completions`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "For bash: lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords")]
 pub(crate) struct Args {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }
 
-/// Prints them.
+/// Prints the completions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::args::command(), "lastwords", &mut text);

@@ -1,4 +1,4 @@
-//! `lastwords destroy`: ends sessions, removes their folders and what they held.
+//! Implements `lastwords destroy`: ends sessions, and removes their folders with all events.
 
 use crate::control;
 use crate::exit::Outcome;
@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use lastwords::remote_control::{self, State, Summary};
 use std::path::PathBuf;
 
-/// Arguments.
+/// The arguments of `destroy`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lastwords destroy [OPTIONS] <SESSION>...\n       lastwords destroy [OPTIONS] --left-over")]
 pub(crate) struct Args {
@@ -15,20 +15,20 @@ pub(crate) struct Args {
     #[arg(value_name = "SESSION", required_unless_present_any = ["left_over", "named"])]
     sessions: Vec<String>,
 
-    /// The same; may be given several times
+    /// The name or folder of a session; may be given several times
     #[arg(short = 's', long = "session", value_name = "SESSION", conflicts_with = "sessions")]
     named: Vec<String>,
 
-    /// All sessions that ended, however they ended, and folders whose memory went with its process
+    /// All sessions that have ended, and folders whose memory was lost with its process
     #[arg(long, conflicts_with_all = ["sessions", "named"])]
     left_over: bool,
 
-    /// Also sessions that still record: they end
+    /// Also end and remove sessions that still record
     #[arg(short, long)]
     force: bool,
 }
 
-/// Destroys.
+/// Destroys the sessions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folders = if args.left_over { left_over()? } else { named(args)? };
     for folder in &folders {

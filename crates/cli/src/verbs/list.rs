@@ -1,33 +1,30 @@
-//! `lastwords list`: the sessions of this user, live and left over.
+//! Implements `lastwords list`: prints the sessions of this user, live and left over.
 
-use crate::control;
-use crate::control::state_word;
+use crate::control::{self, state_word};
+use crate::ended::{self, short_time, time};
 use crate::exit::Outcome;
-use crate::holds;
 use crate::input::{Input, Traces};
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use anyhow::Context;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use lastwords::Ending;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
-use lastwords_open::{EndedReport, Holds, chain};
+use lastwords_open::{EndedReport, Holds, chain, duration};
 use lastwords_trace::source::Source as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Arguments.
+/// The arguments of `list`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A session's name or folder: its channels, rules and events
+    /// The name or folder of a session whose channels, rules and events are printed
     #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
 
-    /// The same
+    /// The session's name or folder, as without --session
     #[arg(short = 's', long = "session", value_name = "SESSION")]
     named: Option<String>,
 
@@ -42,7 +39,7 @@ struct Report {
     sessions: Vec<Value>,
 }
 
-/// Lists.
+/// Lists the sessions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let wanted = args.session.as_ref().or(args.named.as_ref());
     let summaries = match wanted {
@@ -90,19 +87,20 @@ fn table(summaries: &[Summary]) -> String {
     format!("{}\nin {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
 }
 
-/// Those that live, then those that ended, each the newest first; what cannot be read is last.
+/// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from the newest to the
+/// oldest.
 fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
     let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
     summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
     summaries
 }
 
-/// CLOCK_REALTIME at its end, or at its beginning where it lives, ns.
+/// Returns when a session ended, or when it was created if it is live. The time is CLOCK_REALTIME in ns.
 fn since(details: &Details) -> u64 {
     details.ended.map_or(details.created, |ended| ended.at)
 }
 
-/// How it ended, or who records.
+/// Returns how the session ended, or which processes record in it.
 fn state_text(details: &Details) -> String {
     let Some(ended) = &details.ended else {
         let stopped = if details.recording { "" } else { ", stopped" };
@@ -115,28 +113,7 @@ fn state_text(details: &Details) -> String {
         1 => ", 1 panic".into(),
         panics => format!(", {panics} panics"),
     };
-    format!("{}{panics}", ending_text(&EndedReport::from(*ended)))
-}
-
-/// `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
-pub(crate) fn ending_line(ended: &EndedReport) -> String {
-    let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
-    format!("{seen} {at}{by}: {}", ending_text(ended))
-}
-
-fn ending_text(ended: &EndedReport) -> String {
-    match (ended.how, ended.number) {
-        ("signal", Some(number)) => signal_name(number),
-        ("exit" | "closed", Some(status)) if status > 0 => format!("exit {status}"),
-        (how, _) => how.to_owned(),
-    }
-}
-
-fn signal_name(number: u8) -> String {
-    let names = [(4, "SIGILL"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
-    let known = names.iter().find(|(known, _)| *known == number);
-    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+    format!("{}{panics}", ended::how(&EndedReport::from(*ended)))
 }
 
 fn pids(details: &Details) -> String {
@@ -144,26 +121,9 @@ fn pids(details: &Details) -> String {
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
-/// Time of day and date, in the system's zone.
-fn time(nanoseconds: u64) -> String {
-    formatted(nanoseconds, "%F %T")
-}
-
-fn short_time(nanoseconds: u64) -> String {
-    formatted(nanoseconds, "%m-%d %H:%M:%S")
-}
-
-fn formatted(nanoseconds: u64, format: &str) -> String {
-    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-    match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
-        Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
-        Err(_) => "-".into(),
-    }
-}
-
 fn details_text(summary: &Summary) -> String {
     let d = match &summary.details {
-        Ok(d) => d,
+        Ok(details) => details,
         Err(why) => return format!("{}: {}\n", plain(&summary.name), plain(why)),
     };
     let mut text = format!("{} ({}), {}\n", plain(&summary.name), state_text(d), summary.folder.display());
@@ -177,7 +137,7 @@ fn details_text(summary: &Summary) -> String {
         d.snapshot
     ));
     if let Some(ended) = &d.ended {
-        text.push_str(&(ending_line(&EndedReport::from(*ended)) + "\n"));
+        text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
     }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
@@ -188,7 +148,7 @@ fn details_text(summary: &Summary) -> String {
     let opened = open(&summary.folder);
     let holds = |channel: u32| {
         let found = opened.as_ref().ok()?.sessions().next()?;
-        Some(holds::time(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
+        Some(duration(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
     };
     let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
@@ -222,12 +182,12 @@ fn level_word(level: u8) -> String {
         .map_or_else(|| level.to_string(), ToString::to_string)
 }
 
-/// The sessions as their readers see them.
+/// Opens the session of a folder, as readers do.
 fn open(folder: &Path) -> anyhow::Result<Traces> {
     Input::of_session(&folder.to_string_lossy(), false).find(Ok)
 }
 
-/// The events that the registry describes, a line each; or why they cannot be read.
+/// Returns the events that the registry describes, one per line, or the reason why they cannot be read.
 fn events(opened: &anyhow::Result<Traces>) -> String {
     let traces = match opened {
         Ok(traces) => traces,

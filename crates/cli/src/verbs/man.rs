@@ -1,20 +1,20 @@
-//! `lastwords man`: manual pages from the command line's own description.
+//! Implements `lastwords man`: writes manual pages from the description of the command line.
 
 use crate::exit::Outcome;
 use crate::say;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
-/// Arguments.
+/// The arguments of `man`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "To read one: man -l DIR/lastwords-recover.1")]
 pub(crate) struct Args {
-    /// Folder to write them into; it is made where it is missing
+    /// The folder for the pages; it is made if it is missing
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
 }
 
-/// Writes them.
+/// Writes the pages.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = &args.output;
     std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot create the folder", folder.display()))?;
@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Writes the page of a command and those of its subcommands; tells how many.
+/// Writes the page of a command and those of its subcommands. Returns the number of pages.
 fn pages(command: &clap::Command, folder: &Path) -> anyhow::Result<usize> {
     let name = command.get_display_name().unwrap_or_else(|| command.get_name());
     let path = folder.join(format!("{name}.1"));

@@ -1,4 +1,4 @@
-//! The verbs, one module each.
+//! Contains one module for each verb.
 
 mod bundle;
 mod clear;
@@ -21,18 +21,18 @@ use anyhow::{Context, bail};
 use clap::Subcommand;
 use lastwords::remote_control::Handle;
 
-/// What to do.
+/// The verbs of the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Record in a child, kill -9 it, recover, compare, show
+    /// Record in a child, kill it with SIGKILL, recover its events, compare and show them
     Demo(demo::Args),
-    /// Write every trace in dumps, cores, sessions, files: a folder or file each
+    /// Write every trace in dumps, cores, sessions and files as a folder or file of its own
     Recover(recover::Args),
-    /// The same as one output: one file of all traces, merged by time
+    /// Write all traces as one output: one file, merged by time
     Convert(recover::Convert),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
-    /// Tell what is in an input: channels, CPUs, counts, the account
+    /// Print what an input holds: channels, CPUs, counts, the account of losses
     Inspect(inspect::Args),
     /// List sessions, live and left over
     List(list::Args),
@@ -46,24 +46,24 @@ pub(crate) enum Verb {
     Stop(recording::Args),
     /// Keep what was recorded until now while recording goes on
     Snapshot(snapshot::Args),
-    /// Pass over what was recorded until now
+    /// Make readers skip what was recorded until now
     Clear(clear::Args),
     /// End sessions and remove what they held
     Destroy(destroy::Args),
     /// Save what describes this kernel's events, for a persistent ring buffer that outlives it
     Bundle(bundle::Args),
-    /// Can this machine keep its last words? What is missing, and the line that mends it
+    /// Check whether this machine can keep its last words, and print how to mend what is missing
     Doctor(doctor::Args),
     /// Print a shell's completions
     Completions(completions::Args),
-    /// Write the manual pages, one a verb, into a folder
+    /// Write the manual pages, one for each verb, into a folder
     Man(man::Args),
     /// The child of `demo`
     #[command(hide = true)]
     DemoChild(demo::child::Args),
 }
 
-/// Does it.
+/// Runs a verb.
 pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     match verb {
         Verb::Demo(args) => demo::run(&args),
@@ -87,8 +87,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Says what became of a consuming read; none: not all was written.
-fn settle((outcome, consumed): (Outcome, Option<lastwords_open::Consumed>)) -> anyhow::Result<Outcome> {
+/// Reports a consuming read, and returns its result. Without `consumed`, not all events were written.
+fn finish_consuming((outcome, consumed): (Outcome, Option<lastwords_open::Consumed>)) -> anyhow::Result<Outcome> {
     let Some(consumed) = consumed else {
         say::note("not all of it was written: nothing is consumed");
         return Ok(Outcome::Negative);
@@ -98,7 +98,7 @@ fn settle((outcome, consumed): (Outcome, Option<lastwords_open::Consumed>)) -> a
     Ok(if consumed.failed.is_empty() { outcome } else { Outcome::Negative })
 }
 
-/// Id of a channel of a session.
+/// Returns the ID of a channel of a session.
 fn channel(session: &Handle, name: &str) -> anyhow::Result<u32> {
     if let Some(id) = session.channel(name) {
         return Ok(id);

@@ -1,45 +1,46 @@
-//! `lastwords recover` and `lastwords convert`: traces as files and folders, and a line for each.
+//! Implements `lastwords recover` and `lastwords convert`: writes traces as files and folders, and prints a line for
+//! each.
 
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Traces};
-use crate::names;
 use crate::output::{self, Format, Job};
 use crate::select::Events;
-use crate::verbs::settle;
+use crate::verbs::finish_consuming;
+use lastwords_open::FileNames;
 use std::path::{Path, PathBuf};
 
-/// What `recover` and `convert` share.
+/// The options that `recover` and `convert` share.
 #[derive(Debug, Clone, Default, clap::Args)]
 struct Common {
     #[command(flatten)]
     input: Input,
 
-    /// What to write; without it, what the ending of OUT says (.json, .jsonl, .txt, .dat, .perfetto-trace, .pftrace), or else ctf, and
-    /// for a kernel's trace trace-dat
+    /// The format to write; by default, the extension of OUT decides (.json, .jsonl, .txt, .dat, .perfetto-trace,
+    /// .pftrace), or else it is ctf, and trace-dat for a kernel's trace
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<Format>,
 
     #[command(flatten)]
     events: Events,
 
-    /// The kernel's log among the events, where its memory is the input: text, json, perfetto
+    /// Write the kernel's log among the events, if the input is its memory; for text, json and perfetto
     #[arg(long)]
     with_log: bool,
 
-    /// Replace files, and folders of CTF, that are in the way
+    /// Replace existing files and folders of CTF
     #[arg(long)]
     force: bool,
 
-    /// Print data instead of lines
+    /// Print JSON in place of lines
     #[arg(long)]
     json: bool,
 
-    /// Exit with 3 where events were lost
+    /// Exit with status 3 if events were lost
     #[arg(long)]
     strict: bool,
 }
 
-/// Arguments of `recover`.
+/// The arguments of `recover`.
 #[derive(Debug, Default, clap::Args)]
 #[command(
     override_usage = "lastwords recover [OPTIONS] --output <OUT> <INPUT>...\n       lastwords recover [OPTIONS] --output <OUT> --pid <PID>"
@@ -48,18 +49,18 @@ pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
 
-    /// Folder to write into, one folder or file a trace, which is made where it is missing; or one file for all, where its ending
-    /// names a format
+    /// The folder to write into, with one folder or file for each trace; it is made if it is missing. If the extension
+    /// of OUT names a format, OUT is one file for all traces
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
-    /// Look in all of the memory, where no structure leads there: for sub-buffers of sessions and of ftrace (as text), for
-    /// LTTng's packets (with --metadata FILE)
+    /// Search all of the memory for sub-buffers of sessions and of ftrace (as text), and for LTTng's packets (with
+    /// --metadata FILE), even if no structure leads there
     #[arg(long)]
     carve: bool,
 
-    /// Consume what is written: the next such run goes on behind it, and a session that discards has its room again. Only of sessions
-    /// in their folders
+    /// Consume the events that are written: the next such run begins after them, and a session that discards events has
+    /// its room again. Only for sessions in their folders
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "since", "until", "last"])]
     consume: bool,
 
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     no_count: bool,
 }
 
-/// Arguments of `convert`.
+/// The arguments of `convert`.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "lastwords convert [OPTIONS] --output <OUT> <INPUT>...\n       lastwords convert [OPTIONS] --output <OUT> --pid <PID>"
@@ -77,43 +78,44 @@ pub(crate) struct Convert {
     #[command(flatten)]
     common: Common,
 
-    /// File to write, of all traces merged by time (`-`: stdout, for text, json and perfetto); for CTF the folder
+    /// The file to write, with all traces merged by time (`-` is stdout, for text, json and perfetto); for CTF it is a
+    /// folder
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 }
 
-/// Recovers.
+/// Runs `recover`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let is_file = Format::of_path(&args.output).is_some_and(|of_path| args.common.to.is_none_or(|to| to == of_path));
     let write = |traces: &mut Traces| {
-        let how = How { output: &args.output, count: !args.no_count, carve: args.carve, is_one: is_file };
-        write(&args.common, &how, traces)
+        let target = Target { output: &args.output, count: !args.no_count, carve: args.carve, is_one: is_file };
+        write(&args.common, &target, traces)
     };
     if args.consume {
-        return settle(args.common.input.consume(write)?);
+        return finish_consuming(args.common.input.consume(write)?);
     }
     args.common.input.read(args.carve, |mut traces| write(&mut traces)).map(|(outcome, _)| outcome)
 }
 
-/// Converts.
+/// Runs `convert`.
 pub(crate) fn convert(args: &Convert) -> anyhow::Result<Outcome> {
-    let how = How { output: &args.output, count: true, carve: false, is_one: true };
-    args.common.input.read(false, |mut traces| write(&args.common, &how, &mut traces)).map(|(outcome, _)| outcome)
+    let target = Target { output: &args.output, count: true, carve: false, is_one: true };
+    args.common.input.read(false, |mut traces| write(&args.common, &target, &mut traces)).map(|(outcome, _)| outcome)
 }
 
-/// What differs between the verbs.
-struct How<'a> {
+/// The options in which the verbs differ.
+struct Target<'a> {
     output: &'a Path,
     count: bool,
     carve: bool,
-    /// All traces are one file.
+    /// All traces are written into one file.
     is_one: bool,
 }
 
-/// Writes; and whether all of it was written.
-fn write(args: &Common, how: &How<'_>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
+/// Writes the traces. Returns the result, and whether everything was written.
+fn write(args: &Common, target: &Target<'_>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     let Common { to, events, with_log, force, json, strict, .. } = args;
-    let How { output, count, carve, is_one } = *how;
+    let Target { output, count, carve, is_one } = *target;
     let (to, with_log, json, force) = (*to, *with_log, *json, *force);
     let job = Job { traces: &mut *traces, events, to, output, with_log, json, force, count, carve };
     let done = if is_one { output::one(job)? } else { output::each(job)? };
@@ -122,19 +124,19 @@ fn write(args: &Common, how: &How<'_>, traces: &mut Traces) -> anyhow::Result<(O
     Ok((Facts { strict, losses, worst_failure, failed, nothing }.outcome(), !failed))
 }
 
-/// Makes ready what [`snapshot_of`] writes into.
+/// Prepares the folder into which [`snapshot_of`] writes.
 ///
 /// # Errors
-/// A snapshot of a session of that name could not be written there.
+/// The snapshot of a session with that name cannot be written there.
 pub(crate) fn check_snapshot(name: &str, output: &Path) -> anyhow::Result<()> {
     output::folder(output)?;
-    output::check_new(&Format::Ctf.path(output, &names::Taken::default().name(name)))
+    output::check_new(&Format::Ctf.path(output, &FileNames::default().unique(name)))
 }
 
-/// Writes the snapshot of the session in a folder as CTF; the caller marks it as being read.
+/// Writes the snapshot of the session in a folder as CTF. The caller marks the snapshot as being read.
 pub(crate) fn snapshot_of(folder: &Path, output: &Path) -> anyhow::Result<Outcome> {
     let input = Input::of_session(&folder.to_string_lossy(), true);
     let common = Common { input, to: Some(Format::Ctf), ..Common::default() };
-    let how = How { output, count: true, carve: false, is_one: false };
-    common.input.find(|mut traces| write(&common, &how, &mut traces)).map(|(outcome, _)| outcome)
+    let target = Target { output, count: true, carve: false, is_one: false };
+    common.input.find(|mut traces| write(&common, &target, &mut traces)).map(|(outcome, _)| outcome)
 }

@@ -1,4 +1,4 @@
-//! `lastwords report`: events as text on stdout, the account on stderr.
+//! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
 use crate::account;
 use crate::clocks;
@@ -7,11 +7,11 @@ use crate::input::{Arrays, Input, Traces};
 use crate::pager::Pager;
 use crate::select::Events;
 use crate::text::{self, Form, LineStyle};
-use crate::verbs::settle;
+use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
 use lastwords_open::accounts_after_reading;
 
-/// Arguments.
+/// The arguments of `report`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
 #[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
@@ -22,25 +22,26 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// How a line looks; without it, fields for sessions, and for a kernel's trace what its own options say. In fields, several instances are
-    /// merged by time, each line with its instance's name
+    /// The style of a line; by default, fields for sessions and CTF as babeltrace2 prints it, while a kernel's trace
+    /// follows its own options. In the style fields, several instances are merged by time, and each line has the name
+    /// of its instance
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
-    /// Times of day of Greenwich, not of the machine's zone
+    /// Print and read times of day as UTC, not in the machine's time zone
     #[arg(long)]
     utc: bool,
 
-    /// The kernel's log among the events of its trace: lines that begin with `## dmesg:`
+    /// Print the kernel's log among the events of its trace, in lines that begin with `## dmesg:`
     #[arg(long)]
     with_log: bool,
 
-    /// Exit with 3 where events were lost
+    /// Exit with status 3 if events were lost
     #[arg(long)]
     strict: bool,
 
-    /// Consume what is reported: the next such report goes on behind it, and a session that discards has its room again. Only of
-    /// sessions in their folders; all events of a session
+    /// Consume the events that are reported: the next such report begins after them, and a session that discards events
+    /// has its room again. Only for sessions in their folders, and always for all events of a session
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "since", "until", "last"])]
     consume: bool,
 
@@ -49,24 +50,24 @@ pub(crate) struct Args {
     no_pager: bool,
 }
 
-/// Reports.
+/// Runs `report`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.consume {
-        return settle(args.input.consume(|traces| report(args, traces))?);
+        return finish_consuming(args.input.consume(|traces| report(args, traces))?);
     }
     args.input.read(false, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
 }
 
-/// Reports; and whether all of it was written.
+/// Prints the report. Returns the result, and whether everything was written.
 fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     traces.choose(Arrays::Top)?;
     if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
-    traces.check_readable()?;
+    account::check_readable(traces)?;
     let chosen = args.events.choose(traces)?;
     clocks::note_merged(traces, false);
-    // Who leaves a pager has not read all of it.
+    // A user who leaves a pager has not read everything, so a consuming read uses no pager.
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {
         style: args.style,
@@ -74,17 +75,17 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
     };
-    let told = text::write(traces, &chosen, &form, &mut out)?;
-    let is_closed = !out.finish()? || told.is_closed;
-    let accounts = accounts_after_reading(&traces.all, &told.totals, &told.notes.of_traces);
+    let result = text::write(traces, &chosen, &form, &mut out)?;
+    let is_closed = !out.finish()? || result.is_closed;
+    let accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
-    told.notes.tell();
+    result.notes.print_undecoded();
     let facts = Facts {
         strict: args.strict,
         losses,
         worst_failure: traces.worst_failure,
-        failed: told.notes.unreadable > 0,
-        nothing: !is_closed && chosen.tell_empty(traces, told.totals.events),
+        failed: result.notes.unreadable > 0,
+        nothing: !is_closed && chosen.report_empty(traces, result.totals.events),
     };
     Ok((facts.outcome(), !is_closed))
 }

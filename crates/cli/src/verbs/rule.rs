@@ -1,20 +1,21 @@
-//! `lastwords enable` and `disable`: which events are recorded, by name and glob, while the program runs.
+//! Implements `lastwords enable` and `disable`: chooses by name and glob which events are recorded, while the program
+//! runs.
 
-use crate::control::Which;
+use crate::control::SessionOption;
 use crate::exit::Outcome;
 use anyhow::Context;
 use lastwords::rules::RuleSpec;
 
-/// Arguments.
+/// The arguments of `enable` and `disable`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
     /// Globs over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`)
-    #[arg(value_name = "EVENT", required = true, value_parser = crate::select::glob)]
+    #[arg(value_name = "EVENT", required = true, value_parser = crate::input::glob)]
     events: Vec<String>,
 
     #[command(flatten)]
-    which: Which,
+    which: SessionOption,
 
     /// Only in this channel
     #[arg(short, long, value_name = "CHANNEL")]

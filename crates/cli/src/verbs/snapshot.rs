@@ -1,6 +1,7 @@
-//! `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and keeps what was in them.
+//! Implements `lastwords snapshot`: swaps live rings for spare ones while recording goes on, and keeps the events in
+//! them.
 
-use crate::control::Named;
+use crate::control::SessionChoice;
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
@@ -10,7 +11,7 @@ use clap::Subcommand;
 use lastwords::snapshot::{Rings, Taken};
 use std::path::PathBuf;
 
-/// Arguments.
+/// The arguments of `snapshot`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,11 +21,11 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Allocate the spare rings
-    Enable(Named),
-    /// Free the spare rings and what is in them
-    Disable(Named),
-    /// Swap live and spare: what was recorded until now is the snapshot, in place of the one before (`report --snapshot` shows
-    /// it)
+    Enable(SessionChoice),
+    /// Free the spare rings and the events in them
+    Disable(SessionChoice),
+    /// Swap live and spare rings: the events until now become the snapshot and replace the previous one (`report
+    /// --snapshot` shows it)
     Take(Take),
     /// Take a snapshot and write it: `take`, then `recover --snapshot`
     Record(Record),
@@ -33,28 +34,28 @@ enum Verb {
 #[derive(Debug, clap::Args)]
 struct Take {
     #[command(flatten)]
-    session: Named,
+    session: SessionChoice,
 
-    /// Only the streams of this CPU, in all channels; default: all
+    /// Only the streams of this CPU, in all channels; by default, all streams
     #[arg(long, value_name = "N", conflicts_with = "stream")]
     cpu: Option<u32>,
 
-    /// Only the stream of this index: one channel's on one CPU (`lastwords inspect` lists them)
+    /// Only the stream with this index: the ring of one channel on one CPU (`lastwords inspect` lists them)
     #[arg(long, value_name = "N")]
     stream: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Record {
-    /// Folder to write into; it is made where it is missing
+    /// The folder to write into; it is made if it is missing
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
     #[command(flatten)]
-    session: Named,
+    session: SessionChoice,
 }
 
-/// Does it.
+/// Runs a verb of `snapshot`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     match &args.verb {
         Verb::Enable(session) => session.open()?.enable_snapshots()?,
@@ -70,10 +71,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Takes one, writes it, gives its rings back.
+/// Takes a snapshot, writes it, and frees its rings for the next one.
 fn record_one(record: &Record) -> anyhow::Result<Outcome> {
     let session = record.session.open()?;
-    // Taking one throws the one before away: nothing may hinder that this one is kept.
+    // Taking a snapshot discards the previous one. The folder is checked first, so that the new one can be kept.
     recover::check_snapshot(&session.name(), &record.output)?;
     warn(&session.snapshot(Rings::All)?);
     let reader = session.read_snapshot()?;
@@ -83,7 +84,7 @@ fn record_one(record: &Record) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-/// Says what could not be made sure of.
+/// Prints what the snapshot could not ensure.
 fn warn(taken: &Taken) {
     let Taken { number, dropped, .. } = taken;
     if *dropped > 0 {

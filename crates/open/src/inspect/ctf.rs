@@ -1,4 +1,4 @@
-//! What is in a trace of a folder of CTF.
+//! Reports what is in a trace in a folder of CTF.
 
 use crate::Trace;
 use lastwords_ctf::read::{self, Next, Reader, Watch};
@@ -17,7 +17,7 @@ pub struct Report<'a> {
     pub path: PathBuf,
     /// `1.8` or `2`.
     pub version: &'static str,
-    /// Its unique id; null where it has none.
+    /// Its unique ID, or null if it has none.
     pub uid: Option<String>,
     /// The environment.
     pub env: BTreeMap<&'a str, Value<'a>>,
@@ -32,9 +32,9 @@ pub struct Report<'a> {
 /// A stream.
 #[derive(Debug, Clone, Serialize)]
 pub struct Stream {
-    /// Id of its class.
+    /// The ID of its class.
     pub class: u64,
-    /// Its id; null where packets have none.
+    /// Its ID, or null if its packets have none.
     pub id: Option<u64>,
     /// Its files.
     pub files: Vec<PathBuf>,
@@ -42,15 +42,15 @@ pub struct Stream {
     pub packets: u64,
     /// Events that were decoded.
     pub events: u64,
-    /// Events that were discarded, by the counts of the packets.
+    /// Events that were discarded, as the packets count them.
     pub discarded_events: u64,
     /// Packets that are missing between others.
     pub discarded_packets: u64,
     /// Nanoseconds of the first event from the clock's origin.
     pub begin: Option<i64>,
-    /// The same of the last event.
+    /// Nanoseconds of the last event from the clock's origin.
     pub end: Option<i64>,
-    /// What cannot be read of it, in words.
+    /// What cannot be read in it, as messages.
     pub faults: Vec<String>,
 }
 
@@ -65,14 +65,14 @@ pub enum Value<'a> {
 }
 
 impl Report<'_> {
-    /// Something of it cannot be read.
+    /// Returns true if something in the trace cannot be read.
     #[must_use]
     pub fn is_faulty(&self) -> bool {
         self.streams.iter().any(|stream| !stream.faults.is_empty())
     }
 }
 
-/// What is in a trace; none where it is none of a folder of CTF. Each event is decoded.
+/// Returns the report on a trace in a folder of CTF, or none for other traces. It decodes each event.
 pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     let (own, mut evidence) = (trace.ctf()?, trace.account());
     let class = own.class();
@@ -80,7 +80,7 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
         EnvValue::Text(text) => Value::Text(text),
         EnvValue::Integer(number) => Value::Integer(*number),
     };
-    // One on each CPU.
+    // Several streams are read in parallel, one on each CPU.
     let streams = parallel::map(&own.streams, parallel::cpus(), |_, stream| stream_report(own, stream, watch));
     evidence.add_reading(&totals(&streams));
     Some(Report {
@@ -94,7 +94,7 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     })
 }
 
-/// What streams tell of losses and faults.
+/// Returns the sum of the losses and faults of streams.
 fn totals(streams: &[Stream]) -> Totals {
     let sum = |count: fn(&Stream) -> u64| streams.iter().map(count).fold(0, u64::saturating_add);
     Totals {

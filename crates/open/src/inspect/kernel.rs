@@ -1,4 +1,4 @@
-//! What is in a kernel's tracer.
+//! Reports what is in a kernel's tracer.
 
 use crate::{Ftrace, Machine, Origin, Trace, account};
 use lastwords_formats::evidence::Account;
@@ -10,36 +10,36 @@ use std::path::PathBuf;
 /// One kernel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report<'a> {
-    /// What was read.
+    /// The path that was read.
     pub from: PathBuf,
-    /// What that is, in a few words.
+    /// The kind of the input, in a few words.
     pub kind: &'static str,
     /// The input is the memory of the machine, not a file of its traces.
     #[serde(skip)]
     pub has_memory: bool,
-    /// Release of the kernel.
+    /// The release of the kernel.
     pub release: String,
     /// Its `uname -a`.
     pub uname: String,
-    /// The machine, as `uname -m` has it.
+    /// The machine, as `uname -m` prints it.
     pub machine: String,
     /// CPUs that are online.
     pub cpus_online: u32,
-    /// Nanoseconds since the boot, by the timekeeper; null where the input has no memory.
+    /// Nanoseconds since the boot by the timekeeper, or null if the input is not a memory.
     pub uptime_ns: Option<u64>,
     /// Nanoseconds since the epoch.
     pub wall_ns: Option<u64>,
-    /// What panic was called with.
+    /// The message of the panic.
     pub panic: Option<String>,
-    /// What the first oops said.
+    /// The message of the first oops.
     pub oops: Option<String>,
     /// The CPU that crashed.
     pub crash_cpu: Option<u32>,
-    /// 0 where the input has no memory.
+    /// The number of loaded modules, or 0 if the input is not a memory.
     pub modules: usize,
-    /// Tasks whose names are known, where the input has no memory.
+    /// The number of tasks. If the input is not a memory, only tasks with known names count.
     pub tasks: usize,
-    /// Formats of events that are known.
+    /// The number of known event formats.
     pub event_formats: usize,
     /// Its trace arrays, the top level first.
     pub instances: Vec<Instance>,
@@ -49,20 +49,20 @@ pub struct Report<'a> {
     pub notes: Vec<String>,
 }
 
-/// One trace array; the top level has no name.
+/// One trace array. The top level has no name.
 #[derive(Debug, Clone, Serialize)]
 pub struct Instance {
-    /// Name of the instance; empty for the top level.
+    /// The name of the instance; empty for the top level.
     pub name: String,
     /// Its tracer.
     pub tracer: String,
     /// Its clock.
     pub clock: String,
-    /// It records.
+    /// The array records events.
     pub tracing_on: bool,
     /// Its live ring, by CPU.
     pub live: Vec<Cpu>,
-    /// Its snapshot, by CPU; null where none is allocated.
+    /// Its snapshot, by CPU, or null if none is allocated.
     pub snapshot: Option<Vec<Cpu>>,
     /// The accounts of the live ring and of the snapshot.
     pub evidence: Vec<Account<'static>>,
@@ -73,9 +73,9 @@ pub struct Instance {
 pub struct Cpu {
     /// The CPU.
     pub cpu: u32,
-    /// Its sub-buffers.
+    /// The number of its sub-buffers.
     pub sub_buffers: usize,
-    /// Bytes of each.
+    /// The size of a sub-buffer in bytes.
     pub sub_buffer_size: u32,
     /// Events that are in it.
     pub entries: u64,
@@ -91,7 +91,7 @@ pub struct Cpu {
     pub bytes: u64,
 }
 
-/// What is known of a machine.
+/// Returns the report on a machine.
 pub(super) fn of<'a>(
     origin: &Origin,
     machine: &Machine,
@@ -135,7 +135,8 @@ fn instance(trace: &Trace) -> Option<Instance> {
             cpu: c.cpu,
             sub_buffers: c.sub_buffers,
             sub_buffer_size: c.sub_buffer_size,
-            // A memory has the kernel's own count; a file's may be of what was still in the kernel's ring.
+            // A memory has the kernel's own count. The count in a file may be that of the events still in the kernel's
+            // ring.
             entries: if machine.kernel.is_some() { c.stats.entries } else { count(machine, ring, at) },
             overrun: c.stats.overrun,
             commit_overrun: c.stats.commit_overrun,
@@ -158,7 +159,7 @@ fn instance(trace: &Trace) -> Option<Instance> {
     })
 }
 
-/// How many events a CPU's sub-buffers have.
+/// Returns the number of events in a CPU's sub-buffers.
 fn count(machine: &Machine, ring: &dyn Ring, cpu: usize) -> u64 {
     let (layout, order) = (machine.tracing.header_page, machine.tracing.byte_order);
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! What is in a session of LTTng.
+//! Reports what is in a session of LTTng.
 
 use crate::Trace;
 use lastwords_formats::evidence::Account;
@@ -8,19 +8,19 @@ use serde::Serialize;
 /// One session.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report<'a> {
-    /// Name of the session.
+    /// The name of the session.
     pub name: String,
     /// `kernel` or `ust`.
     pub domain: &'static str,
-    /// UUID of the trace, in hexadecimal.
+    /// The UUID of the trace, in hexadecimal.
     pub uuid: String,
-    /// When it was made, as the tracer noted it; may be empty.
+    /// The creation time as the tracer noted it; it may be empty.
     pub created: String,
-    /// Null where that is not known.
+    /// True if the session records; null if that is not known.
     pub active: Option<bool>,
-    /// Bytes of the metadata; 0 where they are missing.
+    /// The size of the metadata in bytes, or 0 if they are missing.
     pub metadata_bytes: usize,
-    /// Version of the metadata: 1 or 2.
+    /// The version of the metadata: 1 or 2.
     pub ctf: u8,
     /// Its streams.
     pub streams: Vec<Stream>,
@@ -33,15 +33,15 @@ pub struct Report<'a> {
 pub struct Stream {
     /// Its name.
     pub name: String,
-    /// Id of its channel.
+    /// The ID of its channel.
     pub channel: u32,
-    /// Its CPU; null where the ring is shared.
+    /// Its CPU, or null if the ring is shared.
     pub cpu: Option<u32>,
     /// `overwrite` or `discard`.
     pub mode: &'static str,
-    /// Sub-buffers of the ring.
+    /// The number of sub-buffers of the ring.
     pub sub_buffers: u64,
-    /// Bytes of each.
+    /// The size of a sub-buffer in bytes.
     pub sub_buffer_size: u64,
     /// Bytes written since the ring was begun.
     pub produced: u64,
@@ -51,19 +51,19 @@ pub struct Stream {
     pub held_by_reader: bool,
     /// Packets that were recovered.
     pub packets: usize,
-    /// Numbers of the first and the last packet.
+    /// The sequence numbers of the first and the last packet.
     pub sequences: Option<(u64, u64)>,
-    /// Bytes of their content.
+    /// The size of their content in bytes.
     pub bytes: u64,
     /// Events for which there was no room.
     pub lost_full: u64,
-    /// Events that were lost when the ring came round.
+    /// Events that were lost when the ring wrapped around.
     pub lost_wrap: u64,
     /// Events that are larger than a sub-buffer.
     pub lost_big: u64,
 }
 
-/// What is in a session; none where the trace is none of LTTng.
+/// Returns the report on a session of LTTng, or none for other traces.
 pub(super) fn of(trace: &Trace) -> Option<Report<'_>> {
     let session = &trace.lttng()?.session;
     Some(Report {

@@ -1,4 +1,4 @@
-//! What is in the inputs, as data: the reports of `inspect --json`, which docs/JSON.md describes.
+//! Reports what is in the inputs, as data. These are the reports of `inspect --json`, which docs/JSON.md describes.
 
 pub mod ctf;
 pub mod kernel;
@@ -11,32 +11,33 @@ use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is in some inputs, by kind. Each trace has its account, `evidence`.
+/// The contents of some inputs, by kind of trace. Each trace has its account, `evidence`.
 #[derive(Debug, Clone, Default)]
 pub struct Report<'a> {
-    /// Kernels: the dumps of a machine's memory, and trace.dat files.
+    /// Kernels, from dumps of a machine's memory and from trace.dat files.
     pub kernels: Vec<kernel::Report<'a>>,
     /// Inputs with streams of LTTng's user-space tracer.
     pub inputs: Vec<Input<'a>>,
     /// Traces in folders of CTF.
     pub traces: Vec<ctf::Report<'a>>,
-    /// Sessions of ours.
+    /// Sessions of lastwords.
     pub sessions: Vec<session::Report<'a>>,
-    /// What cannot be read of the inputs, in words.
+    /// What cannot be read in the inputs, as messages.
     pub faults: Vec<String>,
 }
 
 /// An input with streams of LTTng's user-space tracer.
 #[derive(Debug, Clone, Serialize)]
 pub struct Input<'a> {
-    /// What was named, or the file or folder that was found there.
+    /// The path that was named, or the file or folder that was found there.
     pub from: PathBuf,
     /// Its sessions.
     pub sessions: Vec<lttng::Report<'a>>,
 }
 
 impl<'a> Report<'a> {
-    /// Reads the traces of some inputs. All events of sessions and of folders of CTF are decoded; `watch` is told how many bytes were.
+    /// Reads the traces of some inputs. It decodes all events of sessions and of folders of CTF. `watch` receives the
+    /// bytes that were decoded.
     #[must_use]
     pub fn of(origins: &'a [Arc<Origin>], traces: &'a [Trace], watch: Watch<'_>) -> Self {
         let mut report = Self::default();
@@ -58,7 +59,7 @@ impl<'a> Report<'a> {
 /// The reports of one kind of traces.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Part<'r, 'a> {
+enum KindReport<'r, 'a> {
     Kernels { schema: &'static str, kernels: &'r [kernel::Report<'a>] },
     Lttng { schema: &'static str, inputs: &'r [Input<'a>] },
     Ctf { schema: &'static str, traces: &'r [ctf::Report<'a>], faults: &'r [String] },
@@ -66,33 +67,33 @@ enum Part<'r, 'a> {
 }
 
 #[derive(Serialize)]
-struct Parts<'r, 'a> {
+struct AllReports<'r, 'a> {
     schema: &'static str,
-    reports: &'r [Part<'r, 'a>],
+    reports: &'r [KindReport<'r, 'a>],
     faults: &'r [String],
 }
 
-/// The report of one kind of traces. Of several kinds, and of other traces than folders of CTF beside which something cannot be read, an
-/// object of their reports.
+/// Serializes the report of the only kind of trace. If there are several kinds, or if something cannot be read and the
+/// only kind is not folders of CTF, it serializes an object with their reports.
 impl Serialize for Report<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
         let is_all_ctf = kernels.is_empty() && inputs.is_empty() && sessions.is_empty();
-        let kernels = Part::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
-        let inputs = Part::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
+        let kernels = KindReport::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };
+        let inputs = KindReport::Lttng { schema: "lastwords.inspect-lttng.v2", inputs };
         let own: &[String] = if is_all_ctf { faults } else { &[] };
-        let traces = Part::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults: own };
-        let sessions = Part::Sessions { schema: "lastwords.inspect.v1", sessions };
+        let traces = KindReport::Ctf { schema: "lastwords.inspect-ctf.v1", traces, faults: own };
+        let sessions = KindReport::Sessions { schema: "lastwords.inspect.v1", sessions };
         let mut reports = vec![kernels, inputs, traces, sessions];
         reports.retain(|part| match part {
-            Part::Kernels { kernels, .. } => !kernels.is_empty(),
-            Part::Lttng { inputs, .. } => !inputs.is_empty(),
-            Part::Ctf { traces, faults, .. } => !traces.is_empty() || !faults.is_empty(),
-            Part::Sessions { sessions, .. } => !sessions.is_empty(),
+            KindReport::Kernels { kernels, .. } => !kernels.is_empty(),
+            KindReport::Lttng { inputs, .. } => !inputs.is_empty(),
+            KindReport::Ctf { traces, faults, .. } => !traces.is_empty() || !faults.is_empty(),
+            KindReport::Sessions { sessions, .. } => !sessions.is_empty(),
         });
         match reports.as_slice() {
             [one] if is_all_ctf || faults.is_empty() => one.serialize(serializer),
-            reports => Parts { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
+            reports => AllReports { schema: "lastwords.inspect-all.v1", reports, faults }.serialize(serializer),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is in a session of ours.
+//! Reports what is in a session of lastwords.
 
 use crate::{Crash, EndedReport, Holds, RecoveredSession, Trace};
 use lastwords_ctf::Version;
@@ -16,15 +16,15 @@ use std::path::PathBuf;
 /// One session.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report<'a> {
-    /// Name of the session; empty where it is lost.
+    /// The name of the session; empty if it is lost.
     pub name: String,
     /// Its UUID, in hexadecimal.
     pub uuid: String,
-    /// What was read.
+    /// The path that was read.
     pub from: PathBuf,
-    /// What that is, a few words.
+    /// The kind of the input, in a few words.
     pub kind: &'static str,
-    /// The process, where a core was read.
+    /// The process, if a core was read.
     pub process_core: Option<ProcessCore>,
     /// The program that made the session.
     pub program: String,
@@ -34,51 +34,52 @@ pub struct Report<'a> {
     pub creator: u32,
     /// The user of that process.
     pub uid: u32,
-    /// When it was made, in nanoseconds since the epoch.
+    /// The creation time in nanoseconds since the epoch.
     pub created_ns: String,
-    /// Id of the boot of the machine, in hexadecimal.
+    /// The ID of the boot of the machine, in hexadecimal.
     pub boot_id: String,
-    /// Events were recorded, and not stopped.
+    /// The session was recording.
     pub recording: bool,
     /// The session was ended in good order.
     pub finished: bool,
-    /// How and when it ended; null while someone records or may, and where it is not in its own folder.
+    /// The way and time of the session's end. It is null while a process records or may record, and if the session is
+    /// not in its own folder.
     pub ended: Option<EndedReport>,
-    /// Whose buffers they are: `process` or `user`.
+    /// The owner of the buffers: `process` or `user`.
     pub scope: &'static str,
-    /// How space is reserved.
+    /// The way in which space is reserved.
     pub reservation: &'static str,
-    /// Which memory has the buffers.
+    /// The kind of memory that has the buffers.
     pub back_end: &'static str,
-    /// What the recorder had to say of that memory: whether it is in huge pages, whether it outlives a loss of power, ...
+    /// The recorder's note on that memory, for example whether it is in huge pages, or outlives a loss of power.
     pub back_end_note: Option<String>,
-    /// State of the snapshot: `off`, `ready`, `swapping`, `taken`, `reading`.
+    /// The state of the snapshot: `off`, `ready`, `swapping`, `taken`, `reading`.
     pub snapshot: &'static str,
-    /// How many snapshots were taken.
+    /// The number of snapshots that were taken.
     pub snapshots_taken: u32,
     /// Its clock.
     pub clock: Clock,
-    /// How many CPUs the rings were made for.
+    /// The number of CPUs for which the rings were made.
     pub cpus: u32,
-    /// Minor version of the format in memory.
+    /// The minor version of the format in memory.
     pub format_minor: u16,
-    /// Descriptions of events that found no room.
+    /// Descriptions of events for which there was no room.
     pub registry_dropped: u64,
-    /// Open spans that found no room in their table.
+    /// Open spans for which there was no room in their table.
     pub spans_dropped: u64,
     /// Processes that have not left the session.
     pub processes: Vec<Process>,
     /// Its channels.
     pub channels: Vec<Channel>,
-    /// Its streams: a ring of one channel for one CPU.
+    /// Its streams. A stream is the ring of one channel on one CPU.
     pub streams: Vec<Stream>,
     /// Modules that were mapped in its processes.
     pub modules: Vec<Module>,
     /// Regions of its memory.
     pub regions: Vec<Region>,
-    /// Events that decode.
+    /// Events that could be decoded.
     pub events: u64,
-    /// Packets that do not decode to their end.
+    /// Packets that could not be decoded to their end, as messages.
     pub faults: Vec<String>,
     /// Causes of death that the program recorded.
     pub crashes: Vec<Crash>,
@@ -86,10 +87,10 @@ pub struct Report<'a> {
     pub evidence: Account<'a>,
 }
 
-/// What a core says of its process.
+/// The facts about its process that a core has.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProcessCore {
-    /// Id of the process.
+    /// The ID of the process.
     pub pid: Option<i32>,
     /// Its command.
     pub command: String,
@@ -101,56 +102,56 @@ pub struct ProcessCore {
     pub code: Option<i32>,
     /// The address of the fault, in hexadecimal.
     pub address: Option<String>,
-    /// Ids of its threads, the one that was killed first.
+    /// The IDs of its threads; the thread that was killed comes first.
     pub threads: Vec<i32>,
 }
 
 /// The clock of a session.
 #[derive(Debug, Clone, Serialize)]
 pub struct Clock {
-    /// Name of the clock.
+    /// The name of the clock.
     pub name: &'static str,
-    /// Ticks a second.
+    /// The ticks per second.
     pub frequency: u64,
-    /// Uncertainty of the newest sample, ns.
+    /// The uncertainty of the newest sample in ns.
     pub uncertainty_ns: u64,
-    /// From the first sample to the newest, ns.
+    /// The time from the first sample to the newest in ns.
     pub sampled_over_ns: u64,
 }
 
 /// A process that recorded.
 #[derive(Debug, Clone, Serialize)]
 pub struct Process {
-    /// Id of the process.
+    /// The ID of the process.
     pub pid: u32,
-    /// When it was started, in clock ticks since the boot.
+    /// The start of the process, in clock ticks since the boot.
     pub start: u64,
-    /// Inode of its namespace of process ids.
+    /// The inode of its PID namespace.
     pub pid_namespace: u64,
 }
 
 /// A channel.
 #[derive(Debug, Clone, Serialize)]
 pub struct Channel {
-    /// Its id.
+    /// Its ID.
     pub id: u32,
     /// Its name.
     pub name: String,
     /// `overwrite` or `discard`.
     pub mode: &'static str,
-    /// Events are recorded in it.
+    /// The channel records events.
     pub recording: bool,
-    /// Sub-buffers of each ring.
+    /// The number of sub-buffers of each ring.
     pub sub_buffers: u32,
-    /// Bytes of each sub-buffer.
+    /// The size of a sub-buffer in bytes.
     pub sub_buffer_size: u64,
-    /// How long its rings hold at the observed rate, seconds; null where nothing shows a rate.
+    /// The seconds for which its rings hold events at the observed rate, or null if no ring shows a rate.
     pub holds_seconds: Option<f64>,
-    /// The observed rate.
+    /// The observed rate in events per second.
     pub events_per_second: Option<f64>,
-    /// Names of its context fields.
+    /// The names of its context fields.
     pub contexts: Vec<String>,
-    /// Events that decode, by `provider:name`; 0 where one is described and none is there.
+    /// The number of decoded events by `provider:name`. It is 0 if an event is described and none was recovered.
     pub events: BTreeMap<String, u64>,
 }
 
@@ -159,21 +160,21 @@ pub struct Channel {
 pub struct Stream {
     /// Its index in the session.
     pub index: u32,
-    /// Id of its channel.
+    /// The ID of its channel.
     pub channel: u32,
-    /// Its CPU; null where it is bound to none.
+    /// Its CPU, or null if it is not bound to a CPU.
     pub cpu: Option<u32>,
-    /// How space in it is reserved.
+    /// The way in which space in it is reserved.
     pub reservation: &'static str,
-    /// Bytes since the ring was begun.
+    /// The bytes that were written since the ring was begun.
     pub produced: u64,
-    /// Events that decode.
+    /// Events that could be decoded.
     pub events: u64,
-    /// What was lost in it.
+    /// The events that were lost in it.
     pub lost: Lost,
 }
 
-/// Events lost in the life of a stream, by cause, and what was reclaimed or passed over.
+/// Events that a stream has lost since it was begun, by cause, and what was reclaimed or skipped.
 #[derive(Debug, Clone, Serialize)]
 pub struct Lost {
     /// Events for which there was no room.
@@ -184,11 +185,11 @@ pub struct Lost {
     pub no_entry: u64,
     /// Events that found the ring busy.
     pub busy: u64,
-    /// Events whose lock could not be had.
+    /// Events that could not get the lock.
     pub lock: u64,
-    /// Reservations of dead threads that were given up.
+    /// Reservations of dead threads that were abandoned.
     pub reclaimed: u64,
-    /// Sub-buffers that were passed over.
+    /// Sub-buffers that were skipped.
     pub skipped: u64,
 }
 
@@ -197,15 +198,15 @@ pub struct Lost {
 pub struct Module {
     /// The process.
     pub pid: u32,
-    /// Path of the file.
+    /// The path of the file.
     pub path: String,
-    /// Load bias, in hexadecimal.
+    /// The load bias, in hexadecimal.
     pub base: String,
-    /// First address, in hexadecimal.
+    /// The first address, in hexadecimal.
     pub start: String,
-    /// Address behind the last, in hexadecimal.
+    /// The address after the last, in hexadecimal.
     pub end: String,
-    /// Build id, in hexadecimal; may be empty.
+    /// The build ID, in hexadecimal; it may be empty.
     pub build_id: String,
 }
 
@@ -216,21 +217,21 @@ pub struct Region {
     pub kind: &'static str,
     /// Its index among those of its kind.
     pub index: u32,
-    /// Where it was found.
+    /// The place where it was found.
     pub place: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Bytes that the image has, up to the last.
+    /// The bytes from the beginning of the region to the last byte that the image has.
     pub held: u64,
 }
 
-/// Events that decode, and packets that do not.
+/// Counts of decoded events, and packets that could not be decoded.
 #[derive(Debug, Default)]
 struct Counts {
     events: u64,
-    /// By stream.
+    /// The number of events by stream.
     streams: Vec<u64>,
-    /// By channel and class.
+    /// The number of events by channel and class.
     classes: Vec<Vec<u64>>,
     faults: Vec<String>,
 }
@@ -269,7 +270,7 @@ fn count(trace: &Trace, source: &dyn Source, watch: Watch<'_>) -> Counts {
     counts
 }
 
-/// What is in a session; none where the trace is none of ours.
+/// Returns the report on a session of lastwords, or none for other traces.
 pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     let found = trace.session()?;
     let RecoveredSession { session, ended } = found;
@@ -319,7 +320,7 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     })
 }
 
-/// The recorder writes it into the registry, under this name.
+/// Returns the recorder's note on the memory. The registry has it under the name `backend`.
 fn back_end_note(source: &dyn Source) -> Option<String> {
     match source.schema().env.get("backend")? {
         EnvValue::Text(note) => Some(note.clone()),

@@ -1,8 +1,8 @@
 //! Compares what was recovered with what the child had reported: nothing committed is missing, nothing is invented.
 //!
-//! The child's threads number their events, each with numbers of its own from 0 on, and report over a pipe how many
-//! recording calls have returned. Rings overwrite their oldest sub-buffers, so "nothing missing" holds from the moment on
-//! from which every ring still has all it was given: the latest of the first times of those rings that came round.
+//! The child's threads number their events. Each thread counts from 0, and reports over a pipe how many recording calls
+//! have returned. Rings overwrite their oldest sub-buffers. "Nothing missing" therefore holds only from the time at
+//! which every ring is complete. That is the latest first event of all rings that have overwritten something.
 
 use super::child::{self, Report};
 use lastwords_ctf::read::{Due, Member, Reader, Trace, unwatched};
@@ -12,30 +12,30 @@ use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use std::collections::BTreeMap;
 
-/// One event, as far as the comparison needs it.
+/// The fields of an event that the comparison needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
-    /// Number among all events in order of time.
+pub(super) struct SeenEvent {
+    /// The number among all events, in order of time.
     pub(super) line: u64,
-    /// Ticks.
+    /// The time in ticks.
     pub(super) clock: u64,
-    /// The thread's own number of it.
+    /// The number that the thread gave the event.
     pub(super) sequence: u64,
 }
 
-/// What was recovered of one channel's copy of a thread's events.
-pub(super) type Threads = BTreeMap<u64, Vec<Seen>>;
+/// The recovered events of each thread. Copies in other channels are left out.
+pub(super) type Threads = BTreeMap<u64, Vec<SeenEvent>>;
 
-/// What was recovered.
+/// The recovered events of the session.
 #[derive(Debug, Default)]
 pub(super) struct Recovered {
-    /// Events in all.
+    /// The number of all events.
     pub(super) events: u64,
-    /// By thread: its events in order of time.
+    /// The events of each thread in order of time.
     pub(super) threads: Threads,
-    /// What is wrong with single events: a content that does not follow from thread and number.
+    /// Faults of single events: their content does not follow from thread and number.
     pub(super) wrong: Vec<String>,
-    /// The rings have all events from here on, ticks.
+    /// From this time on, in ticks, the rings have all events.
     pub(super) whole_from: u64,
 }
 
@@ -73,18 +73,18 @@ fn take(reader: &mut Reader<'_>, event: &Due, recovered: &mut Recovered) {
     }
     let channel = reader.program().class().streams.get(reader.stream().class);
     if !channel.is_some_and(|channel| child::is_copy(&channel.name)) {
-        let seen = Seen { line, clock: event.clock, sequence };
+        let seen = SeenEvent { line, clock: event.clock, sequence };
         recovered.threads.entry(thread).or_default().push(seen);
     }
 }
 
-/// The numbers that every event has: thread, sequence, sum.
+/// Returns the numbers that every event has: thread, sequence, sum.
 fn numbers(members: &[Member]) -> Option<[u64; 3]> {
     let number = |name: &str| members.iter().find(|member| member.name == name)?.value.number();
     Some([number("thread")?, number("sequence")?, number("sum")?])
 }
 
-/// The latest first time of the streams that have overwritten something.
+/// Returns the latest first time of the streams that have overwritten events.
 fn whole_from(source: &dyn Source) -> u64 {
     let schema = source.schema();
     let is_copy = |stream: usize| {
@@ -99,25 +99,25 @@ fn whole_from(source: &dyn Source) -> u64 {
     (0..source.streams().len()).filter(|s| overwritten(*s) && !is_copy(*s)).filter_map(first).max().unwrap_or(0)
 }
 
-/// What the comparison says.
+/// The result of the comparison.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Verdict {
-    /// Events that had been reported as committed and are recovered.
+    /// Events that were reported as committed and are recovered.
     pub(super) committed: u64,
-    /// Events recovered behind the last reported ones: recorded, but not yet reported when the child died.
+    /// Events after the last report: they were recorded, but the child died before it reported them.
     pub(super) unreported: u64,
-    /// Committed events that had been overwritten by newer ones.
+    /// Committed events that newer ones have overwritten.
     pub(super) overwritten: u64,
-    /// What must not be.
+    /// Faults: events that are missing, invented or out of order.
     pub(super) faults: Vec<String>,
 }
 
-/// Compares. `reports` has the last report of each thread.
+/// Compares the recovered events with the reports. `reports` has the last report of each thread.
 pub(super) fn compare(recovered: &Recovered, reports: &BTreeMap<u64, Report>) -> Verdict {
     let mut verdict = Verdict { faults: recovered.wrong.clone(), ..Verdict::default() };
     for thread in recovered.threads.keys().filter(|t| !reports.contains_key(t)) {
         let events = recovered.threads[thread].len() as u64;
-        // Its first batch may not have been reported yet.
+        // The thread may have died before it reported its first batch.
         if events > child::BATCH {
             verdict.faults.push(format!("invented: {events} events of thread {thread}, which never reported"));
         }
@@ -129,7 +129,7 @@ pub(super) fn compare(recovered: &Recovered, reports: &BTreeMap<u64, Report>) ->
     verdict
 }
 
-fn one_thread(thread: u64, report: &Report, seen: &[Seen], whole_from: u64, verdict: &mut Verdict) {
+fn one_thread(thread: u64, report: &Report, seen: &[SeenEvent], whole_from: u64, verdict: &mut Verdict) {
     let faults = &mut verdict.faults;
     for pair in seen.windows(2) {
         let [a, b] = pair else { continue };
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn recovered(whole_from: u64, sequences: &[u64]) -> Recovered {
-        let seen = sequences.iter().map(|&s| Seen { line: s, clock: 1000 + s, sequence: s }).collect();
+        let seen = sequences.iter().map(|&s| SeenEvent { line: s, clock: 1000 + s, sequence: s }).collect();
         Recovered { whole_from, threads: BTreeMap::from([(0, seen)]), ..Recovered::default() }
     }
 
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(faults(0, &[0, 1, 2, 3], 4), 0);
         assert_eq!(faults(0, &[0, 1, 2, 3, 4], 4), 0);
         assert_eq!(faults(1003, &[3, 4, 5], 6), 0);
-        // Before the rings are whole, what another ring has lost may be missing.
+        // Before the rings are complete, events that another ring has overwritten may be missing.
         assert_eq!(faults(1005, &[1, 3, 5, 6], 7), 0);
     }
 

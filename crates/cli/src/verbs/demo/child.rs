@@ -1,4 +1,4 @@
-//! The child of the demo: records numbered events through the public interface until it is killed.
+//! Implements the child of the demo, which records numbered events through the public interface until it is killed.
 
 use crate::exit::Outcome;
 use anyhow::{Context, bail};
@@ -7,21 +7,21 @@ use lastwords::{ChannelConfig, Reservation, Session, event, hex, mark};
 use std::io;
 use std::time::Duration;
 
-/// Arguments.
+/// The arguments of `demo-child`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Name of its session
     session: String,
     /// Threads that record
     threads: u64,
-    /// How space in the rings is reserved
+    /// The way in which space in the rings is reserved
     #[arg(long, value_enum)]
-    reservation: Option<How>,
+    reservation: Option<ReservationChoice>,
 }
 
-/// How space in the rings is reserved.
+/// The way in which space in the rings is reserved.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum How {
+pub(super) enum ReservationChoice {
     /// Restartable sequences
     Rseq,
     /// Compare-and-swap
@@ -30,12 +30,12 @@ pub(super) enum How {
     Locked,
 }
 
-impl From<How> for Reservation {
-    fn from(how: How) -> Self {
+impl From<ReservationChoice> for Reservation {
+    fn from(how: ReservationChoice) -> Self {
         match how {
-            How::Rseq => Self::Rseq,
-            How::Lockless => Self::Lockless,
-            How::Locked => Self::Locked,
+            ReservationChoice::Rseq => Self::Rseq,
+            ReservationChoice::Lockless => Self::Lockless,
+            ReservationChoice::Locked => Self::Locked,
         }
     }
 }
@@ -45,12 +45,12 @@ pub(super) const BATCH: u64 = 64;
 /// Bytes of a report on the pipe.
 pub(super) const REPORT_LEN: usize = 24;
 
-/// What a thread reports when recording calls have returned.
+/// A report that a thread writes after recording calls have returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Report {
-    /// Events recorded: 0 to `committed - 1`.
+    /// The number of recorded events: 0 to `committed - 1`.
     pub(super) committed: u64,
-    /// The session's clock before the last of them.
+    /// The session's clock just before the last of them was recorded.
     pub(super) clock: u64,
 }
 
@@ -63,31 +63,31 @@ impl Report {
         bytes
     }
 
-    /// The thread and its report.
+    /// Parses the number of the thread and its report.
     pub(super) fn from_bytes(bytes: &[u8]) -> (u64, Self) {
         let word = |i: usize| bytes.get(8 * i..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b));
         (word(0), Self { committed: word(1), clock: word(2) })
     }
 }
 
-/// What follows from a thread and a number, and stands in their event: so that a torn or invented one is seen.
+/// Returns a check sum of a thread and a number. Their event contains it, so that a torn or invented event is detected.
 pub(super) fn check(thread: u64, sequence: u64) -> u64 {
     let mut x = (thread << 48 ^ sequence).wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x ^ (x >> 27)
 }
 
-/// The channel has copies of events that are in another, too.
+/// Returns true if the channel has copies of events in another channel.
 pub(super) fn is_copy(channel: &str) -> bool {
     channel == "errors"
 }
 
-/// The event is one of the numbered ones; spans of `tracing` come and go between them.
+/// Returns true if the event is numbered. Spans of `tracing` are not.
 pub(super) fn is_numbered(event: &str) -> bool {
     !event.starts_with("span:")
 }
 
-/// Records until it is killed.
+/// Records events until the process is killed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let main = ChannelConfig::new("main")
         .sub_buffers(8, 64 << 10)
@@ -110,14 +110,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         .collect::<io::Result<_>>()
         .context("cannot start a thread")?;
     for thread in threads {
-        // It ends where the pipe does: the parent died.
+        // The thread ends if the pipe is closed, because the parent died.
         let _ = thread.join();
     }
     drop(session);
     Ok(Outcome::Done)
 }
 
-/// Writes to the pipe in one piece, which the system does not mix with others'.
+/// Writes to the pipe in one write, which the system does not mix with those of other threads.
 fn say(bytes: &[u8]) -> io::Result<()> {
     match rustix::io::write(rustix::stdio::stdout(), bytes) {
         Ok(n) if n == bytes.len() => Ok(()),
@@ -126,7 +126,7 @@ fn say(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Batches of events, a report behind each.
+/// Records batches of events, and writes a report after each batch.
 fn record(thread: u64) -> io::Result<()> {
     let kind = lastwords::clock::best();
     let mut committed = 0;
@@ -139,7 +139,7 @@ fn record(thread: u64) -> io::Result<()> {
     }
 }
 
-/// Records a batch; the clock before its last event.
+/// Records a batch. Returns the clock just before its last event.
 fn batch(thread: u64, committed: &mut u64, kind: ClockKind) -> u64 {
     let _batch = tracing::info_span!("batch", from = *committed).entered();
     for _ in 1..BATCH {
@@ -152,7 +152,7 @@ fn batch(thread: u64, committed: &mut u64, kind: ClockKind) -> u64 {
     clock
 }
 
-/// One event: of a kind that follows from its number.
+/// Records one event. Its kind follows from its number.
 fn one(thread: u64, sequence: u64) {
     let sum = check(thread, sequence);
     match sequence % 8 {

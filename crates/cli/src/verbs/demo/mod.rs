@@ -1,4 +1,4 @@
-//! `lastwords demo`: record in a child, kill -9 it, recover, compare, show.
+//! Implements `lastwords demo`: records in a child, kills the child with SIGKILL, recovers its session, and compares.
 
 mod check;
 pub(crate) mod child;
@@ -13,27 +13,27 @@ use lastwords_ctf::{Version, write as ctf};
 use lastwords_walk::session::Session;
 use std::path::PathBuf;
 
-/// Arguments.
+/// The arguments of `demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 where nothing committed is missing and nothing is invented, else 1.")]
 pub(crate) struct Args {
-    /// Folder for the recovered CTF trace; it must not exist
+    /// The folder for the recovered CTF trace; it must not exist
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Threads that record
+    /// The number of threads that record
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     threads: u64,
 
-    /// The child is killed at a random moment within so many seconds
+    /// The child is killed at a random moment within this many seconds
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
     seconds: f64,
 
-    /// How space in the rings is reserved; default: the fastest that works
+    /// The way in which space in the rings is reserved; by default, the fastest way that works
     #[arg(long, value_enum, value_name = "HOW")]
-    reservation: Option<child::How>,
+    reservation: Option<child::ReservationChoice>,
 
-    /// Seed of the random moment; default: of the clock
+    /// The seed of the random moment; by default, it is taken from the clock
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -43,7 +43,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     if (0.0..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("not between 0 and 3600".to_owned()) }
 }
 
-/// Records, kills, recovers, compares, shows.
+/// Records, kills, recovers, compares, and shows the last events.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     args.output.as_deref().map_or(Ok(()), output::check_new)?;
     let killed = parent::record_and_kill(args)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Negative)
 }
 
-/// Compares, prints the outcome; true where all is as it must be.
+/// Compares, and prints the outcome. Returns true if there is no fault.
 fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
     let check::Verdict { committed, unreported, overwritten, faults } = check::compare(recovered, &killed.reports);
     say::line(format_args!(
@@ -98,7 +98,7 @@ fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
     passed
 }
 
-/// Leaves a CTF folder, says how to open it.
+/// Writes a CTF folder, and prints how to open it.
 fn keep(args: &Args, session: &Session, pid: u32) -> anyhow::Result<()> {
     let default = || std::env::temp_dir().join(format!("lastwords-demo-{pid}.ctf"));
     let folder = args.output.clone().unwrap_or_else(default);

@@ -1,4 +1,4 @@
-//! The parent's part: starts the child, reads its reports, kills it.
+//! Starts the child, reads its reports, and kills it.
 
 use super::Args;
 use super::child::{REPORT_LEN, Report};
@@ -11,25 +11,25 @@ use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-/// A child that was killed, and what it had said.
+/// A child that was killed, and its reports.
 #[derive(Debug)]
 pub(super) struct Killed {
     pub(super) pid: u32,
-    /// Name of its session.
+    /// The name of its session.
     pub(super) session: String,
-    /// How long it recorded.
+    /// The time for which it recorded.
     pub(super) after: Duration,
     pub(super) seed: u64,
     /// The last report of each thread.
     pub(super) reports: BTreeMap<u64, Report>,
 }
 
-/// A seed of the clock.
+/// Returns a seed from the clock.
 fn seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |t| t.subsec_nanos().into())
 }
 
-/// The next of a sequence of random numbers (splitmix64).
+/// Returns the next of a sequence of random numbers (splitmix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut x = *state;
@@ -38,7 +38,7 @@ fn random(state: &mut u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Runs a child, kills it at a random moment.
+/// Starts a child and kills it at a random moment.
 pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
     let seed = args.seed.unwrap_or_else(seed);
     let session = format!("demo-{}-{seed}", std::process::id());
@@ -54,7 +54,8 @@ pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
         .with_context(|| format!("{}: cannot start the child", program.display()))?;
     let pid = child.id();
     let Some(mut pipe) = child.stdout.take() else { bail!("the child has no pipe") };
-    // The first byte says that the session is there; without it the child has failed, and said why on stderr.
+    // The first byte means that the session has started. Without it, the child has failed and printed the reason on
+    // stderr.
     let mut ready = [0u8; 1];
     if pipe.read_exact(&mut ready).is_err() {
         let status = child.wait().context("cannot wait for the child")?;
@@ -74,7 +75,7 @@ pub(super) fn record_and_kill(args: &Args) -> anyhow::Result<Killed> {
     Ok(Killed { pid, session, after, seed, reports })
 }
 
-/// Reads all that arrives until the pipe's end; a report that was cut is none.
+/// Reads all reports until the end of the pipe. An incomplete report is ignored.
 fn read_reports(mut pipe: ChildStdout) -> anyhow::Result<BTreeMap<u64, Report>> {
     let mut bytes = Vec::new();
     let mut reports: BTreeMap<u64, Report> = BTreeMap::new();

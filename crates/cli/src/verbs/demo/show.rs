@@ -1,4 +1,4 @@
-//! The last events of each thread.
+//! Shows the last events of each thread.
 
 use super::check;
 use crate::{paint, say};
@@ -6,10 +6,10 @@ use lastwords_ctf::read::{Trace, unwatched};
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 
-/// Events shown of each thread.
+/// The number of events that are shown of each thread.
 const SHOWN: usize = 3;
 
-/// Prints the last events of each thread as `report` would.
+/// Prints the last events of each thread, in the form of `report`.
 pub(super) fn last_events(recovered: &check::Recovered, trace: &Trace) -> anyhow::Result<()> {
     let lasts: Vec<(u64, Vec<u64>)> = recovered
         .threads

@@ -1,4 +1,5 @@
-//! What a process core would keep of a session: where cores go, how large they may be, which mappings are in them.
+//! Checks what a process core would keep of a session: where cores go, how large they may be, and which mappings they
+//! have.
 
 use super::{Finding, read};
 use std::path::Path;
@@ -18,7 +19,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
-/// Where core(5) sends them.
+/// Checks where core dumps are written (core(5)).
 fn target(pattern: &str) -> Finding {
     const CHECK: &str = "cores";
     let mend = "sysctl -w kernel.core_pattern=/var/crash/core.%e.%p (sessions in shared memory need no core)";
@@ -48,10 +49,10 @@ fn target(pattern: &str) -> Finding {
     }
 }
 
-/// `limit` in bytes; none = unlimited.
+/// Checks the size limit of core dumps, in bytes. Without a limit, they are unlimited.
 fn size(pattern: &str, limit: Option<u64>) -> Finding {
     const CHECK: &str = "core size";
-    // core(5): a handler is fed whatever the limit, but for the value 1.
+    // A handler program receives the whole core whatever the limit is, unless the limit is 1 (core(5)).
     if pattern.starts_with('|') && limit != Some(1) {
         return Finding::good(CHECK, "not limited: cores go to a program");
     }
@@ -68,7 +69,7 @@ fn size(pattern: &str, limit: Option<u64>) -> Finding {
     }
 }
 
-/// Bits of core(5), and which back-end's buffers are in such mappings.
+/// Bits of `coredump_filter` (core(5)), and the back-end whose buffers are in such mappings.
 const FILTER: [(u32, &str); 5] = [
     (0, "heap (private memory)"),
     (1, "memfd (and unlinked files)"),
@@ -76,7 +77,7 @@ const FILTER: [(u32, &str); 5] = [
     (6, "huge pages (shared)"),
     (8, "DAX (shared)"),
 ];
-/// What makes heap and memfd sessions recoverable from a core.
+/// The bits that make heap and memfd sessions recoverable from a core.
 const WANTED: u32 = 0b11;
 
 fn kept(bits: u32) -> Finding {

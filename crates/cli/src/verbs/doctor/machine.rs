@@ -1,4 +1,5 @@
-//! The fast path's needs: restartable sequences, a steady counter, membarrier; huge pages for who asks for them.
+//! Checks what the fast path needs: restartable sequences, a steady counter, resource limits. It also checks huge pages
+//! for the huge back-end.
 
 use super::{Finding, read};
 
@@ -64,7 +65,7 @@ fn huge_pages(meminfo: &str) -> Finding {
     Finding::partial(CHECK, found, "sysctl -w vm.nr_hugepages=64")
 }
 
-/// Files of a session with three channels on each CPU, and what a program needs besides.
+/// Files that a program needs besides those of a session.
 const SPARE_FILES: u64 = 64;
 
 fn limits() -> Vec<Finding> {

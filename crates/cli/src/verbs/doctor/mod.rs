@@ -1,6 +1,6 @@
-//! `lastwords doctor`: what this machine, and this shell, would keep; the line that mends what is missing.
+//! Implements `lastwords doctor`: checks what this machine and this shell would keep, and prints how to mend what is
+//! missing.
 
-mod container;
 mod cores;
 mod machine;
 mod persistent;
@@ -11,7 +11,7 @@ use crate::paint;
 use serde::Serialize;
 use std::path::Path;
 
-/// Arguments.
+/// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit status: 0 where sessions can be recorded and recovered; 1 where they cannot.")]
 pub(crate) struct Args {
@@ -24,26 +24,26 @@ pub(crate) struct Args {
     kernel_args: bool,
 }
 
-/// How it is.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Status {
-    /// As it should be.
+    /// Nothing is missing.
     Good,
-    /// Only some back-ends or some ways of recovery are concerned.
+    /// Something is missing for some back-ends or some ways of recovery.
     Partial,
     /// Nothing can be recorded.
     Bad,
 }
 
-/// What one check found.
+/// The result of one check, with its message.
 #[derive(Debug, Serialize)]
 struct Finding {
     check: &'static str,
     status: Status,
-    /// What is so, and what follows from it.
+    /// The state of the machine, and its consequence.
     found: String,
-    /// The line that mends it.
+    /// The command or change that mends it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }
@@ -74,12 +74,12 @@ struct Report<'a> {
     checks: &'a [Finding],
 }
 
-/// Checks, prints.
+/// Runs all checks and prints their results.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.kernel_args {
         let (line, remark) = persistent::kernel_args();
         crate::say::print(line + "\n");
-        remark.into_iter().for_each(crate::say::note);
+        crate::say::note(remark);
         return Ok(Outcome::Done);
     }
     let mut findings = room::check();
@@ -113,7 +113,7 @@ fn render(findings: &[Finding]) -> String {
     text
 }
 
-/// The text of a file of /proc or /sys, trimmed; none where it cannot be read.
+/// Reads a file of /proc or /sys and trims its end. Returns none if the file cannot be read.
 fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }

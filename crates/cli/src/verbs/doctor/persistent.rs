@@ -1,22 +1,18 @@
-//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for this kernel, persistent memory.
+//! Checks what a reboot would keep of the kernel's trace: a persistent trace instance, a bundle for this kernel, and
+//! persistent memory.
 
 use super::{Finding, read};
-use std::ops::Range;
+use lastwords_open::{PersistentInstance, instance_arguments};
 use std::path::Path;
 
 /// The folder in which the unit `lastwords-bundle.service` saves the bundle of each kernel.
 const BUNDLES: &str = "/var/lib/lastwords/bundles";
 /// The first kernel with persistent instances.
 const FIRST: (u32, u32) = (6, 12);
-/// Bytes for each CPU below which an instance keeps little.
+/// The buffer size for each CPU, in bytes, below which an instance keeps little.
 const SMALL: u64 = 128 << 10;
-/// Bytes for each CPU, and for all together at least, that `--kernel-args` asks for.
-const EACH: u64 = 2 << 20;
-const LEAST: u64 = 12 << 20;
-/// The alignment of a range: a huge page.
-const ALIGN: u64 = 2 << 20;
 
-/// What the checks look at.
+/// The facts about a machine that the checks use.
 struct Machine {
     release: String,
     command_line: String,
@@ -46,9 +42,9 @@ pub(super) fn check() -> Vec<Finding> {
     findings(&Machine::this())
 }
 
-/// The kernel arguments that give this machine a persistent instance, and a remark on them.
-pub(super) fn kernel_args() -> (String, Option<&'static str>) {
-    args(&Machine::this())
+/// Returns the kernel arguments that give this machine a persistent instance, and a remark on them.
+pub(super) fn kernel_args() -> (String, &'static str) {
+    arguments(&Machine::this())
 }
 
 fn findings(machine: &Machine) -> Vec<Finding> {
@@ -73,29 +69,19 @@ fn findings(machine: &Machine) -> Vec<Finding> {
     vec![instance(machine), bundle, memory]
 }
 
-/// The persistent trace instance that the kernel was started with.
+/// Checks the persistent trace instance that the kernel was started with.
 fn instance(machine: &Machine) -> Finding {
     const CHECK: &str = "persistent trace";
-    let mend = || format!("restart with: {}", args(machine).0);
+    let mend = || format!("restart with: {}", arguments(machine).0);
     if version(&machine.release) < FIRST {
         let (major, minor) = FIRST;
         let found = format!("Linux {} keeps no trace across a reboot", machine.release);
         return Finding::partial(CHECK, found, format!("Linux {major}.{minor} or newer"));
     }
-    let words = || machine.command_line.split_whitespace();
-    let instance = words().filter_map(|word| word.strip_prefix("trace_instance=")).find_map(|value| {
-        let (name, place) = value.split(',').next()?.split_once('@')?;
-        Some((name.split('^').next()?, place))
-    });
-    let Some((name, place)) = instance else {
+    let Some(instance) = PersistentInstance::of_command_line(&machine.command_line) else {
         return Finding::partial(CHECK, "no trace instance outlives a reboot", mend());
     };
-    let reserved = words().filter_map(|word| word.strip_prefix("reserve_mem=")).find_map(|value| {
-        let mut parts = value.split(':');
-        let (size, _, label) = (parts.next()?, parts.next()?, parts.next()?);
-        (label == place).then(|| bytes(size))?
-    });
-    let size = reserved.or_else(|| bytes(place.split_once(':')?.1));
+    let PersistentInstance { name, place, size, has_stable_address } = instance;
     let Some(size) = size else {
         let found = format!("instance {name} is to be at {place}, and no reserve_mem= has that name");
         return Finding::partial(CHECK, found, mend());
@@ -105,7 +91,7 @@ fn instance(machine: &Machine) -> Finding {
         let found = format!("instance {name} has {} KiB for each of {} CPUs", each >> 10, machine.cpus);
         return Finding::partial(CHECK, found, mend());
     }
-    if reserved.is_some() && !words().any(|word| word == "nokaslr") {
+    if !has_stable_address {
         let found = format!(
             "instance {name} is in memory that the kernel reserves anew at each boot: with a random address of the kernel it can lie elsewhere, \
              and the events are not found"
@@ -118,67 +104,14 @@ fn instance(machine: &Machine) -> Finding {
     )
 }
 
-/// Major and minor version of a release.
+/// Parses the major and minor version of a release.
 fn version(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Bytes, as the kernel reads them: decimal or hexadecimal, with K, M or G.
-fn bytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(['K', 'k', 'M', 'm', 'G', 'g']);
-    let number = match digits.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok()?,
-        None => digits.parse().ok()?,
-    };
-    let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
-fn args(machine: &Machine) -> (String, Option<&'static str>) {
-    let size = machine.cpus.saturating_mul(EACH).max(LEAST).next_multiple_of(ALIGN);
-    let mib = size >> 20;
-    match free(&machine.iomem, size).filter(|_| cfg!(target_arch = "x86_64")) {
-        Some(address) => {
-            let args = format!("memmap={mib}M${address:#x} trace_instance=boot_map@{address:#x}:{mib}M");
-            (args, Some("GRUB takes the dollar sign as `\\\\\\$` in /etc/default/grub"))
-        }
-        None => {
-            let remark = "no free range is known: as root, on x86-64, /proc/iomem tells one, and the address of the kernel may stay random";
-            (format!("nokaslr reserve_mem={mib}M:4096:trace trace_instance=boot_map@trace"), Some(remark))
-        }
-    }
-}
-
-/// The highest address in the largest range of RAM from which on so many bytes are used for nothing, by the text of `/proc/iomem`.
-fn free(iomem: &str, size: u64) -> Option<u64> {
-    let row = |line: &str| {
-        let (range, what) = line.trim_start().split_once(" : ")?;
-        let (begin, last) = range.split_once('-')?;
-        let [begin, last] = [begin, last].map(|address| u64::from_str_radix(address, 16).ok());
-        Some((begin?..last?.checked_add(1)?, line.starts_with(' '), what.to_owned()))
-    };
-    let rows: Vec<(Range<u64>, bool, String)> = iomem.lines().filter_map(row).collect();
-    let ram = rows.iter().filter(|(_, is_inside, what)| !is_inside && what == "System RAM");
-    let (ram, ..) = ram.max_by_key(|(range, ..)| range.end.saturating_sub(range.start))?;
-    let mut end = ram.end;
-    loop {
-        let begin = end.checked_sub(size)? / ALIGN * ALIGN;
-        let taken = rows.iter().filter(|(range, is_inside, _)| {
-            *is_inside && range.start < begin.saturating_add(size) && range.end > begin
-        });
-        match taken.map(|(range, ..)| range.start).min() {
-            _ if begin < ram.start || begin == 0 => return None,
-            Some(below) => end = below.min(end.saturating_sub(1)),
-            None => return Some(begin),
-        }
-    }
+fn arguments(machine: &Machine) -> (String, &'static str) {
+    instance_arguments(machine.cpus, &machine.iomem)
 }
 
 #[cfg(test)]
@@ -226,18 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn a_free_range_is_below_what_is_used() {
-        assert_eq!(free(IOMEM, 12 << 20), Some(0x2_7f00_0000 - (12 << 20)));
-        assert_eq!(free(IOMEM, 1 << 40), None);
-        assert_eq!(free("00000000-00000000 : System RAM\n", 12 << 20), None);
+    fn the_arguments_give_a_good_instance() {
         if cfg!(target_arch = "x86_64") {
-            assert_eq!(args(&machine("")).0, "memmap=12M$0x27e400000 trace_instance=boot_map@0x27e400000:12M");
-            let given = args(&machine("")).0;
+            let given = arguments(&machine("")).0;
             assert_eq!(status(&machine(&given)).0, Status::Good);
         }
         let hidden = Machine { iomem: String::new(), cpus: 16, ..machine("") };
-        assert_eq!(args(&hidden).0, "nokaslr reserve_mem=32M:4096:trace trace_instance=boot_map@trace");
-        assert_eq!(status(&Machine { command_line: args(&hidden).0, ..hidden }).0, Status::Good);
+        assert_eq!(status(&Machine { command_line: arguments(&hidden).0, ..hidden }).0, Status::Good);
     }
 
     #[test]

@@ -1,15 +1,19 @@
-//! The folder of sessions: is it there, is it memory, is there room.
+//! Checks the folder of sessions: whether it is usable, whether it is memory, and how much room it has.
 
-use super::{Finding, Status, container};
+use super::{Finding, Status};
 use crate::progress::human_bytes;
+use lastwords_open::ends_with_container;
 use rustix::fs::{StatVfs, statfs, statvfs};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Less room than this is said to be little: two CPUs, three channels, both halves.
+/// A warning is printed for less room than this: two CPUs, three channels, both halves.
 const LITTLE: u64 = 16 << 20;
 /// `f_type` of tmpfs and ramfs (include/uapi/linux/magic.h).
 const MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+/// The change that makes sessions outlive their container.
+const MOUNT: &str =
+    "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
 
 pub(super) fn check() -> Vec<Finding> {
     let dir = lastwords_open::sessions_dir();
@@ -22,7 +26,7 @@ pub(super) fn check() -> Vec<Finding> {
     findings
 }
 
-/// The nearest folder that exists.
+/// Returns the nearest ancestor that exists, or the folder itself.
 fn existing(dir: &Path) -> PathBuf {
     dir.ancestors().find(|d| d.exists()).unwrap_or(Path::new("/")).to_path_buf()
 }
@@ -50,24 +54,20 @@ fn folder(dir: &Path, there: &Path) -> Finding {
     }
 }
 
-/// The line that chooses another folder: in a container whose memory ends with it, what must be mounted first.
+/// Returns the command that chooses another folder. In a container whose memory ends with it, a mount is needed first.
 fn elsewhere(folder: &str) -> String {
-    if container::is_own(Path::new("/dev/shm")) {
-        container::MOUNT.into()
-    } else {
-        format!("export LASTWORDS_DIR={folder}")
-    }
+    if ends_with_container(Path::new("/dev/shm")) { MOUNT.into() } else { format!("export LASTWORDS_DIR={folder}") }
 }
 
 fn kind(there: &Path) -> Finding {
     const CHECK: &str = "kind of memory";
     match statfs(there) {
-        Ok(fs) if MEMORY.contains(&fs.f_type) && container::is_own(there) => {
+        Ok(fs) if MEMORY.contains(&fs.f_type) && ends_with_container(there) => {
             let found = format!(
                 "{} is a tmpfs of this container, unless the host's was mounted as a whole: sessions in it end with the container",
                 there.display()
             );
-            Finding::partial(CHECK, found, container::MOUNT)
+            Finding::partial(CHECK, found, MOUNT)
         }
         Ok(fs) if MEMORY.contains(&fs.f_type) => {
             Finding::good(CHECK, "tmpfs: sessions outlive their processes, not a reboot")

@@ -1,11 +1,11 @@
-//! `inspect` of folders of CTF, for people.
+//! Prints the report of `inspect` on folders of CTF for people.
 
 use crate::account::LIMIT;
 use crate::table::plain;
 use lastwords_open::inspect::ctf::Report;
 use std::io::{self, Write};
 
-/// Writes it for people.
+/// Writes the report for people.
 pub(super) fn write(trace: &Report<'_>, text: &mut dyn Write) -> io::Result<()> {
     writeln!(text, "{}: CTF {}", plain(&trace.path.display().to_string()), trace.version)?;
     for (key, value) in &trace.env {

@@ -1,11 +1,11 @@
-//! `inspect` of a kernel's trace, for people.
+//! Prints the report of `inspect` on a kernel's trace for people.
 
 use super::indented;
 use crate::table::{Table, plain};
 use lastwords_open::inspect::kernel::{Instance, Report};
 use std::io::{self, Write};
 
-/// Writes it for people: one screen.
+/// Writes the report for people.
 pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", report.from.display(), report.kind)?;
     writeln!(out, "  kernel     {}", plain(&report.uname))?;

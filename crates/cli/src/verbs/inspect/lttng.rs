@@ -1,11 +1,11 @@
-//! `inspect` of sessions of LTTng, for people.
+//! Prints the report of `inspect` on sessions of LTTng for people.
 
 use super::indented;
 use crate::table::{Table, plain};
 use lastwords_open::inspect::lttng::Report;
 use std::io::{self, Write};
 
-/// Writes it for people.
+/// Writes the report for people.
 pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let state = report.active.map_or("", |active| if active { ", recording" } else { ", stopped" });
     let created = if report.created.is_empty() { String::new() } else { format!(", made {}", plain(&report.created)) };

@@ -1,4 +1,4 @@
-//! `lastwords inspect`: what is in the inputs.
+//! Implements `lastwords inspect`: prints what the inputs hold.
 
 mod ctf;
 mod kernel;
@@ -16,7 +16,7 @@ use lastwords_open::Account;
 use lastwords_open::inspect::Report;
 use std::io::{self, Write};
 
-/// Arguments.
+/// The arguments of `inspect`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lastwords inspect [OPTIONS] <INPUT>...\n       lastwords inspect [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Inspects.
+/// Inspects the inputs.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     args.input.find(|traces| inspect(args, &traces))
 }
@@ -68,7 +68,7 @@ fn write(report: &Report<'_>, text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes an account four blanks to the right.
+/// Writes an account, indented by four blanks.
 fn indented(account: &Account<'_>, out: &mut dyn Write) -> io::Result<()> {
     let mut text = Vec::new();
     account.write(LIMIT, &mut text)?;

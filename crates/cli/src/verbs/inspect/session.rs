@@ -1,11 +1,9 @@
-//! `inspect` of sessions of ours, for people.
+//! Prints the report of `inspect` on sessions of lastwords for people.
 
-use crate::account;
-use crate::holds;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use crate::verbs::list::ending_line;
+use crate::{account, ended};
 use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
 use std::io::{self, Write};
@@ -25,7 +23,7 @@ pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> 
 
 fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let state = match (&data.ended, data.finished, data.recording) {
-        (Some(ended), ..) => ending_line(ended),
+        (Some(ended), ..) => ended::line(ended),
         (None, true, _) => "ended in good order".to_owned(),
         (None, false, true) => "recording when it was last seen".to_owned(),
         (None, false, false) => "stopped".to_owned(),
@@ -95,7 +93,7 @@ fn channels(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(table.render().as_bytes())?;
     for c in &data.channels {
         if let (Some(seconds), Some(events_per_second)) = (c.holds_seconds, c.events_per_second) {
-            writeln!(out, "  {} {}", plain(&c.name), holds::text(&Holds { seconds, events_per_second }))?;
+            writeln!(out, "  {} {}", plain(&c.name), Holds { seconds, events_per_second })?;
         }
     }
     Ok(())

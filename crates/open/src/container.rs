@@ -1,18 +1,15 @@
-//! Whether memory files end with the container that this runs in.
+//! Tells whether files in a folder are lost when the container of this process ends.
 
 use std::path::Path;
 
-/// The inode of the first pid namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+/// The inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
 const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What makes sessions outlive their container.
-pub(super) const MOUNT: &str =
-    "start the container with -v /dev/shm/lastwords:/dev/shm/lastwords; in it: export LASTWORDS_DIR=/dev/shm/lastwords";
-
-/// This runs in a container, and nothing of the host is mounted at the path: its files end with the container.
-pub(super) fn is_own(path: &Path) -> bool {
+/// Returns true if this process runs in a container and no folder of the host is mounted at the path: files there end with the container.
+#[must_use]
+pub fn ends_with_container(path: &Path) -> bool {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    is_container() && root_of(&mounts, path).is_none_or(|root| root == "/")
+    is_container() && mounted_root(&mounts, path).is_none_or(|root| root == "/")
 }
 
 fn is_container() -> bool {
@@ -22,9 +19,9 @@ fn is_container() -> bool {
         || namespace.is_ok_and(|namespace| namespace != Path::new(FIRST_PID_NAMESPACE))
 }
 
-/// The folder of its file system that is mounted where the path lies: not `/` where a folder of the host was mounted
-/// (proc_pid_mountinfo(5); the last of several mounts at one place is the one that is seen).
-fn root_of<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
+/// Returns the folder of the mounted file system that appears at the mount point of `path`. It is not `/` if a folder of the host is
+/// mounted there. If several file systems are mounted at one place, the last of them is visible (proc_pid_mountinfo(5)).
+fn mounted_root<'a>(mounts: &'a str, path: &Path) -> Option<&'a str> {
     let mut found: Option<(usize, &str)> = None;
     for line in mounts.lines() {
         let mut words = line.split(' ').skip(3);
@@ -45,7 +42,7 @@ mod tests {
         let mounts = "22 1 0:5 / / rw - overlay overlay rw\n25 22 0:23 / /dev/shm rw - tmpfs shm rw,size=65536k\n\
                       26 25 0:24 /lastwords /dev/shm/lastwords rw - tmpfs tmpfs rw\n27 22 0:9 /x /late rw - tmpfs t rw\n\
                       28 22 0:9 / /late rw - tmpfs t rw\n";
-        let of = |path: &str| root_of(mounts, Path::new(path));
+        let of = |path: &str| mounted_root(mounts, Path::new(path));
         assert_eq!(of("/dev/shm"), Some("/"));
         assert_eq!(of("/dev/shm/lastwords/app-1"), Some("/lastwords"));
         assert_eq!(of("/dev/shm/lastwords-0"), Some("/"));

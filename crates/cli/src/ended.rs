@@ -1,0 +1,44 @@
+//! Formats times and endings of sessions for people.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use lastwords_open::EndedReport;
+
+/// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
+pub(crate) fn line(ended: &EndedReport) -> String {
+    let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
+    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
+    format!("{seen} {at}{by}: {}", how(ended))
+}
+
+/// Returns how a session ended in one or two words.
+pub(crate) fn how(ended: &EndedReport) -> String {
+    match (ended.how, ended.number) {
+        ("signal", Some(number)) => signal_name(number),
+        ("exit" | "closed", Some(status)) if status > 0 => format!("exit {status}"),
+        (how, _) => how.to_owned(),
+    }
+}
+
+fn signal_name(number: u8) -> String {
+    let names = [(4, "SIGILL"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
+    let known = names.iter().find(|(known, _)| *known == number);
+    known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
+}
+
+/// Formats nanoseconds since the epoch as date and time of day in the system's time zone.
+pub(crate) fn time(nanoseconds: u64) -> String {
+    formatted(nanoseconds, "%F %T")
+}
+
+pub(crate) fn short_time(nanoseconds: u64) -> String {
+    formatted(nanoseconds, "%m-%d %H:%M:%S")
+}
+
+fn formatted(nanoseconds: u64, format: &str) -> String {
+    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+    match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
+        Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
+        Err(_) => "-".into(),
+    }
+}
