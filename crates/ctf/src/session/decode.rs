@@ -200,38 +200,6 @@ impl ChannelDecoder {
         Steps { channel: self, decoder: self.program.as_ref().map(Program::decoder) }
     }
 
-    fn step_with(
-        &self,
-        decoder: &mut Option<program::Decoder>,
-        position: &mut Position,
-        bytes: &[u8],
-    ) -> Result<Option<RawEvent>, DecodeError> {
-        let start = position.offset;
-        if start >= bytes.len() {
-            return Ok(None);
-        }
-        let (Some(program), Some(decoder)) = (&self.program, decoder) else {
-            return Err(DecodeError { offset: start, value: 0, expected: Expected::Channel });
-        };
-        let part = whole(bytes);
-        decoder.set_clock(position.clock);
-        let event = program.event(decoder, 0, &part, bits(start)).map_err(of_fault)?;
-        let [context_at, end] = [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
-        self.check_size(bytes, start, context_at, end)?;
-        let payload_at = match self.context {
-            Some(size) => context_at.saturating_add(size),
-            None => {
-                let code = program.code(Scope::CommonContext, 0, event.class);
-                let end = code.map(|code| program.visit(decoder, code, &part, event.body, &mut Ignore));
-                end.transpose().map_err(of_fault)?.map_or(context_at, |bits| (bits / 8) as usize)
-            }
-        };
-        let class = program.class().streams.first().and_then(|stream| stream.events.get(event.class));
-        *position = Position { offset: end, clock: event.clock };
-        let id = class.and_then(|class| u16::try_from(class.id).ok()).unwrap_or(u16::MAX);
-        Ok(Some(RawEvent { clock: event.clock, id, start, context_at, payload_at, end }))
-    }
-
     /// Counts the events from `offset` to the end of `bytes`. This is several times faster than [`Self::step`], because
     /// most events are skipped without decoding their fields.
     ///
@@ -287,7 +255,30 @@ impl Steps<'_> {
     /// # Errors
     /// The bytes are not an event of this channel; `position` stays at the begin of the event.
     pub fn step(&mut self, position: &mut Position, bytes: &[u8]) -> Result<Option<RawEvent>, DecodeError> {
-        self.channel.step_with(&mut self.decoder, position, bytes)
+        let start = position.offset;
+        if start >= bytes.len() {
+            return Ok(None);
+        }
+        let (Some(program), Some(decoder)) = (&self.channel.program, &mut self.decoder) else {
+            return Err(DecodeError { offset: start, value: 0, expected: Expected::Channel });
+        };
+        let part = whole(bytes);
+        decoder.set_clock(position.clock);
+        let event = program.event(decoder, 0, &part, bits(start)).map_err(of_fault)?;
+        let [context_at, end] = [event.body, event.end].map(|bits| usize::try_from(bits / 8).unwrap_or(usize::MAX));
+        self.channel.check_size(bytes, start, context_at, end)?;
+        let payload_at = match self.channel.context {
+            Some(size) => context_at.saturating_add(size),
+            None => {
+                let code = program.code(Scope::CommonContext, 0, event.class);
+                let end = code.map(|code| program.visit(decoder, code, &part, event.body, &mut Ignore));
+                end.transpose().map_err(of_fault)?.map_or(context_at, |bits| (bits / 8) as usize)
+            }
+        };
+        let class = program.class().streams.first().and_then(|stream| stream.events.get(event.class));
+        *position = Position { offset: end, clock: event.clock };
+        let id = class.and_then(|class| u16::try_from(class.id).ok()).unwrap_or(u16::MAX);
+        Ok(Some(RawEvent { clock: event.clock, id, start, context_at, payload_at, end }))
     }
 }
 
