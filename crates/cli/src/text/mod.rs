@@ -55,7 +55,7 @@ pub(crate) struct Form<'a> {
 pub(crate) struct TextResult {
     /// Counts of events, streams and bytes, and of packets that could not be decoded.
     pub(crate) totals: Totals,
-    /// What reading reported besides events.
+    /// The remarks that reading made besides events.
     pub(crate) notes: Notes,
     /// The totals of trace arrays, by their positions among all traces.
     arrays: Vec<(usize, Totals)>,

@@ -60,7 +60,7 @@ fn a_date_is_refused_where_a_clock_is_not_related_to_it() {
     }
     let lines = |args: &[&str]| place.ok(&[&["report"], args].concat()).lines().count();
     assert_eq!(lines(&["epoch", "--since", "2023-11-14T22:13:25Z"]), 5);
-    // What works: seconds as they are printed, and before the newest event of the one clock there is.
+    // Seconds as they are printed are accepted, and so are seconds before the newest event if there is only one clock.
     assert_eq!(lines(&["unknown", "--since", "105"]), 5);
     assert_eq!(lines(&["unknown", "--since", "-2s"]), 3);
     let ran = place.run(&["report", "unknown", "a", "--since", "-2s"]);

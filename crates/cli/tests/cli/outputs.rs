@@ -264,7 +264,7 @@ fn an_empty_folder_is_written_into() {
             let new = format!("new-{verb}-{to}");
             place.ok(&["convert", "a", "--to", to, "-o", &new]);
             assert!(place.ok(&["report", trace]) == place.ok(&["report", &new]), "{verb} {to}");
-            // What is not empty stays as it is.
+            // A folder that is not empty stays as it is.
             let ran = place.run(&["convert", "a", "--to", to, "-o", trace]);
             assert!(ran.status == 1 && ran.err.contains("exists"), "{}", ran.err);
             std::fs::remove_dir_all(place.at("empty")).unwrap();

@@ -64,7 +64,7 @@ impl<'b> Slots<'b> {
 struct Members<'a>(HashMap<*const Struct, HashMap<&'a str, Vec<&'a FieldClass>>>);
 
 impl<'a> Members<'a> {
-    /// Whether the number at a path is signed; none where there is none.
+    /// Returns whether the number at a path is signed; none if there is no number at the path.
     fn target(&mut self, root: &'a Struct, names: &[String]) -> Option<bool> {
         let (first, rest) = names.split_first()?;
         let by_name = self.0.entry(std::ptr::from_ref(root)).or_insert_with(|| {

@@ -98,7 +98,7 @@ fn is_runtime_dir(dir: &Path) -> bool {
     dir.is_absolute() && open_own_dir(CWD, dir, dir, 0o077).is_ok() && writable()
 }
 
-/// What to do where a folder of sessions cannot be trusted.
+/// The advice to a user whose folder of sessions cannot be trusted.
 const OWN_FOLDER: &str = "remove it, or set LASTWORDS_DIR to a folder of your own";
 
 /// An open base folder.

@@ -26,7 +26,7 @@ pub enum Error {
         path: PathBuf,
         /// The reason.
         what: String,
-        /// What to do.
+        /// The advice to the user.
         remedy: &'static str,
     },
     /// A name of a session or channel is not valid.

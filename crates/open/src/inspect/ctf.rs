@@ -50,7 +50,7 @@ pub struct Stream {
     pub begin: Option<i64>,
     /// Nanoseconds of the last event from the clock's origin.
     pub end: Option<i64>,
-    /// What cannot be read in it, as messages.
+    /// The messages about parts of the trace that cannot be read.
     pub faults: Vec<String>,
 }
 

@@ -22,7 +22,7 @@ pub struct Report<'a> {
     pub traces: Vec<ctf::Report<'a>>,
     /// Sessions of lastwords.
     pub sessions: Vec<session::Report<'a>>,
-    /// What cannot be read in the inputs, as messages.
+    /// The messages about parts of the inputs that cannot be read.
     pub faults: Vec<String>,
 }
 
