@@ -47,6 +47,8 @@ impl Machine<'_> {
             cpus: self.cpus,
             more_cpu: "",
             pause_at_panic: false,
+            reboots: false,
+            more: &[],
             disks: &[],
             folder,
         };

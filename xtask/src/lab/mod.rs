@@ -340,6 +340,8 @@ impl Lab<'_> {
             cpus: scenario.cpus,
             more_cpu: scenario.more_cpu,
             pause_at_panic: scenario.end == End::Live,
+            reboots: false,
+            more: &[],
             disks: &disks,
             folder: &folder,
         };

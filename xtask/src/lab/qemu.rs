@@ -29,6 +29,10 @@ pub(super) struct Config<'a> {
     pub(super) more_cpu: &'a str,
     /// The machine stands still at the panic, before the panic's notifiers run.
     pub(super) pause_at_panic: bool,
+    /// A reset starts the guest anew, and does not end QEMU.
+    pub(super) reboots: bool,
+    /// More of QEMU's command line, for example memory that is kept in a file.
+    pub(super) more: &'a [String],
     /// Files that the guest writes to as disks.
     pub(super) disks: &'a [PathBuf],
     /// Where console, socket and errors go.
@@ -67,7 +71,11 @@ impl Guest {
             Arch::Arm64 => config.arch.cpu().to_string(),
         });
         command.args(["-accel", "tcg,thread=multi", "-smp", &config.cpus.to_string()]);
-        command.args(["-m", &config.memory.to_string(), "-display", "none", "-nodefaults", "-no-reboot"]);
+        command.args(["-m", &config.memory.to_string(), "-display", "none", "-nodefaults"]);
+        if !config.reboots {
+            command.arg("-no-reboot");
+        }
+        command.args(config.more);
         command.arg("-kernel").arg(config.kernel).arg("-initrd").arg(config.initramfs);
         command.arg("-append").arg(format!("console={} {}", config.arch.console(), config.arguments));
         command.args(["-device", "vmcoreinfo", "-serial", &format!("file:{}", console.display())]);

@@ -116,6 +116,8 @@ pub(super) fn run(
         cpus: scenario.cpus,
         more_cpu: "",
         pause_at_panic: false,
+        reboots: false,
+        more: &[],
         disks: &disks,
         folder: &folder,
     };
