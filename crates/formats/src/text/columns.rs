@@ -38,6 +38,8 @@ struct Columns<'t> {
     context: Option<Fields<'t>>,
     /// The layout of the context, if all of its fields are at fixed offsets.
     layout: Option<ContextLayout>,
+    /// The lines have the frequent form: the time of day, an origin that the cache of origins can keep, and the payload.
+    frequent: bool,
     events: Vec<Class<'t>>,
 }
 
@@ -130,8 +132,10 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
         }
         let is_last = layout.as_ref().is_none_or(|layout| layout.others.is_empty());
         let tail: &[u8] = if is_last { b"\n" } else { b"" };
+        let absolute = clock.is_some_and(|clock| clock.origin == ClockOrigin::UnixEpoch);
         Columns {
-            absolute: clock.is_some_and(|clock| clock.origin == ClockOrigin::UnixEpoch),
+            absolute,
+            frequent: !kernel && absolute && is_last && layout.as_ref().is_some_and(|layout| layout.name.is_none()),
             layout,
             context,
             events: stream

@@ -14,17 +14,54 @@ use lastwords_trace::nul;
 
 /// The steps that format the contexts and the payload of an event class.
 pub(super) struct Line<'t> {
+    /// The text before the first value, or the whole text if there is no value.
+    head: Constant,
     steps: Vec<Step<'t>>,
-    /// The text after the last value, with the line feed.
-    tail: Constant,
     /// There are no fields and no braces.
     pub(super) is_empty: bool,
 }
 
-/// The text before a value, and the value.
+/// A value, and the text between it and the next value. The text after the last value includes the line feed.
 struct Step<'t> {
-    prefix: Constant,
     value: Value<'t>,
+    behind: Constant,
+}
+
+/// Collects the steps of a line.
+#[derive(Default)]
+struct Steps<'t> {
+    head: Option<Constant>,
+    steps: Vec<Step<'t>>,
+    /// The value that was added last. The text after it is not complete.
+    last: Option<Value<'t>>,
+    /// The text after the last value.
+    text: Vec<u8>,
+}
+
+impl<'t> Steps<'t> {
+    /// Adds a value after the text.
+    fn add(&mut self, value: Value<'t>) {
+        self.complete();
+        self.last = Some(value);
+    }
+
+    /// Adds the text to the value before it, or to the beginning of the line.
+    fn complete(&mut self) {
+        let text = Constant::new(&self.text);
+        self.text.clear();
+        match self.last.take() {
+            Some(value) => self.steps.push(Step { value, behind: text }),
+            None => self.head = Some(text),
+        }
+    }
+
+    /// Returns the line. `tail` is the text after the last value.
+    fn line(mut self, tail: &[u8], is_empty: bool) -> Line<'t> {
+        self.text.extend_from_slice(tail);
+        self.complete();
+        let head = self.head.unwrap_or_else(|| Constant::new(b""));
+        Line { head, steps: self.steps, is_empty }
+    }
 }
 
 enum Value<'t> {
@@ -51,25 +88,24 @@ enum Value<'t> {
 impl<'t> Line<'t> {
     /// Returns the steps for the scopes of an event class, in order. Returns none if a field has no simple form.
     pub(super) fn new(scopes: &[&ScopePlan<'t>]) -> Option<Self> {
-        let mut steps = Vec::new();
-        let mut text = Vec::new();
+        let mut steps = Steps::default();
+        let mut is_empty = true;
         for (position, scope) in scopes.iter().enumerate() {
             if position > 0 {
-                text.extend_from_slice(b", ");
+                steps.text.extend_from_slice(b", ");
             }
             for flat in scope.code.flat()? {
-                if let Some(value) = value(scope, flat, &mut text)? {
+                is_empty = false;
+                if let Some(value) = value(scope, flat, &mut steps.text)? {
                     let quote: &[u8] = if matches!(value, Value::Text | Value::Chars(_)) { b"\"" } else { b"" };
-                    text.extend_from_slice(quote);
-                    steps.push(Step { prefix: Constant::new(&text), value });
-                    text.clear();
-                    text.extend_from_slice(quote);
+                    steps.text.extend_from_slice(quote);
+                    steps.add(value);
+                    steps.text.extend_from_slice(quote);
                 }
             }
         }
-        let is_empty = steps.is_empty() && text.is_empty();
-        text.push(b'\n');
-        Some(Self { steps, tail: Constant::new(&text), is_empty })
+        let is_empty = is_empty && steps.text.is_empty();
+        Some(steps.line(b"\n", is_empty))
     }
 
     /// Returns the steps for the payload of an event class in columns: `head`, then ` name=value` for each field, then
@@ -81,8 +117,8 @@ impl<'t> Line<'t> {
         formats: &[ValueFormat<'t>],
         tail: &[u8],
     ) -> Option<Self> {
-        let mut steps = Vec::new();
-        let mut text = head.to_vec();
+        let mut steps = Steps { text: head.to_vec(), ..Steps::default() };
+        let mut is_empty = true;
         for (number, flat) in code.flat()?.into_iter().enumerate() {
             let (node, value) = match flat {
                 Flat::Begin(_) if number == 0 => continue,
@@ -105,27 +141,36 @@ impl<'t> Line<'t> {
                     {
                         return None;
                     }
-                    (Some(prefix), _, _) => text.extend_from_slice(prefix.bytes()),
+                    (Some(prefix), _, _) => steps.text.extend_from_slice(prefix.bytes()),
                 }
             }
-            steps.push(Step { prefix: Constant::new(&text), value });
-            text.clear();
+            steps.add(value);
+            is_empty = false;
         }
-        let is_empty = steps.is_empty();
-        text.extend_from_slice(tail);
-        Some(Self { steps, tail: Constant::new(&text), is_empty })
+        Some(steps.line(tail, is_empty))
+    }
+
+    /// Returns the text before the first value.
+    pub(super) fn head(&self) -> &Constant {
+        &self.head
     }
 
     /// Appends an event whose first field is at the beginning of `bytes`. Returns none if the bytes end before the
     /// event does.
     #[inline(always)]
     pub(super) fn put(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
+        self.head.put(out);
+        self.put_values(bytes, out)
+    }
+
+    /// Appends an event without the text before the first value.
+    #[inline(always)]
+    pub(super) fn put_values(&self, bytes: &[u8], out: &mut impl Put) -> Option<()> {
         let mut rest = bytes;
-        for Step { prefix, value } in &self.steps {
-            prefix.put(out);
+        for Step { value, behind } in &self.steps {
             rest = value.put(rest, out)?;
+            behind.put(out);
         }
-        self.tail.put(out);
         Some(())
     }
 }

@@ -7,8 +7,10 @@ use jiff::tz::TimeZone;
 
 const GIGA: i64 = 1_000_000_000;
 const NANOSECONDS: u64 = GIGA.cast_unsigned();
-/// Maximum number of bytes of the text before a time, and of the text after it.
-const MAX_AFFIX: usize = 8;
+/// Maximum number of bytes of the text before a time.
+const MAX_BEFORE: usize = 8;
+/// Maximum number of bytes of the text after a time.
+const MAX_BEHIND: usize = 7;
 /// Length of `HH:MM:SS.`.
 const TO_SECOND: usize = 9;
 /// Length of `nnnnnnnnn`.
@@ -45,19 +47,19 @@ pub(crate) struct TimeOfDay {
     begin: i64,
     known: bool,
     /// The text before each time, then `HH:MM:SS.`.
-    second: [u8; MAX_AFFIX + TO_SECOND],
+    second: [u8; MAX_BEFORE + TO_SECOND],
     /// Length of the text before the time.
     before: usize,
     /// The text after each time, and its length.
-    behind: ([u8; MAX_AFFIX], usize),
+    behind: ([u8; MAX_BEHIND], usize),
 }
 
 impl TimeOfDay {
-    /// Sets the texts before and after each time, of at most eight bytes each.
+    /// Sets the texts before each time, of at most eight bytes, and after it, of at most seven bytes.
     pub(crate) fn new(zone: &Zone, before: &[u8], behind: &[u8]) -> Self {
-        let mut second = [0; MAX_AFFIX + TO_SECOND];
+        let mut second = [0; MAX_BEFORE + TO_SECOND];
         second.iter_mut().zip(before.iter().chain(b"00:00:00.")).for_each(|(place, byte)| *place = *byte);
-        let mut after = [0; MAX_AFFIX];
+        let mut after = [0; MAX_BEHIND];
         after.iter_mut().zip(behind).for_each(|(place, byte)| *place = *byte);
         let behind = (after, behind.len());
         Self { zone: zone.clone(), begin: 0, known: false, second, before: before.len(), behind }
@@ -78,8 +80,7 @@ impl TimeOfDay {
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
         out.block(&self.second, self.before.wrapping_add(TO_SECOND));
-        out.block(&nine_before(within as u32, b""), FRACTION);
-        out.block(&behind, length);
+        out.block(&nine_before(within as u32, &behind), FRACTION.wrapping_add(length));
     }
 
     #[cold]

@@ -2,6 +2,7 @@
 
 use super::super::batch::{Batch, Record, Window};
 use super::super::escape::bare;
+use super::super::line::Line;
 use super::super::message::Piece;
 use super::super::number::{Constant, signed, six, unsigned};
 use super::super::page::{self, Page, Put};
@@ -43,7 +44,7 @@ pub(in super::super) struct Lines<'p, 't> {
 impl<'p, 't> Lines<'p, 't> {
     pub(in super::super) fn new(plan: &'p Plan<'t>, traces: &'t [Trace], zone: &Zone) -> Self {
         Self {
-            origins: Origins { plan, cache: vec![None; CACHE_SIZE] },
+            origins: Origins { plan, cache: [const { None }; CACHE_SIZE] },
             time: TimeOfDay::new(zone, b"", b""),
             traces,
             decoders: traces.iter().map(|trace| trace.program.decoder()).collect(),
@@ -75,22 +76,36 @@ impl<'p, 't> Lines<'p, 't> {
     /// no visitor. Appends nothing and returns none for other events.
     #[inline(always)]
     fn put_flat(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
+        let columns = self.origins.plan.classes.get(window.plan)?;
+        if !columns.frequent || !window.is_timed {
+            return self.put_flat_parts(window, record, page);
+        }
+        let (layout, bytes) = contexts(columns, window, record)?;
+        let payload = bytes.get(layout.len..)?;
+        let origin = self.origins.text(window, record.class, columns, layout, bytes)?;
+        let put = |line: &mut page::Line<'_>| {
+            self.time.put(record.nanoseconds, line);
+            origin.text.put(line);
+            origin.line.put_values(payload, line).is_some()
+        };
+        page.line(put).then_some(())
+    }
+
+    /// Does the same for a context or a layout that is less frequent.
+    #[inline(never)]
+    fn put_flat_parts(&mut self, window: &Window, record: &Record, page: &mut Page) -> Option<()> {
         let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
         let class = columns.events.get(record.class as usize)?;
         let flat = class.line.as_ref()?;
         let (layout, bytes) = contexts(columns, window, record)?;
         let payload = bytes.get(layout.len..)?;
-        let origin = self.origins.of_context(layout, bytes, window);
-        let cached = match layout.name {
-            None => Some(self.origins.text(window, record.class, class, &origin)?),
-            Some(_) => None,
-        };
+        let known = self.origins.of_context(layout, bytes, window);
+        let origin = Origin { name: known.name.or_else(|| self.origins.listed(window, known.thread)), ..known };
         let timed = (window.is_timed, columns.absolute);
         let put = |line: &mut page::Line<'_>| {
-            head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| match cached {
-                Some(text) => text.put(line),
-                None => put_origin(plan.kernel, class, &origin, line),
+            head(plan.kernel, timed, &mut self.time, record.nanoseconds, line, |line| {
+                put_origin(plan.kernel, class, &origin, line);
             });
             let is_whole = flat.put(payload, line).is_some();
             if !layout.others.is_empty() {
@@ -103,6 +118,7 @@ impl<'p, 't> Lines<'p, 't> {
     }
 
     /// Formats the line of any event with visitors, without the line feed. Returns none if the event cannot be read.
+    #[inline(never)]
     fn visit(&mut self, window: &Window, record: &Record, decoder: Option<&mut Decoder>) -> Option<()> {
         let plan = self.origins.plan;
         let columns = plan.classes.get(window.plan)?;
@@ -168,15 +184,23 @@ impl<'p, 't> Lines<'p, 't> {
 /// A cache of the origins of the last events, as text.
 struct Origins<'p, 't> {
     plan: &'p Plan<'t>,
-    cache: Vec<Option<(Key, Constant<64>)>>,
+    cache: [Option<Known<'p, 't>>; CACHE_SIZE],
 }
 
 /// Number of origins in the cache. It must be a power of two.
 const CACHE_SIZE: usize = 64;
 
 /// The key of an origin in the cache. It contains everything that the text depends on if the context has no name: the
-/// stream, the stream class, the event class, the thread, and the CPU.
-type Key = (usize, usize, u32, Option<i64>, Option<i64>);
+/// stream, the event class, the thread, and the CPU.
+type Key = (usize, u32, Option<i64>, Option<i64>);
+
+/// An origin in the cache.
+struct Known<'p, 't> {
+    key: Key,
+    /// The origin, followed by the text before the first value of the payload.
+    text: Constant<64>,
+    line: &'p Line<'t>,
+}
 
 impl<'p, 't> Origins<'p, 't> {
     /// Returns the text `CPU]` of a stream that is bound to a CPU.
@@ -204,27 +228,41 @@ impl<'p, 't> Origins<'p, 't> {
         Origin { name, thread, stream: self.cpu(window), cpu }
     }
 
-    /// Returns the text of an origin whose name is not in the context. Takes the text from the cache, or adds it.
+    /// Returns the text of an origin whose name is not in the context, and the steps for the payload. Takes both from
+    /// the cache, or adds them. Returns none for a payload that has no simple form.
     #[inline(always)]
-    fn text(&mut self, window: &Window, number: u32, class: &Class<'_>, origin: &Origin<'_>) -> Option<&Constant<64>> {
-        let key = (window.stream, window.plan, number, origin.thread, origin.cpu);
-        let thread = origin.thread.unwrap_or(0) as usize;
-        let at =
-            thread.wrapping_add(number as usize).wrapping_add(window.stream.wrapping_mul(CACHE_SIZE / 4)) % CACHE_SIZE;
-        if self.cache.get(at)?.as_ref().is_none_or(|(of, _)| *of != key) {
-            self.insert(at, key, window, class, origin);
+    fn text(
+        &mut self,
+        window: &Window,
+        number: u32,
+        columns: &'p Columns<'t>,
+        layout: &ContextLayout,
+        bytes: &[u8],
+    ) -> Option<&Known<'p, 't>> {
+        let thread = layout.thread.and_then(|place| place.integer(bytes));
+        let cpu = layout.cpu.and_then(|place| place.integer(bytes));
+        let key = (window.stream, number, thread, cpu);
+        let at = (thread.unwrap_or(0) as usize)
+            .wrapping_add(number as usize)
+            .wrapping_add(window.stream.wrapping_mul(CACHE_SIZE / 4))
+            % CACHE_SIZE;
+        if self.cache.get(at)?.as_ref().is_none_or(|known| known.key != key) {
+            self.insert(at, key, window, columns)?;
         }
-        self.cache.get(at)?.as_ref().map(|(_, text)| text)
+        self.cache.get(at)?.as_ref()
     }
 
     #[cold]
-    fn insert(&mut self, at: usize, key: Key, window: &Window, class: &Class<'_>, origin: &Origin<'_>) {
+    fn insert(&mut self, at: usize, key: Key, window: &Window, columns: &'p Columns<'t>) -> Option<()> {
+        let (_, number, thread, cpu) = key;
+        let class = columns.events.get(number as usize)?;
+        let line = class.line.as_ref()?;
+        let origin = Origin { name: self.listed(window, thread), thread, stream: self.cpu(window), cpu };
         let mut text = Vec::new();
-        let name = self.listed(window, origin.thread);
-        put_origin(self.plan.kernel, class, &Origin { name, ..*origin }, &mut text);
-        if let Some(place) = self.cache.get_mut(at) {
-            *place = Some((key, Constant::new(&text)));
-        }
+        put_origin(self.plan.kernel, class, &origin, &mut text);
+        text.extend_from_slice(line.head().bytes());
+        *self.cache.get_mut(at)? = Some(Known { key, text: Constant::new(&text), line });
+        Some(())
     }
 }
 
