@@ -14,7 +14,7 @@ pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
         unrelated_clocks(&traces.all).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none())
     {
         say::note(format_args!(
-            "{}: nothing relates its clock {} to real time: its events stand as if that began in 1970, not where they happened among the others",
+            "{}: the relation of its clock {} to real time is not known: its events are shown as if the clock began in 1970, not in their order among the others",
             name(trace),
             plain(&clock.name)
         ));

@@ -154,7 +154,7 @@ impl Input {
         let error = worst.map(|(at, _)| at).filter(|_| !found).map(|at| failures.remove(at).why);
         for open::Failure { severity, why } in &failures {
             match severity {
-                Severity::Note => say::note(format_args!("passed over: {why}")),
+                Severity::Note => say::note(format_args!("skipped: {why}")),
                 Severity::Loss | Severity::Error => say::error(why),
             }
         }

@@ -92,18 +92,18 @@ impl<'a> Table<'a> {
             let usual = self.read(header, HEADER_LEN as u64, count, true, budget)?;
             if usual.leading(self.file.len) > best.leading(self.file.len) {
                 let found = usual.headers.len();
-                let expected = format!("{HEADER_LEN:#x}, where {found} program headers stand; these are read");
+                let expected = format!("{HEADER_LEN:#x}, where there are {found} program headers; these are read");
                 self.damage(Error::value(&name, 32, at, &expected).to_string());
                 best = usual;
             }
         }
         let found = best.headers.len() as u64;
         if found > count {
-            let expected = format!("{found}, as many program headers as stand at {:#x}; all are read", best.at);
+            let expected = format!("{found}, the number of program headers at {:#x}; all are read", best.at);
             self.damage(Error::value(&name, 56, count, &expected).to_string());
         }
         if let Some((first, odd)) = best.odd {
-            self.damage(format!("{name}: offset {first:#x}: {odd} program headers that cannot be are passed over"));
+            self.damage(format!("{name}: offset {first:#x}: {odd} impossible program headers are skipped"));
         }
         Ok(best.headers)
     }
@@ -191,7 +191,7 @@ impl<'a> Table<'a> {
             let end = at.saturating_add(*len);
             let name = self.file.name.clone();
             self.damage(format!(
-                "{name}: no program header leads to the {len} bytes from {at:#x} to {end:#x}; they are looked through where they stand"
+                "{name}: no program header leads to the {len} bytes from {at:#x} to {end:#x}; they are searched at that offset"
             ));
         }
         let loads = headers.iter().filter(|header| header.kind == PT_LOAD && header.file_size > 0);

@@ -69,7 +69,7 @@ fn program_headers_are_read_where_they_stand() {
     assert!(is_whole(&count) && count.is_damaged);
     assert!(
         count.notes[0]
-            .ends_with("offset 0x38: found 0x1, expected 4, as many program headers as stand at 0x40; all are read")
+            .ends_with("offset 0x38: found 0x1, expected 4, the number of program headers at 0x40; all are read")
     );
     for (offset, value) in [(33, 1), (36, 1), (32, 0x41), (32, 0x78)] {
         let moved = poked(offset, [value]);
@@ -96,7 +96,7 @@ fn pages_without_a_header_are_in_the_image() {
         assert!(
             core.notes
                 .iter()
-                .any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are looked through where they stand")),
+                .any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are searched at that offset")),
             "{:?}",
             core.notes
         );

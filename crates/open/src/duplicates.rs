@@ -18,7 +18,7 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
             one.is_part(other, budget).unwrap_or_else(|error| {
                 let (one, other) = (one.path.display(), other.path.display());
                 let why =
-                    format!("{one} and {other}: {error}; they stay apart, and packets that both have stand twice");
+                    format!("{one} and {other}: {error}; they are not joined, and packets that both have are shown twice");
                 opened.failures.push(Failure { severity: Severity::Error, why });
                 false
             })
@@ -53,7 +53,7 @@ pub(super) fn drop_copies(opened: &mut Opened) {
             *other = trace;
         } else {
             opened.notes.push(format!(
-                "session {} is in {} and in {}, and each has what the other has not: events of both stand twice",
+                "session {} is in {} and in {}, and each has events that the other does not have: events that both have are shown twice",
                 trace.name,
                 other.origin.path.display(),
                 trace.origin.path.display()

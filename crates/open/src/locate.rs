@@ -172,7 +172,7 @@ fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     if let Some((first, rest)) = others.split_first().filter(|_| !is_session) {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         notes.push(format!(
-            "passed over: {}{more}: links, pipes, sockets and devices in a folder are not followed; name what is wanted of them",
+            "skipped: {}{more}: links, pipes, sockets and devices in a folder are not followed; name those that you want to read",
             first.display()
         ));
     }
@@ -354,7 +354,7 @@ fn places_of_folder(folder: &Path) -> anyhow::Result<Vec<Location>> {
         });
     }
     if places.is_empty() {
-        bail!("{}: names no place of a region; it cannot be read", path.display());
+        bail!("{}: does not give the place of a region; it cannot be read", path.display());
     }
     Ok(places)
 }

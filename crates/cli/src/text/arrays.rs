@@ -25,7 +25,7 @@ impl Run<'_> {
         };
         let Some(offsets) = offsets(arrays) else {
             say::note(format_args!(
-                "nothing relates the clocks of these {} instances to each other: --last {last} counts for each of them",
+                "the relation between the clocks of these {} instances is not known: --last {last} applies to each of them",
                 arrays.len()
             ));
             return Ok(vec![Some(last); arrays.len()]);

@@ -56,7 +56,7 @@ impl Run<'_> {
         for Trace { name, .. } in &untimed {
             let name = plain(name);
             say::note(format_args!(
-                "instance {name} stands behind the others: its clock's relation to real time is not known"
+                "instance {name} follows the others: the relation of its clock to real time is not known"
             ));
         }
         self.kernels(&untimed, out)

@@ -55,7 +55,7 @@ fn what_has_nothing_to_recover_is_a_note() {
     let ran = place.run(&["report", "sessions", "--strict"]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert_whole(&ran.out);
-    for remark in ["note: passed over: sessions/README: no session's folder", "note: passed over: sessions/gone-"] {
+    for remark in ["note: skipped: sessions/README: no session's folder", "note: skipped: sessions/gone-"] {
         assert!(ran.err.contains(remark), "{}", ran.err);
     }
     // Asked for by name, it is a loss; alone it is an error.
@@ -127,7 +127,7 @@ fn copies_that_differ_are_both_kept_and_told() {
     let count = |words: &[&str]| place.ok(&[&["report"], words].concat()).lines().count();
     assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
     let ran = place.run(&["inspect", "a", "b"]);
-    assert!(ran.err.contains("session small is in a and in b, and each has what the other has not"), "{}", ran.err);
+    assert!(ran.err.contains("session small is in a and in b, and each has events that the other does not have"), "{}", ran.err);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn a_snapshot_is_told_of_where_it_is_not_shown() {
     std::fs::remove_file(place.at("ready")).unwrap();
     start(&place, "shm", "wait").kill();
     let ran = place.run(&["report", "sessions", "--snapshot", "--strict"]);
-    assert!(ran.status == 0 && ran.err.contains("note: passed over: sessions/app-"), "{}", ran.err);
+    assert!(ran.status == 0 && ran.err.contains("note: skipped: sessions/app-"), "{}", ran.err);
     assert!(ran.out.lines().count() < ALL && ran.out.contains("test:tick"), "{}", ran.out);
 }
 

@@ -73,7 +73,7 @@ fn a_kernel_whose_time_is_not_known_stands_behind_the_others() {
     assert_eq!(ran.status, 0, "{}", ran.err);
     let [own, kernel] = ["a", "k.dat"].map(|input| place.ok(&["report", input, "--utc"]));
     assert_eq!(ran.out, own + &kernel);
-    assert!(ran.err.contains("note: instance top stands behind the others"), "{}", ran.err);
+    assert!(ran.err.contains("note: instance top follows the others"), "{}", ran.err);
     for account in ["small: sub-buffers: ", "top: sub-buffers: "] {
         assert_eq!(ran.err.matches(account).count(), 1, "{}", ran.err);
     }
@@ -86,7 +86,7 @@ fn a_folder_is_searched_for_every_kind() {
     std::fs::remove_dir_all(place.at("made")).unwrap();
     let ran = place.run(&["inspect", ".", "--json"]);
     assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.err.contains("note: passed over: ./notes.txt"), "{}", ran.err);
+    assert!(ran.err.contains("note: skipped: ./notes.txt"), "{}", ran.err);
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     let schemas: Vec<_> = report["reports"].as_array().unwrap().iter().map(|report| &report["schema"]).collect();
     assert_eq!(schemas, ["lastwords.inspect-kernel.v2", "lastwords.inspect-ctf.v1", "lastwords.inspect.v1"]);
@@ -342,7 +342,7 @@ fn the_last_events_of_several_instances_are_those_of_all() {
     let ran = place.run(&["report", "k.dat", "other.dat", "--last", "1"]);
     assert_eq!(ran.out.lines().filter(|line| line.contains(" wake: ")).count(), 2, "{}", ran.out);
     assert!(ran.out.contains("# instance: other.dat: top\n"), "{}", ran.out);
-    assert!(ran.err.contains("--last 1 counts for each of them"), "{}", ran.err);
+    assert!(ran.err.contains("--last 1 applies to each of them"), "{}", ran.err);
 }
 
 #[test]

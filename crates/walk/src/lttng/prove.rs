@@ -99,7 +99,7 @@ impl Session {
                 if let Some(row) = rows.iter_mut().find(|row| row.sequence == packet.header.sequence) {
                     row.verdict = Verdict::Missing;
                     row.content = 0;
-                    row.why = "only its events could prove it, and there is no description of them".to_owned();
+                    row.why = "only its events could prove it, and their description is missing".to_owned();
                 }
             }
         }

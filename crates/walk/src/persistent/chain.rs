@@ -74,7 +74,7 @@ impl SubBuffer {
                 Ok(event) if event.time < judged.last || event.time > not_after => {
                     let limit = if event.time < judged.last { judged.last } else { not_after };
                     let why =
-                        format!("offset {end}: an event of time {}, which cannot stand beside {limit}", event.time);
+                        format!("offset {end}: an event of time {}, which contradicts {limit}", event.time);
                     judged.refuse(why);
                     judged.broken = Some(end);
                     break;
@@ -207,7 +207,7 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
         let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
         match place {
             Some(seen) if !*seen => *seen = true,
-            _ => return Err(format!("sub-buffer {number} stands twice in the table of the order, or cannot be")),
+            _ => return Err(format!("sub-buffer {number} is twice in the table of the order, or its number is impossible")),
         }
     }
     let order: Vec<u32> = meta.order.iter().map(|n| n.cast_unsigned()).collect();

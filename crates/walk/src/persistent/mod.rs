@@ -155,7 +155,7 @@ impl Region {
         let notes = &mut self.evidence.notes;
         notes.extend(meta.faults.iter().map(|fault| format!("CPU {stream}: {fault}")));
         if let Some(why) = &order.by_time {
-            notes.push(format!("CPU {stream}: {why}; its sub-buffers stand in the order of their time stamps"));
+            notes.push(format!("CPU {stream}: {why}; its sub-buffers are read in the order of their time stamps"));
         }
         if order.consumed > 0 {
             let count = order.consumed;

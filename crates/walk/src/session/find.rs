@@ -162,7 +162,7 @@ impl Scan<'_> {
         let at = address.saturating_add(offset_of!(RegionHeader, session) as u64);
         // If the UUID cannot be read, the zeros match no session.
         let _ = self.image.read(at, &mut session);
-        self.found.rejected.push(Rejected { session, why: format!("{error}; the region is passed over") });
+        self.found.rejected.push(Rejected { session, why: format!("{error}; the region is skipped") });
     }
 
     /// Regions that the damaged header at `address` may describe: the unchanged header, and each single-bit repair that

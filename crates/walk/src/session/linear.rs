@@ -89,8 +89,8 @@ impl Planner<'_> {
         if first > g.start(produced.current).saturating_add(g.size)
             || (produced.doubt.is_none() && first > words.reserve)
         {
-            let place = format!("first {first} lies behind all that was produced");
-            self.out.notes.push(format!("{}: half {half}: {place}; it is not heeded", self.stream.region.place()));
+            let place = format!("first {first} is after everything that was produced");
+            self.out.notes.push(format!("{}: half {half}: {place}; it is ignored", self.stream.region.place()));
             self.gap(place, Cause::Damaged, None);
             first = 0;
             if let Some(w) = self.control.half.get_mut(half) {

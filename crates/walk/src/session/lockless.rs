@@ -287,7 +287,7 @@ impl Planner<'_> {
 
     /// Records that `first` is invalid, and uses 0 instead.
     fn unheeded(&mut self, half: usize, first: u64) {
-        let why = format!("first {first} lies behind all that was produced; it is not heeded");
+        let why = format!("first {first} is after everything that was produced; it is ignored");
         self.out.notes.push(format!("{}: half {half}: {why}", self.stream.region.place()));
         self.gap(why, Cause::Damaged, None);
         if let Some(words) = self.control.half.get_mut(half) {
@@ -410,7 +410,7 @@ impl Planner<'_> {
         }
         let pieces = content.pieces();
         let begin = if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
-        let timeless = (begin.is_none() && !pieces.is_empty()).then(|| "nothing says when it was begun".to_string());
+        let timeless = (begin.is_none() && !pieces.is_empty()).then(|| "the time of its begin is not known".to_string());
         let why = damage.or(difference).or(wrong_count).or(timeless);
         let verdict = match (&why, content.holes.is_empty()) {
             (Some(_), _) => Verdict::Invalid,

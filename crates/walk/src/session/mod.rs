@@ -381,7 +381,7 @@ impl Builder<'_> {
                     regions.streams.extend(slot.map(|r| (index, r)));
                 }
                 other => {
-                    self.notes.push(format!("{}: a region of unknown kind {other} is passed over", region.place()))
+                    self.notes.push(format!("{}: a region of unknown kind {other} is skipped", region.place()))
                 }
             }
         }

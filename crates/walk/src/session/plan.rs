@@ -337,7 +337,7 @@ impl<'a> Planner<'a> {
 
     fn stale(&mut self, number: u64, other: u64) -> Result<(), Error> {
         let bytes = self.stream.geometry.size;
-        self.verdict(number, Verdict::Stale, 0, format!("sub-buffer {other} stands in its place"));
+        self.verdict(number, Verdict::Stale, 0, format!("sub-buffer {other} is in its place"));
         self.gap(format!("sub-buffer {number}"), Cause::Missing, Some(bytes));
         Ok(())
     }
@@ -489,7 +489,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn announced(&mut self) -> Result<Vec<Announced>, Error> {
         let Some((region, table)) = self.threads else {
             self.out.notes.push(format!(
-                "{}: the table of threads is lost with the session region: reservations in flight cannot be told from events",
+                "{}: the table of threads is lost with the session region: reservations in flight cannot be distinguished from events",
                 self.stream.region.place()
             ));
             return Ok(Vec::new());
@@ -502,7 +502,7 @@ impl<'a> Planner<'a> {
             Ok(found) => Ok(found),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => Err(error),
             Err(error) => {
-                self.out.notes.push(format!("{error}: reservations in flight cannot be told from events"));
+                self.out.notes.push(format!("{error}: reservations in flight cannot be distinguished from events"));
                 Ok(Vec::new())
             }
         }
@@ -540,7 +540,7 @@ impl<'a> Planner<'a> {
         if skipped != 0 {
             self.out
                 .notes
-                .push(format!("{place}: {skipped} sub-buffers were passed over because a thread was writing in them"));
+                .push(format!("{place}: {skipped} sub-buffers were skipped because a thread was writing in them"));
         }
     }
 

@@ -22,7 +22,7 @@ const LOOKED_AT: u64 = 64;
 pub(crate) const FLIPPED: &str = "the only bit that explains it is taken for flipped back";
 /// Note about a header that is used unchanged.
 pub(crate) const AS_IT_STANDS: &str =
-    "one bit is wrong, of the checksum or where it cannot be told; it is read as it stands";
+    "one bit is wrong, in the checksum or at an unknown place; the header is read unchanged";
 
 /// Chooses the most likely region of `tries`, given the valid regions.
 pub(crate) fn choose(mut tries: Vec<Region>, sound: &[Region], image: &dyn Image) -> Option<Region> {

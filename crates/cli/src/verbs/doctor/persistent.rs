@@ -93,7 +93,7 @@ fn instance(machine: &Machine) -> Finding {
     }
     if !has_stable_address {
         let found = format!(
-            "instance {name} is in memory that the kernel reserves anew at each boot: with a random address of the kernel it can lie elsewhere, \
+            "instance {name} is in memory that the kernel reserves again at each boot. If the kernel loads at a random address, the memory can be elsewhere, \
              and the events are not found"
         );
         return Finding::partial(CHECK, found, mend());
