@@ -33,6 +33,7 @@ pub mod tasks;
 mod time;
 pub mod virtual_memory;
 pub mod vmcoreinfo;
+pub mod vmlinux;
 
 pub use error::Error;
 pub use kernel::{Kernel, Mask, Uname};
