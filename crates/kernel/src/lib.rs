@@ -25,6 +25,7 @@ mod list;
 pub mod log;
 pub mod memory;
 pub mod modules;
+pub mod notes;
 mod object;
 pub mod paging;
 mod sources;

@@ -161,20 +161,6 @@ where
         Some((_, section)) => Some(object::read::elf::SectionHeader::data(section, endian, file)?.to_vec()),
         None => None,
     };
-    let build = build_id(&sections, endian, file);
-    Ok((build, rows, btf))
-}
-
-/// The build id in the notes of an ELF file, in hexadecimal.
-pub(crate) fn build_id<'d, H, R>(
-    sections: &object::read::elf::SectionTable<'d, H, R>,
-    endian: Endianness,
-    file: R,
-) -> Option<String>
-where
-    H: FileHeader<Endian = Endianness>,
-    R: ReadRef<'d>,
-{
     let mut build = None;
     for section in sections.iter() {
         let Ok(Some(mut notes)) = object::read::elf::SectionHeader::notes(section, endian, file) else { continue };
@@ -184,7 +170,7 @@ where
             }
         }
     }
-    build
+    Ok((build, rows, btf))
 }
 
 /// Letter for the contents of a section, like in `nm`.

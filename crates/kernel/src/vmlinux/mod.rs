@@ -12,7 +12,7 @@ mod tables;
 
 use crate::memory::Memory;
 use crate::vmcoreinfo::VmcoreInfo;
-use crate::{Error, Kernel, Sources, sources};
+use crate::{Error, Kernel, Sources};
 use lastwords_bytes::{Budget, Error as BytesError};
 use object::Endianness;
 use object::elf::{EM_X86_64, FileHeader64};
@@ -23,43 +23,32 @@ use std::sync::Arc;
 /// Name of the file in errors.
 const WHAT: &str = "kernel image";
 
-/// A kernel that was read from its file.
-pub struct Vmlinux {
-    /// The kernel, with its memory as it is before boot.
-    pub kernel: Arc<Kernel>,
-    /// The build id, in hexadecimal.
-    pub build_id: Option<String>,
+/// Reads a kernel from its vmlinux or bzImage. Its memory is as it is before boot.
+///
+/// # Errors
+/// The bytes are no kernel image for x86-64, the image has no symbol table or no BTF, or the budget is spent.
+pub fn open(bytes: Vec<u8>, budget: Arc<Budget>) -> Result<Kernel, Error> {
+    let bytes = payload::of(bytes, &budget)?;
+    budget.admit(bytes.len() as u64);
+    let header = FileHeader64::<Endianness>::parse(bytes.as_slice()).map_err(elf)?;
+    let endian = header.endian().map_err(elf)?;
+    let machine = header.e_machine(endian);
+    if machine != EM_X86_64 {
+        return Err(BytesError::value(WHAT, 18, machine.into(), "the machine x86-64 (62)").into());
+    }
+    let segments = Segments::of(header, endian, &bytes).map_err(elf)?;
+    let symbols = tables::find(&segments, &budget)?;
+    let memory: Arc<dyn Memory> = Arc::new(segments);
+    let sources = Sources { symbols: Some(symbols), ..Sources::default() };
+    Kernel::open(memory, &VmcoreInfo::default(), sources, budget)
 }
 
-impl Vmlinux {
-    /// Reads a vmlinux or a bzImage.
-    ///
-    /// # Errors
-    /// The bytes are no kernel image for x86-64, the image has no symbol table or no BTF, or the budget is spent.
-    pub fn open(bytes: Vec<u8>, budget: Arc<Budget>) -> Result<Self, Error> {
-        budget.admit(bytes.len() as u64);
-        let bytes = payload::of(bytes, &budget)?;
-        let header = FileHeader64::<Endianness>::parse(bytes.as_slice()).map_err(elf)?;
-        let endian = header.endian().map_err(elf)?;
-        let machine = header.e_machine(endian);
-        if machine != EM_X86_64 {
-            return Err(BytesError::value(WHAT, 18, machine.into(), "the machine x86-64 (62)").into());
-        }
-        let sections = header.sections(endian, bytes.as_slice()).map_err(elf)?;
-        let build_id = sources::build_id(&sections, endian, bytes.as_slice());
-        let segments = Segments::of(header, endian, &bytes).map_err(elf)?;
-        let symbols = tables::find(&segments, &budget)?;
-        let memory: Arc<dyn Memory> = Arc::new(segments);
-        let sources = Sources { symbols: Some(symbols), ..Sources::default() };
-        let kernel = Kernel::open(memory, &VmcoreInfo::default(), sources, budget)?;
-        Ok(Self { kernel: Arc::new(kernel), build_id })
-    }
-
-    /// Returns true if a file with these first bytes may be a kernel image.
-    #[must_use]
-    pub fn is_image(head: &[u8]) -> bool {
-        payload::is_bz_image(head) || head.starts_with(&object::elf::ELFMAG)
-    }
+/// Returns true if a file with these first bytes may be a kernel image: a bzImage, or an ELF file that is no core.
+#[must_use]
+pub fn is_image(head: &[u8]) -> bool {
+    // ET_CORE of `e_type`, in either byte order.
+    let is_core = head.get(16..18).is_some_and(|kind| kind == [4, 0] || kind == [0, 4]);
+    payload::is_bz_image(head) || head.starts_with(&object::elf::ELFMAG) && !is_core
 }
 
 fn elf(error: object::Error) -> Error {
