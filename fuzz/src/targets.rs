@@ -36,7 +36,7 @@ use tempfile::NamedTempFile;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 26] = [
+pub const ALL: [Target; 28] = [
     ("lttng", lttng),
     ("arena", arena),
     ("session", session),
@@ -63,6 +63,8 @@ pub const ALL: [Target; 26] = [
     ("trace_dat", trace_dat),
     ("print_format", print_format),
     ("ring_page", ring_page),
+    ("persistent", crate::regions::persistent),
+    ("kernel_image", crate::regions::kernel_image),
 ];
 
 /// Regions one behind the other, anything changed.

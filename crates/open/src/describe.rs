@@ -158,7 +158,7 @@ impl Described {
         let named = || source.clone();
         let Some(physical) = vmcore::open_physical(path, &budget, options.watch).with_context(named)? else {
             bail!(
-                "{source}: not a bundle, a crash dump, a kernel image (vmlinuz or vmlinux) or a Debian package of a kernel"
+                "{source}: no bundle of lastwords, no crash dump, no kernel image (vmlinuz or vmlinux) and no Debian package of a kernel"
             );
         };
         let found = find::kernel(&physical, &budget, options.watch).with_context(named)?;

@@ -175,7 +175,7 @@ impl Source {
         let Some(mut described) = self.chosen(region, notes)? else {
             if self.kernel.is_none() {
                 notes.push(
-                    "events have no formats and addresses no names: --bundle takes a bundle of the kernel that wrote them, a crash dump of it, its image (vmlinuz) or its package, or `running` for the running kernel"
+                    "events have no formats and addresses no names: give the kernel that wrote them with --bundle FILE (its bundle, a crash dump of it, its image vmlinuz or its Debian package) or with --bundle running"
                         .into(),
                 );
             }
