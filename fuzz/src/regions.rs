@@ -4,7 +4,7 @@ use crate::image::Bytes;
 use lastwords_bytes::Budget;
 use lastwords_image::{Image, unwatched};
 use lastwords_kernel::vmlinux;
-use lastwords_trace::ftrace::{Ring, Symbols as _, page};
+use lastwords_trace::ftrace::{Ring, page};
 use lastwords_walk::{ftrace, persistent};
 use std::sync::Arc;
 
