@@ -303,16 +303,15 @@ fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
 fn a_format_of_other_lengths_is_not_used() {
     let place = Place::new();
     let made = made(&place, Form::Common, 0);
-    let format =
-        made.files.iter().find(|(name, _)| name.ends_with("sched_switch/format")).map(|(name, _)| name.clone());
+    let format = made.files.iter().find(|(name, _)| name.ends_with("sched/wake/format")).map(|(name, _)| name.clone());
     let grown = |text: String| {
         text.replace("\n\nprint fmt", "\n\tfield:u64 more;\toffset:256;\tsize:8;\tsigned:0;\n\nprint fmt")
     };
     repack(&place, &format.unwrap(), "grown", &grown);
     let before = place.ok(&["report", "region", "--bundle", "bundle"]);
     let ran = place.run(&["report", "region", "--bundle", "grown"]);
-    assert!(before.contains(": sched_switch: ") && !ran.out.contains(": sched_switch: "), "{}", ran.out);
-    assert!(ran.err.contains("other lengths than sched:sched_switch"), "{}", ran.err);
+    assert!(before.contains(": wake: ") && !ran.out.contains(": wake: "), "{}", ran.out);
+    assert!(ran.err.contains("other lengths than sched:wake"), "{}", ran.err);
     assert_eq!(events(&ran.out).len(), events(&before).len());
 }
 
