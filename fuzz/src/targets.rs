@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
-use lastwords_bytes::Budget;
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::ctf::{Form, Remarks, trace};

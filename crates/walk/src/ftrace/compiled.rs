@@ -65,6 +65,12 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
             Err(error) => notes.push(format!("the format of event {id} is not known: {error}")),
         }
     }
+    // The kernel chooses at boot which system calls have copies, by their numbers.
+    if kernel.types.has_member("syscall_metadata", "user_mask") {
+        notes.push(
+            "entries of system calls are shown without the copies of user memory that follow their arguments".into(),
+        );
+    }
     if let Some(format) = formats::of_block_tracer(kernel, &image.common) {
         all.insert(format.id, format);
     }
