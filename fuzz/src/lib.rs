@@ -4,5 +4,6 @@
 pub mod ctf;
 #[path = "../../crates/testkit/tests/common/image.rs"]
 pub mod image;
+pub mod regions;
 pub mod script;
 pub mod targets;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use crate::image::{Bytes, Found, own_sessions, walk, walk_bytes};
 use crate::script::{self, Area, Input};
-use lastwords_bytes::Budget;
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::session::Decoder;
 use lastwords_ctf::{Version, read, write as ctf};
 use lastwords_formats::ftrace::ctf::{Form, Remarks, trace};
@@ -36,7 +35,7 @@ use tempfile::NamedTempFile;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const ALL: [Target; 26] = [
+pub const ALL: [Target; 28] = [
     ("lttng", lttng),
     ("arena", arena),
     ("session", session),
@@ -63,6 +62,8 @@ pub const ALL: [Target; 26] = [
     ("trace_dat", trace_dat),
     ("print_format", print_format),
     ("ring_page", ring_page),
+    ("persistent", crate::regions::persistent),
+    ("kernel_image", crate::regions::kernel_image),
 ];
 
 /// Regions one behind the other, anything changed.

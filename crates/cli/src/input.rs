@@ -41,10 +41,11 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
-    /// The bundle that describes a persistent ring buffer of ftrace: formats and symbols of the boot that wrote it, as
-    /// `lastwords bundle save` keeps them
+    /// Formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a bundle that `lastwords bundle
+    /// save` wrote, a crash dump of that kernel, its image (vmlinuz or vmlinux, x86-64), its Debian package, or `running`
+    /// for the running kernel. With several, those of another build than the ring buffer are not used
     #[arg(long, value_name = "FILE")]
-    bundle: Option<PathBuf>,
+    bundle: Vec<PathBuf>,
 
     /// Multiply the work and memory that an input may cost. Use this if an input is refused for its budget
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]

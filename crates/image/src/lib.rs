@@ -20,6 +20,7 @@
 mod cache;
 mod compressed;
 pub mod core;
+pub mod decompress;
 mod elf;
 mod file;
 mod flattened;

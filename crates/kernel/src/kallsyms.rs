@@ -238,7 +238,7 @@ impl Kallsyms {
 }
 
 /// Length of a packed name, and the bytes from its tokens on.
-fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
+pub(crate) fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
     let (first, rest) = packed.split_first()?;
     if first & 0x80 == 0 {
         return Some((usize::from(*first), rest));

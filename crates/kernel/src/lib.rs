@@ -25,6 +25,7 @@ mod list;
 pub mod log;
 pub mod memory;
 pub mod modules;
+pub mod notes;
 mod object;
 pub mod paging;
 mod sources;
@@ -33,6 +34,7 @@ pub mod tasks;
 mod time;
 pub mod virtual_memory;
 pub mod vmcoreinfo;
+pub mod vmlinux;
 
 pub use error::Error;
 pub use kernel::{Kernel, Mask, Uname};

@@ -3,25 +3,44 @@
 //!
 //! A bundle is a tar archive compressed by zstd. Its files have their names below tracefs and /proc:
 //! `events/SYSTEM/NAME/format`, `events/header_page`, `kallsyms`, `modules`, `printk_formats`, `saved_cmdlines`,
-//! `saved_tgids`, `trace_clock`, `uname`, `btf/vmlinux`.
+//! `saved_tgids`, `trace_clock`, `uname`, `notes` (the kernel's ELF notes with its build id), `btf/vmlinux`.
 
 use anyhow::{Context, bail, ensure};
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_formats::ftrace::{dat, format_file};
+use lastwords_image::decompress;
+use lastwords_kernel::notes;
 use lastwords_trace::ftrace::{Format, HeaderPage};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read as _, Write as _};
+use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The largest size of all files of a bundle together, in bytes.
-const LIMIT: u64 = 512 << 20;
 /// The level of compression. Saving stays quick, and kallsyms shrinks to a tenth.
 const LEVEL: i32 = 9;
 
 /// The files that are read from a bundle besides those in `events/`.
-const FILES: [&str; 8] =
-    ["kallsyms", "modules", "printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock", "uname", "btf/vmlinux"];
+const FILES: [&str; 9] = [
+    "kallsyms",
+    "modules",
+    "printk_formats",
+    "saved_cmdlines",
+    "saved_tgids",
+    "trace_clock",
+    "uname",
+    "notes",
+    "btf/vmlinux",
+];
+
+/// The folder of the state of lastwords, unless the environment variable `LASTWORDS_STATE` names another.
+const STATE: &str = "/var/lib/lastwords";
+
+/// Returns the folder in which the unit `lastwords-bundle.service` saves the bundle of each kernel.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let state = std::env::var_os("LASTWORDS_STATE").filter(|state| !state.is_empty());
+    state.map_or_else(|| PathBuf::from(STATE), PathBuf::from).join("bundles")
+}
 
 /// A bundle in memory.
 #[derive(Debug, Default)]
@@ -66,6 +85,7 @@ impl Bundle {
         }
         bundle.add("kallsyms", Path::new("/proc/kallsyms"));
         bundle.add("modules", Path::new("/proc/modules"));
+        bundle.add("notes", Path::new("/sys/kernel/notes"));
         bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
         let uname = rustix::system::uname();
         let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
@@ -134,18 +154,20 @@ impl Bundle {
         out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
     }
 
-    /// Reads a bundle.
+    /// Reads a bundle. Its files cost the budget.
     ///
     /// # Errors
-    /// The file is not a bundle, or its files are too large.
-    pub fn read(path: &Path) -> anyhow::Result<Self> {
+    /// The file is not a bundle, or the budget is spent.
+    pub fn read(path: &Path, budget: &Budget) -> anyhow::Result<Self> {
         let named = || format!("{}: no bundle of lastwords", path.display());
-        let file = File::open(path).with_context(|| path.display().to_string())?;
-        let decoder = zstd::Decoder::new(BufReader::new(file)).with_context(named)?;
-        let mut archive = tar::Archive::new(decoder.take(LIMIT));
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| name.clone())?;
+        budget.admit(file.metadata().map_or(0, |metadata| metadata.len()));
+        let mut archive = tar::Archive::new(decompress::reader(&name, file, budget).with_context(named)?);
         let mut bundle = Self::default();
         for entry in archive.entries().with_context(named)? {
             let mut entry = entry.with_context(named)?;
+            budget.steps(&name, 1)?;
             let name = entry.path().with_context(named)?.display().to_string();
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).with_context(named)?;
@@ -221,6 +243,16 @@ impl Bundle {
     /// Returns the list of clocks, with the chosen clock in brackets.
     pub(super) fn clocks(&self) -> String {
         self.text("trace_clock").trim_end().to_owned()
+    }
+
+    /// Returns the kernel's build id. Returns none if the bundle has no notes.
+    pub(super) fn build_id(&self) -> Option<String> {
+        notes::build_id(self.files.get("notes")?, self.byte_order())
+    }
+
+    /// Returns the kernel's type information.
+    pub(super) fn btf(&self) -> Option<&[u8]> {
+        self.files.get("btf/vmlinux").map(Vec::as_slice)
     }
 
     /// Returns the byte order of the kernel's type information. It is little-endian if the bundle has none.

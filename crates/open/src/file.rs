@@ -105,7 +105,7 @@ fn without_kernel(
 /// beginning.
 fn may_be_region(location: &Location, options: &Options<'_>) -> bool {
     let is_memory = options.memory.raw.is_some();
-    options.bundle.is_some() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
+    !options.bundle.is_empty() && !is_memory && location.path().is_file() && sniff::of_file(location.path()).is_none()
 }
 
 /// The image of a location.

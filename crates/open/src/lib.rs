@@ -37,6 +37,7 @@ mod carve;
 mod consume;
 mod container;
 mod crash;
+mod describe;
 mod duplicates;
 mod ended;
 mod escape;
@@ -51,6 +52,7 @@ mod lttng_folder;
 mod machine;
 mod memory;
 mod meter;
+mod package;
 mod persistent;
 mod reboot;
 mod session;
@@ -58,7 +60,7 @@ mod sniff;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
-pub use bundle::Bundle;
+pub use bundle::{Bundle, folder as bundle_folder};
 pub use consume::{Consumed, consume};
 pub use container::ends_with_container;
 pub use crash::{Crash, Frame, write_crashes};
@@ -107,8 +109,10 @@ pub struct Options<'a> {
     pub memory: Memory,
     /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
     pub metadata: Option<PathBuf>,
-    /// The bundle that describes a persistent ring buffer of ftrace.
-    pub bundle: Option<PathBuf>,
+    /// What describes the events of a persistent ring buffer of ftrace: bundles, crash dumps, kernel images or packages
+    /// of the kernel that wrote it. The path `running` stands for the running kernel. If there are several, those that
+    /// contradict the ring buffer are left out, and the first of the others is used.
+    pub bundle: Vec<PathBuf>,
     /// A factor for the work that an input may cost relative to its size. It is 1, unless an input was refused for its
     /// budget.
     pub budget: u64,
@@ -122,7 +126,17 @@ impl Default for Options<'_> {
     fn default() -> Self {
         let memory = Memory::default();
         let (names, watch) = (Vec::new(), &unwatched);
-        Self { snapshot: false, names, pid: None, memory, metadata: None, bundle: None, budget: 1, carve: false, watch }
+        Self {
+            snapshot: false,
+            names,
+            pid: None,
+            memory,
+            metadata: None,
+            bundle: Vec::new(),
+            budget: 1,
+            carve: false,
+            watch,
+        }
     }
 }
 

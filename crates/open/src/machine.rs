@@ -148,7 +148,7 @@ pub(super) fn open_memory(
 }
 
 /// Opens the kernel that was found in a memory. Returns it with its memory and remarks.
-fn kernel(
+pub(super) fn kernel(
     physical: &Physical,
     found: find::FoundKernel,
     memory: &Memory,

@@ -1,7 +1,7 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
 //! same memory describes their events.
 
-use crate::bundle::Bundle;
+use crate::describe::{self, Agreement, Described};
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -123,58 +123,75 @@ fn array_of_region(region: &Region, tracing: &Tracing) -> Option<usize> {
     tracing.arrays.iter().position(|array| !own.is_disjoint(&heads(array.live.as_ref())))
 }
 
-/// The source of formats and symbols of a region.
-enum Source {
-    Bundle(Box<Bundle>),
-    /// The kernel in the same memory: its tracer, and the addresses of its modules.
-    Kernel(Box<Tracing>, Vec<(String, u64)>),
-    Nothing,
+/// The sources of formats and symbols of a region.
+struct Source {
+    /// The sources that the user named.
+    named: Vec<Described>,
+    /// The kernel in the same memory.
+    kernel: Option<Described>,
+    /// The sources that this machine has. They are read only if nothing else is given.
+    here: Vec<Described>,
 }
 
 impl Source {
     fn of(options: &Options<'_>, kernel: Option<(&Kernel, &Tracing)>) -> anyhow::Result<Self> {
-        if let Some(path) = &options.bundle {
-            return Ok(Self::Bundle(Box::new(Bundle::read(path)?)));
+        let named = Described::named(options)?;
+        let of_kernel =
+            |(kernel, tracing)| Described::of_kernel(kernel, tracing, "the kernel in the same memory".to_owned());
+        let kernel = kernel.filter(|_| named.is_empty()).map(of_kernel);
+        let is_given = !named.is_empty() || kernel.is_some();
+        let here = if is_given { Vec::new() } else { Described::of_this_machine(options) };
+        Ok(Self { named, kernel, here })
+    }
+
+    /// Chooses a description for a region; none if none is known to be right.
+    fn chosen(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Option<Described>> {
+        if let Some(kernel) = &self.kernel {
+            let agreement = kernel.agreement(region);
+            notes.push(
+                match agreement {
+                    Agreement::Same => "formats and names are those of the kernel in the same memory, which is the same build as the kernel that wrote the region",
+                    Agreement::Different | Agreement::Foreign => "the kernel in the same memory is another build than the kernel that wrote the region: give that one's bundle (--bundle FILE)",
+                    Agreement::Unknown => "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)",
+                }
+                .into(),
+            );
+            let is_used = matches!(agreement, Agreement::Same | Agreement::Unknown);
+            return Ok(is_used.then(|| kernel.clone()));
         }
-        Ok(kernel.map_or(Self::Nothing, |(kernel, tracing)| {
-            let modules = kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect();
-            Self::Kernel(Box::new(tracing.clone()), modules)
-        }))
+        if let Some(here) = self.here.iter().find(|described| described.agreement(region) == Agreement::Same) {
+            let source = &here.source;
+            notes.push(format!(
+                "formats and names are those of {source}, because the region saves the addresses of the same build"
+            ));
+            return Ok(Some(here.clone()));
+        }
+        describe::choose(&self.named, region, notes)
     }
 
     /// Returns formats and symbols, with addresses of the boot that wrote the region.
     fn described(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Description> {
         let header_page = region.header_page();
-        let (order, page) = match self {
-            Self::Bundle(bundle) => (bundle.byte_order(), bundle.header_page().unwrap_or(header_page)),
-            Self::Kernel(tracing, _) => (tracing.byte_order, tracing.header_page),
-            Self::Nothing => (region.byte_order, header_page),
+        let Some(mut described) = self.chosen(region, notes)? else {
+            if self.kernel.is_none() {
+                notes.push(
+                    "events have no formats and addresses no names: give the kernel that wrote them with --bundle FILE (its bundle, a crash dump of it, its image vmlinuz or its Debian package) or with --bundle running"
+                        .into(),
+                );
+            }
+            let symbols = Arc::new(RelocatedSymbols::unknown(&region.boot));
+            return Ok(Description { symbols, ..Description::default() });
         };
-        if order != region.byte_order {
-            bail!("the bundle or the kernel is of a machine of another byte order than the region");
+        let (source, page) = (&described.source, described.header_page.unwrap_or(header_page));
+        if described.byte_order != region.byte_order {
+            bail!("{source} is of a machine of another byte order than the region");
         }
         if page != header_page {
-            bail!(
-                "sub-buffers of the bundle or the kernel begin otherwise ({page:?}) than those of the region ({header_page:?})"
-            );
+            bail!("sub-buffers of {source} begin otherwise ({page:?}) than those of the region ({header_page:?})");
         }
-        Ok(match self {
-            Self::Bundle(bundle) => Description::of(bundle, &region.boot, notes),
-            Self::Kernel(tracing, modules) => {
-                notes.push(
-                    "formats and names are those of the kernel in the same memory: where another kernel wrote the region, give that one's bundle (--bundle FILE)"
-                        .into(),
-                );
-                Description::of_kernel(tracing, modules, &region.boot, notes)
-            }
-            Self::Nothing => {
-                notes.push(
-                    "events have no formats and addresses no names: --bundle FILE has those of the boot that wrote them"
-                        .into(),
-                );
-                Description { symbols: Arc::new(RelocatedSymbols::unknown(&region.boot)), ..Description::default() }
-            }
-        })
+        notes.append(&mut described.notes);
+        describe::drop_misfits(&mut described, region, notes);
+        Ok(Description::of(described, &region.boot, notes))
     }
 }
 
@@ -255,37 +272,10 @@ impl Default for Description {
 }
 
 impl Description {
-    fn of(bundle: &Bundle, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let (formats, mut wrong) = bundle.formats();
-        notes.append(&mut wrong);
-        let symbols = RelocatedSymbols::new(Arc::new(bundle.kallsyms()), bundle.modules(), boot, notes);
-        let of_kernel = Tables {
-            formats,
-            comms: bundle.comms(),
-            tgids: bundle.tgids(),
-            printk_formats: bundle.printk_formats(),
-            uname: bundle.uname(),
-            clocks: bundle.clocks(),
-        };
-        Self::relocated(of_kernel, symbols)
-    }
-
-    fn of_kernel(tracing: &Tracing, modules: &[(String, u64)], boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = RelocatedSymbols::new(Arc::clone(&tracing.symbols), modules.to_vec(), boot, notes);
-        let of_kernel = Tables {
-            formats: tracing.formats.clone(),
-            comms: tracing.comms.clone(),
-            tgids: tracing.tgids.clone(),
-            printk_formats: tracing.printk_formats.clone(),
-            uname: tracing.uname.clone(),
-            clocks: tracing.clocks.clone(),
-        };
-        Self::relocated(of_kernel, symbols)
-    }
-
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
-    fn relocated(of: Tables, symbols: RelocatedSymbols) -> Self {
+    fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
+        let symbols = RelocatedSymbols::new(of.symbols, of.modules, boot, notes);
         let is_same_boot = symbols.kernel == 0;
         let printk = of.printk_formats.into_iter();
         let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
@@ -299,16 +289,6 @@ impl Description {
             clocks: of.clocks,
         }
     }
-}
-
-/// The tables of a kernel's tracer, with the kernel's own addresses.
-struct Tables {
-    uname: String,
-    formats: BTreeMap<u16, lastwords_trace::ftrace::Format>,
-    comms: BTreeMap<u32, String>,
-    tgids: BTreeMap<u32, u32>,
-    printk_formats: BTreeMap<u64, String>,
-    clocks: String,
 }
 
 /// The symbols of a kernel, relocated to the addresses of another boot.

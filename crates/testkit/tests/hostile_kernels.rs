@@ -14,6 +14,9 @@ use lastwords_testkit::mutate::{EDGES, Field, Role};
 #[path = "../../../fuzz/src/ctf.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod ctf;
+#[path = "../../../fuzz/src/regions.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
+mod regions;
 #[path = "../../../fuzz/src/script.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod script;

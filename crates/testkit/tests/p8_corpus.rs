@@ -11,6 +11,9 @@ use common::{Watchdog, image};
 #[path = "../../../fuzz/src/ctf.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod ctf;
+#[path = "../../../fuzz/src/regions.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
+mod regions;
 #[path = "../../../fuzz/src/script.rs"]
 #[allow(dead_code, unreachable_pub, reason = "shared with the fuzz targets")]
 mod script;

@@ -1,7 +1,7 @@
 //! Persistent ring buffers of ftrace, made of the pages and descriptions of a trace.dat file, which trace-cmd reads too.
 
 use crate::lttng::files;
-use crate::support::Place;
+use crate::support::{Place, ran};
 use lastwords_testkit::persistent::{Boot, Cpu, Form, Region, SIZE, region};
 use std::path::Path;
 
@@ -9,6 +9,8 @@ use std::path::Path;
 const DO_WORK: u64 = 0xffff_ffff_8100_0000;
 /// The address that a region saves of its boot.
 const TEXT: u64 = 0xffff_ffff_8000_0000;
+/// The address of its data that a region of Linux 6.12 saves too.
+const DATA: u64 = TEXT + 0x0120_0000;
 
 /// The bytes of a trace.dat file of version 6.
 pub(crate) fn file() -> Vec<u8> {
@@ -74,7 +76,7 @@ impl Made {
             files.push((format!("events/{system}/{name}/format"), format.to_vec()));
         }
         let at = |address: u64, rest: &str| format!("{:016x} {rest}\n", address - moved);
-        let mut kallsyms = at(TEXT, "T rb_meta_init_text_addr") + &at(TEXT, "T _text");
+        let mut kallsyms = at(TEXT, "T rb_meta_init_text_addr") + &at(TEXT, "T _text") + &at(DATA, "b rb_data_ptr");
         for (address, rest) in String::from_utf8_lossy(parts.sized(4)).lines().filter_map(|line| line.split_once(' ')) {
             kallsyms += &at(u64::from_str_radix(address, 16).unwrap(), rest);
         }
@@ -227,6 +229,90 @@ fn a_damaged_beginning_costs_no_event() {
             assert!(ran.err.contains("offset 0") || ran.err.contains("offset 4"), "{form:?}, {damage:?}: {}", ran.err);
         }
     }
+}
+
+/// Rewrites the file of a bundle's tree, and packs the tree again.
+fn repack(place: &Place, file: &str, name: &str, change: &dyn Fn(String) -> String) {
+    let path = place.at("bundle-tree").join(file);
+    let before = std::fs::read(&path).unwrap_or_default();
+    std::fs::write(&path, change(String::from_utf8_lossy(&before).into_owned())).unwrap();
+    place.ok(&["bundle", "pack", "bundle-tree", "-o", name]);
+    std::fs::write(path, before).unwrap();
+}
+
+/// Moves the address of the data in kallsyms, as in a kernel of another build.
+fn of_another_build(kallsyms: String) -> String {
+    let data = format!("{DATA:016x} b");
+    assert!(kallsyms.contains(&data));
+    kallsyms.replace(&data, &format!("{:016x} b", DATA + 0x40))
+}
+
+#[test]
+fn a_bundle_of_another_build_is_told_and_not_preferred() {
+    let place = Place::new();
+    made(&place, Form::PerCpu, 0);
+    let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
+    repack(&place, "kallsyms", "other", &of_another_build);
+    let alone = place.run(&["report", "region", "--bundle", "other"]);
+    assert!(alone.status == 0 && alone.err.contains("other is of another build than"), "{}", alone.err);
+    let both = place.run(&["report", "region", "--bundle", "other", "--bundle", "bundle"]);
+    assert!(both.status == 0 && both.err.contains("other is not used: it is of another build"), "{}", both.err);
+    assert_eq!(both.out, expected);
+}
+
+/// A region of a newer kernel does not tell its build, so two builds cannot both be given.
+#[test]
+fn two_builds_are_refused_where_the_region_does_not_tell() {
+    let place = Place::new();
+    made(&place, Form::Common, 0);
+    for (name, id) in [("one", "\x01"), ("two", "\x02"), ("again", "\x01")] {
+        let notes = format!("\x04\0\0\0\x04\0\0\0\x03\0\0\0GNU\0{id}{id}{id}{id}");
+        repack(&place, "notes", name, &|_| notes.clone());
+    }
+    let ran = place.run(&["report", "region", "--bundle", "one", "--bundle", "two"]);
+    assert!(ran.status == 1 && ran.err.contains("one is of build 01010101 and two of build 02020202"), "{}", ran.err);
+    place.ok(&["report", "region", "--bundle", "one", "--bundle", "again"]);
+}
+
+/// Without a source, a bundle that the unit saved is used if its addresses prove that it is of the same build.
+#[test]
+fn a_saved_bundle_is_used_if_it_is_proven_to_be_right() {
+    for form in [Form::PerCpu, Form::Common] {
+        let place = Place::new();
+        made(&place, form, 0);
+        let expected = place.ok(&["report", "region", "--bundle", "bundle"]);
+        std::fs::create_dir_all(place.at("state/bundles")).unwrap();
+        let saved = |name: &str| {
+            std::fs::copy(place.at(name), place.at("state/bundles/saved.bundle")).unwrap();
+            let mut command = place.command();
+            ran(command.env("LASTWORDS_STATE", place.at("state")).args(["report", "region"]).output().unwrap())
+        };
+        // In the newer form, only the addresses of modules prove it.
+        repack(&place, "modules", "with-modules", &|_| "loop 4096 0 - Live 0xffffffffc0000000\n".into());
+        let used = saved("with-modules");
+        assert_eq!(used.out, expected, "{form:?}: {}", used.err);
+        assert!(used.err.contains("saved.bundle, because the region saves"), "{form:?}: {}", used.err);
+        repack(&place, "kallsyms", "other", &of_another_build);
+        let unused = saved("other");
+        assert!(unused.out.contains(": Unknown type 5: ") && unused.err.contains("--bundle FILE"), "{}", unused.err);
+    }
+}
+
+/// A format that the events do not fit is another event's, and is not used.
+#[test]
+fn a_format_of_other_lengths_is_not_used() {
+    let place = Place::new();
+    let made = made(&place, Form::Common, 0);
+    let format = made.files.iter().find(|(name, _)| name.ends_with("sched/wake/format")).map(|(name, _)| name.clone());
+    let grown = |text: String| {
+        text.replace("\n\nprint fmt", "\n\tfield:u64 more;\toffset:256;\tsize:8;\tsigned:0;\n\nprint fmt")
+    };
+    repack(&place, &format.unwrap(), "grown", &grown);
+    let before = place.ok(&["report", "region", "--bundle", "bundle"]);
+    let ran = place.run(&["report", "region", "--bundle", "grown"]);
+    assert!(before.contains(": wake: ") && !ran.out.contains(": wake: "), "{}", ran.out);
+    assert!(ran.err.contains("other lengths than sched:wake"), "{}", ran.err);
+    assert_eq!(events(&ran.out).len(), events(&before).len());
 }
 
 #[test]

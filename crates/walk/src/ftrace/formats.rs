@@ -49,7 +49,7 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
 /// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has none. An entry is a
 /// `struct blk_io_trace` (`blk_io_trace2` from Linux 6.19 on) whose first bytes are the common fields. None for a
 /// kernel without that tracer.
-fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
+pub(super) fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Format> {
     kernel.symbol("blk_tracer").ok()?;
     let id = u16::try_from(kernel.types.enum_value("TRACE_BLK")?).ok()?;
     let entry = ["blk_io_trace2", "blk_io_trace"].into_iter().find(|name| kernel.types.id(name).is_ok())?;
@@ -91,23 +91,28 @@ fn backwards<'k>(kernel: &'k Kernel, head: u64, known: &[Object<'k>]) -> Result<
 }
 
 /// Bits of `trace_event_call.flags` that tell where a call has its name.
-struct NameFlags {
+pub(super) struct NameFlags {
     tracepoint: u64,
     custom: u64,
 }
 
 impl NameFlags {
-    fn of(kernel: &Kernel) -> Self {
+    pub(super) fn of(kernel: &Kernel) -> Self {
         let bit = |name: &str| kernel.types.enum_value(name).map_or(0, |v| v as u64);
         Self { tracepoint: bit("TRACE_EVENT_FL_TRACEPOINT"), custom: bit("TRACE_EVENT_FL_CUSTOM") }
+    }
+
+    /// Name of a call's event.
+    pub(super) fn name(&self, call: &Object<'_>) -> Result<String, Error> {
+        let set = call.u64("flags")?;
+        let is_tracepoint = set & self.tracepoint != 0 && set & self.custom == 0;
+        if is_tracepoint { call.pointer("tp")?.text("name") } else { call.text("name") }
     }
 }
 
 fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) -> Result<Format, Error> {
     let class = call.pointer("class")?;
-    let set = call.u64("flags")?;
-    let is_tracepoint = set & flags.tracepoint != 0 && set & flags.custom == 0;
-    let name = if is_tracepoint { call.pointer("tp")?.text("name")? } else { call.text("name")? };
+    let name = flags.name(call)?;
     let mut all = common.to_vec();
     all.extend(fields(kernel, own_fields(kernel, call, &class)?, false)?);
     // Print formats of system calls are allocated separately, and a dump can lack them. That of `openat` has names of
@@ -153,9 +158,10 @@ fn enter_format(kernel: &Kernel, call: &Object<'_>, class: &Object<'_>, fields: 
 }
 
 /// Builds the print format from the fields. Copied user memory is in a field `__NAME_val`.
-fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> String {
+pub(super) fn enter_format_of(fields: &[Field], copies_are_texts: bool) -> String {
     let copy = |name: &str| fields.iter().find(|f| f.name == format!("__{name}_val"));
-    let is_argument = |f: &&Field| !f.is_common && f.name != "__syscall_nr" && !f.name.ends_with("_val");
+    let is_copy = |name: &str| name.starts_with("__") && name.ends_with("_val");
+    let is_argument = |f: &&Field| !f.is_common && f.name != "__syscall_nr" && !is_copy(&f.name);
     let (mut text, mut values) = (Vec::new(), String::new());
     for Field { name, .. } in fields.iter().filter(is_argument) {
         values.push_str(&format!(", ((unsigned long)(REC->{name}))"));
@@ -197,7 +203,7 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
 
 /// Formats `TYPE NAME`, with an array's bounds after the name. `len` is the number of elements, if the kernel stores
 /// it.
-fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
+pub(super) fn declaration(type_name: &str, name: &str, len: Option<u32>) -> String {
     let bounds = type_name.find('[').filter(|_| !type_name.starts_with("__data_loc"));
     let Some((element, bounds)) = bounds.and_then(|at| type_name.split_at_checked(at)) else {
         return format!("{type_name} {name}");
@@ -237,6 +243,9 @@ mod tests {
                 + "__print_dynamic_array(__buf_val, 1), ((unsigned long)(REC->count))"
         );
         assert_eq!(enter_format_of(&fields(&["__syscall_nr"]), false), r#""""#);
+        // An argument whose name ends as that of a copy does.
+        let pkey = enter_format_of(&fields(&["__syscall_nr", "init_val"]), false);
+        assert_eq!(pkey, r#""init_val: 0x%08lx", ((unsigned long)(REC->init_val))"#);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod arrays;
 mod carve;
 mod chain;
+mod compiled;
 mod formats;
 mod lists;
 mod loose;
@@ -37,6 +38,27 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
     let mut tracing = without_arrays(kernel);
     evidence.notes.append(&mut tracing.evidence.notes);
     Ok(Tracing { arrays, formats, evidence, ..tracing })
+}
+
+/// Reads what describes the events of a kernel in memory: everything except arrays.
+///
+/// # Errors
+/// The event formats cannot be read.
+pub fn description(kernel: &Arc<Kernel>) -> Result<Tracing, Error> {
+    let mut tracing = without_arrays(kernel);
+    tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
+    Ok(tracing)
+}
+
+/// Reads what describes the events that are compiled into a kernel, from its file. The notes are about events alone,
+/// because a kernel that has not booted has no names of tasks and no modules.
+///
+/// # Errors
+/// The event formats cannot be read.
+pub fn compiled_description(kernel: &Arc<Kernel>) -> Result<Tracing, Error> {
+    let mut evidence = Evidence::default();
+    let formats = compiled::read(kernel, &mut evidence.notes)?;
+    Ok(Tracing { formats, evidence, pointer_key: None, ..without_arrays(kernel) })
 }
 
 /// Reads everything except arrays and event formats, for a kernel without readable ftrace.

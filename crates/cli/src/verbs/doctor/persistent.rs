@@ -2,11 +2,8 @@
 //! persistent memory.
 
 use super::{Finding, read};
-use lastwords_open::{PersistentInstance, instance_arguments};
-use std::path::Path;
+use lastwords_open::{PersistentInstance, bundle_folder, instance_arguments};
 
-/// The folder in which the unit `lastwords-bundle.service` saves the bundle of each kernel.
-const BUNDLES: &str = "/var/lib/lastwords/bundles";
 /// The first kernel with persistent instances.
 const FIRST: (u32, u32) = (6, 12);
 /// The buffer size for each CPU, in bytes, below which an instance keeps little.
@@ -28,7 +25,7 @@ impl Machine {
         let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
         let has_pmem = entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("pmem"));
         Self {
-            has_bundle: Path::new(BUNDLES).join(format!("{release}.bundle")).is_file(),
+            has_bundle: bundle_folder().join(format!("{release}.bundle")).is_file(),
             release,
             command_line: read("/proc/cmdline").unwrap_or_default(),
             iomem: read("/proc/iomem").unwrap_or_default(),
@@ -48,14 +45,16 @@ pub(super) fn kernel_args() -> (String, &'static str) {
 }
 
 fn findings(machine: &Machine) -> Vec<Finding> {
+    let bundles = bundle_folder();
+    let bundles = bundles.display();
     let bundle = match machine.has_bundle {
-        true => Finding::good("bundle", format!("{BUNDLES} has one for this kernel")),
+        true => Finding::good("bundle", format!("{bundles} has one for this kernel")),
         false => Finding::partial(
             "bundle",
             format!(
-                "{BUNDLES} has none for this kernel: after a reboot into another kernel, events have no formats and no symbols"
+                "{bundles} has none for this kernel: after a reboot into another kernel, events have no formats and no symbols"
             ),
-            format!("lastwords bundle save -o {BUNDLES}/{}.bundle", machine.release),
+            format!("lastwords bundle save -o {bundles}/{}.bundle", machine.release),
         ),
     };
     let memory = match machine.has_pmem {

@@ -1,0 +1,57 @@
+//! The build id in the kernel's ELF notes, which `/sys/kernel/notes` has too.
+
+use crate::{Error, Kernel};
+use lastwords_bytes::ByteOrder;
+use object::Endianness;
+use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
+use object::read::elf::NoteIterator;
+
+/// Most bytes of the notes that are read; kernels have 500.
+const NOTES_MAX: u64 = 64 << 10;
+
+/// Returns the build id in ELF notes, in hexadecimal. Returns none if they have none.
+#[must_use]
+pub fn build_id(notes: &[u8], order: ByteOrder) -> Option<String> {
+    let endian = if order == ByteOrder::Little { Endianness::Little } else { Endianness::Big };
+    let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
+    while let Ok(Some(note)) = notes.next() {
+        if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
+            return Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
+        }
+    }
+    None
+}
+
+impl Kernel {
+    /// The build id of the kernel, in hexadecimal. None if the kernel has none or the image lacks it.
+    #[must_use]
+    pub fn build_id(&self) -> Option<String> {
+        let read = || -> Result<Vec<u8>, Error> {
+            let begin = self.symbol("__start_notes")?;
+            let len = self.symbol("__stop_notes")?.saturating_sub(begin).min(NOTES_MAX);
+            let mut notes = vec![0; usize::try_from(len).unwrap_or_default()];
+            self.memory.read(begin, &mut notes).map_err(Error::hole("notes"))?;
+            Ok(notes)
+        };
+        build_id(&read().ok()?, self.memory.byte_order())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_build_id_is_found_after_another_note() {
+        let mut notes = Vec::new();
+        for (name, kind, desc) in [(b"Linux\0\0\0".as_slice(), 6u32, 1u8), (b"GNU\0".as_slice(), 3, 0xab)] {
+            let len = name.iter().position(|byte| *byte == 0).unwrap() as u32 + 1;
+            [len, 4, kind].iter().for_each(|word| notes.extend(word.to_le_bytes()));
+            notes.extend_from_slice(name);
+            notes.extend([desc; 4]);
+        }
+        assert_eq!(build_id(&notes, ByteOrder::Little).as_deref(), Some("abababab"));
+        assert_eq!(build_id(&notes[..20], ByteOrder::Little), None);
+        assert_eq!(build_id(b"x", ByteOrder::Big), None);
+    }
+}
