@@ -44,7 +44,7 @@ pub(in super::super) struct Lines<'p, 't> {
 impl<'p, 't> Lines<'p, 't> {
     pub(in super::super) fn new(plan: &'p Plan<'t>, traces: &'t [Trace], zone: &Zone) -> Self {
         Self {
-            origins: Origins { plan, cache: [const { None }; CACHE_SIZE] },
+            origins: Origins { plan, cache: Box::new([const { None }; CACHE_SIZE]) },
             time: TimeOfDay::new(zone, b"", b""),
             traces,
             decoders: traces.iter().map(|trace| trace.program.decoder()).collect(),
@@ -184,7 +184,7 @@ impl<'p, 't> Lines<'p, 't> {
 /// A cache of the origins of the last events, as text.
 struct Origins<'p, 't> {
     plan: &'p Plan<'t>,
-    cache: [Option<Known<'p, 't>>; CACHE_SIZE],
+    cache: Box<[Option<Known<'p, 't>>; CACHE_SIZE]>,
 }
 
 /// Number of origins in the cache. It must be a power of two.
