@@ -94,9 +94,7 @@ fn pages_without_a_header_are_in_the_image() {
         let mut page = [0u8; 4096];
         assert!(orphan.address % 4096 == 0 && core.image.read(orphan.address, &mut page).is_ok() && page == [3; 4096]);
         assert!(
-            core.notes
-                .iter()
-                .any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are searched at that offset")),
+            core.notes.iter().any(|n| n.ends_with("bytes from 0x3388 to 0x5000; they are searched at that offset")),
             "{:?}",
             core.notes
         );

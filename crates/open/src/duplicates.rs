@@ -17,8 +17,9 @@ pub(super) fn join(opened: &mut Opened, budget: &Budget) {
             let (Some(one), Some(other)) = (other.ctf(), trace.ctf()) else { return false };
             one.is_part(other, budget).unwrap_or_else(|error| {
                 let (one, other) = (one.path.display(), other.path.display());
-                let why =
-                    format!("{one} and {other}: {error}; they are not joined, and packets that both have are shown twice");
+                let why = format!(
+                    "{one} and {other}: {error}; they are not joined, and packets that both have are shown twice"
+                );
                 opened.failures.push(Failure { severity: Severity::Error, why });
                 false
             })

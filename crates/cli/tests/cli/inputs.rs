@@ -127,7 +127,11 @@ fn copies_that_differ_are_both_kept_and_told() {
     let count = |words: &[&str]| place.ok(&[&["report"], words].concat()).lines().count();
     assert_eq!(count(&["a", "b"]), count(&["a"]) + count(&["b"]));
     let ran = place.run(&["inspect", "a", "b"]);
-    assert!(ran.err.contains("session small is in a and in b, and each has events that the other does not have"), "{}", ran.err);
+    assert!(
+        ran.err.contains("session small is in a and in b, and each has events that the other does not have"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]

@@ -65,7 +65,10 @@ pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracin
         pages.len()
     ));
     if silent > 0 {
-        tracing.evidence.notes.push(format!("{silent} sub-buffers do not show their CPU: they are listed as CPU {unknown}"));
+        tracing
+            .evidence
+            .notes
+            .push(format!("{silent} sub-buffers do not show their CPU: they are listed as CPU {unknown}"));
     }
     for (n, rows) in rings(&pages, unknown).into_iter().enumerate() {
         let name = if n == 0 { "carved".to_owned() } else { format!("carved-{}", n.saturating_add(1)) };

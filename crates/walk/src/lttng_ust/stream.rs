@@ -91,7 +91,9 @@ pub(super) fn read(what: &str, image: &Arc<dyn Image>, at: u64, budget: &Budget)
     let tail = Tail::read(&mapping, &abi);
     let sets = Sets::read(&mapping, &abi, tail.and_then(|tail| tail.data));
     if tail.is_none() {
-        notes.push(format!("{what}: the layout behind the crash ABI is not known, so the losses of the stream are not known"));
+        notes.push(format!(
+            "{what}: the layout behind the crash ABI is not known, so the losses of the stream are not known"
+        ));
     }
     let tail = tail.unwrap_or_default();
     let headers = sets.headers(shape);

@@ -73,8 +73,7 @@ impl SubBuffer {
             match event {
                 Ok(event) if event.time < judged.last || event.time > not_after => {
                     let limit = if event.time < judged.last { judged.last } else { not_after };
-                    let why =
-                        format!("offset {end}: an event of time {}, which contradicts {limit}", event.time);
+                    let why = format!("offset {end}: an event of time {}, which contradicts {limit}", event.time);
                     judged.refuse(why);
                     judged.broken = Some(end);
                     break;
@@ -207,7 +206,11 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
         let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
         match place {
             Some(seen) if !*seen => *seen = true,
-            _ => return Err(format!("sub-buffer {number} is twice in the table of the order, or its number is impossible")),
+            _ => {
+                return Err(format!(
+                    "sub-buffer {number} is twice in the table of the order, or its number is impossible"
+                ));
+            }
         }
     }
     let order: Vec<u32> = meta.order.iter().map(|n| n.cast_unsigned()).collect();

@@ -410,7 +410,8 @@ impl Planner<'_> {
         }
         let pieces = content.pieces();
         let begin = if content.headless { self.headless_begin(&pieces) } else { Some(header.begin) };
-        let timeless = (begin.is_none() && !pieces.is_empty()).then(|| "the time of its begin is not known".to_string());
+        let timeless =
+            (begin.is_none() && !pieces.is_empty()).then(|| "the time of its begin is not known".to_string());
         let why = damage.or(difference).or(wrong_count).or(timeless);
         let verdict = match (&why, content.holes.is_empty()) {
             (Some(_), _) => Verdict::Invalid,

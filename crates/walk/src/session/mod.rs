@@ -380,9 +380,7 @@ impl Builder<'_> {
                     self.keep_fullest(&mut slot, region);
                     regions.streams.extend(slot.map(|r| (index, r)));
                 }
-                other => {
-                    self.notes.push(format!("{}: a region of unknown kind {other} is skipped", region.place()))
-                }
+                other => self.notes.push(format!("{}: a region of unknown kind {other} is skipped", region.place())),
             }
         }
         regions
