@@ -79,6 +79,11 @@ enum Verb {
     Arm64(lab::recorder::Args),
     /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought online, and recover there
     Hotplug(lab::hotplug::Args),
+    /// Reset a guest under QEMU while an application records in its persistent memory, and recover what it left there
+    Nvdimm(lab::nvdimm::Args),
+    /// The part of `nvdimm` that runs in the guest
+    #[command(hide = true)]
+    NvdimmHere(lab::nvdimm::here::Args),
     /// The part of `hotplug` that runs in the guest
     #[command(hide = true)]
     HotplugHere(kills::hotplug::Args),
@@ -112,6 +117,8 @@ fn main() -> ExitCode {
         Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Hotplug(args) => lab::hotplug::run(&args),
         Verb::HotplugHere(args) => kills::hotplug::run(&args),
+        Verb::Nvdimm(args) => lab::nvdimm::run(&args),
+        Verb::NvdimmHere(args) => lab::nvdimm::here::run(&args),
         Verb::Static(args) => static_build::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };
