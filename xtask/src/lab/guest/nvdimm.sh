@@ -13,6 +13,17 @@ echo 'root:x:0:0:root:/tmp:/bin/sh' > /etc/passwd
 while read -r module; do
     insmod "/mod/$module.ko" || echo "LAB-FAILED insmod $module"
 done < /modules
+# DAX needs a description of each page, which a namespace without a mode has not: the first boot gives it the mode fsdax, whose
+# data begin 2 MiB behind the namespace. Later boots find the mode in the memory.
+nd=/sys/bus/nd
+if ! [ -e /sys/class/block/pmem0/device ] || ! readlink -f /sys/class/block/pmem0/device | grep -q pfn; then
+    echo namespace0.0 > $nd/drivers/nd_pmem/unbind
+    echo 6d1e5c1a-0b4e-4e4f-9d6b-1a2b3c4d5e6f > $nd/devices/pfn0.0/uuid
+    echo ram > $nd/devices/pfn0.0/mode
+    echo namespace0.0 > $nd/devices/pfn0.0/namespace
+    echo pfn0.0 > $nd/drivers/nd_pmem/bind
+fi
+ls /dev/pmem*
 mount -t ext4 -o dax=always /dev/pmem0 /pmem || echo 'LAB-FAILED mount of /dev/pmem0'
 if [ -s /pmem/session ]; then
     for input in /pmem/session /dev/pmem0; do

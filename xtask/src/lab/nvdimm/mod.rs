@@ -43,6 +43,8 @@ pub(crate) struct Args {
 
 /// Bytes of the persistent memory.
 const SIZE: u64 = 64 << 20;
+/// Where the file system begins: Linux keeps what it says of the memory before it.
+const DATA: u64 = 2 << 20;
 /// Megabytes of the guest's other memory.
 const MEMORY: u32 = 512;
 /// Until a boot has come as far as it is waited for.
@@ -68,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     make_empty(&folder)?;
     let memory = folder.join("nvdimm");
     File::create(&memory)?.set_len(SIZE)?;
-    run_quietly(Command::new("mke2fs").args(["-q", "-t", "ext4", "-b", "4096"]).arg(&memory))?;
+    let (offset, blocks) = (format!("offset={DATA}"), ((SIZE - DATA) / 4096).to_string());
+    let mut mke2fs = Command::new("mke2fs");
+    run_quietly(mke2fs.args(["-q", "-t", "ext4", "-b", "4096", "-E", &offset]).arg(&memory).arg(blocks))?;
     let initramfs = initramfs(&store, &kernel, &lastwords, &folder)?;
     println!("kernel {}, seed {seed}", kernel.release);
     let place = Place { lastwords, memory, text: folder.join("text") };
