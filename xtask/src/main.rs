@@ -19,6 +19,7 @@ mod lab;
 mod lttng_layouts;
 mod matrix;
 mod miri;
+mod persistence;
 mod release;
 mod rng;
 mod scratch;
@@ -67,6 +68,8 @@ enum Verb {
     /// The child of `crash-step`
     #[command(hide = true)]
     CrashStepChild(crash_step::child::Args),
+    /// Make what a loss of power may leave in persistent memory, at every flush and fence of the recorder, and recover it
+    Persistence(persistence::Args),
     /// Kill processes that record, at random times, and recover what they leave
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Verb::Hosts(args) => hosts::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
+        Verb::Persistence(args) => persistence::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
         Verb::Shapes(args) => shapes::run(&args),

@@ -114,6 +114,11 @@ const STEPS: &[Step] = &[
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
     },
     Step {
+        name: "persistence",
+        does: Does::Verb(crate::persistence::run_quick),
+        what: "what a loss of power may leave in persistent memory, recovered and judged (a part of the whole)",
+    },
+    Step {
         name: "kills",
         does: Does::Verb(crate::kills::run_quick),
         what: "processes killed at random times, recovered and judged (a part of the whole)",
