@@ -81,9 +81,18 @@ impl Faulty {
         Self { fault, parts: parts(memory), last: None, late: Vec::new() }
     }
 
+    /// True if bytes are copied there, in an order that is not known.
+    pub(super) fn is_copied(&self, at: usize) -> bool {
+        matches!(self.part(at), Some(Part::Data | Part::Registry))
+    }
+
+    fn part(&self, at: usize) -> Option<Part> {
+        self.parts.iter().find(|(part, _)| part.contains(&at)).map(|(_, part)| *part)
+    }
+
     /// The bytes that are flushed in place of these.
     pub(super) fn flush(&mut self, range: Range<usize>) -> Option<Range<usize>> {
-        let part = self.parts.iter().find(|(part, _)| part.contains(&range.start)).map(|(_, part)| *part);
+        let part = self.part(range.start);
         self.last = part;
         let last_line = (range.end - 1) & !63;
         match (self.fault, part) {

@@ -70,7 +70,7 @@ impl Truth {
     }
 
     /// Recovers a memory and judges it.
-    pub(super) fn judge(&self, image: Vec<u8>, persist: Persist, promised: &BTreeSet<u64>) -> Result<()> {
+    pub(super) fn judge(&self, image: &[u8], persist: Persist, promised: &BTreeSet<u64>) -> Result<()> {
         let found = recover(image)?;
         let mut there = BTreeSet::new();
         for (verdict, event) in found {
@@ -119,7 +119,8 @@ fn number_of(payload: &[u8]) -> Result<u64> {
 type Found = (Verdict, std::result::Result<Vec<u8>, String>);
 
 /// Recovers all events by the product's reader.
-fn recover(bytes: Vec<u8>) -> Result<Vec<Found>> {
+fn recover(image: &[u8]) -> Result<Vec<Found>> {
+    let bytes: Vec<u8> = image.to_vec();
     let range = Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
     let image: Arc<dyn Image> = Arc::new(Bytes { bytes, ranges: [range] });
     let found = session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;

@@ -1,15 +1,15 @@
 //! What may have reached persistent memory: a model of the caches between recorder and memory, one cache line at a time.
 //!
 //! A store is in the cache. It may reach memory at any later moment, because a cache may write any line back. It has reached
-//! memory for certain when its line was flushed after it, and a fence followed. The stores of one line reach memory in order, or
-//! in part: words of 8 bytes are never torn. So the memory at a loss of power has, of each line, one of the versions since the
-//! certain one, and of the step to the next version any of its words.
+//! memory for certain when its line was flushed after it, and a fence followed. The stores of one line reach memory in order. So
+//! the memory at a loss of power has, of each line, one of the versions since the certain one. Where bytes are copied whose order
+//! is not known (events, descriptions), it may have any words of 8 bytes of the step to the next version.
 //!
 //! The stores are found by comparing the memory with a copy of it, at each flush, fence and call of the recorder. What this
-//! cannot see: the order of stores in one line between two such moments (any subset of their words is tried), and a value that
-//! was overwritten in between.
+//! cannot see: that some of the stores to a line of control words between two such moments are there and the later ones are not,
+//! and a value that was overwritten in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::rng::Rng;
 
@@ -92,8 +92,21 @@ impl Memory {
         });
     }
 
-    /// Calls `each` with about `most` memories that a loss of power may leave now.
-    pub(super) fn images(&self, most: usize, rng: &mut Rng, mut each: impl FnMut(Vec<u8>)) {
+    /// Calls `each` with at most `most` memories that a loss of power may leave now, each another one. `tears`
+    /// tells whether the line at an offset may be there in part.
+    pub(super) fn images(
+        &self,
+        most: usize,
+        rng: &mut Rng,
+        tears: impl Fn(usize) -> bool,
+        mut each: impl FnMut(Vec<u8>),
+    ) {
+        let mut made = HashSet::new();
+        let mut each = |image: Image<'_>| {
+            if made.insert(image.choice.clone()) {
+                each(image.bytes());
+            }
+        };
         let new: Vec<usize> = self.dirty.iter().filter(|(_, line)| line.is_new).map(|(at, _)| *at).collect();
         let subsets = 1usize << new.len().min(ALL_SUBSETS);
         for n in 0..subsets.min(most) {
@@ -111,27 +124,47 @@ impl Memory {
         }
         for n in 0..most.saturating_sub(subsets) {
             let (bias, torn) = (rng.below(4), n % 2 == 1);
-            each(self.image(|_, line| {
+            each(self.image(|at, line| {
                 let versions = line.versions.len() as u64;
                 let version = match rng.below(4) {
                     low if low < bias => 0,
                     _ => rng.below(versions + 1),
                 };
-                (version as usize, if torn { rng.next() as u8 } else { 0 })
+                (version as usize, if torn && tears(at * LINE) { rng.next() as u8 } else { 0 })
             }));
         }
     }
 
-    /// The memory with a version of each line, counted from the certain one, and some words of the next version.
-    fn image(&self, mut choose: impl FnMut(usize, &Dirty) -> (usize, u8)) -> Vec<u8> {
-        let mut image = self.certain.clone();
-        for (at, line) in &self.dirty {
-            let place = &mut image[at * LINE..][..LINE];
+    /// Chooses a version of each line, counted from the certain one, and some words of the next version.
+    fn image(&self, mut choose: impl FnMut(usize, &Dirty) -> (usize, u8)) -> Image<'_> {
+        let choice = self.dirty.iter().map(|(at, line)| {
             let (version, words) = choose(*at, line);
+            // Words that the next version does not change make no difference.
+            let last = version.checked_sub(1).map_or(&self.certain[at * LINE..][..LINE], |last| &line.versions[last]);
+            let next = line.versions.get(version).map_or(last, |next| next.as_slice());
+            let changed = (0..LINE / 8).filter(|word| last[word * 8..][..8] != next[word * 8..][..8]);
+            (version, words & changed.map(|word| 1 << word).sum::<u8>())
+        });
+        Image { memory: self, choice: choice.collect() }
+    }
+}
+
+/// A memory that a loss of power may leave.
+struct Image<'a> {
+    memory: &'a Memory,
+    /// Of each dirty line: the version, and the words of the next version.
+    choice: Vec<(usize, u8)>,
+}
+
+impl Image<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        let mut image = self.memory.certain.clone();
+        for ((at, line), (version, words)) in self.memory.dirty.iter().zip(&self.choice) {
+            let place = &mut image[at * LINE..][..LINE];
             if let Some(last) = version.checked_sub(1) {
                 place.copy_from_slice(&line.versions[last]);
             }
-            let Some(next) = line.versions.get(version) else { continue };
+            let Some(next) = line.versions.get(*version) else { continue };
             for word in (0..LINE / 8).filter(|word| words >> word & 1 == 1) {
                 place[word * 8..][..8].copy_from_slice(&next[word * 8..][..8]);
             }
@@ -148,7 +181,7 @@ mod tests {
     /// The first bytes of three lines, in all images.
     fn firsts(memory: &Memory) -> BTreeSet<[u8; 3]> {
         let mut all = BTreeSet::new();
-        memory.images(400, &mut Rng::new(1), |image| {
+        memory.images(400, &mut Rng::new(1), |_| false, |image| {
             all.insert([image[0], image[LINE], image[2 * LINE]]);
         });
         all
@@ -177,7 +210,7 @@ mod tests {
         let mut memory = Memory::new(&[0; LINE]);
         memory.observe(&[1; LINE]);
         let mut words = BTreeSet::new();
-        memory.images(2000, &mut Rng::new(1), |image| {
+        memory.images(2000, &mut Rng::new(1), |_| true, |image| {
             words.insert(image.iter().map(|byte| u32::from(*byte)).sum::<u32>());
         });
         assert_eq!(words, (0..=8).map(|words| words * 8).collect());

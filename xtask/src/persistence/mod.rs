@@ -186,7 +186,11 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64) -> Result<Counts> {
     let memory = Backend::Dax { path: dir.path().join("pmem"), reuse: false };
     let builder = builder.backend(memory).spans(0).registry_size(4096).reservation(scenario.reservation);
     let session = builder.persist(scenario.persist).start()?;
-    with(|state| state.records = true);
+    with(|state| {
+        let len = state.memory.as_ref().map_or(0, Memory::len);
+        state.faulty = Some(Faulty::new(state.fault, state.now(len)));
+        state.records = true;
+    });
     for _ in 0..EVENTS {
         record();
         if state().as_ref().is_none_or(|state| state.error.is_some()) {
@@ -271,10 +275,6 @@ impl State {
             self.counts.ops += 1;
             self.lose_power();
         }
-        let len = self.memory.as_ref().map_or(0, Memory::len);
-        if self.records && self.faulty.is_none() {
-            self.faulty = Some(Faulty::new(self.fault, self.now(len)));
-        }
         let (Some(memory), faulty) = (&mut self.memory, &mut self.faulty) else { return };
         match op {
             Op::Flush { start, len } => {
@@ -295,18 +295,28 @@ impl State {
 
     /// Makes memories that a loss of power may leave now, and judges them.
     fn lose_power(&mut self) {
-        let Self { scenario, rng, memory: Some(memory), truth, counts, error, .. } = self else { return };
+        let Self { scenario, rng, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
         if error.is_some() {
             return;
         }
         let promised = truth.promised(scenario.persist, scenario.geometry);
-        memory.images(EACH, rng, |image| {
+        memory.images(EACH, rng, |at| faulty.is_copied(at), |image| {
             if error.is_none() {
                 counts.images += 1;
-                let judged = truth.judge(image, scenario.persist, &promised);
-                *error = judged.err().map(|error| error.context(format!("event {}, memory {}", truth.returned.len(), counts.images)));
+                let judged = truth.judge(&image, scenario.persist, &promised);
+                let place = || format!("event {}, memory {}, kept in {}", truth.returned.len(), counts.images, kept(&image));
+                *error = judged.err().map(|error| error.context(place()));
             }
         });
+    }
+}
+
+/// Keeps a memory for people to look at; returns where.
+fn kept(image: &[u8]) -> String {
+    let path = std::env::temp_dir().join(format!("lastwords-persistence.{}.image", std::process::id()));
+    match std::fs::write(&path, image) {
+        Ok(()) => path.display().to_string(),
+        Err(error) => format!("no file ({error})"),
     }
 }
 

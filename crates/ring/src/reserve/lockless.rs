@@ -130,9 +130,10 @@ fn attempt<M: Memory>(
     // SAFETY: the reservation gave these bytes to this thread alone. `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, &Chunk { offset, first: &header[..header_len], parts: record.parts }) };
-    // The bytes must be persistent before the announcement can say so, and the announcement before the commit can be.
+    // The bytes must be persistent before the announcement can say so, and the announcement before the commit can be. The
+    // position must be persistent before a commit counter can include bytes behind the old position.
     if view.persists_events() {
-        persist_range(memory, offset, len as usize);
+        persist_range(memory, offset, len as usize, view.control);
     }
     point!(Written);
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
@@ -250,7 +251,7 @@ impl View<'_> {
         // The sub-buffer must be persistent before the counter that declares it closed can be.
         let persists = self.channel.persist != Persist::None;
         if persists {
-            persist_range(memory, place.sub_buffer, size as usize);
+            persist_range(memory, place.sub_buffer, size as usize, self.control);
         }
         point!(Closed);
         slot.committed.fetch_add(HEADER_LEN as u64, Release);
@@ -261,15 +262,15 @@ impl View<'_> {
     }
 }
 
-/// Writes `len` bytes at `offset` of a half back, and waits for it.
+/// Writes `len` bytes at `offset` of a half and the half's produced position back, and waits for it.
 #[cold]
 #[inline(never)]
-fn persist_range<M: Memory>(memory: M, offset: u64, len: usize) {
+fn persist_range<M: Memory>(memory: M, offset: u64, len: usize, control: &HalfControl) {
     for (at, run) in memory.runs(offset, len) {
         // SAFETY: `run` bytes follow `at` in the half.
         unsafe { flush::flush(at, run) };
     }
-    flush::fence();
+    single_writer::persist_position(control);
 }
 
 /// Writes the lines back that begin at these addresses, and waits for it. The addresses are of words of the session.
@@ -351,7 +352,7 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
     unsafe { super::write(memory, &Chunk::of(at, &header)) };
     if view.persists_events() {
-        persist_range(memory, at, header.len());
+        persist_range(memory, at, header.len(), view.control);
     }
     point!(Begun);
     if arrive(view.slot(number), number) && !fault!(EarlyClose) {

@@ -4,6 +4,8 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -65,19 +67,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
+/// Counts the calls of all writers. It orders nothing else.
+static ORDER: AtomicU64 = AtomicU64::new(0);
+
 /// Records numbered events, and writes before and after each call how far it has come.
 fn record(file: &File, writer: usize) {
     let (begun, returned) = ack::places(writer);
-    let note = |place: usize, count: u64| file.write_all_at(&count.to_le_bytes(), place as u64);
+    let note = |place: usize, counts: &[u64]| {
+        let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
+        file.write_all_at(&bytes, place as u64)
+    };
     for sequence in 0.. {
         let check = ack::check(writer, sequence);
         let filler = ack::filler(check);
-        if note(begun, sequence + 1).is_err() {
+        if note(begun, &[sequence + 1]).is_err() {
             println!("LAB-FAILED the page of acknowledgements cannot be written");
             return;
         }
+        let order = ORDER.fetch_add(1, Relaxed);
         event!(nvdimm, "step", writer = writer as u32, sequence = sequence, check = check, filler = filler.as_str());
         // An error leaves the older count, which is also true.
-        let _ = note(returned, sequence + 1);
+        let _ = note(returned, &[sequence + 1, order]);
     }
 }

@@ -198,7 +198,7 @@ impl Lab<'_> {
             let (ack, count, ours) = self.place.judge()?;
             ensure!(ack.boot == boot, "the memory is of boot {}, not {boot}", ack.boot);
             events += count;
-            returned += ack.writers.iter().map(|(_, returned)| returned).sum::<u64>();
+            returned += ack.writers.iter().map(|writer| writer.returned).sum::<u64>();
             if !ack::panics(boot) {
                 guest.qmp("system_reset", json!({}))?;
             }
