@@ -144,6 +144,11 @@ const STEPS: &[Step] = &[
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
     },
     Step {
+        name: "nvdimm",
+        does: Does::Verb(crate::lab::nvdimm::run_quick),
+        what: "a guest reset while an application records in its persistent memory (a part of the whole)",
+    },
+    Step {
         name: "hotplug",
         does: Does::Verb(crate::lab::hotplug::run_quick),
         what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",

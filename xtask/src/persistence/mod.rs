@@ -60,12 +60,14 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { persist: Persist::SubBuffer, reservation: Reservation::Lockless, geometry: (4, 1024), nested: 0 },
     Scenario { persist: Persist::SubBuffer, reservation: Reservation::Rseq, geometry: (4, 1024), nested: 0 },
 ];
-/// Memories of one flush or fence.
-const EACH: usize = 96;
+/// Memories of one flush or fence, and of one where few are asked for.
+const EACH: (usize, usize) = (96, 12);
+/// Up to so many memories are few.
+const FEW: u64 = 100_000;
 /// Events of one session.
 const EVENTS: u64 = 120;
 /// Memories of CI, and with a mistake until it must be found.
-const QUICK: u64 = 12_000;
+const QUICK: u64 = 24_000;
 const FAULTY: u64 = 60_000;
 
 /// The part that CI runs: some memories, and every mistake.
@@ -84,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let begun = Instant::now();
     let mut all = Counts::default();
+    let each = if args.images <= FEW { EACH.1 } else { EACH.0 };
     let chosen: Vec<usize> = args.scenario.map_or_else(|| (0..SCENARIOS.len()).collect(), |one| vec![one]);
     for round in 0.. {
         for at in &chosen {
@@ -99,7 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 return Ok(());
             }
             let round_seed = mix(seed ^ mix(round));
-            all.add(session(scenario, args.fault, round_seed).with_context(|| format!("scenario {at}: {scenario:?}, --seed {seed}"))?);
+            let most = (args.images - all.images).min(args.images.div_ceil(chosen.len() as u64));
+            let done = session(scenario, args.fault, round_seed, (each, most));
+            all.add(done.with_context(|| format!("scenario {at}: {scenario:?}, --seed {seed}"))?);
         }
     }
     Ok(())
@@ -142,6 +147,8 @@ struct State {
     scenario: Scenario,
     fault: Fault,
     rng: Rng,
+    /// Memories of one flush or fence.
+    each: usize,
     /// Address of the memory, once its back-end has cleared it.
     base: usize,
     memory: Option<Memory>,
@@ -163,7 +170,7 @@ fn state() -> MutexGuard<'static, Option<State>> {
 }
 
 /// Records in one session and tries losses of power.
-fn session(scenario: &Scenario, fault: Fault, seed: u64) -> Result<Counts> {
+fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u64)) -> Result<Counts> {
     // All events are in the ring of one CPU.
     crate::crash_step::pin()?;
     flush::watch(watched);
@@ -172,6 +179,7 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64) -> Result<Counts> {
         scenario: *scenario,
         fault,
         rng: Rng::new(seed),
+        each,
         base: 0,
         memory: None,
         faulty: None,
@@ -193,7 +201,7 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64) -> Result<Counts> {
     });
     for _ in 0..EVENTS {
         record();
-        if state().as_ref().is_none_or(|state| state.error.is_some()) {
+        if state().as_ref().is_none_or(|state| state.error.is_some() || state.counts.images >= most) {
             break;
         }
     }
@@ -295,12 +303,12 @@ impl State {
 
     /// Makes memories that a loss of power may leave now, and judges them.
     fn lose_power(&mut self) {
-        let Self { scenario, rng, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
+        let Self { scenario, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
         if error.is_some() {
             return;
         }
         let promised = truth.promised(scenario.persist, scenario.geometry);
-        memory.images(EACH, rng, |at| faulty.is_copied(at), |image| {
+        memory.images(*each, rng, |at| faulty.is_copied(at), |image| {
             if error.is_none() {
                 counts.images += 1;
                 let judged = truth.judge(&image, scenario.persist, &promised);
@@ -328,11 +336,11 @@ mod tests {
     fn a_policy_is_kept_whatever_reaches_memory_and_a_mistake_is_found() {
         let mut counts = Counts::default();
         for scenario in SCENARIOS {
-            counts.add(session(scenario, Fault::None, 1).unwrap());
+            counts.add(session(scenario, Fault::None, 1, (12, 400)).unwrap());
         }
         assert!(counts.images > 1000);
         for fault in [Fault::Data, Fault::Mark, Fault::Fence, Fault::MarkFirst] {
-            let error = session(&SCENARIOS[0], fault, 1).unwrap_err();
+            let error = session(&SCENARIOS[0], fault, 1, (12, 4000)).unwrap_err();
             let said = format!("{error:#}");
             assert!(["LOST", "TORN", "INVENTED"].iter().any(|word| said.contains(word)), "{fault:?}: {said}");
         }
