@@ -303,7 +303,7 @@ impl State {
 
     /// Makes memories that a loss of power may leave now, and judges them.
     fn lose_power(&mut self) {
-        let Self { scenario, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
+        let Self { scenario, fault, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
         if error.is_some() {
             return;
         }
@@ -312,7 +312,9 @@ impl State {
             if error.is_none() {
                 counts.images += 1;
                 let judged = truth.judge(&image, scenario.persist, &promised);
-                let place = || format!("event {}, memory {}, kept in {}", truth.returned.len(), counts.images, kept(&image));
+                let place = format!("event {}, memory {}", truth.returned.len(), counts.images);
+                // A seeded mistake needs no look at what it left.
+                let place = || if *fault == Fault::None { format!("{place}, kept in {}", kept(&image)) } else { place.clone() };
                 *error = judged.err().map(|error| error.context(place()));
             }
         });
