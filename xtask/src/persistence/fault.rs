@@ -25,15 +25,8 @@ pub(crate) enum Fault {
 }
 
 /// All of them.
-pub(super) const ALL: [Fault; 7] = [
-    Fault::Data,
-    Fault::LastLine,
-    Fault::Mark,
-    Fault::Fence,
-    Fault::MarkFirst,
-    Fault::Registry,
-    Fault::Announcement,
-];
+pub(super) const ALL: [Fault; 7] =
+    [Fault::Data, Fault::LastLine, Fault::Mark, Fault::Fence, Fault::MarkFirst, Fault::Registry, Fault::Announcement];
 
 /// A part of the session's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

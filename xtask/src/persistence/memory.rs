@@ -181,9 +181,14 @@ mod tests {
     /// The first bytes of three lines, in all images.
     fn firsts(memory: &Memory) -> BTreeSet<[u8; 3]> {
         let mut all = BTreeSet::new();
-        memory.images(400, &mut Rng::new(1), |_| false, |image| {
-            all.insert([image[0], image[LINE], image[2 * LINE]]);
-        });
+        memory.images(
+            400,
+            &mut Rng::new(1),
+            |_| false,
+            |image| {
+                all.insert([image[0], image[LINE], image[2 * LINE]]);
+            },
+        );
         all
     }
 
@@ -210,9 +215,14 @@ mod tests {
         let mut memory = Memory::new(&[0; LINE]);
         memory.observe(&[1; LINE]);
         let mut words = BTreeSet::new();
-        memory.images(2000, &mut Rng::new(1), |_| true, |image| {
-            words.insert(image.iter().map(|byte| u32::from(*byte)).sum::<u32>());
-        });
+        memory.images(
+            2000,
+            &mut Rng::new(1),
+            |_| true,
+            |image| {
+                words.insert(image.iter().map(|byte| u32::from(*byte)).sum::<u32>());
+            },
+        );
         assert_eq!(words, (0..=8).map(|words| words * 8).collect());
     }
 }

@@ -62,6 +62,8 @@ const SCENARIOS: &[Scenario] = &[
 ];
 /// Memories of one flush or fence, and of one where few are asked for.
 const EACH: (usize, usize) = (96, 12);
+/// A line is printed for each so many memories.
+const PROGRESS: u64 = 100_000;
 /// Up to so many memories are few.
 const FEW: u64 = 100_000;
 /// Events of one session.
@@ -104,7 +106,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let round_seed = mix(seed ^ mix(round));
             let most = (args.images - all.images).min(args.images.div_ceil(chosen.len() as u64));
             let done = session(scenario, args.fault, round_seed, (each, most));
+            let before = all.images;
             all.add(done.with_context(|| format!("scenario {at}: {scenario:?}, --seed {seed}"))?);
+            if before / PROGRESS != all.images / PROGRESS {
+                println!("{} memories, {:.0} s", all.images, begun.elapsed().as_secs_f64());
+            }
         }
     }
     Ok(())
@@ -190,7 +196,8 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u
         error: None,
     });
     let channel = ChannelConfig::new("main").sub_buffers(scenario.geometry.0, scenario.geometry.1);
-    let builder = Session::builder("persistence").dir(dir.path()).channel(channel.contexts(Context::NONE)).listen(false);
+    let builder =
+        Session::builder("persistence").dir(dir.path()).channel(channel.contexts(Context::NONE)).listen(false);
     let memory = Backend::Dax { path: dir.path().join("pmem"), reuse: false };
     let builder = builder.backend(memory).spans(0).registry_size(4096).reservation(scenario.reservation);
     let session = builder.persist(scenario.persist).start()?;
@@ -303,21 +310,33 @@ impl State {
 
     /// Makes memories that a loss of power may leave now, and judges them.
     fn lose_power(&mut self) {
-        let Self { scenario, fault, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, .. } = self else { return };
+        let Self {
+            scenario, fault, rng, each, memory: Some(memory), faulty: Some(faulty), truth, counts, error, ..
+        } = self
+        else {
+            return;
+        };
         if error.is_some() {
             return;
         }
         let promised = truth.promised(scenario.persist, scenario.geometry);
-        memory.images(*each, rng, |at| faulty.is_copied(at), |image| {
-            if error.is_none() {
-                counts.images += 1;
-                let judged = truth.judge(&image, scenario.persist, &promised);
-                let place = format!("event {}, memory {}", truth.returned.len(), counts.images);
-                // A seeded mistake needs no look at what it left.
-                let place = || if *fault == Fault::None { format!("{place}, kept in {}", kept(&image)) } else { place.clone() };
-                *error = judged.err().map(|error| error.context(place()));
-            }
-        });
+        memory.images(
+            *each,
+            rng,
+            |at| faulty.is_copied(at),
+            |image| {
+                if error.is_none() {
+                    counts.images += 1;
+                    let judged = truth.judge(&image, scenario.persist, &promised);
+                    let place = format!("event {}, memory {}", truth.returned.len(), counts.images);
+                    // A seeded mistake needs no look at what it left.
+                    let place = || {
+                        if *fault == Fault::None { format!("{place}, kept in {}", kept(&image)) } else { place.clone() }
+                    };
+                    *error = judged.err().map(|error| error.context(place()));
+                }
+            },
+        );
     }
 }
 

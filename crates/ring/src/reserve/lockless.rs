@@ -14,16 +14,16 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
 use crate::channel::Channel;
+use crate::flush::{self, LINE, Persist};
 use crate::header::encode;
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
+use crate::os;
 use crate::packet::{self, Closing};
 use crate::record::{Chunk, Lost, Record};
 use crate::reserve::single_writer;
 use crate::stream::Stream;
 use crate::threads::{self, Level};
-use crate::flush::{self, LINE, Persist};
-use crate::os;
 
 /// The bits of a reserve word that contain the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;

@@ -104,7 +104,10 @@ pub(super) fn judge(ack: &Ack, text: &str, kept_at_least: usize) -> Result<usize
         ensure!(newest <= begun, "INVENTED: writer {writer} began {begun} events, {newest} are there");
         // While a writer waits for its turn, the ring may come round to all of its events.
         let is_overwritten = sequences.is_empty() && newest_order - order >= kept_at_least as u64;
-        ensure!(newest >= returned || is_overwritten, "LOST: writer {writer} recorded {returned} events, {newest} are there");
+        ensure!(
+            newest >= returned || is_overwritten,
+            "LOST: writer {writer} recorded {returned} events, {newest} are there"
+        );
     }
     ensure!(!came_round || count >= kept_at_least, "LOST: {count} events are there, the ring holds {kept_at_least}");
     Ok(count)

@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let initramfs = initramfs(&store, &kernel, &lastwords, &folder)?;
     println!("kernel {}, seed {seed}", kernel.release);
     let place = Place { lastwords, memory, text: folder.join("text") };
-    let done = Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }.run(args.resets, seed);
+    let done =
+        Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }.run(args.resets, seed);
     done.with_context(|| format!("--seed {seed}; the memory and the console are in {}", folder.display()))?;
     std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
 }
