@@ -7,6 +7,8 @@
 
 mod fault;
 mod judge;
+#[allow(unsafe_code)]
+mod mapped;
 mod memory;
 
 use std::process::Command;
@@ -203,7 +205,7 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u
     let session = builder.persist(scenario.persist).start()?;
     with(|state| {
         let len = state.memory.as_ref().map_or(0, Memory::len);
-        state.faulty = Some(Faulty::new(state.fault, state.now(len)));
+        state.faulty = Some(Faulty::new(state.fault, &state.now(len)));
         state.records = true;
     });
     for _ in 0..EVENTS {
@@ -260,11 +262,8 @@ fn watched(op: Op) {
 
 impl State {
     /// The memory as the processor sees it.
-    #[allow(unsafe_code)]
-    fn now(&self, len: usize) -> &'static [u8] {
-        // SAFETY: the back-end has cleared these bytes of its mapping, which stays while the session does. The one thread that
-        // writes there is here.
-        unsafe { std::slice::from_raw_parts(self.base as *const u8, len) }
+    fn now(&self, len: usize) -> Vec<u8> {
+        mapped::copy(self.base, len)
     }
 
     /// Takes note of what was stored.
@@ -272,7 +271,7 @@ impl State {
         let len = self.memory.as_ref().map_or(0, Memory::len);
         let now = self.now(len);
         if let Some(memory) = &mut self.memory {
-            memory.observe(now);
+            memory.observe(&now);
         }
     }
 
@@ -281,7 +280,7 @@ impl State {
             // The first flush is that of the whole memory, when it is cleared.
             if let Op::Flush { start, len } = op {
                 self.base = start;
-                self.memory = Some(Memory::new(self.now(len)));
+                self.memory = Some(Memory::new(&self.now(len)));
             }
             return;
         }
