@@ -16,6 +16,12 @@ done < /modules
 # DAX needs a description of each page, which a namespace without a mode has not: the first boot gives it the mode fsdax, whose
 # data begin 2 MiB behind the namespace. Later boots find the mode in the memory.
 nd=/sys/bus/nd
+# The kernel looks for the mode beside this script: without the wait, the mode would be given a second time meanwhile.
+left=20
+until [ -b /dev/pmem0 ] || [ $left = 0 ]; do
+    sleep 1
+    left=$((left - 1))
+done
 if ! [ -e /sys/class/block/pmem0/device ] || ! readlink -f /sys/class/block/pmem0/device | grep -q pfn; then
     echo namespace0.0 > $nd/drivers/nd_pmem/unbind
     echo 6d1e5c1a-0b4e-4e4f-9d6b-1a2b3c4d5e6f > $nd/devices/pfn0.0/uuid
