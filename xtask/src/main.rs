@@ -19,6 +19,7 @@ mod lab;
 mod lttng_layouts;
 mod matrix;
 mod miri;
+mod persistence;
 mod release;
 mod rng;
 mod scratch;
@@ -67,6 +68,8 @@ enum Verb {
     /// The child of `crash-step`
     #[command(hide = true)]
     CrashStepChild(crash_step::child::Args),
+    /// Make what a loss of power may leave in persistent memory, at every flush and fence of the recorder, and recover it
+    Persistence(persistence::Args),
     /// Kill processes that record, at random times, and recover what they leave
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
@@ -79,6 +82,11 @@ enum Verb {
     Arm64(lab::recorder::Args),
     /// Kill processes that record while CPUs of a guest under QEMU are taken offline and brought online, and recover there
     Hotplug(lab::hotplug::Args),
+    /// Reset a guest under QEMU while an application records in its persistent memory, and recover what it left there
+    Nvdimm(lab::nvdimm::Args),
+    /// The part of `nvdimm` that runs in the guest
+    #[command(hide = true)]
+    NvdimmHere(lab::nvdimm::here::Args),
     /// The part of `hotplug` that runs in the guest
     #[command(hide = true)]
     HotplugHere(kills::hotplug::Args),
@@ -105,6 +113,7 @@ fn main() -> ExitCode {
         Verb::Hosts(args) => hosts::run(&args),
         Verb::CrashStep(args) => crash_step::run(&args),
         Verb::CrashStepChild(args) => crash_step::child::run(&args),
+        Verb::Persistence(args) => persistence::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
         Verb::Shapes(args) => shapes::run(&args),
@@ -112,6 +121,8 @@ fn main() -> ExitCode {
         Verb::Arm64(args) => lab::recorder::run(&args),
         Verb::Hotplug(args) => lab::hotplug::run(&args),
         Verb::HotplugHere(args) => kills::hotplug::run(&args),
+        Verb::Nvdimm(args) => lab::nvdimm::run(&args),
+        Verb::NvdimmHere(args) => lab::nvdimm::here::run(&args),
         Verb::Static(args) => static_build::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };

@@ -114,6 +114,11 @@ const STEPS: &[Step] = &[
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",
     },
     Step {
+        name: "persistence",
+        does: Does::Verb(crate::persistence::run_quick),
+        what: "what a loss of power may leave in persistent memory, recovered and judged (a part of the whole)",
+    },
+    Step {
         name: "kills",
         does: Does::Verb(crate::kills::run_quick),
         what: "processes killed at random times, recovered and judged (a part of the whole)",
@@ -137,6 +142,11 @@ const STEPS: &[Step] = &[
         name: "lab",
         does: Does::Verb(crate::lab::run_quick),
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
+    },
+    Step {
+        name: "nvdimm",
+        does: Does::Verb(crate::lab::nvdimm::run_quick),
+        what: "a guest reset while an application records in its persistent memory (a part of the whole)",
     },
     Step {
         name: "hotplug",

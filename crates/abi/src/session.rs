@@ -25,6 +25,15 @@ pub const BACKEND_DAX: u32 = 5;
 /// [`SessionInfo::backend`]: a fixed physical range through a device file.
 pub const BACKEND_PHYSICAL: u32 = 6;
 
+/// [`Control::persist`]: nothing is written back while the session records.
+pub const PERSIST_NONE: u32 = 0;
+/// [`Control::persist`]: a sub-buffer is written back when it is closed.
+pub const PERSIST_SUB_BUFFER: u32 = 1;
+/// [`Control::persist`]: each event is written back when it is committed.
+pub const PERSIST_EVENT: u32 = 2;
+
+/// One word for each `PERSIST_`, by its number.
+pub const PERSIST_WORDS: [&str; 3] = ["none", "sub-buffer", "event"];
 /// One word for each `RESERVATION_`, by its number.
 pub const RESERVATION_WORDS: [&str; 4] = [UNKNOWN, "rseq", "lockless", "locked"];
 /// One word for each `BACKEND_`, by its number.
@@ -165,7 +174,10 @@ pub struct Control {
     pub panicked: AtomicU64,
     /// Ended sessions that retention removed when this one began. Written by the creator before the session is published.
     pub removed: AtomicU32,
-    pad0: [u32; 3],
+    /// One of `PERSIST_`: when recorders write events back from the caches into persistent memory. Written by the creator
+    /// before the session is published; processes that join read it.
+    pub persist: AtomicU32,
+    pad0: [u32; 2],
 
     /// One of `SNAPSHOT_`.
     pub snapshot: AtomicU32,

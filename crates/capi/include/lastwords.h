@@ -74,6 +74,12 @@ extern "C" {
 #define LW_RESERVATION_LOCKLESS 2
 #define LW_RESERVATION_LOCKED 3
 
+/* When events are written back from the caches into persistent memory: never, when a sub-buffer is closed, or when an event is
+ * committed. */
+#define LW_PERSIST_NONE 0
+#define LW_PERSIST_SUB_BUFFER 1
+#define LW_PERSIST_EVENT 2
+
 /* Clocks: those of clock_gettime. */
 #define LW_CLOCK_MONOTONIC 1
 #define LW_CLOCK_MONOTONIC_RAW 2
@@ -259,6 +265,10 @@ int lw_builder_physical(struct lw_builder *builder, const char *file, uint64_t o
 
 /* How space is reserved: one of LW_RESERVATION_. Default: the fastest that works here. */
 int lw_builder_reservation(struct lw_builder *builder, uint32_t reservation);
+
+/* When events are written back into persistent memory (lw_builder_dax, lw_builder_physical): one of LW_PERSIST_. Default:
+ * LW_PERSIST_EVENT there. Elsewhere any policy but LW_PERSIST_NONE is an error at the start: LW_ERROR_UNSUPPORTED. */
+int lw_builder_persist(struct lw_builder *builder, uint32_t policy);
 
 /* The clock: one of LW_CLOCK_. Default: the CPU's counter where it is sound, else LW_CLOCK_MONOTONIC. */
 int lw_builder_clock(struct lw_builder *builder, uint32_t clock);

@@ -2,7 +2,9 @@
 
 use std::ffi::{c_char, c_int};
 
-use lastwords::{Builder, ChannelConfig, ClockKind, Context, Level, Memory, Reservation, Retention, Scope, Session};
+use lastwords::{
+    Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention, Scope, Session,
+};
 
 use crate::args::{Growing, choices, chosen, given, path, sized, text};
 use crate::context::{self, lw_context};
@@ -64,6 +66,11 @@ options! {
             LW_RESERVATION_LOCKLESS = 2 => Reservation::Lockless,
             LW_RESERVATION_LOCKED = 3 => Reservation::Locked,
         ])?);
+    fn lw_builder_persist(builder, policy: u32) = builder.persist(chosen("policy of persistence", policy, &choices![
+        LW_PERSIST_NONE = 0 => Persist::None,
+        LW_PERSIST_SUB_BUFFER = 1 => Persist::SubBuffer,
+        LW_PERSIST_EVENT = 2 => Persist::Event,
+    ])?);
     fn lw_builder_clock(builder, clock: u32) = builder.clock(chosen("clock", clock, &choices![
         LW_CLOCK_MONOTONIC = 1 => ClockKind::Monotonic,
         LW_CLOCK_MONOTONIC_RAW = 2 => ClockKind::MonotonicRaw,

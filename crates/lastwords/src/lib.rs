@@ -32,6 +32,7 @@
 //! | `shop`, `shop=debug` | events of the target `shop` and of those below it, of all levels or up to one; all others are off |
 //! | `shop:order=off` | a glob over `provider:name` |
 //! | `size=64M` | the rings of the first channel take at most so many bytes, all CPUs together ([`Builder::size`]) |
+//! | `persist=event` | when events are written back to persistent memory: `none`, `sub-buffer` or `event` ([`Builder::persist`]) |
 //! | `retain=10`, `retain_size=2G` | ended sessions of each name that stay; bytes of all that stay ([`Retention`]) |
 //!
 //! The last directive that matches an event decides. A wrong directive is ignored, and [`Session::note`] reports it. The
@@ -47,7 +48,7 @@ mod record;
 pub mod session;
 mod start;
 
-pub use lastwords_ring::{ClockKind, rseq_available};
+pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};

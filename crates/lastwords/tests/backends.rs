@@ -6,7 +6,7 @@ mod common;
 use std::os::unix::fs::MetadataExt as _;
 
 use common::{folder, numbers, numbers_in_file, only_session, plain, record};
-use lastwords::{Error, Memory, Reservation, Session};
+use lastwords::{Error, Memory, Persist, Reservation, Session};
 use lastwords_ring::backend::{Place, parse_places};
 
 /// Sessions of one process share their callsites: one test records at a time.
@@ -82,6 +82,67 @@ fn a_dax_file_is_not_overwritten_unasked() {
     assert_eq!(numbers_in_file(&file).len(), 500, "the refused start left them");
     start(true).expect("it starts when allowed").remove();
     drop(start(false).expect("a session that was removed leaves its place"));
+}
+
+#[test]
+fn a_longer_session_before_leaves_nothing_behind() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("pmem");
+    let start = |sub_buffers| {
+        let memory = Memory::Dax { path: file.clone(), reuse: true };
+        let channel = plain("main").sub_buffers(sub_buffers, 4096);
+        Session::builder("shorter").dir(dir.path()).channel(channel).channel(plain("more")).backend(memory).start()
+    };
+    let long = start(32).expect("it starts");
+    record(0..10);
+    long.close();
+    let bytes = std::fs::read(&file).expect("the file");
+    let short = Session::builder("shorter")
+        .dir(dir.path())
+        .channel(plain("main").sub_buffers(2, 4096))
+        .backend(Memory::Dax { path: file.clone(), reuse: true })
+        .start()
+        .expect("it starts");
+    record(100..110);
+    let after = std::fs::read(&file).expect("the file");
+    assert_eq!(after.len(), bytes.len());
+    let sessions = |bytes: &[u8]| {
+        let pages = bytes.chunks(4096).filter(|page| page.starts_with(&lastwords_abi::region::MAGIC));
+        pages.map(|page| page[40..56].to_vec()).collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!((sessions(&bytes), sessions(&after)), (1, 1), "no region of the older session is left");
+    assert_eq!(numbers_in_file(&file), (100..110).collect::<Vec<_>>());
+    short.remove();
+}
+
+#[test]
+fn policies_of_persistence() {
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let start = |persist, reservation| {
+        let memory = Memory::Dax { path: dir.path().join("pmem"), reuse: true };
+        let builder = Session::builder("policy").dir(dir.path()).channel(plain("main")).backend(memory);
+        builder.persist(persist).reservation(reservation).start()
+    };
+    let reservations = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+    for persist in [Persist::None, Persist::SubBuffer, Persist::Event] {
+        for reservation in reservations {
+            if (persist, reservation) == (Persist::Event, Reservation::Rseq) {
+                let error = start(persist, reservation).expect_err("refused").to_string();
+                assert!(error.contains("choose locked or lockless"), "{error}");
+                continue;
+            }
+            let session = start(persist, reservation).expect("it starts");
+            record(0..9000);
+            let numbers = numbers_in_file(&dir.path().join("pmem"));
+            assert_eq!(numbers, (0..9000).collect::<Vec<_>>(), "{persist:?} {reservation:?}");
+            session.remove();
+        }
+    }
+    let error = Session::builder("policy").dir(dir.path()).persist(Persist::SubBuffer).start().expect_err("refused");
+    assert!(error.to_string().contains("does not survive a loss of power"), "{error}");
+    Session::builder("policy").dir(dir.path()).persist(Persist::None).start().expect("it starts").remove();
 }
 
 #[test]

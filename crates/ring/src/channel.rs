@@ -9,6 +9,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 
 use crate::clock::ClockKind;
+use crate::flush::Persist;
 use crate::hooks::fault;
 use crate::init::bytes_of;
 use crate::memory::{Contiguous, Memory, Paged};
@@ -77,8 +78,9 @@ pub struct Channel {
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
-    /// Flush cache lines around each commit, for memory that must be complete after a loss of power.
-    pub persist: bool,
+    /// When events are written back into persistent memory. [`Persist::Event`] needs a reservation other than `rseq`: a
+    /// section cannot wait for a flush before its last store.
+    pub persist: Persist,
     /// Called when a sub-buffer is closed, to keep the clock's calibration up to date.
     pub refresh: Option<fn(&ClockArea)>,
 }
@@ -110,7 +112,7 @@ impl Channel {
             parts,
             reservation: first.reservation,
             clock,
-            persist: false,
+            persist: Persist::None,
             refresh: None,
             streams: streams.into_boxed_slice(),
         }

@@ -6,6 +6,72 @@
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 use core::arch::asm;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::OnceLock;
+
+use lastwords_abi::session as abi;
+
+/// When a session writes events back from the CPU's caches into persistent memory. What was written back survives a loss
+/// of power. What was not may be lost with it, or be there in part.
+#[repr(u32)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Persist {
+    /// Never. A crash of the process or of the kernel loses nothing; a loss of power may lose anything.
+    #[default]
+    None = abi::PERSIST_NONE,
+    /// When a sub-buffer is closed: first its bytes, then the position that declares it closed. A loss of power may lose
+    /// the events of the open sub-buffer.
+    SubBuffer = abi::PERSIST_SUB_BUFFER,
+    /// When an event is committed: first its bytes, then the position that commits it. An event survives once the call
+    /// that recorded it has returned.
+    Event = abi::PERSIST_EVENT,
+}
+
+impl Persist {
+    /// Returns the policy of a `PERSIST_` constant of [`lastwords_abi::session`]. An unknown number is the strictest.
+    #[must_use]
+    pub fn from_code(code: u32) -> Self {
+        match code {
+            abi::PERSIST_NONE => Self::None,
+            abi::PERSIST_SUB_BUFFER => Self::SubBuffer,
+            _ => Self::Event,
+        }
+    }
+}
+
+/// One step of the order of persistence, as [`watch`] reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// The cache lines of `len` bytes at the address `start` are about to be written back.
+    Flush {
+        /// Address of the first byte.
+        start: usize,
+        /// Number of bytes.
+        len: usize,
+    },
+    /// Earlier flushes are about to be ordered before later stores.
+    Fence,
+}
+
+/// The function of [`watch`]. It is written once, before [`WAY`] becomes [`WATCHED`].
+static WATCHER: OnceLock<fn(Op)> = OnceLock::new();
+/// Value of [`WAY`] while flushes are reported in place of being executed.
+const WATCHED: u8 = u8::MAX;
+
+/// Reports every flush and fence of this process to `watcher`, in place of executing it, from now on. For tests of the
+/// order in which stores reach persistent memory.
+#[doc(hidden)]
+pub fn watch(watcher: fn(Op)) {
+    // A second watcher is ignored.
+    let _ = WATCHER.set(watcher);
+    WAY.store(WATCHED, Relaxed);
+}
+
+#[cold]
+fn report(op: Op) {
+    if let Some(watcher) = WATCHER.get() {
+        watcher(op);
+    }
+}
 
 /// Bytes that are flushed at a time. No machine that we know has smaller cache lines.
 pub const LINE: usize = 64;
@@ -19,8 +85,8 @@ const WAYS: &[&str] = if cfg!(target_arch = "x86_64") {
     &["no flush on this machine"]
 };
 
-/// Number of the chosen way in [`WAYS`], from 1; 0 before the machine was asked. Any thread may write it, and all write
-/// the same value. It orders nothing.
+/// Number of the chosen way in [`WAYS`], from 1; 0 before the machine was asked; or [`WATCHED`]. Any thread may write it, and
+/// all write the same value, except [`watch`]. It orders nothing.
 static WAY: AtomicU8 = AtomicU8::new(0);
 
 #[cold]
@@ -48,7 +114,8 @@ fn detect() -> u8 {
 #[inline]
 fn chosen() -> u8 {
     if WAY.load(Relaxed) == 0 {
-        WAY.store(detect(), Relaxed);
+        // An error means that another thread was first.
+        let _ = WAY.compare_exchange(0, detect(), Relaxed, Relaxed);
     }
     WAY.load(Relaxed)
 }
@@ -61,6 +128,9 @@ fn chosen() -> u8 {
 pub unsafe fn flush(start: *const u8, len: usize) {
     let first = start as usize & !(LINE - 1);
     let way = chosen();
+    if way == WATCHED {
+        return report(Op::Flush { start: start as usize, len });
+    }
     for line in (first..start as usize + len).step_by(LINE) {
         // SAFETY: the line contains at least one byte of the caller's range, so its page is mapped.
         unsafe { flush_line(line as *const u8, way) };
@@ -99,6 +169,9 @@ unsafe fn flush_line(line: *const u8, way: u8) {
 /// Orders earlier flushes before later stores.
 #[inline]
 pub fn fence() {
+    if WAY.load(Relaxed) == WATCHED {
+        return report(Op::Fence);
+    }
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86_64 has SSE.
     unsafe {
@@ -116,5 +189,12 @@ pub fn fence() {
 /// Returns the way in which lines are flushed here, as text for people.
 #[must_use]
 pub fn way() -> &'static str {
-    WAYS[usize::from(chosen()) - 1]
+    WAYS.get(usize::from(chosen()) - 1).copied().unwrap_or("flushes are watched")
+}
+
+/// Returns true if this machine has instructions that write lines back. Without them, no policy but [`Persist::None`] can
+/// be kept.
+#[must_use]
+pub const fn is_possible() -> bool {
+    cfg!(any(target_arch = "x86_64", target_arch = "aarch64"))
 }

@@ -42,6 +42,7 @@ mod threads;
 pub use channel::{Channel, SessionParts};
 pub use clock::ClockKind;
 pub use cpu::{current as current_cpu, rseq_available};
+pub use flush::Persist;
 pub use init::{AttachError, StreamSpec, init_stream};
 pub use record::{Lost, ShortText, Tail, prepend};
 pub use stream::Stream;

@@ -8,6 +8,7 @@ use lastwords_abi::session::MODE_DISCARD;
 use lastwords_abi::stream::{self as abi, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
+use crate::flush;
 use crate::init::{self, AttachError, StreamSpec};
 use crate::record::Lost;
 
@@ -151,6 +152,15 @@ impl Stream {
         half.consumed.store(first, Relaxed);
         half.attempt.store(first, Relaxed);
         half.reserve.store(first, Release);
+    }
+
+    /// Writes the words of the stream back that recorders and readers change, without waiting for it.
+    pub(crate) fn persist_control(&self) {
+        // SAFETY: the control and both tables are mapped, and the lengths are theirs.
+        unsafe {
+            flush::flush(core::ptr::from_ref(self.control).cast(), size_of::<StreamControl>());
+            self.slots.iter().for_each(|slots| flush::flush(slots.as_ptr().cast(), size_of_val(*slots)));
+        }
     }
 
     /// Prepares for dropping the unconsumed contents of the spare. Stores their size in the other half, which was

@@ -11,6 +11,7 @@ use lastwords_abi::stream::{ANY_CPU, CLOSED_BIT};
 use lastwords_abi::sync::Ordering::{AcqRel, Acquire, SeqCst};
 
 use crate::channel::SessionParts;
+use crate::flush;
 use crate::hooks::{fault, point};
 use crate::os::{self, Lock};
 use crate::stream::Stream;
@@ -38,6 +39,9 @@ pub struct Swap<'a> {
     /// All recorders are threads of this process, so one system call restarts the sections that still run in the old
     /// half. If other processes record, this thread runs briefly on each CPU instead.
     pub is_alone: bool,
+    /// The streams are in persistent memory: what says which half is live is written back before locked recorders enter
+    /// the other half. A lockless recorder may enter it a moment earlier.
+    pub persists: bool,
 }
 
 /// A living recorder held the lock of a locked stream, or was still writing in the spare of a lockless one, for longer
@@ -80,10 +84,23 @@ impl Swap<'_> {
         // SAFETY: these are the spares, because nobody else swaps, and `close_spare` has found no living recorder in
         // them.
         chosen.iter().for_each(|s| unsafe { s.keep_ahead(self.parts.live_half(s) ^ 1) });
+        if self.persists {
+            chosen.iter().for_each(|s| s.persist_control());
+            flush::fence();
+        }
         point!(Swapping);
         let one_word = self.are_all.then_some(self.parts.flip);
         let a_word_each = chosen.iter().filter(|_| !self.are_all).map(|s| &s.control.flip);
-        one_word.into_iter().chain(a_word_each).for_each(|flip| _ = flip.fetch_xor(1, SeqCst));
+        for flip in one_word.into_iter().chain(a_word_each) {
+            flip.fetch_xor(1, SeqCst);
+            if self.persists {
+                // SAFETY: the word is mapped.
+                unsafe { flush::flush(core::ptr::from_ref(flip).cast(), size_of_val(flip)) };
+            }
+        }
+        if self.persists {
+            flush::fence();
+        }
         locked.iter().for_each(|s| os::unlock(&s.control.lock, mine));
         Ok(self.settle())
     }

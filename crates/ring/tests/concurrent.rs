@@ -108,7 +108,7 @@ fn snapshots(parts: SessionParts, channel: &'static Channel) -> u32 {
     let mut taken = 0;
     for round in 0..ROUNDS {
         std::thread::yield_now();
-        let swap = Swap { parts, streams: &streams, are_all: true, is_alone: true };
+        let swap = Swap { parts, streams: &streams, are_all: true, is_alone: true, persists: false };
         // SAFETY: all halves have memory, and only this thread swaps.
         let rest = unsafe { swap.run() };
         assert_eq!(rest.map(|r| r.in_flight), Ok(0));

@@ -121,7 +121,7 @@ fn two_threads_and_a_swap() {
                 });
             }
             let streams: Vec<&Stream> = channel.streams().iter().collect();
-            let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false };
+            let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false, persists: false };
             // SAFETY: both halves have memory, and only this thread swaps.
             unsafe { swap.run() }.expect("locks are free");
         });

@@ -48,7 +48,7 @@ fn run(reservation: u32, is_alone: bool, paged: bool) {
         for _ in 0..ROUNDS {
             std::thread::sleep(std::time::Duration::from_millis(2));
             let before = [0, 1, 2].map(|t: usize| done[t].load(SeqCst));
-            let swap = Swap { parts, streams: &streams, are_all: true, is_alone };
+            let swap = Swap { parts, streams: &streams, are_all: true, is_alone, persists: false };
             // SAFETY: all halves have memory, and only this thread swaps.
             let rest = unsafe { swap.run() }.expect("locks are free");
             assert_eq!(rest, Rest::default());
@@ -96,7 +96,7 @@ fn one_stream_alone() {
         channel.record_parts(0, &[&payload(n, 16)]).expect("room");
     }
     for only in 0..streams.len() {
-        let swap = Swap { parts, streams: &streams[only..=only], are_all: false, is_alone: true };
+        let swap = Swap { parts, streams: &streams[only..=only], are_all: false, is_alone: true, persists: false };
         // SAFETY: all halves have memory, and only this thread swaps.
         unsafe { swap.run() }.expect("no locks");
     }

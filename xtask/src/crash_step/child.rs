@@ -228,7 +228,7 @@ impl Child {
             assert_eq!(locked, os::Lock::Held, "nobody else takes snapshots");
             control.snapshot.store(abi::SNAPSHOT_SWAPPING, Relaxed);
             let is_alone = number.is_multiple_of(2);
-            let swap = Swap { parts: self.parts, streams: &streams, are_all: true, is_alone };
+            let swap = Swap { parts: self.parts, streams: &streams, are_all: true, is_alone, persists: false };
             // SAFETY: all halves have memory, and the snapshot lock is held.
             let done = unsafe { swap.run() };
             let state = if done.is_ok() { abi::SNAPSHOT_TAKEN } else { abi::SNAPSHOT_READY };

@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use drive::Run;
+pub(crate) use drive::pin;
 use fault::Fault;
 use oracle::Tally;
 use scenario::{Plot, SCENARIOS, Scenario};
@@ -108,7 +109,7 @@ fn run_here(args: &Args) -> Result<()> {
     };
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
-    let cpu = drive::pin()?;
+    let cpu = pin()?;
     watch::begin();
     let points = if args.quick { args.points.min(QUICK) } else { args.points };
     let each = points.div_ceil(chosen.len() as u64);

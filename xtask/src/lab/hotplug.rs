@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// What a program of this machine needs at run time, its loader included: where a guest looks for it, and where it is here.
-fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
+pub(super) fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
     let printed = run_quietly(Command::new("ldd").arg(program))?;
     Ok(printed.lines().filter_map(library).collect())
 }

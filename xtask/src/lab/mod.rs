@@ -27,6 +27,7 @@ mod jobs;
 mod kdump;
 mod live;
 mod lttng;
+pub(crate) mod nvdimm;
 mod packages;
 mod qemu;
 pub(crate) mod recorder;

@@ -60,6 +60,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("crates/lastwords/", "mappings, signal handlers, writes into reserved space"),
     ("crates/capi/", "the C boundary"),
     ("xtask/src/crash_step", "the crash stepper: ptrace"),
+    ("xtask/src/persistence/mapped.rs", "the memory of a session that this process records"),
     ("xtask/src/kills/child.rs", "a page shared with the children that are killed, their signal handlers"),
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];

@@ -107,6 +107,7 @@ static void nulls(void)
     NONE(lw_builder_dax(builder, NULL, 0));
     NONE(lw_builder_physical(builder, NULL, 0, 0, 0));
     NONE(lw_builder_reservation(builder, 77));
+    NONE(lw_builder_persist(builder, 3));
     NONE(lw_builder_clock(builder, 0));
     NONE(lw_builder_size_limit(NULL, 0));
     NONE(lw_builder_seconds(NULL, 1, 0));

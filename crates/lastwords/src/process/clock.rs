@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{ClockArea, ClockSample};
-use lastwords_ring::ClockKind;
+use lastwords_ring::{ClockKind, flush};
 
 const SECOND: u64 = 1_000_000_000;
 /// Duration for which the counter is measured against CLOCK_MONOTONIC if the machine does not report its frequency, in
@@ -123,6 +123,20 @@ pub(crate) fn init(area: &ClockArea, kind: ClockKind) {
 /// Takes a new sample when the newest is older than half a second. Async-signal-safe. The function waits for no lock,
 /// and makes no system call if the clocks are read through the vDSO.
 pub(crate) fn refresh(area: &ClockArea) {
+    refresh_and(area, |_| ());
+}
+
+/// Does what [`refresh`] does in persistent memory: the sample is persistent before the word that names it can be.
+pub(crate) fn refresh_persistent(area: &ClockArea) {
+    refresh_and(area, |written| {
+        // SAFETY: the bytes are of the area, which is mapped.
+        unsafe { flush::flush(written.cast(), written.len()) };
+        flush::fence();
+    });
+}
+
+/// Takes a new sample. Calls `keep` with the place of each part that was written, the sample first.
+fn refresh_and(area: &ClockArea, keep: impl Fn(*const [u8])) {
     let Some(kind) = ClockKind::from_code(area.kind.load(Relaxed)) else { return };
     let newest = area.newest.load(Acquire);
     let other = if newest == 1 { 2 } else { 1 };
@@ -137,10 +151,18 @@ pub(crate) fn refresh(area: &ClockArea) {
         return;
     }
     if area.busy.compare_exchange(holder, now, Acquire, Relaxed).is_ok() {
-        store(&area.samples[other], &read(kind));
+        let sample = &area.samples[other];
+        store(sample, &read(kind));
+        keep(bytes_at(sample));
         area.newest.store(other as u32, Release);
+        keep(bytes_at(&area.newest));
         let _ = area.busy.compare_exchange(now, 0, Release, Relaxed);
     }
+}
+
+/// Returns the place of a value.
+fn bytes_at<T>(value: &T) -> *const [u8] {
+    core::ptr::slice_from_raw_parts(core::ptr::from_ref(value).cast(), size_of::<T>())
 }
 
 fn store(sample: &ClockSample, reading: &Reading) {

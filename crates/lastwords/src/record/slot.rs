@@ -5,9 +5,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
 use lastwords_abi::stream::LOST_LOCK;
-use lastwords_ring::{Channel, ClockKind};
+use lastwords_ring::{Channel, ClockKind, Persist};
 
-use crate::process::clock;
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
@@ -64,8 +63,8 @@ impl RecorderSlot {
             Error::unsupported("clock", why, "start a session of another name")
         })?;
         let mut channel = Channel::new(view.parts(), streams, kind, entry.flags);
-        channel.refresh = Some(clock::refresh);
-        channel.persist = regions::is_persistent(view.info.backend);
+        channel.refresh = Some(regions::clock_refresh(view.info.backend));
+        channel.persist = Persist::from_code(view.control().persist.load(Relaxed));
         let contexts = entry.contexts;
         let contexts_len = context::len(contexts, user);
         let channel_id = id as u16;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lastwords_ring::{ClockKind, rseq_available};
+use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
 use super::config::setters;
 use super::layout::cpus;
@@ -19,6 +19,7 @@ pub struct Builder {
     pub(crate) channels: Vec<ChannelConfig>,
     pub(crate) memory: Memory,
     pub(crate) reservation: Option<Reservation>,
+    pub(crate) persist: Option<Persist>,
     pub(crate) clock: Option<ClockKind>,
     pub(crate) scope: Scope,
     pub(crate) dir: Option<PathBuf>,
@@ -62,8 +63,21 @@ impl Builder {
         /// Chooses the kind of memory. Default: shared-memory files.
         backend(it, memory: Memory) => it.memory = memory;
 
-        /// Chooses how space is reserved. Default: the fastest that works; the lock in persistent memory.
+        /// Chooses how space is reserved. Default: the fastest that works; the lock if each event is persisted.
         reservation(it, reservation: Reservation) => it.reservation = Some(reservation);
+
+        /// Chooses when events are written back from the CPU's caches into persistent memory. Default: each event in
+        /// persistent memory ([`Memory::Dax`], [`Memory::Physical`]), nothing elsewhere, where any other policy than
+        /// [`Persist::None`] is an error at the start. [`Reservation::Rseq`] cannot persist each event.
+        ///
+        /// ```no_run
+        /// use lastwords::{Memory, Persist, Session};
+        ///
+        /// let memory = Memory::Dax { path: "/mnt/pmem/shop".into(), reuse: false };
+        /// let session = Session::builder("shop").backend(memory).persist(Persist::Event).start()?;
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        persist(it, persist: Persist) => it.persist = Some(persist);
 
         /// Chooses the clock. Default: the CPU's counter if it is sound, else CLOCK_MONOTONIC.
         clock(it, clock: ClockKind) => it.clock = Some(clock);
@@ -138,10 +152,28 @@ impl Builder {
         channels
     }
 
+    /// Returns the policy of writing back in memory that is `persistent` or not. Returns an error if it cannot be kept.
+    pub(crate) fn persist_policy(&self, persistent: bool) -> Result<Persist, Error> {
+        let unsupported = |why, remedy| Err(Error::unsupported("a policy of persistence", why, remedy));
+        match self.persist {
+            None if persistent => Ok(Persist::Event),
+            None | Some(Persist::None) => Ok(Persist::None),
+            Some(_) if !persistent => unsupported(
+                "this kind of memory does not survive a loss of power",
+                "choose a DAX file or device, or a physical range, as memory",
+            ),
+            Some(_) if !flush::is_possible() => {
+                unsupported("this machine has no instruction that writes caches back", "choose the policy none")
+            }
+            Some(policy) => Ok(policy),
+        }
+    }
+
     /// Returns the reservation's code, or the default if none was requested.
-    pub(crate) fn reservation_code(&self, persistent: bool) -> Result<u32, Error> {
+    pub(crate) fn reservation_code(&self, persist: Persist) -> Result<u32, Error> {
         let unsupported = |why, remedy| Err(Error::unsupported("reservation rseq", why, remedy));
-        let default = match persistent {
+        let each_event = persist == Persist::Event;
+        let default = match each_event {
             true => Reservation::Locked,
             false if rseq_available() => Reservation::Rseq,
             false => Reservation::Lockless,
@@ -151,9 +183,10 @@ impl Builder {
                 "restartable sequences are not registered for this thread",
                 "use glibc 2.35 or newer without GLIBC_TUNABLES=glibc.pthread.rseq=0, or choose lockless",
             ),
-            Reservation::Rseq if persistent => {
-                unsupported("it does not flush persistent memory", "choose locked or lockless")
-            }
+            Reservation::Rseq if each_event => unsupported(
+                "it cannot write each event back to persistent memory before the event is committed",
+                "choose locked or lockless, or persist each sub-buffer",
+            ),
             chosen => Ok(chosen as u32),
         }
     }

@@ -173,6 +173,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
     let control = view.control();
     let state = if builder.snapshot { SNAPSHOT_READY } else { SNAPSHOT_OFF };
     control.snapshot.store(state, Relaxed);
+    control.persist.store(layout.persist as u32, Relaxed);
     control.recording.store(1, Release);
 }
 

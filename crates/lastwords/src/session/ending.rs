@@ -11,12 +11,11 @@ use std::sync::{Mutex, Once, PoisonError};
 
 use lastwords_abi::session as abi;
 use lastwords_abi::session::{ENDING_NUMBER, SCOPE_USER};
-use lastwords_ring::{ClockKind, flush, os};
+use lastwords_ring::{ClockKind, os};
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::SESSION;
-use super::regions::is_persistent;
 use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
 use crate::process::keep_loaded;
@@ -79,7 +78,7 @@ pub(crate) fn mark(view: &SessionRegion, how: Ending) {
     control.ended.store(ClockKind::Realtime.now(), Relaxed);
     control.ended_by.store(std::process::id(), Relaxed);
     control.ending.store(how.word(), Release);
-    keep(view);
+    view.keep_control();
 }
 
 /// Writes the end of this process into its sessions. Async-signal-safe.
@@ -108,16 +107,7 @@ pub(crate) fn note_panic(aborts: bool) {
     for view in shared::all().map(SessionShared::view) {
         view.control().panicked.store(ClockKind::Realtime.now(), Relaxed);
         view.control().panics.fetch_add(1, Release);
-        keep(view);
-    }
-}
-
-/// Flushes the words to persistent memory.
-fn keep(view: &SessionRegion) {
-    if is_persistent(view.info.backend) {
-        // SAFETY: this is the control area's first line, which is mapped.
-        unsafe { flush::flush(core::ptr::from_ref(view.control()).cast(), flush::LINE) };
-        flush::fence();
+        view.keep_control();
     }
 }
 

@@ -6,6 +6,7 @@
 //! directive  = level                    events of all targets, of this level and more severe ones
 //!            | target ["=" level]       events of a target, with those below it; a glob over `provider:name` where it has a `:`
 //!            | "size" "=" bytes         the rings of the first channel take so many bytes at most, all CPUs together
+//!            | "persist" "=" policy      when events are written back: "none", "sub-buffer" or "event"
 //!            | "retain" "=" number      ended sessions of each name that stay
 //!            | "retain_size" "=" bytes  bytes of all ended sessions that stay
 //! level      = "off" | "error" | "warn" | "info" | "debug" | "trace"
@@ -15,6 +16,9 @@
 //! The last directive that matches an event decides. If a directive enables events, events that match no directive are not
 //! recorded. The variable is applied after the program's own settings. A wrong directive is ignored, and the session's note
 //! reports it.
+
+use lastwords_abi::session::PERSIST_WORDS;
+use lastwords_ring::Persist;
 
 use super::rules::{PATTERN_LEN, RuleSpec};
 use super::{Builder, Level};
@@ -58,6 +62,7 @@ fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, St
     };
     match key {
         "size" => builder.size = Some(bytes(value)?),
+        "persist" => builder.persist = Some(persist(value)?),
         "retain" => builder.retention.sessions = value.parse().map_err(|_| format!("{value:?} is no number"))?,
         "retain_size" => builder.retention.bytes = bytes(value)?,
         target => {
@@ -93,6 +98,13 @@ fn pattern(target: &str) -> Result<String, String> {
         len if len > PATTERN_LEN => Err(format!("it is longer than {PATTERN_LEN} bytes")),
         _ => Ok(pattern),
     }
+}
+
+/// Returns the policy of a word.
+fn persist(word: &str) -> Result<Persist, String> {
+    let number = PERSIST_WORDS.iter().position(|known| *known == word);
+    let number = number.ok_or_else(|| format!("{word:?} is none of {}", PERSIST_WORDS.join(", ")))?;
+    Ok(Persist::from_code(number as u32))
 }
 
 fn bytes(text: &str) -> Result<u64, String> {

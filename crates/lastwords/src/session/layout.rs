@@ -10,8 +10,8 @@ use lastwords_abi::session::{
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
-use lastwords_ring::StreamSpec;
 use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
+use lastwords_ring::{Persist, StreamSpec};
 
 use super::regions::is_persistent;
 use super::{Builder, ChannelConfig, Error};
@@ -56,6 +56,7 @@ pub(crate) struct Layout {
     pub(crate) channels: Vec<ChannelConfig>,
     pub(crate) cpus: u32,
     pub(crate) reservation: u32,
+    pub(crate) persist: Persist,
     pub(crate) plans: Vec<Plan>,
     pub(crate) specs: Vec<StreamSpec>,
 }
@@ -63,7 +64,8 @@ pub(crate) struct Layout {
 impl Layout {
     /// Computes the layout of the requested session. Returns an error if it is not valid, or takes too much memory.
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
-        let reservation = builder.reservation_code(is_persistent(builder.memory.kind()))?;
+        let persist = builder.persist_policy(is_persistent(builder.memory.kind()))?;
+        let reservation = builder.reservation_code(persist)?;
         let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
         let unbound = (reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
         let streams: Vec<_> = (0..cpus).map(|cpu| (cpu, reservation)).chain(unbound).collect();
@@ -93,7 +95,7 @@ impl Layout {
         if needs > builder.size_limit {
             return Err(Error::TooLarge { needs, limit: builder.size_limit });
         }
-        Ok(Self { uuid, channels, cpus, reservation, plans, specs })
+        Ok(Self { uuid, channels, cpus, reservation, persist, plans, specs })
     }
 }
 

@@ -22,7 +22,8 @@ use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::thread::{ClockId, Timespec};
 
-use crate::process::{clock, identity, signals};
+use crate::process::{identity, signals};
+use crate::session::regions::clock_refresh;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 
 /// State of this process's thread: [`NONE`], [`STARTING`] or [`RUNS`].
@@ -209,7 +210,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     wake(&RUNNING);
     loop {
         sleep(&seen);
-        shared::all().for_each(|session| clock::refresh(session.view().clock()));
+        shared::all().map(SessionShared::view).for_each(|view| clock_refresh(view.info.backend)(view.clock()));
         (calls().each_second)();
         seen = follow(&seen);
     }

@@ -4,13 +4,14 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
-use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL};
+use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
 use lastwords_ring::Stream;
 use lastwords_ring::backend::{Mapping, Place, fill_pages, free_pages, open_region};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header, path_of};
+use crate::process::clock;
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
 
@@ -148,6 +149,11 @@ impl StreamRegion {
         let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
         ((flips & 1) ^ 1) as usize
     }
+}
+
+/// Returns the function that takes a new sample of the clock in memory of this back-end.
+pub(crate) fn clock_refresh(backend: u32) -> fn(&ClockArea) {
+    if is_persistent(backend) { clock::refresh_persistent } else { clock::refresh }
 }
 
 /// Returns true if a back-end's memory needs flushes to be kept.

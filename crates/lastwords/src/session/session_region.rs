@@ -10,9 +10,10 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::os::{self, Lock};
-use lastwords_ring::{ClockKind, init};
+use lastwords_ring::{ClockKind, flush, init};
 
 use super::error::Error;
+use super::regions::is_persistent;
 use crate::session::listener;
 
 /// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
@@ -105,8 +106,18 @@ impl SessionRegion {
         text(&self.info.name)
     }
 
+    /// Writes the control words back if they are in persistent memory. Async-signal-safe.
+    pub(crate) fn keep_control(&self) {
+        if is_persistent(self.info.backend) {
+            // SAFETY: this is the control area, which is mapped.
+            unsafe { flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>()) };
+            flush::fence();
+        }
+    }
+
     /// Notifies all processes of a change.
     pub(crate) fn announce(&self) {
+        self.keep_control();
         let generation = &self.control().generation;
         generation.fetch_add(1, SeqCst);
         listener::wake(generation);

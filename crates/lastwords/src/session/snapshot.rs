@@ -15,7 +15,7 @@ use lastwords_ring::{ClockKind, Stream, os};
 
 use crate::session::Error;
 use crate::session::processes::{self, Identity, Life};
-use crate::session::regions::{Regions, StreamRegion};
+use crate::session::regions::{Regions, StreamRegion, is_persistent};
 use crate::session::session_region;
 
 /// A snapshot that was taken.
@@ -126,7 +126,8 @@ impl Regions {
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
             let is_alone = processes::is_alone(self.view.processes());
-            let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone };
+            let persists = is_persistent(self.view.info.backend);
+            let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone, persists };
             // SAFETY: the state shows that the spares have memory, and the snapshot lock is held, so nobody else swaps.
             match unsafe { swap.run() } {
                 Ok(rest) => Ok(note(self, control, rings, dropped, rest)),
@@ -181,7 +182,12 @@ fn free_spare(regions: &Regions, stream: &StreamRegion) {
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let control = regions.view.control();
     let busy = |owner| Error::Busy { what: "the session's snapshot", owner };
-    session_region::locked(&control.snapshot_lock, &control.namespaces, || change(control)).map_err(busy)?
+    let change = || {
+        let done = change(control);
+        regions.view.keep_control();
+        done
+    };
+    session_region::locked(&control.snapshot_lock, &control.namespaces, change).map_err(busy)?
 }
 
 /// Returns the state of the snapshot, which the caller may change. Returns an error while a living process reads it.

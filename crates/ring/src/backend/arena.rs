@@ -3,12 +3,12 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use lastwords_abi::region::MAGIC;
+use lastwords_abi::region::{MAGIC, RegionHeader};
 use rustix::mm::{MapFlags, munmap};
 
 use super::file::NamedFile;
 use super::mapping::Backing;
-use super::{Allocated, BackendError, Mapping, Plan};
+use super::{Allocated, BackendError, Mapping, PAGE, Plan};
 use crate::flush;
 
 /// One file that contains all regions, in one mapping.
@@ -74,10 +74,56 @@ impl Arena<'_> {
                 let what = "a session is recorded here; recover it (`lastwords recover`), then allow its place to be used again";
                 return Err(BackendError::invalid(&self.file.path, self.base, len, what));
             }
+            self.forget_regions_behind(start, len);
             start.as_ptr().write_bytes(0, len as usize);
             flush::flush(start.as_ptr(), len as usize);
         }
         flush::fence();
         Ok((self.cut(start), format!("{what}; {}", flush::way())))
     }
+
+    /// Removes the magic of the regions that an older, longer session has behind the mapping. Otherwise a reader would find
+    /// them as the rest of a damaged session. Regions of a session follow one another, and each header has its region's
+    /// length.
+    ///
+    /// # Safety
+    /// The conditions of [`Arena::overwrite`] apply.
+    unsafe fn forget_regions_behind(&self, start: NonNull<u8>, len: u64) {
+        // SAFETY: the caller guarantees the mapping, which has at least 4096 bytes.
+        let Some(first) = (unsafe { region_at(start) }) else { return };
+        let is_of_it = |region: &RegionHeader| region.session == first.session;
+        let mut at = first.size;
+        while at < len {
+            // SAFETY: the caller guarantees the mapping; `at` and `len` are multiples of 4096.
+            let region = unsafe { region_at(start.add(at as usize)) }.filter(is_of_it);
+            let Some(region) = region else { return };
+            at = at.saturating_add(region.size);
+        }
+        while let Ok(page) = self.file.map_page_inside(self.base.saturating_add(at)) {
+            // SAFETY: the page was just mapped, and nobody else uses it. It is unmapped after its last use.
+            let region = unsafe {
+                let region = region_at(page).filter(is_of_it);
+                if region.is_some() {
+                    page.cast::<[u8; MAGIC.len()]>().write([0; MAGIC.len()]);
+                    flush::flush(page.as_ptr(), MAGIC.len());
+                    flush::fence();
+                }
+                let _ = munmap(page.as_ptr().cast(), PAGE as usize);
+                region
+            };
+            let Some(region) = region else { return };
+            at = at.saturating_add(region.size);
+        }
+    }
+}
+
+/// Returns the header of the region that begins at `page`, if one does.
+///
+/// # Safety
+/// The 4096 bytes at `page`, which is aligned to them, are readable.
+unsafe fn region_at(page: NonNull<u8>) -> Option<RegionHeader> {
+    // SAFETY: the caller guarantees the bytes; the header is integers, which may have any value.
+    let header = unsafe { page.cast::<RegionHeader>().read() };
+    let is_region = header.magic == MAGIC && header.size > 0 && header.size.is_multiple_of(PAGE);
+    is_region.then_some(header)
 }

@@ -126,6 +126,15 @@ impl NamedFile {
         unsafe { self.map_at(null_mut(), offset, len, extra) }
     }
 
+    /// Maps the page at an offset, if the file has it. A device decides by itself.
+    pub(super) fn map_page_inside(&self, offset: u64) -> Result<NonNull<u8>, BackendError> {
+        let stat = self.look()?;
+        if !is_device(&stat) && offset.saturating_add(PAGE) > stat.st_size as u64 {
+            return Err(BackendError::invalid(&self.path, offset, PAGE, "the file ends before it"));
+        }
+        self.map(offset, PAGE, MapFlags::SHARED)
+    }
+
     /// # Safety
     /// With MAP_FIXED, nobody uses the `len` bytes at `place`.
     unsafe fn map_at(

@@ -9,7 +9,7 @@ use lastwords_abi::sync::Ordering::{Relaxed, Release};
 
 use super::single_writer::{self, Before, Context, Publish, Published, Step};
 use crate::channel::Channel;
-use crate::flush;
+use crate::flush::{self, Persist};
 use crate::hooks::{bytes, fault, point};
 use crate::memory::Memory;
 use crate::os::{self, Lock};
@@ -57,6 +57,7 @@ impl Publish for Channel {
         if control.reserve.load(Relaxed) != step.position {
             return Err(Step::Aborted);
         }
+        let each_event = self.persist == Persist::Event;
         control.attempt.store(end, Relaxed);
         if fault!(PublishFirst) {
             control.reserve.store(end, Release);
@@ -68,7 +69,7 @@ impl Publish for Channel {
             // that takes the lock from this one leaves this sub-buffer alone.) `single_writer` ensures that each copy
             // is between position and end, or in the header of the open sub-buffer. The payload is not ring memory.
             unsafe { core::ptr::copy_nonoverlapping(p.src, p.dst, p.len) };
-            if self.persist {
+            if each_event {
                 // SAFETY: the copy has just been made there.
                 unsafe { flush::flush(p.dst, p.len) };
             }
@@ -77,7 +78,8 @@ impl Publish for Channel {
         for chunk in chunks {
             chunk.pieces(step.memory, &mut each);
         }
-        if self.persist {
+        if each_event {
+            // The bytes must be persistent before the position that commits them can be.
             flush::fence();
         }
         point!(Step);
@@ -89,10 +91,8 @@ impl Publish for Channel {
             return Err(Step::Aborted);
         }
         point!(Published);
-        if self.persist {
-            // SAFETY: the control is mapped, and longer than that.
-            unsafe { flush::flush(core::ptr::from_ref(control).cast(), 64) };
-            flush::fence();
+        if each_event {
+            single_writer::persist_position(control);
         }
         Ok(())
     }

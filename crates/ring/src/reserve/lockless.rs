@@ -14,14 +14,16 @@ use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
 use crate::channel::Channel;
+use crate::flush::{self, LINE, Persist};
 use crate::header::encode;
 use crate::hooks::{fault, point};
 use crate::memory::Memory;
+use crate::os;
 use crate::packet::{self, Closing};
 use crate::record::{Chunk, Lost, Record};
+use crate::reserve::single_writer;
 use crate::stream::Stream;
 use crate::threads::{self, Level};
-use crate::{flush, os};
 
 /// The bits of a reserve word that contain the position.
 const POSITION: u64 = (1 << POSITION_BITS) - 1;
@@ -128,9 +130,16 @@ fn attempt<M: Memory>(
     // SAFETY: the reservation gave these bytes to this thread alone. `available` let the ring come here only when all
     // recorders of the lap before were done or dead.
     unsafe { super::write(memory, &Chunk { offset, first: &header[..header_len], parts: record.parts }) };
-    view.persist(memory, offset, len as usize);
+    // The bytes must be persistent before the announcement can say so, and the announcement before the commit can be. The
+    // position must be persistent before a commit counter can include bytes behind the old position.
+    if view.persists_events() {
+        persist_range(memory, offset, len as usize, view.control);
+    }
     point!(Written);
     level.in_flight.state.store(IN_FLIGHT_COPIED, Release);
+    if view.persists_events() {
+        persist_words(&[core::ptr::from_ref(level.in_flight).cast()]);
+    }
     point!(Copied);
     view.control.last_clock.store(view.clock, Relaxed);
     if !fault!(CommitBeforeCopy) {
@@ -166,6 +175,10 @@ impl View<'_> {
         mine.state.store(state, Relaxed);
         if !fault!(LateAnnouncement) {
             mine.target.store(self.stream.target(self.half), Release);
+            // A reader after a crash must know the holes of every reservation that the persistent position includes.
+            if self.persists_events() {
+                persist_words(&[core::ptr::from_ref(mine).cast()]);
+            }
             point!(Announced);
         }
         let new = end | (self.level.owner << OWNER_SHIFT);
@@ -199,20 +212,23 @@ impl View<'_> {
                 self.control.contiguous.store(position, Relaxed);
             }
         }
-        if self.channel.persist {
+        if self.persists_events() {
             self.persist_commit(slot);
         }
     }
 
+    /// Returns true if the session's policy is to write back each event.
+    #[inline(always)]
+    fn persists_events(&self) -> bool {
+        self.channel.persist == Persist::Event
+    }
+
+    /// Writes back the commit counter of a place, and the produced and the contiguous position.
     #[cold]
     #[inline(never)]
     fn persist_commit(&self, slot: &Slot) {
-        // SAFETY: slot and control are mapped and have this length.
-        unsafe {
-            flush::flush(core::ptr::from_ref(slot).cast(), 64);
-            flush::flush(core::ptr::from_ref(self.control).cast(), 128);
-        }
-        flush::fence();
+        let control = core::ptr::from_ref(self.control).cast::<u8>();
+        persist_words(&[core::ptr::from_ref(slot).cast(), control, control.wrapping_add(LINE)]);
     }
 
     /// Completes and commits the header of a sub-buffer. All other bytes are committed, and the header is written.
@@ -232,29 +248,40 @@ impl View<'_> {
             super::write(memory, &header_end);
             super::write(memory, &Chunk::of(place.sub_buffer + size - CHECK_FROM_END as u64, &sum));
         }
-        self.persist(memory, place.sub_buffer, size as usize);
+        // The sub-buffer must be persistent before the counter that declares it closed can be.
+        let persists = self.channel.persist != Persist::None;
+        if persists {
+            persist_range(memory, place.sub_buffer, size as usize, self.control);
+        }
         point!(Closed);
         slot.committed.fetch_add(HEADER_LEN as u64, Release);
+        if persists {
+            self.persist_commit(slot);
+        }
         self.channel.refresh_clock();
     }
+}
 
-    /// Writes `len` bytes at `offset` of the half back to persistent memory.
-    #[inline(always)]
-    fn persist<M: Memory>(&self, memory: M, offset: u64, len: usize) {
-        if self.channel.persist {
-            Self::persist_range(memory, offset, len);
-        }
+/// Writes `len` bytes at `offset` of a half and the half's produced position back, and waits for it.
+#[cold]
+#[inline(never)]
+fn persist_range<M: Memory>(memory: M, offset: u64, len: usize, control: &HalfControl) {
+    for (at, run) in memory.runs(offset, len) {
+        // SAFETY: `run` bytes follow `at` in the half.
+        unsafe { flush::flush(at, run) };
     }
+    single_writer::persist_position(control);
+}
 
-    #[cold]
-    #[inline(never)]
-    fn persist_range<M: Memory>(memory: M, offset: u64, len: usize) {
-        for (at, run) in memory.runs(offset, len) {
-            // SAFETY: `run` bytes follow `at` in the half.
-            unsafe { flush::flush(at, run) };
-        }
-        flush::fence();
+/// Writes the lines back that begin at these addresses, and waits for it. The addresses are of words of the session.
+#[cold]
+#[inline(never)]
+fn persist_words(lines: &[*const u8]) {
+    for line in lines {
+        // SAFETY: the words of a session are mapped, and each caller passes the address of one.
+        unsafe { flush::flush(*line, LINE) };
     }
+    flush::fence();
 }
 
 /// Notes that sub-buffer `number` has its header, or all its other bytes. Returns true to the recorder that comes
@@ -278,6 +305,9 @@ fn confirm(view: &View<'_>, owner: u64) {
         let is_announced = previous.target.load(Acquire) == target;
         (is_announced && !(same_target && seen >= mine)).then_some(mine)
     });
+    if view.persists_events() {
+        persist_words(&[core::ptr::from_ref(previous).cast()]);
+    }
 }
 
 /// Leaves the sub-buffer of the position, in which the event does not fit, for the next available one.
@@ -303,10 +333,17 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     }
     point!(Switched);
     // Readers of a living session must see the position that gave up the old content before they see the bytes that
-    // replace it.
+    // replace it. So must readers after a crash.
     fence(Release);
+    if view.channel.persist != Persist::None {
+        single_writer::persist_position(view.control);
+    }
     for passed in (next..start).step_by(size as usize) {
-        view.slot(passed >> stream.size_shift).committed.fetch_add(size, AcqRel);
+        let slot = view.slot(passed >> stream.size_shift);
+        slot.committed.fetch_add(size, AcqRel);
+        if view.channel.persist != Persist::None {
+            view.persist_commit(slot);
+        }
         stream.control.lost[SKIPPED].fetch_add(1, Relaxed);
     }
     let number = start >> view.stream.size_shift;
@@ -314,7 +351,9 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     let at = stream.place(start).sub_buffer;
     // SAFETY: the reservation gave the header's bytes to this thread, in a place that is available.
     unsafe { super::write(memory, &Chunk::of(at, &header)) };
-    view.persist(memory, at, header.len());
+    if view.persists_events() {
+        persist_range(memory, at, header.len(), view.control);
+    }
     point!(Begun);
     if arrive(view.slot(number), number) && !fault!(EarlyClose) {
         view.close(memory, number, view.slot(number));
@@ -327,6 +366,9 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     }
     point!(Committed);
     view.level.in_flight.target.store(0, Release);
+    if view.persists_events() {
+        persist_words(&[core::ptr::from_ref(view.level.in_flight).cast()]);
+    }
     Ok(())
 }
 

@@ -2,11 +2,13 @@
 //! work.
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
+use lastwords_abi::stream::HalfControl;
 use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 use lastwords_abi::sync::fence;
 
 use super::Place;
 use crate::channel::Channel;
+use crate::flush::{self, Persist};
 use crate::header::encode;
 use crate::memory::Memory;
 use crate::packet::{self, Closing};
@@ -141,6 +143,40 @@ fn close<M: Memory, P: Publish>(channel: &Channel, context: &Context<'_, P, M>, 
     // them. A close that was computed from another position is not published.
     let (header, sum) = unsafe { stream.closing(context.memory, place, context.clock) };
     let trailer = place.sub_buffer + stream.spec.sub_buffer_size - CHECK_FROM_END as u64;
+    let trailer = Chunk::of(trailer, &sum);
     let header = Chunk::of(place.sub_buffer + at::TIMESTAMP_END as u64, &header[at::TIMESTAMP_END..]);
-    context.publish(next, &[header, Chunk::of(trailer, &sum)], Step::Progress)
+    if channel.persist == Persist::SubBuffer {
+        return close_persistently(context, next, &[header, trailer]);
+    }
+    context.publish(next, &[header, trailer], Step::Progress)
+}
+
+/// Closes the sub-buffer in two steps. The first writes header and trailer, which nobody reads while the sub-buffer is
+/// open, and writes the sub-buffer back. The second moves the position, which declares the sub-buffer closed and gives up
+/// the next one. If anybody records between the two, the second step is refused, and the recorder begins again.
+#[cold]
+#[inline(never)]
+fn close_persistently<M: Memory, P: Publish>(context: &Context<'_, P, M>, next: u64, ends: &[Chunk<'_>; 2]) -> Step {
+    let (stream, place) = (context.stream, context.place);
+    let written = context.publish(context.position, ends, Step::Progress);
+    if !matches!(written, Step::Progress) {
+        return written;
+    }
+    for (at, len) in context.memory.runs(place.sub_buffer, stream.spec.sub_buffer_size as usize) {
+        // SAFETY: `len` bytes follow `at` in the half.
+        unsafe { flush::flush(at, len) };
+    }
+    flush::fence();
+    let closed = context.publish(next, &[], Step::Progress);
+    if matches!(closed, Step::Progress) {
+        persist_position(stream.half(context.half));
+    }
+    closed
+}
+
+/// Writes the produced position back and waits for it.
+pub(super) fn persist_position(control: &HalfControl) {
+    // SAFETY: the control is mapped, and longer than a line.
+    unsafe { flush::flush(core::ptr::from_ref(control).cast(), flush::LINE) };
+    flush::fence();
 }

@@ -20,7 +20,7 @@ fn world(reservation: u32) -> Arc<World> {
 pub(crate) fn swap(world: &World) -> Result<Rest, LockHeld> {
     let streams: Vec<&Stream> = world.channel.streams().iter().collect();
     // SAFETY: all halves have memory, and only one thread of the model swaps.
-    unsafe { Swap { parts: world.parts, streams: &streams, are_all: true, is_alone: true }.run() }
+    unsafe { Swap { parts: world.parts, streams: &streams, are_all: true, is_alone: true, persists: false }.run() }
 }
 
 /// An event recorded before the swap is in the snapshot, one recorded after it is not, and one recorded meanwhile is in

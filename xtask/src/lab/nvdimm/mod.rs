@@ -1,0 +1,270 @@
+//! `cargo xtask nvdimm`: an application records in the persistent memory of a guest, which is reset or panics at a random moment.
+//! What it left is recovered, and every event whose call had returned must be there.
+//!
+//! The memory is a file of the host (QEMU's NVDIMM) with a DAX file system. After each end it is read three times by the same
+//! command: the host reads the file, and the next boot of the guest the device and the application's file. The three texts must
+//! be equal. A guest under QEMU has no cache whose contents a reset could lose: the order in which stores become persistent is
+//! tested by `cargo xtask persistence`.
+
+mod ack;
+pub(crate) mod here;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+
+use super::hotplug::libraries;
+use super::packages::{Kernel, Store};
+use super::qemu::{Config, Guest};
+use super::{Arch, guest_base, qemu};
+use crate::rng::Rng;
+use crate::setup::{make_empty, run_quietly};
+use ack::Ack;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The kernel: the beginning of a version (`6.12`), a Debian package, or a .deb
+    #[arg(long, value_name = "KERNEL", default_value = "6.12")]
+    kernel: String,
+    /// Ends of the guest, by a reset or a panic
+    #[arg(long, default_value_t = 200)]
+    resets: u64,
+    /// Begin from this seed; by default the clock's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The program `lastwords` that recovers, here and in the guest, in place of the one that is built
+    #[arg(long, value_name = "FILE")]
+    lastwords: Option<PathBuf>,
+}
+
+/// Bytes of the persistent memory.
+const SIZE: u64 = 64 << 20;
+/// Where the file system begins: Linux keeps what it says of the memory before it.
+const DATA: u64 = 2 << 20;
+/// Megabytes of the guest's other memory.
+const MEMORY: u32 = 512;
+/// Until a boot has come as far as it is waited for.
+const BOOT: Duration = Duration::from_secs(240);
+const LOOK: Duration = Duration::from_millis(50);
+/// Events that a ring which came round holds at least: all sub-buffers but two, each of its size less 160 bytes, of events of at
+/// most 96 bytes.
+const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as usize - 160) / 96;
+
+/// What CI runs: one reset.
+pub(crate) fn run_quick() -> Result<()> {
+    run(&Args { kernel: super::QUICK.0.into(), resets: 1, seed: None, lastwords: None })
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    let seed = args.seed.unwrap_or(since.as_nanos() as u64);
+    let store = Store::open()?;
+    let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
+    let lastwords = args.lastwords.clone().map_or_else(crate::release::lastwords, Ok)?;
+    let folder = store.runs().join(format!("{}-nvdimm", kernel.release));
+    make_empty(&folder)?;
+    let memory = folder.join("nvdimm");
+    File::create(&memory)?.set_len(SIZE)?;
+    let (offset, blocks) = (format!("offset={DATA}"), ((SIZE - DATA) / 4096).to_string());
+    let mut mke2fs = Command::new("mke2fs");
+    run_quietly(mke2fs.args(["-q", "-t", "ext4", "-b", "4096", "-E", &offset]).arg(&memory).arg(blocks))?;
+    let initramfs = initramfs(&store, &kernel, &lastwords, &folder)?;
+    println!("kernel {}, seed {seed}", kernel.release);
+    let place = Place { lastwords, memory, text: folder.join("text") };
+    let done =
+        Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }.run(args.resets, seed);
+    done.with_context(|| format!("--seed {seed}; the memory and the console are in {}", folder.display()))?;
+    std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())
+}
+
+/// The guest's first file system.
+fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
+    let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/nvdimm.sh"), &[])?;
+    let mut modules = Vec::new();
+    for name in ["nfit", "nd_pmem"] {
+        kernel.add_module(name, &mut modules)?;
+    }
+    for (name, module) in &modules {
+        archive.program(&format!("mod/{name}.ko"), module);
+    }
+    let names = modules.iter().map(|(name, _)| format!("{name}\n")).collect::<String>();
+    archive.program("modules", names.as_bytes());
+    archive.folder("lib");
+    archive.folder("lib64");
+    let mut there = Vec::new();
+    for (name, program) in [("xtask", crate::own_program()), ("lastwords", lastwords.to_path_buf())] {
+        let stripped = folder.join(name);
+        run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(&program))?;
+        archive.copy(&format!("bin/{name}"), &stripped)?;
+        for (name, library) in libraries(&stripped)? {
+            if !there.contains(&name) {
+                archive.copy(&name, &library)?;
+                there.push(name);
+            }
+        }
+    }
+    let path = folder.join("initramfs");
+    std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+/// The persistent memory, and the program that reads it.
+struct Place {
+    lastwords: PathBuf,
+    memory: PathBuf,
+    text: PathBuf,
+}
+
+/// A text of events: its lines, and their checksum as `md5sum` prints it.
+#[derive(Debug, PartialEq, Eq)]
+struct Said {
+    lines: usize,
+    sum: String,
+}
+
+impl Place {
+    /// Recovers from the host's file and judges. Returns the page of the application, the events, and the text.
+    fn judge(&self) -> Result<(Ack, usize, Said)> {
+        let memory = std::fs::read(&self.memory)?;
+        let ack = Ack::find(&memory).context("no page of the application is in the memory")?;
+        ensure!(ack.ready, "the session of boot {} has not begun", ack.boot);
+        let mut command = Command::new(&self.lastwords);
+        command.args(["report", "--utc"]).arg(&self.memory).stdout(File::create(&self.text)?).stderr(Stdio::piped());
+        let output = command.output().context("lastwords report")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "lastwords report: {}\n{errors}", output.status);
+        let text = std::fs::read_to_string(&self.text)?;
+        let count = ack::judge(&ack, &text, KEPT).with_context(|| format!("boot {}: {ack:?}\n{errors}", ack.boot))?;
+        let printed = run_quietly(Command::new("md5sum").arg(&self.text))?;
+        let sum = printed.split_whitespace().next().unwrap_or_default().to_string();
+        Ok((ack, count, Said { lines: text.lines().count(), sum }))
+    }
+}
+
+/// What a run needs.
+struct Lab<'a> {
+    store: &'a Store,
+    kernel: &'a Kernel,
+    initramfs: &'a Path,
+    folder: &'a Path,
+    place: Place,
+}
+
+impl Lab<'_> {
+    fn run(&self, resets: u64, seed: u64) -> Result<()> {
+        let begun = Instant::now();
+        let more: Vec<String> = vec![
+            "-machine".into(),
+            "pc,nvdimm=on".into(),
+            "-m".into(),
+            format!("{MEMORY}M,slots=2,maxmem=2G"),
+            "-object".into(),
+            format!("memory-backend-file,id=nv,share=on,mem-path={},size={SIZE}", self.place.memory.display()),
+            "-device".into(),
+            "nvdimm,memdev=nv".into(),
+        ];
+        let config = Config {
+            arch: Arch::Amd64,
+            qemu: &qemu(self.store, Arch::Amd64)?,
+            kernel: &self.kernel.image,
+            initramfs: self.initramfs,
+            arguments: "loglevel=3 panic=1 no_timer_check",
+            memory: MEMORY,
+            cpus: 1,
+            more_cpu: "",
+            pause_at_panic: false,
+            reboots: true,
+            more: &more,
+            disks: &[],
+            folder: self.folder,
+        };
+        let mut guest = Guest::start(&config)?;
+        let mut rng = Rng::new(seed);
+        let (mut events, mut returned, mut panics) = (0, 0, 0);
+        for boot in 0..resets {
+            wait(&mut guest, |console| console.contains(&format!("NVDIMM-RECORDS {boot}.")))?;
+            let before = guest.console().len();
+            if ack::panics(boot) {
+                panics += 1;
+                wait(&mut guest, |console| reports(&console[before..]).is_some())?;
+            } else {
+                std::thread::sleep(Duration::from_micros(rng.below(1_500_000)));
+            }
+            guest.qmp("stop", json!({}))?;
+            let (ack, count, ours) = self.place.judge()?;
+            ensure!(ack.boot == boot, "the memory is of boot {}, not {boot}", ack.boot);
+            events += count;
+            returned += ack.writers.iter().map(|writer| writer.returned).sum::<u64>();
+            if !ack::panics(boot) {
+                guest.qmp("system_reset", json!({}))?;
+            }
+            guest.qmp("cont", json!({}))?;
+            wait(&mut guest, |console| reports(&console[before..]).is_some())?;
+            let console = guest.console();
+            for (input, said) in reports(&console[before..]).unwrap_or_default() {
+                ensure!(said == ours, "boot {boot}: {input} has {said:?} in the guest, the host's file {ours:?}");
+            }
+            if boot % 10 == 9 {
+                println!("{} ends, {events} events, {:.0} s", boot + 1, begun.elapsed().as_secs_f64());
+            }
+        }
+        guest.quit()?;
+        println!(
+            "{resets} ends ({panics} panics) in {:.0} s: {returned} events recorded, {events} were in the rings; none lost, torn \
+             or invented; file, device and the host's file are equal",
+            begun.elapsed().as_secs_f64()
+        );
+        Ok(())
+    }
+}
+
+/// What a boot reported of its inputs, when it has reported both.
+fn reports(console: &str) -> Option<Vec<(String, Said)>> {
+    let (told, _) = console.split_once("NVDIMM-REPORTED")?;
+    let report = |line: &str| {
+        let words: Vec<&str> = line.trim().strip_prefix("NVDIMM-REPORT ")?.split(' ').collect();
+        let &[input, "0", lines, sum] = words.as_slice() else {
+            return Some((line.to_string(), Said { lines: 0, sum: String::new() }));
+        };
+        Some((input.to_string(), Said { lines: lines.parse().ok()?, sum: sum.to_string() }))
+    };
+    let all: Vec<_> = told.lines().filter_map(report).collect();
+    (all.len() == 2).then_some(all)
+}
+
+/// Waits until the console is as wanted.
+fn wait(guest: &mut Guest, is_there: impl Fn(&str) -> bool) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let console = guest.console();
+        if is_there(&console) {
+            return Ok(());
+        }
+        if let Some(line) = console.lines().find(|line| line.contains("LAB-FAILED")) {
+            bail!("the guest says: {line}");
+        }
+        // An answer shows that QEMU lives.
+        guest.qmp("query-status", json!({}))?;
+        ensure!(begun.elapsed() < BOOT, "the guest says nothing more for {} s", BOOT.as_secs());
+        std::thread::sleep(LOOK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_failed_is_no_text() {
+        let console = "NVDIMM-REPORT /pmem/session 0 12 abc\r\nNVDIMM-REPORT /dev/pmem0 1 0 d41\r\n";
+        assert_eq!(reports(console), None, "the boot is not done");
+        let all = reports(&format!("{console}NVDIMM-REPORTED\r\n")).unwrap();
+        assert_eq!(all[0], ("/pmem/session".into(), Said { lines: 12, sum: "abc".into() }));
+        assert_eq!(all[1].1.lines, 0);
+    }
+}
