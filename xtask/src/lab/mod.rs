@@ -29,6 +29,7 @@ mod live;
 mod lttng;
 mod packages;
 mod qemu;
+pub(crate) mod reboot;
 pub(crate) mod recorder;
 mod scenario;
 
