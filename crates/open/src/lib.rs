@@ -53,6 +53,7 @@ mod memory;
 mod meter;
 mod persistent;
 mod reboot;
+mod reserved;
 mod session;
 mod sniff;
 mod trace;

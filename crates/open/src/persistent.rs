@@ -2,6 +2,7 @@
 //! same memory describes their events.
 
 use crate::bundle::Bundle;
+use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -28,6 +29,9 @@ const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
 /// newer kernels.
 const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
 
+/// The symbol behind the kernel's own code and data.
+const END_SYMBOL: &str = "_end";
+
 /// Opens a copy of a region.
 ///
 /// # Errors
@@ -44,6 +48,33 @@ pub(super) fn open(
     let region = persistent::read(&image, 0, len, budget).with_context(named)?;
     let source = Source::of(options, None)?;
     let (tracing, notes) = tracing(String::new(), region, &source)?;
+    machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    Ok(())
+}
+
+/// Opens an instance of the running kernel, whose buffer has `len` bytes at `address` of physical memory. The running
+/// kernel describes the events if no bundle is given.
+///
+/// # Errors
+/// The memory, the bundle or tracefs cannot be read.
+pub(super) fn open_running(
+    path: &Path,
+    (address, len): (u64, u64),
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let named = || {
+        format!(
+            "{}: its buffer is read at {address:#x} of physical memory; root alone may, and no one where the kernel is locked down",
+            path.display()
+        )
+    };
+    let image: Arc<dyn Image> = Arc::new(Reserved::copy(address, len, budget).with_context(named)?);
+    let region = persistent::read(&image, 0, len, budget).with_context(named)?;
+    let bundle = options.bundle.as_deref().map_or_else(Bundle::of_running_kernel, Bundle::read)?;
+    let name = options.names.first().cloned().unwrap_or_default();
+    let (tracing, notes) = tracing(name, region, &Source::Bundle(Box::new(bundle)))?;
     machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
@@ -316,6 +347,9 @@ struct RelocatedSymbols {
     listed: Arc<dyn Symbols>,
     /// The offset to add to the addresses of the kernel's own symbols.
     kernel: u64,
+    /// The address behind the kernel's own code and data, as listed. The modules of the boot that wrote the region may have
+    /// been anywhere else, also where the displaced addresses lie behind the last symbol of the kernel.
+    end: u64,
     /// The offset to add to the addresses of a module's symbols, by module.
     modules: BTreeMap<String, u64>,
     /// The modules of the boot that wrote the region, by their address in it.
@@ -325,7 +359,11 @@ struct RelocatedSymbols {
 impl RelocatedSymbols {
     fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let mut places = TEXT_SYMBOLS.map(|_| None);
+        let mut end = u64::MAX;
         listed.each(&mut |row| {
+            if row.module.is_none() && row.name == END_SYMBOL {
+                end = row.address;
+            }
             let place = TEXT_SYMBOLS.iter().position(|name| row.module.is_none() && *name == row.name);
             place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
         });
@@ -352,13 +390,13 @@ impl RelocatedSymbols {
         for (address, name) in unknown.saved.iter().filter(|(_, name)| !modules.contains_key(*name)) {
             notes.push(format!("module {name} at {address:#x} is not among the modules of the kernel that the symbols are of: its addresses are shown from there on"));
         }
-        Self { listed, kernel, modules, ..unknown }
+        Self { listed, kernel, end, modules, ..unknown }
     }
 
     /// Makes symbols from the saved addresses of modules alone.
     fn unknown(boot: &Boot) -> Self {
         let saved = boot.modules.iter().map(|module| (module.address, module.name.clone())).collect();
-        Self { listed: Arc::new(NoSymbols), kernel: 0, modules: BTreeMap::new(), saved }
+        Self { listed: Arc::new(NoSymbols), kernel: 0, end: u64::MAX, modules: BTreeMap::new(), saved }
     }
 
     fn delta(&self, module: Option<&str>) -> Option<u64> {
@@ -384,7 +422,8 @@ impl RelocatedSymbols {
 
 impl Symbols for RelocatedSymbols {
     fn at(&self, address: u64) -> Option<Symbol> {
-        let of_kernel = self.listed.at(address.wrapping_sub(self.kernel)).filter(|symbol| symbol.module.is_none());
+        let here = Some(address.wrapping_sub(self.kernel)).filter(|here| *here < self.end);
+        let of_kernel = here.and_then(|here| self.listed.at(here)).filter(|symbol| symbol.module.is_none());
         of_kernel.or_else(|| {
             let candidates = self.modules.values().chain((self.kernel == 0).then_some(&0));
             let at = |delta: &u64| self.listed.at(address.wrapping_sub(*delta)).map(|symbol| (*delta, symbol));

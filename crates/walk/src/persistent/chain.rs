@@ -8,6 +8,8 @@ use lastwords_trace::ftrace::page::{self, Events};
 
 /// Bytes that reach memory together: the cache line of x86-64 and most arm64 machines.
 const CACHE_LINE: usize = 64;
+/// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
+const SMALLEST_EVENT: usize = 8;
 
 /// One sub-buffer, as its own bytes show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub(super) struct SubBuffer {
     /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties the header of a
     /// sub-buffer that was read, and of all sub-buffers when it discards them.
     pub(super) has_remains: bool,
+    /// The committed size cannot be.
+    pub(super) has_bad_size: bool,
 }
 
 impl SubBuffer {
@@ -53,11 +57,13 @@ impl SubBuffer {
             broken: None,
             mended: None,
             has_remains: false,
+            has_bad_size: false,
         };
         let header = match page::header(bytes, layout, order) {
             Ok(header) => header,
             Err(misfit) => {
                 judged.claimed = bytes.len().saturating_sub(begin);
+                judged.has_bad_size = true;
                 judged.refuse(misfit.to_string());
                 return judged;
             }
@@ -99,25 +105,50 @@ impl SubBuffer {
         }
         let whole = judged.verdict == Verdict::Committed;
         judged.committed = if whole { header.committed } else { end.saturating_sub(begin) };
-        judged
+        judged.without_broken_line(bytes, layout, order)
     }
 
-    /// Puts the events of a sub-buffer, whose distances from each other are whole, between two times. Left as it is, a time far ahead would
-    /// move the events behind it in formats whose time must not go back. One flipped bit that explains the damage gives the time back.
+    /// Takes the events of a sub-buffer whose committed size is damaged. A writer goes on with the next sub-buffer only when the next event
+    /// has no room: then the events end at the end of the sub-buffer, or the rest is one padding. Nothing is taken if they end elsewhere.
+    pub(super) fn mend_size(&mut self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) {
+        let begin = layout.data_offset as usize;
+        let room = bytes.len().saturating_sub(begin);
+        if self.verdict == Verdict::Committed {
+            self.refuse("its header says that nothing is committed, and newer sub-buffers follow".into());
+            self.claimed = room;
+        }
+        let mut events = Events::new(bytes, layout, order, room);
+        let (mut last, mut count) = (self.first, 0u64);
+        for event in events.by_ref() {
+            match event {
+                Ok(event) if event.time >= last && !event.payload.is_empty() => last = event.time,
+                _ => return,
+            }
+            count = count.saturating_add(1);
+        }
+        let end = events.irregular().unwrap_or(bytes.len());
+        if count == 0 || self.first == 0 || bytes.len().saturating_sub(end) >= SMALLEST_EVENT {
+            return;
+        }
+        self.why.push_str("; its events are whole up to its end");
+        (self.last, self.events, self.claimed) = (last, count, end.saturating_sub(begin));
+        self.committed = self.claimed;
+    }
+
+    /// Gives a sub-buffer, whose events have whole distances from each other, back its time, which must lie between two times: if one flipped
+    /// bit explains the damage, and only one. Else its time is not known, and its events are left out: any time for them would be invented.
     pub(super) fn mend(&mut self, (begin, end): (u64, u64)) {
         let span = self.last.saturating_sub(self.first);
         let fits = |first: &u64| *first >= begin && first.checked_add(span).is_some_and(|last| last <= end);
         let mut flipped = (0..u64::BITS).map(|bit| self.first ^ 1u64 << bit).filter(fits);
         let (one, other) = (flipped.next(), flipped.next());
-        let (how, first) = match (one.filter(|_| other.is_none()), Some(begin).filter(fits)) {
-            (Some(first), _) => ("one flipped bit explains it, and is taken for flipped back", first),
-            (None, Some(first)) => ("its events are put behind those before it", first),
-            (None, None) => {
-                self.why.push_str("; its events keep these times");
-                return;
-            }
+        let Some(first) = one.filter(|_| other.is_none()) else {
+            self.why.push_str("; the times of its events are not known, and they are left out");
+            (self.committed, self.events) = (0, 0);
+            return;
         };
-        self.why.push_str(&format!("; {how}: it begins at {first}"));
+        self.why
+            .push_str(&format!("; a single flipped bit explains the damage, it was corrected: it begins at {first}"));
         (self.first, self.last, self.mended) = (first, first.saturating_add(span), Some(first));
     }
 
@@ -126,9 +157,9 @@ impl SubBuffer {
         self.why = why;
     }
 
-    /// Judges the sub-buffer that was being written, when its memory has bytes that are no event. A reset loses the newest cache lines, so an
-    /// event that reaches into the broken line is not whole either.
-    pub(super) fn without_lost_line(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+    /// Leaves out the events that reach into the cache line in which the first bytes are that are no event: damage of memory, and a reset that
+    /// loses the newest cache lines, begins with a whole line.
+    fn without_broken_line(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
         let Some(broken) = self.broken else { return self };
         let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_mul(CACHE_LINE);
         let begin = layout.data_offset as usize;
@@ -139,8 +170,7 @@ impl SubBuffer {
             kept.events = kept.events.saturating_add(1);
             kept.last = event.time;
         }
-        kept.why =
-            format!("{} (cache lines from offset {line} on may not have reached memory before the reset)", kept.why);
+        kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
         kept
     }
 

@@ -122,10 +122,7 @@ impl Region {
             all.push(self.judge(&meta, number, u64::MAX, &mut bytes));
         }
         let order = chain(&meta, &all);
-        if let Some(open) = order.numbers.last().filter(|_| order.has_open).and_then(|n| all.get_mut(*n as usize)) {
-            self.load(&meta, open.number, &mut bytes);
-            *open = open.clone().without_lost_line(&bytes, self.header_page(), self.byte_order);
-        }
+        self.mend_sizes(&meta, &order, &mut all);
         self.tell_order(stream, &meta, &order);
         let chained: Vec<&Judged> = order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();
         let fits = fits(&chained, order.ring);
@@ -148,6 +145,21 @@ impl Region {
         self.cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
         self.planned.push((meta, planned));
         Ok(())
+    }
+
+    /// Takes the events of chained sub-buffers whose committed size is damaged. The newest sub-buffer may be written in part only: how far
+    /// is not known then. The reader's may be empty because it was read.
+    fn mend_sizes(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
+        let Some((_, older)) = order.numbers.split_last() else { return };
+        let mut bytes = Vec::new();
+        for (position, number) in older.iter().enumerate() {
+            let Some(sub) = all.get_mut(*number as usize) else { continue };
+            let is_emptied = sub.has_remains && position >= order.ring && order.by_time.is_none();
+            if sub.has_bad_size || is_emptied {
+                self.load(meta, *number, &mut bytes);
+                sub.mend_size(&bytes, self.header_page(), self.byte_order);
+            }
+        }
     }
 
     /// Tells of what is wrong with a CPU's metadata, and of what its order is.
@@ -229,7 +241,7 @@ impl Region {
         let outside = |sub: &&Judged| {
             is_chained.get(sub.number as usize) == Some(&false) && sub.verdict == Verdict::Invalid && sub.committed == 0
         };
-        let remains = all.iter().filter(|sub| sub.has_remains).count();
+        let remains = all.iter().filter(|sub| sub.has_remains && sub.committed == 0).count();
         if remains > 0 {
             let have = if remains == 1 { "sub-buffer has" } else { "sub-buffers have" };
             self.evidence.notes.push(format!(
