@@ -29,6 +29,8 @@ const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
 /// newer kernels.
 const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
 
+/// The name of the trace of sub-buffers that a reader or a kernel emptied.
+const EMPTIED: &str = "emptied";
 /// The symbol behind the kernel's own code and data.
 const END_SYMBOL: &str = "_end";
 
@@ -47,9 +49,33 @@ pub(super) fn open(
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
     let region = persistent::read(&image, 0, len, budget).with_context(named)?;
     let source = Source::of(options, None)?;
-    let (tracing, notes) = tracing(String::new(), region, &source)?;
+    let emptied = region.emptied();
+    let (tracing, mut notes) = tracing(String::new(), region, &source)?;
+    if let Some(emptied) = emptied {
+        notes.push(add_emptied(path, emptied, &source, options, opened)?);
+    }
     machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
+}
+
+/// Adds the events of emptied sub-buffers as a trace of its own, if it is asked for by its name. They may be of an earlier boot: neither
+/// addresses nor process IDs are named. Returns a note about them.
+fn add_emptied(
+    path: &Path,
+    emptied: Region,
+    source: &Source,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) -> anyhow::Result<String> {
+    let events = emptied.cpus().iter().map(|cpu| cpu.stats.entries).fold(0, u64::saturating_add);
+    if !options.names.is_empty() && options.wants(EMPTIED) {
+        let (tracing, _) = tracing(EMPTIED.to_owned(), emptied, source)?;
+        let (comms, tgids, symbols) = (BTreeMap::new(), BTreeMap::new(), Arc::new(NoSymbols));
+        let tracing = Tracing { comms, tgids, symbols, printk_formats: BTreeMap::new(), ..tracing };
+        let notes = vec!["these events were read, or discarded by a kernel: they may be of an earlier boot".to_owned()];
+        machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    }
+    Ok(format!("{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"))
 }
 
 /// Opens an instance of the running kernel, whose buffer has `len` bytes at `address` of physical memory. The running

@@ -422,6 +422,32 @@ fn an_emptied_sub_buffer_is_noted() {
     }
 }
 
+/// A full sub-buffer outside the chain, emptied: its events make a ring of their own and are not among those of the last boot.
+#[test]
+fn emptied_sub_buffers_are_kept_apart() {
+    let mut several = 0;
+    for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let unused = (0..made.count).find(|number| !made.order[0].contains(number));
+        let Some(number) = unused else { continue };
+        let (mut own, mut time) = (BTreeSet::new(), 5_000_000);
+        let mut page = sub_buffer(&mut Random(seed), 0, &mut time, &mut own);
+        let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
+        put(&mut page, at, 29 | 1 << 5, 4);
+        put(&mut page, at + 4, (SIZE - at - 4) as u64, 4);
+        put(&mut page, 8, 0, 8);
+        let begin = made.places[0].1 + number * SIZE;
+        assert!(read(&made.bytes).unwrap().emptied().is_none());
+        made.bytes[begin..begin + SIZE].copy_from_slice(&page);
+        let region = read(&made.bytes).unwrap();
+        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        let emptied = region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
+        assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
+        several += 1;
+    }
+    assert!(several > 40, "{several}");
+}
+
 /// Every word of the metadata, one at a time, with random values: all events come back as they were, or a loss is told; none is invented.
 /// `LASTWORDS_MUTANTS` regions of each form, from the seed `LASTWORDS_SEED` on.
 #[test]
@@ -494,6 +520,41 @@ fn regions_are_found_in_memory() {
             assert!(!region.evidence().has_losses(), "{seed}");
         }
     }
+}
+
+/// A region in memory whose first words, or whose metadata of one CPU, are other bytes, where the form has metadata elsewhere: it is found at
+/// its own place, and all CPUs keep their numbers.
+#[test]
+fn damaged_regions_are_found_in_memory() {
+    let mut several = [0; 2];
+    for seed in 0..60 {
+        for form in [Form::Common, Form::PerCpu] {
+            let made = make(form, seed);
+            let mut bytes = made.bytes.clone();
+            let has_others = form == Form::PerCpu && made.places.len() > 1 && seed % 2 == 1;
+            if has_others {
+                let (meta, data) = made.places[seed as usize / 2 % made.places.len()];
+                bytes[meta..data].fill(0);
+            } else {
+                put(&mut bytes, 4 * (seed as usize / 2 % 2), 0, 4);
+            }
+            let begin = SIZE * 3;
+            let mut memory = vec![0x5au8; begin];
+            memory.extend_from_slice(&bytes);
+            memory.extend_from_slice(&[0x5a; 2 * SIZE]);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &memory).unwrap();
+            let budget = Budget::default();
+            let image = open(file.path(), &budget, &unwatched).unwrap().image;
+            let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
+            let place = begin as u64..(begin + bytes.len()) as u64;
+            assert_eq!(found, [place.clone()], "{form:?} {seed} {has_others}");
+            let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
+            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+            several[usize::from(has_others)] += 1;
+        }
+    }
+    assert!(several.iter().all(|count| *count > 15), "{several:?}");
 }
 
 #[test]

@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     lastwords: Option<PathBuf>,
     /// Rounds of work that the first boot records
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 25)]
     rounds: u32,
     /// Keep regions and texts
     #[arg(long)]

@@ -45,8 +45,6 @@ pub(crate) struct First {
     pub(crate) region: Vec<u8>,
     /// The folder with the text that the first boot itself printed, and the files of a bundle.
     pub(crate) tree: PathBuf,
-    /// The whole memory when the machine stopped.
-    pub(crate) memory: PathBuf,
 }
 
 impl Reboot {
@@ -80,7 +78,8 @@ impl Reboot {
         self.boot(&memory, PLACE, &initramfs, &more, "LAB-FIRST-DONE", &folder)?;
         let mut region = vec![0; SIZE];
         File::open(&memory)?.read_exact_at(&mut region, PLACE)?;
-        Ok(First { region, tree: folder.join("first"), memory })
+        std::fs::remove_file(&memory).with_context(|| memory.display().to_string())?;
+        Ok(First { region, tree: folder.join("first") })
     }
 
     /// Boots with a region in memory. The folder `second` in the folder that is returned has what the kernel kept of it; with
@@ -144,9 +143,24 @@ impl Reboot {
         guest.quit()?;
         let disk = disks.first().context("the disk that the guest writes")?;
         run_quietly(Command::new("tar").arg("-C").arg(folder).arg("-xf").arg(disk))?;
+        for part in ["first", "second"] {
+            split_formats(&folder.join(part))?;
+        }
         for disk in &disks {
             std::fs::remove_file(disk)?;
         }
         Ok(())
     }
+}
+
+/// Makes a file of each format in the file `formats` of a folder: `head -v` has put a line with the name before each.
+fn split_formats(folder: &Path) -> Result<()> {
+    let Ok(formats) = std::fs::read_to_string(folder.join("formats")) else { return Ok(()) };
+    for part in formats.split("==> events/").skip(1) {
+        let (name, text) = part.split_once(" <==\n").context("a line with the name of a format")?;
+        let path = folder.join("events").join(name);
+        std::fs::create_dir_all(path.parent().context("a format in a folder")?)?;
+        std::fs::write(&path, format!("{}\n", text.trim_end())).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
 }

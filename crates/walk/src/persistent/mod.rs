@@ -9,6 +9,7 @@
 //! 3. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
+mod emptied;
 mod find;
 mod layout;
 mod words;
@@ -39,6 +40,8 @@ pub struct Region {
     cpus: Vec<CpuRing>,
     /// By CPU: its metadata, and the sub-buffers that are delivered, the oldest first.
     planned: Vec<(CpuMeta, Vec<Judged>)>,
+    /// By CPU: its metadata, and the sub-buffers with an empty header whose events are whole.
+    emptied: Vec<(CpuMeta, Vec<Judged>)>,
     evidence: Evidence,
 }
 
@@ -66,6 +69,7 @@ pub fn read(image: &Arc<dyn Image>, base: u64, len: u64, budget: &Budget) -> Res
         base,
         cpus: Vec::new(),
         planned: Vec::new(),
+        emptied: Vec::new(),
         evidence: Evidence { notes: layout.notes, ..Evidence::default() },
     };
     for meta in layout.cpus {
@@ -136,13 +140,15 @@ impl Region {
             self.tell(stream, planned.len(), &sub, &meta);
             planned.push(sub);
         }
-        self.tell_damage_elsewhere(stream, &order.numbers, &all);
+        let emptied = self.emptied_of(&meta, &all);
+        self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
         let total = |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
         let stats =
             Stats { entries: total(&|sub| sub.events), bytes: total(&|sub| sub.committed as u64), ..Stats::default() };
         let cpu = u32::try_from(stream).unwrap_or(u32::MAX);
         let (sub_buffers, sub_buffer_size) = (planned.len(), meta.sub_buffer_size);
         self.cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
+        self.emptied.push((meta.clone(), emptied));
         self.planned.push((meta, planned));
         Ok(())
     }
@@ -233,7 +239,7 @@ impl Region {
 
     /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside
     /// the chain that cannot be read.
-    fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged]) {
+    fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged], whole: usize) {
         let mut is_chained = vec![false; all.len()];
         for number in chained {
             is_chained.get_mut(*number as usize).into_iter().for_each(|chained| *chained = true);
@@ -246,7 +252,7 @@ impl Region {
             let have = if remains == 1 { "sub-buffer has" } else { "sub-buffers have" };
             self.evidence.notes.push(format!(
                 "CPU {stream}: {remains} {have} an empty header but bytes of events: a reader consumed these events, or a kernel \
-                 discarded them; they are not shown"
+                 discarded them; they may be of an earlier boot and are kept apart, {whole} of them whole"
             ));
         }
         for sub in all.iter().filter(outside) {

@@ -40,11 +40,8 @@ work() {
 describe() {
     mkdir -p "$1/events" "$1/btf"
     cat /sys/kernel/btf/vmlinux > "$1/btf/vmlinux"
-    for format in $T/events/*/*/format; do
-        name=${format#"$T/"}
-        mkdir -p "$1/${name%/*}"
-        cat "$format" > "$1/$name"
-    done
+    # All formats in one file, with a line before each that names it: the host makes files of them.
+    (cd $T && find events -name format | xargs head -v -n 999) > "$1/formats"
     for f in header_page header_event; do cat $T/events/$f > "$1/events/$f"; done
     for f in printk_formats saved_cmdlines; do cat $T/$f > "$1/$f"; done
     cat $T/trace_clock > "$1/trace_clock"
@@ -57,6 +54,7 @@ describe() {
 case $(word lab.part) in
 first)
     exec 3> /dev/watchdog
+    (while sleep 5; do echo k >&3; done) &
     echo 0 > $I/tracing_on
     for e in $EVENTS; do echo 1 > "$I/events/$e/enable" || fail "event $e"; done
     for e in $STACKS; do echo stacktrace > "$I/events/$e/trigger" || fail "stack of $e"; done
