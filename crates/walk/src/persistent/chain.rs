@@ -8,6 +8,8 @@ use lastwords_trace::ftrace::page::{self, Events};
 
 /// Bytes that reach memory together: the cache line of x86-64 and most arm64 machines.
 const CACHE_LINE: usize = 64;
+/// Cache lines that a reset is taken to lose at most, where older events are in their place.
+const LOST_LINES: usize = 8;
 /// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
 const SMALLEST_EVENT: usize = 8;
 
@@ -37,6 +39,8 @@ pub(super) struct SubBuffer {
     pub(super) has_remains: bool,
     /// The committed size cannot be.
     pub(super) has_bad_size: bool,
+    /// Time and committed size are zero, although it has other bytes: a writer sets the time before all else.
+    pub(super) has_lost_header: bool,
 }
 
 impl SubBuffer {
@@ -58,6 +62,7 @@ impl SubBuffer {
             mended: None,
             has_remains: false,
             has_bad_size: false,
+            has_lost_header: false,
         };
         let header = match page::header(bytes, layout, order) {
             Ok(header) => header,
@@ -73,6 +78,8 @@ impl SubBuffer {
         let first_event = bytes.get(begin..).and_then(|rest| rest.first_chunk::<4>());
         judged.has_remains =
             header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
+        let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
+        judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {
@@ -105,7 +112,7 @@ impl SubBuffer {
         }
         let whole = judged.verdict == Verdict::Committed;
         judged.committed = if whole { header.committed } else { end.saturating_sub(begin) };
-        judged.without_broken_line(bytes, layout, order)
+        judged.without_lines(0, bytes, layout, order)
     }
 
     /// Takes the events of a sub-buffer whose committed size is damaged. A writer goes on with the next sub-buffer only when the next event
@@ -157,11 +164,11 @@ impl SubBuffer {
         self.why = why;
     }
 
-    /// Leaves out the events that reach into the cache line in which the first bytes are that are no event: damage of memory, and a reset that
-    /// loses the newest cache lines, begins with a whole line.
-    fn without_broken_line(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+    /// Leaves out the events that reach into the cache line in which the first bytes are that are no event, or into so many lines before it:
+    /// damage of memory, and a reset that loses the newest cache lines, begins with a whole line.
+    fn without_lines(self, before: usize, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
         let Some(broken) = self.broken else { return self };
-        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_mul(CACHE_LINE);
+        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_sub(before).saturating_mul(CACHE_LINE);
         let begin = layout.data_offset as usize;
         let mut kept = Self { committed: 0, events: 0, last: self.first, ..self };
         let events = Events::new(bytes, layout, order, line.saturating_sub(begin)).map_while(Result::ok);
@@ -170,8 +177,27 @@ impl SubBuffer {
             kept.events = kept.events.saturating_add(1);
             kept.last = event.time;
         }
-        kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
+        if before == 0 {
+            kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
+        } else {
+            kept.why = format!("{}, and {before} lines before it, which may have older events", kept.why);
+        }
         kept
+    }
+
+    /// Leaves out more of the sub-buffer that was being written, where it is damaged. The newest cache lines did not reach memory before the
+    /// reset, and in their place are those of an older lap, in which older events can be read as if they were new. Zeroes up to the end show
+    /// that there was no older lap.
+    pub(super) fn without_older_lap(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+        let rest = self.broken.and_then(|broken| bytes.get(broken..)).unwrap_or_default();
+        let is_first_lap = rest.iter().all(|byte| *byte == 0);
+        if is_first_lap { self } else { self.without_lines(LOST_LINES, bytes, layout, order) }
+    }
+
+    /// Refuses a sub-buffer whose header is lost.
+    pub(super) fn refuse_lost_header(&mut self, bytes: &[u8], layout: HeaderPage) {
+        self.refuse("its header is zero, although it was written".into());
+        self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
     }
 
     /// Nothing was ever recorded in it since its memory was cleared.

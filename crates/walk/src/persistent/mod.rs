@@ -126,7 +126,7 @@ impl Region {
             all.push(self.judge(&meta, number, u64::MAX, &mut bytes));
         }
         let order = chain(&meta, &all);
-        self.mend_sizes(&meta, &order, &mut all);
+        self.judge_chained(&meta, &order, &mut all);
         self.tell_order(stream, &meta, &order);
         let chained: Vec<&Judged> = order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();
         let fits = fits(&chained, order.ring);
@@ -153,17 +153,31 @@ impl Region {
         Ok(())
     }
 
-    /// Takes the events of chained sub-buffers whose committed size is damaged. The newest sub-buffer may be written in part only: how far
-    /// is not known then. The reader's may be empty because it was read.
-    fn mend_sizes(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
-        let Some((_, older)) = order.numbers.split_last() else { return };
+    /// Judges chained sub-buffers once more, with what the chain says of them: takes the events of those whose committed size is damaged, and
+    /// refuses those whose header is lost. The newest sub-buffer may be written in part only: how far is not known then, and its memory may
+    /// have events of an older lap. The reader's may be empty because it was read.
+    fn judge_chained(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
+        let (layout, byte_order) = (self.header_page(), self.byte_order);
         let mut bytes = Vec::new();
-        for (position, number) in older.iter().enumerate() {
+        for (position, number) in order.numbers.iter().enumerate() {
             let Some(sub) = all.get_mut(*number as usize) else { continue };
+            let is_last = position.saturating_add(1) == order.numbers.len();
             let is_emptied = sub.has_remains && position >= order.ring && order.by_time.is_none();
-            if sub.has_bad_size || is_emptied {
-                self.load(meta, *number, &mut bytes);
-                sub.mend_size(&bytes, self.header_page(), self.byte_order);
+            let is_open = is_last && order.has_open && sub.broken.is_some();
+            let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
+            // A writer that goes on from the reader's sub-buffer has set the time of the next.
+            let is_blank = is_last && order.has_open && position > 0 && sub.first == 0 && sub.is_empty();
+            let is_lost = sub.has_lost_header || is_blank;
+            if !(is_open || is_mendable || is_lost) {
+                continue;
+            }
+            self.load(meta, *number, &mut bytes);
+            if is_lost {
+                sub.refuse_lost_header(&bytes, layout);
+            } else if is_open {
+                *sub = sub.clone().without_older_lap(&bytes, layout, byte_order);
+            } else {
+                sub.mend_size(&bytes, layout, byte_order);
             }
         }
     }
