@@ -2,13 +2,14 @@
 //! is told.
 
 use lastwords_bytes::Budget;
-use lastwords_image::{open, unwatched};
+use lastwords_image::{Image, open, unwatched};
 use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::Ring;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_walk::persistent::{self, Region};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A CPU, a time and a payload.
 type Event = (usize, u64, Vec<u8>);
@@ -87,12 +88,14 @@ fn make(form: Form, seed: u64) -> Made {
     Made { bytes: made.bytes, events, pages, order: chains, places: made.places, count }
 }
 
-fn read(bytes: &[u8]) -> Result<Region, String> {
+fn image(bytes: &[u8]) -> Arc<dyn Image> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
-    let budget = Budget::default();
-    let image = open(file.path(), &budget, &unwatched).unwrap().image;
-    persistent::read(&image, 0, bytes.len() as u64, &budget).map_err(|error| error.to_string())
+    open(file.path(), &Budget::default(), &unwatched).unwrap().image
+}
+
+fn read(bytes: &[u8]) -> Result<Region, String> {
+    persistent::read(&image(bytes), 0, bytes.len() as u64, &Budget::default()).map_err(|error| error.to_string())
 }
 
 /// The events of a region, in its order.
@@ -267,9 +270,9 @@ fn a_full_sub_buffer_needs_no_committed_size() {
         };
         let begin = made.places[0].1 + number * SIZE;
         let at = 16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        // Padding, as a writer leaves it in front of an event that has no room.
         let is_full = seed % 4 > 0;
         if is_full {
-            // Padding, as a writer leaves it in front of an event that has no room.
             put(&mut made.bytes, begin + at, 29 | 1 << 5, 4);
             put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
         }
@@ -392,9 +395,9 @@ fn older_cache_lines_are_not_taken_for_new() {
             made.bytes.copy_within(from + first..from + end, begin + first);
             made.bytes[begin + end..begin + SIZE].fill(0xa5);
         }
-        let region = read(&made.bytes).unwrap();
-        let is_told = region.evidence().has_losses();
-        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        let (region, is_told) =
+            read(&made.bytes).map(|region| (events(&region), region.evidence().has_losses())).unwrap();
+        let found: BTreeSet<Event> = region.into_iter().collect();
         assert!(found.is_subset(&made.events) || !is_told, "{seed}: an event is invented");
         assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
         seen += usize::from(is_told);
@@ -457,8 +460,7 @@ fn emptied_sub_buffers_are_kept_apart() {
     let mut several = 0;
     for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
         let mut made = make(form, seed);
-        let unused = (0..made.count).find(|number| !made.order[0].contains(number));
-        let Some(number) = unused else { continue };
+        let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else { continue };
         let (mut own, mut time) = (BTreeSet::new(), 5_000_000);
         let mut page = sub_buffer(&mut Random(seed), 0, &mut time, &mut own);
         let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
@@ -537,10 +539,7 @@ fn regions_are_found_in_memory() {
             memory.extend_from_slice(&made.bytes);
             memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), &memory).unwrap();
-        let budget = Budget::default();
-        let image = open(file.path(), &budget, &unwatched).unwrap().image;
+        let (image, budget) = (image(&memory), Budget::default());
         let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
         assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
         for (place, truth) in expected {
@@ -571,10 +570,7 @@ fn damaged_regions_are_found_in_memory() {
             let mut memory = vec![0x5au8; begin];
             memory.extend_from_slice(&bytes);
             memory.extend_from_slice(&[0x5a; 2 * SIZE]);
-            let file = tempfile::NamedTempFile::new().unwrap();
-            std::fs::write(file.path(), &memory).unwrap();
-            let budget = Budget::default();
-            let image = open(file.path(), &budget, &unwatched).unwrap().image;
+            let (image, budget) = (image(&memory), Budget::default());
             let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
             let place = begin as u64..(begin + bytes.len()) as u64;
             assert_eq!(found, [place.clone()], "{form:?} {seed} {has_others}");
