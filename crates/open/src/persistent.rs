@@ -21,6 +21,8 @@ const KIND: &str = "persistent ring buffer";
 const HEAD: usize = 64;
 /// The largest size of a module's code, in bytes.
 const LONGEST_MODULE: u64 = 64 << 20;
+/// The largest size of a function of a module, in bytes.
+const LONGEST_FUNCTION: u64 = 64 << 10;
 /// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
@@ -453,8 +455,10 @@ impl Symbols for RelocatedSymbols {
         of_kernel.or_else(|| {
             let candidates = self.modules.values().chain((self.kernel == 0).then_some(&0));
             let at = |delta: &u64| self.listed.at(address.wrapping_sub(*delta)).map(|symbol| (*delta, symbol));
+            // The saved address is that of a module's code. Its data may be anywhere else, and are not named by the code.
             let is_right = |(delta, symbol): &(u64, Symbol)| {
-                symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
+                let is_near = *delta == 0 || symbol.offset < LONGEST_FUNCTION;
+                is_near && symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
             };
             let of_module = candidates.filter_map(at).find(is_right).map(|(_, symbol)| symbol);
             of_module.or_else(|| self.near_base(address))

@@ -63,11 +63,22 @@ fn without_values_of_symbols(text: &str) -> String {
     let mut words: Vec<&str> = Vec::new();
     let mut after_symbol = false;
     for word in text.split(' ') {
+        // An address of a module without a name: `t=0xffffffffc0123456 (-1073041322)`.
+        if let Some((field, address)) = word.split_once("=0x")
+            && address.len() == 16
+            && address.starts_with("ffffffff")
+            && address.as_bytes().get(8).is_some_and(|digit| (b'c'..=b'f').contains(digit))
+        {
+            words.push(field);
+            after_symbol = true;
+            continue;
+        }
         let is_module = after_symbol && word.starts_with('[') && word.ends_with(']');
         let before = words.last().copied().unwrap_or_default();
         if is_module && !before.contains("+0x0/") {
             words.pop();
             words.push(before.split_once('=').map_or("?", |(field, _)| field));
+            continue;
         }
         if !(after_symbol && word.starts_with('(') && word.ends_with(')')) {
             words.push(word);
@@ -157,6 +168,8 @@ mod tests {
         };
         let (text, other) = (Events::of(&text("orc+0x5/0x99")), Events::of(&text("orc+0x6/0x9a")));
         assert_eq!((text.total, text.without(&other)), (1, (0, Vec::new())));
+        let unnamed = Events::of(&text("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
+        assert_eq!(text.without(&unnamed), (0, Vec::new()));
     }
 
     #[test]
