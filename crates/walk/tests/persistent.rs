@@ -461,8 +461,8 @@ fn emptied_sub_buffers_are_kept_apart() {
     for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
         let mut made = make(form, seed);
         let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else { continue };
-        let (mut own, mut time) = (BTreeSet::new(), 5_000_000);
-        let mut page = sub_buffer(&mut Random(seed), 0, &mut time, &mut own);
+        let mut own = BTreeSet::new();
+        let mut page = sub_buffer(&mut Random(seed), 0, &mut 5_000_000, &mut own);
         let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
         put(&mut page, at, 29 | 1 << 5, 4);
         put(&mut page, at + 4, (SIZE - at - 4) as u64, 4);

@@ -163,12 +163,12 @@ mod tests {
 
     #[test]
     fn data_of_modules_have_no_place() {
-        let text = |place: &str| {
+        let line = |place: &str| {
             format!("     x-7       [000] d.h1.     2.5: a: t={place} [m] (-3) f=g+0x0/0x9 [m] (-4) n=1\n")
         };
-        let (text, other) = (Events::of(&text("orc+0x5/0x99")), Events::of(&text("orc+0x6/0x9a")));
+        let (text, other) = (Events::of(&line("orc+0x5/0x99")), Events::of(&line("orc+0x6/0x9a")));
         assert_eq!((text.total, text.without(&other)), (1, (0, Vec::new())));
-        let unnamed = Events::of(&text("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
+        let unnamed = Events::of(&line("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
         assert_eq!(text.without(&unnamed), (0, Vec::new()));
     }
 
