@@ -550,8 +550,7 @@ fn regions_are_found_in_memory() {
     }
 }
 
-/// A region in memory whose first words, or whose metadata of one CPU, are other bytes, where the form has metadata elsewhere: it is found at
-/// its own place, and all CPUs keep their numbers.
+/// A region in memory is found at its own place although its first words, or the metadata of one of several CPUs, are damaged.
 #[test]
 fn damaged_regions_are_found_in_memory() {
     let mut several = [0; 2];
