@@ -89,7 +89,8 @@ impl Described {
         running.chain(files.iter().filter_map(|path| Self::of_path(path, options).ok())).collect()
     }
 
-    fn of_running_kernel() -> anyhow::Result<Self> {
+    /// Reads what the running kernel says of its events.
+    pub(super) fn of_running_kernel() -> anyhow::Result<Self> {
         Self::of_bundle(&Bundle::of_running_kernel()?, "the running kernel".to_owned(), &Budget::default())
     }
 

@@ -2,6 +2,7 @@
 
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, GivenMetadata};
+use crate::reboot::PersistentInstance;
 use crate::{Body, Opened, Options, Origin, carve, chain, machine, persistent, session, sniff};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -58,9 +59,9 @@ pub(super) fn open(
     }
 }
 
-/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in the kernel's
-/// memory: `trace` in tracefs does not have the events as they are in memory, and reading `trace_pipe_raw` consumes
-/// them.
+/// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in memory: `trace` in
+/// tracefs does not have the events as they are in memory, and reading `trace_pipe_raw` consumes them. Memory that the
+/// command line keeps from the kernel at an address is read there, other memory through the kernel's own.
 fn of_instance(
     location: &Location,
     options: &Options<'_>,
@@ -74,6 +75,12 @@ fn of_instance(
         )
     };
     let name = location.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let reserved = PersistentInstance::all_of_command_line(&line).into_iter().find(|instance| instance.name == name);
+    if let Some((address, len)) = reserved.and_then(|instance| instance.address()) {
+        let options = Options { names: vec![name], ..options.clone() };
+        return persistent::open_running(&location.shown, (address, len), &options, budget, opened);
+    }
     let memory = Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
     let Source::Machine(machine) = source(&memory, options, budget).with_context(shown)? else { bail!(shown()) };
     let (physical, found) = *machine;

@@ -55,6 +55,7 @@ mod meter;
 mod package;
 mod persistent;
 mod reboot;
+mod reserved;
 mod session;
 mod sniff;
 mod trace;

@@ -2,6 +2,7 @@
 //! same memory describes their events.
 
 use crate::describe::{self, Agreement, Described};
+use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
@@ -20,6 +21,8 @@ const KIND: &str = "persistent ring buffer";
 const HEAD: usize = 64;
 /// The largest size of a module's code, in bytes.
 const LONGEST_MODULE: u64 = 64 << 20;
+/// The largest size of a function of a module, in bytes.
+const LONGEST_FUNCTION: u64 = 64 << 10;
 /// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
@@ -27,6 +30,11 @@ const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
 /// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
 /// newer kernels.
 const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
+
+/// The name of the trace of sub-buffers that a reader or a kernel emptied.
+const EMPTIED: &str = "emptied";
+/// The symbol behind the kernel's own code and data.
+const END_SYMBOL: &str = "_end";
 
 /// Opens a copy of a region.
 ///
@@ -43,7 +51,59 @@ pub(super) fn open(
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
     let region = persistent::read(&image, 0, len, budget).with_context(named)?;
     let source = Source::of(options, None)?;
-    let (tracing, notes) = tracing(String::new(), region, &source)?;
+    let emptied = region.emptied();
+    let (tracing, mut notes) = tracing(String::new(), region, &source)?;
+    if let Some(emptied) = emptied {
+        notes.push(add_emptied(path, emptied, &source, options, opened)?);
+    }
+    machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    Ok(())
+}
+
+/// Adds the events of emptied sub-buffers as a trace of its own, if it is asked for by its name. They may be of an earlier boot: neither
+/// addresses nor process IDs are named. Returns a note about them.
+fn add_emptied(
+    path: &Path,
+    emptied: Region,
+    source: &Source,
+    options: &Options<'_>,
+    opened: &mut Opened,
+) -> anyhow::Result<String> {
+    let events = emptied.cpus().iter().map(|cpu| cpu.stats.entries).fold(0, u64::saturating_add);
+    if !options.names.is_empty() && options.wants(EMPTIED) {
+        let (tracing, _) = tracing(EMPTIED.to_owned(), emptied, source)?;
+        let (comms, tgids, symbols) = (BTreeMap::new(), BTreeMap::new(), Arc::new(NoSymbols));
+        let tracing = Tracing { comms, tgids, symbols, printk_formats: BTreeMap::new(), ..tracing };
+        let notes = vec!["these events were read, or discarded by a kernel: they may be of an earlier boot".to_owned()];
+        machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
+    }
+    Ok(format!("{events} events in memory were read, or discarded by a kernel: `--instance {EMPTIED}` shows them"))
+}
+
+/// Opens an instance of the running kernel, whose buffer has `len` bytes at `address` of physical memory. The running
+/// kernel describes the events if no bundle is given.
+///
+/// # Errors
+/// The memory, the bundle or tracefs cannot be read.
+pub(super) fn open_running(
+    path: &Path,
+    (address, len): (u64, u64),
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let named = || {
+        format!(
+            "{}: its buffer is read at {address:#x} of physical memory; root alone may, and no one where the kernel is locked down",
+            path.display()
+        )
+    };
+    let image: Arc<dyn Image> = Arc::new(Reserved::copy(address, len, budget).with_context(named)?);
+    let region = persistent::read(&image, 0, len, budget).with_context(named)?;
+    let named = Described::named(options)?;
+    let kernel = if named.is_empty() { Some(Described::of_running_kernel()?) } else { None };
+    let name = options.names.first().cloned().unwrap_or_default();
+    let (tracing, notes) = tracing(name, region, &Source { named, kernel, here: Vec::new() })?;
     machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
@@ -296,6 +356,9 @@ struct RelocatedSymbols {
     listed: Arc<dyn Symbols>,
     /// The offset to add to the addresses of the kernel's own symbols.
     kernel: u64,
+    /// The address behind the kernel's own code and data, as listed. The modules of the boot that wrote the region may have
+    /// been anywhere else, also where the displaced addresses lie behind the last symbol of the kernel.
+    end: u64,
     /// The offset to add to the addresses of a module's symbols, by module.
     modules: BTreeMap<String, u64>,
     /// The modules of the boot that wrote the region, by their address in it.
@@ -305,7 +368,11 @@ struct RelocatedSymbols {
 impl RelocatedSymbols {
     fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let mut places = TEXT_SYMBOLS.map(|_| None);
+        let mut end = u64::MAX;
         listed.each(&mut |row| {
+            if row.module.is_none() && row.name == END_SYMBOL {
+                end = row.address;
+            }
             let place = TEXT_SYMBOLS.iter().position(|name| row.module.is_none() && *name == row.name);
             place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
         });
@@ -332,13 +399,13 @@ impl RelocatedSymbols {
         for (address, name) in unknown.saved.iter().filter(|(_, name)| !modules.contains_key(*name)) {
             notes.push(format!("module {name} at {address:#x} is not among the modules of the kernel that the symbols are of: its addresses are shown from there on"));
         }
-        Self { listed, kernel, modules, ..unknown }
+        Self { listed, kernel, end, modules, ..unknown }
     }
 
     /// Makes symbols from the saved addresses of modules alone.
     fn unknown(boot: &Boot) -> Self {
         let saved = boot.modules.iter().map(|module| (module.address, module.name.clone())).collect();
-        Self { listed: Arc::new(NoSymbols), kernel: 0, modules: BTreeMap::new(), saved }
+        Self { listed: Arc::new(NoSymbols), kernel: 0, end: u64::MAX, modules: BTreeMap::new(), saved }
     }
 
     fn delta(&self, module: Option<&str>) -> Option<u64> {
@@ -364,12 +431,15 @@ impl RelocatedSymbols {
 
 impl Symbols for RelocatedSymbols {
     fn at(&self, address: u64) -> Option<Symbol> {
-        let of_kernel = self.listed.at(address.wrapping_sub(self.kernel)).filter(|symbol| symbol.module.is_none());
+        let here = Some(address.wrapping_sub(self.kernel)).filter(|here| *here < self.end);
+        let of_kernel = here.and_then(|here| self.listed.at(here)).filter(|symbol| symbol.module.is_none());
         of_kernel.or_else(|| {
             let candidates = self.modules.values().chain((self.kernel == 0).then_some(&0));
             let at = |delta: &u64| self.listed.at(address.wrapping_sub(*delta)).map(|symbol| (*delta, symbol));
+            // The saved address is that of a module's code. Its data may be anywhere else, and are not named by the code.
             let is_right = |(delta, symbol): &(u64, Symbol)| {
-                symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
+                let is_near = *delta == 0 || symbol.offset < LONGEST_FUNCTION;
+                is_near && symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
             };
             let of_module = candidates.filter_map(at).find(is_right).map(|(_, symbol)| symbol);
             of_module.or_else(|| self.near_base(address))

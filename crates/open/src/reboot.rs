@@ -30,11 +30,25 @@ impl PersistentInstance {
     /// Finds the first persistent instance in a kernel's command line.
     #[must_use]
     pub fn of_command_line(line: &str) -> Option<Self> {
+        Self::all_of_command_line(line).into_iter().next()
+    }
+
+    /// Finds all persistent instances in a kernel's command line.
+    pub(crate) fn all_of_command_line(line: &str) -> Vec<Self> {
+        let values = line.split_whitespace().filter_map(|word| word.strip_prefix("trace_instance="));
+        values.filter_map(|value| Self::of_argument(value, line)).collect()
+    }
+
+    /// Address and size of the buffer in physical memory, if the command line names them.
+    pub(crate) fn address(&self) -> Option<(u64, u64)> {
+        Some((bytes(self.place.split_once(':')?.0)?, self.size?))
+    }
+
+    /// Parses the value of one `trace_instance=` of a command line.
+    fn of_argument(value: &str, line: &str) -> Option<Self> {
         let words = || line.split_whitespace();
-        let (name, place) = words().filter_map(|word| word.strip_prefix("trace_instance=")).find_map(|value| {
-            let (name, place) = value.split(',').next()?.split_once('@')?;
-            Some((name.split('^').next()?, place))
-        })?;
+        let (name, place) = value.split(',').next()?.split_once('@')?;
+        let name = name.split('^').next()?;
         let reserved = words().filter_map(|word| word.strip_prefix("reserve_mem=")).find_map(|value| {
             let mut parts = value.split(':');
             let (size, _, label) = (parts.next()?, parts.next()?, parts.next()?);

@@ -2,13 +2,14 @@
 //! is told.
 
 use lastwords_bytes::Budget;
-use lastwords_image::{open, unwatched};
+use lastwords_image::{Image, open, unwatched};
 use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::Ring;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_walk::persistent::{self, Region};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A CPU, a time and a payload.
 type Event = (usize, u64, Vec<u8>);
@@ -87,12 +88,14 @@ fn make(form: Form, seed: u64) -> Made {
     Made { bytes: made.bytes, events, pages, order: chains, places: made.places, count }
 }
 
-fn read(bytes: &[u8]) -> Result<Region, String> {
+fn image(bytes: &[u8]) -> Arc<dyn Image> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), bytes).unwrap();
-    let budget = Budget::default();
-    let image = open(file.path(), &budget, &unwatched).unwrap().image;
-    persistent::read(&image, 0, bytes.len() as u64, &budget).map_err(|error| error.to_string())
+    open(file.path(), &Budget::default(), &unwatched).unwrap().image
+}
+
+fn read(bytes: &[u8]) -> Result<Region, String> {
+    persistent::read(&image(bytes), 0, bytes.len() as u64, &Budget::default()).map_err(|error| error.to_string())
 }
 
 /// The events of a region, in its order.
@@ -255,8 +258,40 @@ fn damage_costs_its_own_sub_buffer() {
     }
 }
 
-/// A bit of the time at the beginning of a sub-buffer between others is flipped: all events come back, in order, nearly all with their own
-/// times.
+/// The committed size of a sub-buffer is damaged that is full and has newer ones behind it: all its events come back, and a loss is told. If
+/// its events do not end at its end, none of them is taken.
+#[test]
+fn a_full_sub_buffer_needs_no_committed_size() {
+    let mut several = 0;
+    for (seed, form) in (0..60).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let Some(number) = made.order[0].get(1..).filter(|ring| ring.len() > 1).map(|ring| ring[ring.len() - 2]) else {
+            continue;
+        };
+        let begin = made.places[0].1 + number * SIZE;
+        let at = 16 + usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        // Padding, as a writer leaves it in front of an event that has no room.
+        let is_full = seed % 4 > 0;
+        if is_full {
+            put(&mut made.bytes, begin + at, 29 | 1 << 5, 4);
+            put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
+        }
+        put(&mut made.bytes, begin + 8, if seed % 2 == 0 { 0x7777_7777 } else { 0 }, 8);
+        let region = read(&made.bytes).unwrap();
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        if is_full {
+            assert!(found == made.events, "{form:?} {seed}: {} of {}", found.len(), made.events.len());
+        } else {
+            assert!(found == &made.events - &made.pages[&(0, number)], "{form:?} {seed}");
+        }
+        assert!(region.evidence().has_losses(), "{form:?} {seed}");
+        several += usize::from(is_full);
+    }
+    assert!(several > 40, "{several}");
+}
+
+/// A bit of the time at the beginning of a sub-buffer between others is flipped: where only this flip explains the damage, all events come
+/// back with their own times. Else none comes back with another time than its own.
 #[test]
 fn a_flipped_bit_of_a_time_is_flipped_back() {
     let (mut mended, mut all) = (0, 0);
@@ -274,13 +309,11 @@ fn a_flipped_bit_of_a_time_is_flipped_back() {
         let region = read(&made.bytes).unwrap();
         let found = events(&region);
         assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{seed}");
-        let payloads =
-            |events: &[Event]| events.iter().map(|event| (event.0, event.2.clone())).collect::<BTreeSet<_>>();
-        let truth: Vec<Event> = made.events.iter().cloned().collect();
-        assert!(payloads(&found) == payloads(&truth), "{seed}");
+        let found: BTreeSet<Event> = found.into_iter().collect();
+        assert!(found.is_subset(&made.events), "{seed}: an event has a time that it did not have");
         assert!(region.evidence().has_losses(), "{seed}: a damaged time is told");
         all += 1;
-        mended += u32::from(found.into_iter().collect::<BTreeSet<_>>() == made.events);
+        mended += u32::from(found == made.events);
     }
     assert!(all > 50 && mended * 10 >= all * 9, "{mended} of {all}");
 }
@@ -343,6 +376,35 @@ fn lost_cache_lines_cost_what_reaches_into_them() {
     }
 }
 
+/// The newest cache lines have what another sub-buffer has there: older events can be read in them as if they were new. None of them is
+/// delivered where the damage is seen. A sub-buffer whose first cache line is gone has no events, and the loss is told.
+#[test]
+fn older_cache_lines_are_not_taken_for_new() {
+    let mut seen = 0;
+    for seed in 0..300 {
+        let mut made = make(Form::Common, seed);
+        let (newest, older) = (*made.order[0].last().unwrap(), made.order[0][0]);
+        let begin = made.places[0].1 + newest * SIZE;
+        let commit = usize::from(u16::from_le_bytes([made.bytes[begin + 8], made.bytes[begin + 9]]));
+        let end = (16 + commit).next_multiple_of(64);
+        if seed % 4 == 0 {
+            made.bytes[begin..begin + 64].fill(0);
+        } else {
+            let first = end.saturating_sub(256).max(64).min(end);
+            let from = made.places[0].1 + older * SIZE;
+            made.bytes.copy_within(from + first..from + end, begin + first);
+            made.bytes[begin + end..begin + SIZE].fill(0xa5);
+        }
+        let (region, is_told) =
+            read(&made.bytes).map(|region| (events(&region), region.evidence().has_losses())).unwrap();
+        let found: BTreeSet<Event> = region.into_iter().collect();
+        assert!(found.is_subset(&made.events) || !is_told, "{seed}: an event is invented");
+        assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
+        seen += usize::from(is_told);
+    }
+    assert!(seen > 150, "{seen}");
+}
+
 /// Sub-buffers that a reader of the boot before had consumed, which newer kernels leave as they are.
 #[test]
 fn what_was_read_before_the_reboot_is_offered_again() {
@@ -390,6 +452,31 @@ fn an_emptied_sub_buffer_is_noted() {
             "{seed}: {notes:?}"
         );
     }
+}
+
+/// A full sub-buffer outside the chain, emptied: its events make a ring of their own and are not among those of the last boot.
+#[test]
+fn emptied_sub_buffers_are_kept_apart() {
+    let mut several = 0;
+    for (seed, form) in (0..80).flat_map(|seed| [(seed, Form::PerCpu), (seed, Form::Common)]) {
+        let mut made = make(form, seed);
+        let Some(number) = (0..made.count).find(|number| !made.order[0].contains(number)) else { continue };
+        let mut own = BTreeSet::new();
+        let mut page = sub_buffer(&mut Random(seed), 0, &mut 5_000_000, &mut own);
+        let at = 16 + usize::from(u16::from_le_bytes([page[8], page[9]]));
+        put(&mut page, at, 29 | 1 << 5, 4);
+        put(&mut page, at + 4, (SIZE - at - 4) as u64, 4);
+        put(&mut page, 8, 0, 8);
+        let begin = made.places[0].1 + number * SIZE;
+        assert!(read(&made.bytes).unwrap().emptied().is_none());
+        made.bytes[begin..begin + SIZE].copy_from_slice(&page);
+        let region = read(&made.bytes).unwrap();
+        assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        let emptied = region.emptied().map(|region| events(&region).into_iter().collect::<BTreeSet<_>>());
+        assert!(emptied == Some(own), "{form:?} {seed}: {emptied:?}");
+        several += 1;
+    }
+    assert!(several > 40, "{several}");
 }
 
 /// Every word of the metadata, one at a time, with random values: all events come back as they were, or a loss is told; none is invented.
@@ -452,10 +539,7 @@ fn regions_are_found_in_memory() {
             memory.extend_from_slice(&made.bytes);
             memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), &memory).unwrap();
-        let budget = Budget::default();
-        let image = open(file.path(), &budget, &unwatched).unwrap().image;
+        let (image, budget) = (image(&memory), Budget::default());
         let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
         assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
         for (place, truth) in expected {
@@ -464,6 +548,37 @@ fn regions_are_found_in_memory() {
             assert!(!region.evidence().has_losses(), "{seed}");
         }
     }
+}
+
+/// A region in memory is found at its own place although its first words, or the metadata of one of several CPUs, are damaged.
+#[test]
+fn damaged_regions_are_found_in_memory() {
+    let mut several = [0; 2];
+    for seed in 0..60 {
+        for form in [Form::Common, Form::PerCpu] {
+            let made = make(form, seed);
+            let mut bytes = made.bytes.clone();
+            let has_others = form == Form::PerCpu && made.places.len() > 1 && seed % 2 == 1;
+            if has_others {
+                let (meta, data) = made.places[seed as usize / 2 % made.places.len()];
+                bytes[meta..data].fill(0);
+            } else {
+                put(&mut bytes, 4 * (seed as usize / 2 % 2), 0, 4);
+            }
+            let begin = SIZE * 3;
+            let mut memory = vec![0x5au8; begin];
+            memory.extend_from_slice(&bytes);
+            memory.extend_from_slice(&[0x5a; 2 * SIZE]);
+            let (image, budget) = (image(&memory), Budget::default());
+            let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
+            let place = begin as u64..(begin + bytes.len()) as u64;
+            assert_eq!(found, [place.clone()], "{form:?} {seed} {has_others}");
+            let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
+            assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+            several[usize::from(has_others)] += 1;
+        }
+    }
+    assert!(several.iter().all(|count| *count > 15), "{several:?}");
 }
 
 #[test]

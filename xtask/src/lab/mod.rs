@@ -30,6 +30,7 @@ mod lttng;
 pub(crate) mod nvdimm;
 mod packages;
 mod qemu;
+pub(crate) mod reboot;
 pub(crate) mod recorder;
 mod scenario;
 

@@ -8,6 +8,10 @@ use lastwords_trace::ftrace::page::{self, Events};
 
 /// Bytes that reach memory together: the cache line of x86-64 and most arm64 machines.
 const CACHE_LINE: usize = 64;
+/// Cache lines that a reset is taken to lose at most, where older events are in their place.
+const LOST_LINES: usize = 8;
+/// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
+const SMALLEST_EVENT: usize = 8;
 
 /// One sub-buffer, as its own bytes show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +37,10 @@ pub(super) struct SubBuffer {
     /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties the header of a
     /// sub-buffer that was read, and of all sub-buffers when it discards them.
     pub(super) has_remains: bool,
+    /// The committed size cannot be.
+    pub(super) has_bad_size: bool,
+    /// Time and committed size are zero, although it has other bytes: a writer sets the time before all else.
+    pub(super) has_lost_header: bool,
 }
 
 impl SubBuffer {
@@ -53,11 +61,14 @@ impl SubBuffer {
             broken: None,
             mended: None,
             has_remains: false,
+            has_bad_size: false,
+            has_lost_header: false,
         };
         let header = match page::header(bytes, layout, order) {
             Ok(header) => header,
             Err(misfit) => {
                 judged.claimed = bytes.len().saturating_sub(begin);
+                judged.has_bad_size = true;
                 judged.refuse(misfit.to_string());
                 return judged;
             }
@@ -67,6 +78,8 @@ impl SubBuffer {
         let first_event = bytes.get(begin..).and_then(|rest| rest.first_chunk::<4>());
         judged.has_remains =
             header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
+        let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
+        judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {
@@ -98,25 +111,50 @@ impl SubBuffer {
         }
         let whole = judged.verdict == Verdict::Committed;
         judged.committed = if whole { header.committed } else { end.saturating_sub(begin) };
-        judged
+        judged.without_lines(0, bytes, layout, order)
     }
 
-    /// Puts the events of a sub-buffer, whose distances from each other are whole, between two times. Left as it is, a time far ahead would
-    /// move the events behind it in formats whose time must not go back. One flipped bit that explains the damage gives the time back.
+    /// Takes the events of a sub-buffer whose committed size is damaged. A writer goes on with the next sub-buffer only when the next event
+    /// has no room: then the events end at the end of the sub-buffer, or the rest is one padding. Nothing is taken if they end elsewhere.
+    pub(super) fn mend_size(&mut self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) {
+        let begin = layout.data_offset as usize;
+        let room = bytes.len().saturating_sub(begin);
+        if self.verdict == Verdict::Committed {
+            self.refuse("its header says that nothing is committed, and newer sub-buffers follow".into());
+            self.claimed = room;
+        }
+        let mut events = Events::new(bytes, layout, order, room);
+        let (mut last, mut count) = (self.first, 0u64);
+        for event in events.by_ref() {
+            match event {
+                Ok(event) if event.time >= last && !event.payload.is_empty() => last = event.time,
+                _ => return,
+            }
+            count = count.saturating_add(1);
+        }
+        let end = events.irregular().unwrap_or(bytes.len());
+        if count == 0 || self.first == 0 || bytes.len().saturating_sub(end) >= SMALLEST_EVENT {
+            return;
+        }
+        self.why.push_str("; its events are whole up to its end");
+        (self.last, self.events, self.claimed) = (last, count, end.saturating_sub(begin));
+        self.committed = self.claimed;
+    }
+
+    /// Gives a sub-buffer, whose events have whole distances from each other, back its time, which must lie between two times: if one flipped
+    /// bit explains the damage, and only one. Else its time is not known, and its events are left out: any time for them would be invented.
     pub(super) fn mend(&mut self, (begin, end): (u64, u64)) {
         let span = self.last.saturating_sub(self.first);
         let fits = |first: &u64| *first >= begin && first.checked_add(span).is_some_and(|last| last <= end);
         let mut flipped = (0..u64::BITS).map(|bit| self.first ^ 1u64 << bit).filter(fits);
         let (one, other) = (flipped.next(), flipped.next());
-        let (how, first) = match (one.filter(|_| other.is_none()), Some(begin).filter(fits)) {
-            (Some(first), _) => ("one flipped bit explains it, and is taken for flipped back", first),
-            (None, Some(first)) => ("its events are put behind those before it", first),
-            (None, None) => {
-                self.why.push_str("; its events keep these times");
-                return;
-            }
+        let Some(first) = one.filter(|_| other.is_none()) else {
+            self.why.push_str("; the times of its events are not known, and they are left out");
+            (self.committed, self.events) = (0, 0);
+            return;
         };
-        self.why.push_str(&format!("; {how}: it begins at {first}"));
+        self.why
+            .push_str(&format!("; a single flipped bit explains the damage, it was corrected: it begins at {first}"));
         (self.first, self.last, self.mended) = (first, first.saturating_add(span), Some(first));
     }
 
@@ -125,11 +163,11 @@ impl SubBuffer {
         self.why = why;
     }
 
-    /// Judges the sub-buffer that was being written, when its memory has bytes that are no event. A reset loses the newest cache lines, so an
-    /// event that reaches into the broken line is not whole either.
-    pub(super) fn without_lost_line(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+    /// Leaves out the events that reach into the cache line in which the first bytes are that are no event, or into so many lines before it:
+    /// damage of memory, and a reset that loses the newest cache lines, begins with a whole line.
+    fn without_lines(self, before: usize, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
         let Some(broken) = self.broken else { return self };
-        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_mul(CACHE_LINE);
+        let line = broken.checked_div(CACHE_LINE).unwrap_or(0).saturating_sub(before).saturating_mul(CACHE_LINE);
         let begin = layout.data_offset as usize;
         let mut kept = Self { committed: 0, events: 0, last: self.first, ..self };
         let events = Events::new(bytes, layout, order, line.saturating_sub(begin)).map_while(Result::ok);
@@ -138,9 +176,27 @@ impl SubBuffer {
             kept.events = kept.events.saturating_add(1);
             kept.last = event.time;
         }
-        kept.why =
-            format!("{} (cache lines from offset {line} on may not have reached memory before the reset)", kept.why);
+        if before == 0 {
+            kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
+        } else {
+            kept.why = format!("{}, and {before} lines before it, which may have older events", kept.why);
+        }
         kept
+    }
+
+    /// Leaves out more of the sub-buffer that was being written, where it is damaged. The newest cache lines did not reach memory before the
+    /// reset, and in their place are those of an older lap, in which older events can be read as if they were new. Zeroes up to the end show
+    /// that there was no older lap.
+    pub(super) fn without_older_lap(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
+        let rest = self.broken.and_then(|broken| bytes.get(broken..)).unwrap_or_default();
+        let is_first_lap = rest.iter().all(|byte| *byte == 0);
+        if is_first_lap { self } else { self.without_lines(LOST_LINES, bytes, layout, order) }
+    }
+
+    /// Refuses a sub-buffer whose header is lost.
+    pub(super) fn refuse_lost_header(&mut self, bytes: &[u8], layout: HeaderPage) {
+        self.refuse("its header is zero, although it was written".into());
+        self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
     }
 
     /// Nothing was ever recorded in it since its memory was cleared.

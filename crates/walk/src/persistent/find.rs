@@ -1,6 +1,6 @@
 //! Finds persistent ring buffers in memory by their magic word, with no address given.
 
-use super::layout::{self, Source};
+use super::layout::{self, Extent, Source};
 use super::words;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Progress, Watch};
@@ -13,7 +13,8 @@ const STEP: u64 = 64 << 20;
 /// Most regions that are taken: a kernel has one for each persistent instance.
 const MOST: usize = 64;
 
-/// Addresses of the regions in an image of memory, by rising address. A region whose first metadata is damaged is not found.
+/// Addresses of the regions in an image of memory, by rising address. A region is found by one of its first two words. Where each CPU has
+/// its own metadata, it is also found by those of a later CPU.
 ///
 /// # Errors
 /// The budget is spent.
@@ -34,14 +35,17 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
             }
             let mut head = [0; 8];
             budget.bytes(image.name(), head.len() as u64)?;
-            let len = match image.read(at, &mut head) {
-                Ok(()) if words::is_marked(&head) => extent(image, at..range.end(), budget)?,
+            let part = match image.read(at, &mut head) {
+                Ok(()) if words::may_begin(&head) => extent(image, at..range.end(), budget)?,
                 _ => None,
             };
-            if let Some(len) = len {
-                found.push(at..at.saturating_add(len));
+            let mut behind = at.saturating_add(PAGE);
+            if let Some(part) = part {
+                let floor = found.last().map_or(0, |last| last.end).max(range.address);
+                let region = whole(image, at, part, floor..range.end(), budget)?;
+                behind = region.end.max(behind);
+                found.push(region);
             }
-            let behind = at.saturating_add(len.unwrap_or(PAGE).max(PAGE));
             at = behind.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         }
         done = done.saturating_add(range.len);
@@ -49,8 +53,40 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
     Ok(found)
 }
 
-/// Bytes of the region at the beginning of `place`, if there is one.
-fn extent(image: &dyn Image, place: Range<u64>, budget: &Budget) -> Result<Option<u64>, Error> {
+/// The whole region of which `extent` was found at `at`, between `limits`: CPUs before and behind it may have damaged metadata.
+fn whole(image: &dyn Image, at: u64, extent: Extent, limits: Range<u64>, budget: &Budget) -> Result<Range<u64>, Error> {
+    let (mut begin, mut end) = (at, at.saturating_add(extent.len));
+    let Some(per_cpu) = extent.per_cpu else { return Ok(begin..end) };
+    let fill = |from: u64| move |at: u64, bytes: &mut [u8]| super::fill(image, from, at, bytes);
+    let found = fill(at);
+    let found = Source { name: image.name(), len: extent.len, read: &found, budget };
+    let may_be_cpu = |from: u64| {
+        let own = fill(from);
+        match layout::may_be_cpu(&Source { name: image.name(), len: per_cpu, read: &own, budget }, &found) {
+            Err(error) if budget.bytes(image.name(), 0).is_err() => Err(error),
+            other => Ok(other.unwrap_or(false)),
+        }
+    };
+    while let Some(before) = begin.checked_sub(per_cpu).filter(|before| *before >= limits.start) {
+        if !may_be_cpu(before)? {
+            break;
+        }
+        begin = before;
+    }
+    while limits.end.saturating_sub(end) >= per_cpu {
+        // Metadata that are not damaged are those of another region.
+        if self::extent(image, end..limits.end, budget)?.is_some() || !may_be_cpu(end)? {
+            break;
+        }
+        end = end.saturating_add(per_cpu);
+        let more = self::extent(image, end..limits.end, budget)?.filter(|more| more.per_cpu == Some(per_cpu));
+        end = end.saturating_add(more.map_or(0, |more| more.len));
+    }
+    Ok(begin..end)
+}
+
+/// The region at the beginning of `place`, if there is one.
+fn extent(image: &dyn Image, place: Range<u64>, budget: &Budget) -> Result<Option<Extent>, Error> {
     let fill = |at: u64, bytes: &mut [u8]| super::fill(image, place.start, at, bytes);
     let len = place.end.saturating_sub(place.start);
     let source = Source { name: image.name(), len, read: &fill, budget };

@@ -4,11 +4,9 @@
 //! `struct trace_scratch` in `kernel/trace/trace.h`, of Linux 6.12 and of Linux 6.15 and newer. All addresses in the metadata are
 //! virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a meaning later.
 
-use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, SIZES, recognise};
+use super::words::{COMMON, Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, SIZES, recognise, recognise_within};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 
-/// Offset of the metadata of CPU 0 in the layout with a common header, in all kernels up to 7.2.
-const COMMON: u64 = 0x2030;
 /// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its offset is damaged.
 const HEAD: u64 = 64 << 10;
 /// Most CPUs that are looked for.
@@ -120,27 +118,66 @@ impl Source<'_> {
     }
 }
 
-/// Bytes of the region at the beginning of memory, of which the source may have more; none where there is no region.
+/// A region in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extent {
+    /// Its bytes.
+    pub(super) len: u64,
+    /// The bytes of each CPU with metadata of its own, which stand one behind the other.
+    pub(super) per_cpu: Option<u64>,
+}
+
+/// The region at the beginning of memory, of which the source may have more; none where there is no region.
 ///
 /// # Errors
 /// The metadata cannot be read; the budget is spent.
-pub(super) fn extent(source: &Source<'_>) -> Result<Option<u64>, Error> {
-    let mut layout = Layout::begin(source)?;
+pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
+    let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
+    let Some((order, word_size, form)) = recognise_within(&head, source.len) else { return Ok(None) };
+    let mut layout = Layout::new(order, word_size, form);
     if layout.form == Form::Common {
         let begin = layout.common(source)?;
         let bytes = source.bytes(8, layout.word())?;
-        let total = layout.native(&Reader::new(source.name, &bytes, layout.order), 0)?;
-        return Ok(Some(total).filter(|total| *total > begin && *total <= source.len));
+        let len = layout.native(&Reader::new(source.name, &bytes, layout.order), 0)?;
+        return Ok(Some(Extent { len, per_cpu: None }).filter(|extent| extent.len > begin && extent.len <= source.len));
     }
     let mut end = 0;
-    while let Some(geometry) =
-        layout.whole(source, end)?.filter(|geometry| layout.hint.is_none_or(|own| own == *geometry))
-    {
-        layout.hint = Some(geometry);
-        let (size, count) = geometry;
-        end = layout.data(end, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+    let mut per_cpu = None;
+    // The first words are recognised already, and one of them may be damaged.
+    while let Some((size, count)) = layout.metadata(source, end, end > 0)?.filter(|own| layout.is_hinted(*own)) {
+        layout.hint = Some((size, count));
+        let behind = layout.data(end, (size, count)).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+        per_cpu = Some(behind.saturating_sub(end));
+        end = behind;
     }
-    Ok(Some(end).filter(|end| *end > 0 && *end <= source.len))
+    Ok(Some(Extent { len: end, per_cpu }).filter(|extent| extent.len > 0 && extent.len <= source.len))
+}
+
+/// The beginning of memory may be a CPU of a region whose metadata are damaged: they can be metadata in part, or all pages behind them can
+/// be sub-buffers, and some have events.
+///
+/// # Errors
+/// The memory cannot be read; the budget is spent.
+pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool, Error> {
+    let head = like.bytes(0, usize::try_from(like.len.min(512)).unwrap_or(0))?;
+    let Some((order, word_size, form)) = recognise_within(&head, like.len) else { return Ok(false) };
+    let layout = Layout::new(order, word_size, form);
+    let Some((size, count)) = layout.metadata(like, 0, false)? else { return Ok(false) };
+    if layout.is_likely(source, 0)? {
+        return Ok(true);
+    }
+    let begin = layout.data(0, (size, count));
+    let mut used = 0u32;
+    for number in 0..u64::from(count) {
+        let bytes = source.bytes(begin.saturating_add(number.saturating_mul(u64::from(size))), 16)?;
+        let reader = Reader::new(source.name, &bytes, order);
+        let (time, commit) = (reader.u64_at(0)?, reader.u64_at(8)? & 0x3fff_ffff);
+        if commit > u64::from(size) || commit > 0 && time == 0 {
+            return Ok(false);
+        }
+        used = used.saturating_add(u32::from(commit > 0));
+    }
+    Ok(used > 0)
 }
 
 /// Reads the metadata of a region.
@@ -300,8 +337,18 @@ impl Layout {
         self.boot = Boot { text_address: Some(text), data_address: None, clock: Some(clock), modules };
     }
 
+    /// All CPUs of a region have the same geometry.
+    fn is_hinted(&self, geometry: Geometry) -> bool {
+        self.hint.is_none_or(|hint| hint == geometry)
+    }
+
     /// A CPU's metadata at an offset, if all of it can be: size and number of its sub-buffers.
     fn whole(&self, source: &Source<'_>, at: u64) -> Result<Option<Geometry>, Error> {
+        self.metadata(source, at, true)
+    }
+
+    /// The same, and the magic word may be damaged unless it is needed.
+    fn metadata(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
         let len = Fixed::len(self.form, self.word_size);
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
@@ -309,7 +356,7 @@ impl Layout {
         let bytes = source.bytes(at, len)?;
         let reader = Reader::new(source.name, &bytes, self.order);
         let fixed = Fixed::read(&reader, self.form, self.word_size);
-        let fixed = fixed.filter(|fixed| fixed.marks.is_none_or(|(magic, _)| magic == MAGIC));
+        let fixed = fixed.filter(|fixed| !needs_magic || fixed.marks.is_none_or(|(magic, _)| magic == MAGIC));
         let Some(fixed) = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at))) else { return Ok(None) };
         let is_whole = permuted(&self.table(source, at, fixed.count)?) == fixed.count;
         Ok(is_whole.then_some((fixed.size, fixed.count)))

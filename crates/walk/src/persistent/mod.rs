@@ -9,6 +9,7 @@
 //! 3. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
+mod emptied;
 mod find;
 mod layout;
 mod words;
@@ -39,6 +40,8 @@ pub struct Region {
     cpus: Vec<CpuRing>,
     /// By CPU: its metadata, and the sub-buffers that are delivered, the oldest first.
     planned: Vec<(CpuMeta, Vec<Judged>)>,
+    /// By CPU: its metadata, and the sub-buffers with an empty header whose events are whole.
+    emptied: Vec<(CpuMeta, Vec<Judged>)>,
     evidence: Evidence,
 }
 
@@ -66,6 +69,7 @@ pub fn read(image: &Arc<dyn Image>, base: u64, len: u64, budget: &Budget) -> Res
         base,
         cpus: Vec::new(),
         planned: Vec::new(),
+        emptied: Vec::new(),
         evidence: Evidence { notes: layout.notes, ..Evidence::default() },
     };
     for meta in layout.cpus {
@@ -122,10 +126,7 @@ impl Region {
             all.push(self.judge(&meta, number, u64::MAX, &mut bytes));
         }
         let order = chain(&meta, &all);
-        if let Some(open) = order.numbers.last().filter(|_| order.has_open).and_then(|n| all.get_mut(*n as usize)) {
-            self.load(&meta, open.number, &mut bytes);
-            *open = open.clone().without_lost_line(&bytes, self.header_page(), self.byte_order);
-        }
+        self.judge_chained(&meta, &order, &mut all);
         self.tell_order(stream, &meta, &order);
         let chained: Vec<&Judged> = order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();
         let fits = fits(&chained, order.ring);
@@ -139,15 +140,46 @@ impl Region {
             self.tell(stream, planned.len(), &sub, &meta);
             planned.push(sub);
         }
-        self.tell_damage_elsewhere(stream, &order.numbers, &all);
+        let emptied = self.emptied_of(&meta, &all);
+        self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
         let total = |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
         let stats =
             Stats { entries: total(&|sub| sub.events), bytes: total(&|sub| sub.committed as u64), ..Stats::default() };
         let cpu = u32::try_from(stream).unwrap_or(u32::MAX);
         let (sub_buffers, sub_buffer_size) = (planned.len(), meta.sub_buffer_size);
         self.cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
+        self.emptied.push((meta.clone(), emptied));
         self.planned.push((meta, planned));
         Ok(())
+    }
+
+    /// Judges chained sub-buffers once more, with what the chain says of them: takes the events of those whose committed size is damaged, and
+    /// refuses those whose header is lost. The newest sub-buffer may be written in part only: how far is not known then, and its memory may
+    /// have events of an older lap. The reader's may be empty because it was read.
+    fn judge_chained(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
+        let (layout, byte_order) = (self.header_page(), self.byte_order);
+        let mut bytes = Vec::new();
+        for (position, number) in order.numbers.iter().enumerate() {
+            let Some(sub) = all.get_mut(*number as usize) else { continue };
+            let is_last = position.saturating_add(1) == order.numbers.len();
+            let is_emptied = sub.has_remains && position >= order.ring && order.by_time.is_none();
+            let is_open = is_last && order.has_open && sub.broken.is_some();
+            let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
+            // A writer that goes on from the reader's sub-buffer has set the time of the next.
+            let is_blank = is_last && order.has_open && position > 0 && sub.first == 0 && sub.is_empty();
+            let is_lost = sub.has_lost_header || is_blank;
+            if !(is_open || is_mendable || is_lost) {
+                continue;
+            }
+            self.load(meta, *number, &mut bytes);
+            if is_lost {
+                sub.refuse_lost_header(&bytes, layout);
+            } else if is_open {
+                *sub = sub.clone().without_older_lap(&bytes, layout, byte_order);
+            } else {
+                sub.mend_size(&bytes, layout, byte_order);
+            }
+        }
     }
 
     /// Tells of what is wrong with a CPU's metadata, and of what its order is.
@@ -221,7 +253,7 @@ impl Region {
 
     /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside
     /// the chain that cannot be read.
-    fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged]) {
+    fn tell_damage_elsewhere(&mut self, stream: usize, chained: &[u32], all: &[Judged], whole: usize) {
         let mut is_chained = vec![false; all.len()];
         for number in chained {
             is_chained.get_mut(*number as usize).into_iter().for_each(|chained| *chained = true);
@@ -229,12 +261,12 @@ impl Region {
         let outside = |sub: &&Judged| {
             is_chained.get(sub.number as usize) == Some(&false) && sub.verdict == Verdict::Invalid && sub.committed == 0
         };
-        let remains = all.iter().filter(|sub| sub.has_remains).count();
+        let remains = all.iter().filter(|sub| sub.has_remains && sub.committed == 0).count();
         if remains > 0 {
             let have = if remains == 1 { "sub-buffer has" } else { "sub-buffers have" };
             self.evidence.notes.push(format!(
                 "CPU {stream}: {remains} {have} an empty header but bytes of events: a reader consumed these events, or a kernel \
-                 discarded them; they are not shown"
+                 discarded them; they may be of an earlier boot and are kept apart, {whole} of them whole"
             ));
         }
         for sub in all.iter().filter(outside) {

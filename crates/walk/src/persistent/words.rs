@@ -8,23 +8,37 @@ pub(super) const MAGIC: u32 = 0x0bad_feed;
 /// The second word of a region: the size of the structure, or of both structures; the size of a `long`; the form.
 pub(super) const SIZES: [(u32, u8, Form); 4] =
     [(0x38, 8, Form::PerCpu), (0x24, 4, Form::PerCpu), (0x0018_0020, 8, Form::Common), (0x0010_0014, 4, Form::Common)];
+/// Offset of the metadata of CPU 0 in the layout with a common header, in all kernels up to 7.2.
+pub(super) const COMMON: u64 = 0x2030;
 /// Bytes of a page, the smallest sub-buffer.
 pub(super) const PAGE: u32 = 4096;
 /// Most sub-buffers of a CPU, as an `int` counts them, and far below.
 pub(super) const MOST_SUB_BUFFERS: u32 = 1 << 22;
 
-/// Whether the first two words of memory are those of a region.
-pub(super) fn is_marked(head: &[u8; 8]) -> bool {
+/// Whether one of the first two words of memory is that of a region: the other may be damaged.
+pub(super) fn may_begin(head: &[u8; 8]) -> bool {
     [ByteOrder::Little, ByteOrder::Big].into_iter().any(|order| {
         let reader = Reader::new("", head, order);
         let sizes = reader.u32_at(4).unwrap_or(0);
-        reader.u32_at(0).is_ok_and(|magic| magic == MAGIC) && SIZES.iter().any(|(known, ..)| *known == sizes)
+        reader.u32_at(0).is_ok_and(|magic| magic == MAGIC) || SIZES.iter().any(|(known, ..)| *known == sizes)
     })
 }
 
 /// Byte order, word size and form, as the first words of a region of `len` bytes tell them; none where they are no metadata. One of the
 /// two words that tell the layout may be damaged where the words behind them can be metadata.
 pub(super) fn recognise(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> {
+    recognise_with(head, len, &|total, _| total == len)
+}
+
+/// The same for a region at the beginning of `len` bytes of memory, which may have more than the region.
+pub(super) fn recognise_within(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> {
+    recognise_with(head, len, &|total, buffers| {
+        buffers == COMMON && total > buffers && total <= len && total.is_multiple_of(u64::from(PAGE))
+    })
+}
+
+/// `is_total`: the size of a region and the offset of its first metadata of a CPU can be, as its header has them.
+fn recognise_with(head: &[u8], len: u64, is_total: &dyn Fn(u64, u64) -> bool) -> Option<(ByteOrder, u8, Form)> {
     let forms = [ByteOrder::Little, ByteOrder::Big].into_iter().flat_map(|order| {
         let forms = SIZES.iter().map(move |(sizes, word_size, form)| (order, *sizes, *word_size, *form));
         forms.map(|(order, sizes, word_size, form)| {
@@ -37,7 +51,10 @@ pub(super) fn recognise(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> 
         let reader = Reader::new("", head, order);
         match form {
             Form::PerCpu => Fixed::read(&reader, form, word_size).is_some_and(|fixed| fixed.fits(len)),
-            Form::Common => word_size == 8 && reader.u64_at(8).is_ok_and(|total| total == len),
+            Form::Common if word_size == 8 => {
+                reader.u64_at(8).is_ok_and(|total| is_total(total, reader.u64_at(16).unwrap_or(0)))
+            }
+            Form::Common => false,
         }
     };
     let likely = forms.filter(|(words, form)| *words == 2 || *words == 1 && fits(*form));

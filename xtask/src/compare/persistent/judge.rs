@@ -1,0 +1,192 @@
+//! Compares texts of the kernel's `trace` file, event by event. It shares no code with the program that is judged.
+
+use std::collections::BTreeMap;
+
+/// Events of a text, and how often each is there.
+#[derive(Default)]
+pub(super) struct Events {
+    counts: BTreeMap<String, usize>,
+    pub(super) total: usize,
+}
+
+impl Events {
+    /// Takes the events of a text in the kernel's `fields` form. Names of tasks are left out: the second boot has lost them.
+    pub(super) fn of(text: &str) -> Self {
+        let mut events = Self::default();
+        for event in split(text) {
+            *events.counts.entry(event).or_default() += 1;
+            events.total += 1;
+        }
+        events
+    }
+
+    /// Counts the events that are not among `others`, each as often as it is there; with examples.
+    pub(super) fn without(&self, others: &Self) -> (usize, Vec<&str>) {
+        let extra =
+            |(event, count): (&String, &usize)| count.saturating_sub(others.counts.get(event).copied().unwrap_or(0));
+        let examples = self.counts.iter().filter(|entry| extra(*entry) > 0).map(|(event, _)| event.as_str());
+        (self.counts.iter().map(extra).sum(), examples.take(3).collect())
+    }
+}
+
+/// The events of a text: the line of each, and its stack trace.
+fn split(text: &str) -> Vec<String> {
+    let mut events: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if let Some(frame) = line.strip_prefix(" => ") {
+            if let Some(event) = events.last_mut() {
+                // An address without a name is shown with the second boot's displacement by some kernels.
+                event.push_str(if frame.starts_with("0x") { " => ?" } else { " => " });
+                event.push_str(if frame.starts_with("0x") { "" } else { frame });
+            }
+        } else if let Some(event) = event(line) {
+            events.push(event);
+        }
+    }
+    events
+}
+
+/// An event without the name of its task, and without numbers that depend on the boot that prints it.
+fn event(line: &str) -> Option<String> {
+    if line.starts_with('#') || line.starts_with("CPU:") {
+        return None;
+    }
+    let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
+    let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
+    Some(format!("{pid}{}", without_values_of_symbols(line.get(at..)?)))
+}
+
+/// Drops the number behind a symbol: `f+0x0/0x20 (-1872304496)`. A kernel shows the address as if its own code had recorded it.
+/// Drops too how far an address is inside a symbol of a module: data of modules lie elsewhere in each boot, and the kernel names
+/// them by the code that they happen to be behind.
+fn without_values_of_symbols(text: &str) -> String {
+    let mut words: Vec<&str> = Vec::new();
+    let mut after_symbol = false;
+    for word in text.split(' ') {
+        // An address of a module without a name: `t=0xffffffffc0123456 (-1073041322)`.
+        if let Some((field, address)) = word.split_once("=0x")
+            && address.len() == 16
+            && address.starts_with("ffffffff")
+            && address.as_bytes().get(8).is_some_and(|digit| (b'c'..=b'f').contains(digit))
+        {
+            words.push(field);
+            after_symbol = true;
+            continue;
+        }
+        let is_module = after_symbol && word.starts_with('[') && word.ends_with(']');
+        let before = words.last().copied().unwrap_or_default();
+        if is_module && !before.contains("+0x0/") {
+            words.pop();
+            words.push(before.split_once('=').map_or("?", |(field, _)| field));
+            continue;
+        }
+        if !(after_symbol && word.starts_with('(') && word.ends_with(')')) {
+            words.push(word);
+        }
+        after_symbol = is_module || word.contains("+0x") && word.contains("/0x");
+    }
+    words.join(" ")
+}
+
+/// How many names of functions in one text are those of another: in stack traces, and in fields of events.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) right: usize,
+    /// Addresses are shown in their place.
+    pub(super) unnamed: usize,
+    pub(super) wrong: usize,
+    pub(super) of_modules: usize,
+    pub(super) example: Option<String>,
+}
+
+/// Compares names of functions with those that the boot that recorded the events printed itself. `is_module` tells of a name
+/// whether a module has it.
+pub(super) fn names(truth: &str, ours: &str, is_module: &dyn Fn(&str) -> bool) -> Names {
+    let ours = named(ours);
+    let mut names = Names::default();
+    for (key, wanted) in named(truth) {
+        let found = ours.get(&key);
+        for (at, name) in wanted.iter().enumerate() {
+            match found.and_then(|found| found.get(at)) {
+                Some(found) if found == name => {
+                    names.right += 1;
+                    names.of_modules += usize::from(is_module(name));
+                }
+                Some(found) if found.starts_with("0x") => names.unnamed += 1,
+                found => {
+                    names.wrong += 1;
+                    let found = found.map_or("nothing", String::as_str);
+                    names.example.get_or_insert_with(|| format!("{key}: {found} in place of {name}"));
+                }
+            }
+        }
+    }
+    names
+}
+
+/// Names of functions of the events of a text, by CPU, time and name of the event, and by how many such are before it.
+fn named(text: &str) -> BTreeMap<String, Vec<String>> {
+    let mut events: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    let mut last = String::new();
+    for line in text.lines() {
+        if let Some(frame) = line.strip_prefix(" => ") {
+            events.entry(last.clone()).or_default().push(frame.to_string());
+            continue;
+        }
+        let Some(event) = event(line) else { continue };
+        let mut words = event.split_whitespace();
+        let parts = [words.next(), words.next(), words.nth(1), words.next()];
+        let key = parts.map(Option::unwrap_or_default).join(" ");
+        let count = counts.entry(key.clone()).or_default();
+        *count += 1;
+        last = format!("{key} #{count}");
+        let functions = event.split_whitespace().filter_map(|word| word.strip_prefix("function="));
+        events.entry(last.clone()).or_default().extend(functions.map(str::to_string));
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# tracer: nop\n          <...>-7       [000] d.h1.     2.5: a: f=work+0x0/0x20 (-5) n=0x1 (1)\n \
+                        => g\n => 0xffff\n          <...>-7       [001] d.h1.     2.6: b: n=0x1 (1)\n";
+
+    #[test]
+    fn names_of_tasks_and_displaced_numbers_do_not_count() {
+        let other = TEXT.replace("<...>", "a [b-c").replace("(-5)", "(-6)").replace("0xffff", "0xeeee");
+        let (text, other) = (Events::of(TEXT), Events::of(&other));
+        assert_eq!((text.total, text.without(&other).0, other.without(&text).0), (2, 0, 0));
+    }
+
+    #[test]
+    fn data_of_modules_have_no_place() {
+        let line = |place: &str| {
+            format!("     x-7       [000] d.h1.     2.5: a: t={place} [m] (-3) f=g+0x0/0x9 [m] (-4) n=1\n")
+        };
+        let (text, other) = (Events::of(&line("orc+0x5/0x99")), Events::of(&line("orc+0x6/0x9a")));
+        assert_eq!((text.total, text.without(&other)), (1, (0, Vec::new())));
+        let unnamed = Events::of(&line("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
+        assert_eq!(text.without(&unnamed), (0, Vec::new()));
+    }
+
+    #[test]
+    fn another_value_or_frame_is_another_event() {
+        let text = Events::of(TEXT);
+        for other in [TEXT.replace("n=0x1 (1)\n =>", "n=0x2 (2)\n =>"), TEXT.replace("=> g", "=> h")] {
+            assert_eq!(Events::of(&other).without(&text).0, 1);
+        }
+    }
+
+    #[test]
+    fn names_of_functions_are_right_unnamed_or_wrong() {
+        let truth = "     x-7       [000] d.h1.     2.5: a: function=work now=1\n => g\n => m\n";
+        let names_of = |ours: &str| names(truth, ours, &|name| name == "m");
+        let right = names_of(truth);
+        assert_eq!((right.right, right.of_modules, right.wrong), (3, 1, 0));
+        let other = names_of(&truth.replace("=> g", "=> 0xff").replace("=work", "=play"));
+        assert_eq!((other.right, other.unnamed, other.wrong), (1, 1, 1));
+    }
+}
