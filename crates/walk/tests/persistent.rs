@@ -572,7 +572,7 @@ fn damaged_regions_are_found_in_memory() {
             let (image, budget) = (image(&memory), Budget::default());
             let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
             let place = begin as u64..(begin + bytes.len()) as u64;
-            assert_eq!(found, [place.clone()], "{form:?} {seed} {has_others}");
+            assert_eq!(found, std::slice::from_ref(&place), "{form:?} {seed} {has_others}");
             let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
             assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
             several[usize::from(has_others)] += 1;
