@@ -572,7 +572,7 @@ pub fn recorded(data: &[u8]) {
 /// One recorder died before it wrote the header, another in the first event, and the sub-buffer before is overwritten: the
 /// high bits of the clock are nowhere, and the reader says so.
 fn is_timeless(found: &Found, number: u64) -> bool {
-    let said = format!("0/{number}: invalid nothing says when it was begun");
+    let said = format!("0/{number}: invalid the time of its begin is not known");
     found.evidence.contains(&said)
 }
 
