@@ -286,6 +286,7 @@ fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) ->
     archive.folder("mod");
     archive.copy("bin/busybox", busybox)?;
     archive.program("init", init);
+    archive.program("prelude", include_bytes!("guest/prelude.sh"));
     let mut names = Vec::new();
     for name in modules {
         if let Some(module) = kernel.module(name)? {

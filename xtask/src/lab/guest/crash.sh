@@ -1,16 +1,8 @@
 #!/bin/busybox sh
 # The first program of the crash kernel: our static program saves the trace out of /proc/vmcore, before anything else, under
 # a limit of its memory; what it saved goes to the second disk.
-/bin/busybox mkdir -p /proc /sys /dev /tmp /t
-/bin/busybox --install -s /bin
-export PATH=/bin
-mount -t proc p /proc
-mount -t sysfs s /sys
-mount -t devtmpfs d /dev
-mount -t tmpfs t /t
-dmesg -n 4
-fail() { echo "LAB-FAILED: crash kernel: $*"; while :; do sleep 100; done; }
-for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
+PART="crash kernel: "
+. /prelude
 [ -s /proc/vmcore ] || fail "no /proc/vmcore"
 mkdir -p /t/saved
 # alive PID: neither gone nor a zombie

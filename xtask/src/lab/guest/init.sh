@@ -1,16 +1,7 @@
 #!/bin/busybox sh
 # The guest's first program: does what the scenario says, writes what the kernel itself prints of its trace to the first
 # disk, and crashes the kernel. The kernel's command line has lab.scenario and lab.end.
-/bin/busybox mkdir -p /proc /sys /dev /tmp /t
-/bin/busybox --install -s /bin
-export PATH=/bin
-mount -t proc p /proc
-mount -t sysfs s /sys
-mount -t devtmpfs d /dev
-mount -t tmpfs t /t
-dmesg -n 4
-fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
-for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
+. /prelude
 T=/sys/kernel/tracing
 mount -t tracefs tr $T || fail "tracefs"
 mount -t debugfs d /sys/kernel/debug 2> /dev/null

@@ -2,16 +2,7 @@
 # The first program of a guest whose kernel has a trace instance that a reboot does not clear. The word lab.part of the
 # kernel's command line says which boot this is: `first` records until the host stops the machine, `second` writes what
 # the kernel itself kept of the first boot to the first disk.
-/bin/busybox mkdir -p /proc /sys /dev /tmp /t
-/bin/busybox --install -s /bin
-export PATH=/bin
-mount -t proc p /proc
-mount -t sysfs s /sys
-mount -t devtmpfs d /dev
-mount -t tmpfs t /t
-dmesg -n 4
-fail() { echo "LAB-FAILED: $*"; while :; do sleep 100; done; }
-for module in $(cat /modules); do insmod "/mod/$module.ko" || fail "insmod $module"; done
+. /prelude
 T=/sys/kernel/tracing
 mount -t tracefs tr $T || fail "tracefs"
 I=$T/instances/boot_map
