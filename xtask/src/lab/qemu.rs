@@ -101,21 +101,32 @@ impl Guest {
 
     /// Waits until the console shows `text`.
     pub(super) fn wait_for(&mut self, text: &str, limit: Duration) -> Result<()> {
+        self.wait_until(&format!("`{text}`"), limit, false, |console| console.contains(text))
+    }
+
+    /// Waits until the console has `what`. A guest that may not panic ends the wait by a panic.
+    pub(super) fn wait_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        may_panic: bool,
+        is_there: impl Fn(&str) -> bool,
+    ) -> Result<()> {
         let begin = Instant::now();
         loop {
             let console = self.console();
-            if console.contains(text) {
+            if is_there(&console) {
                 return Ok(());
             }
             if let Some(line) = console.lines().find(|l| l.contains("LAB-FAILED")) {
                 bail!("the guest says: {line}");
             }
-            if console.contains("end Kernel panic") {
-                bail!("the guest panicked before it said `{text}`\n{}", tail(&console));
+            if !may_panic && console.contains("end Kernel panic") {
+                bail!("the guest panicked before it said {what}\n{}", tail(&console));
             }
             self.check_alive()?;
             if begin.elapsed() > limit {
-                bail!("no `{text}` from the guest in {} s\n{}", limit.as_secs(), tail(&console));
+                bail!("no {what} from the guest in {} s\n{}", limit.as_secs(), tail(&console));
             }
             std::thread::sleep(LOOK);
         }

@@ -1,5 +1,5 @@
 //! `cargo xtask nvdimm`: an application records in the persistent memory of a guest, which is reset or panics at a random moment.
-//! What it left is recovered, and every event whose call had returned must be there.
+//! The session in the memory is recovered, and every event whose call had returned must be there.
 //!
 //! The memory is a file of the host (QEMU's NVDIMM) with a DAX file system. After each end it is read three times by the same
 //! command: the host reads the file, and the next boot of the guest the device and the application's file. The three texts must
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use super::hotplug::libraries;
@@ -49,12 +49,11 @@ const DATA: u64 = 2 << 20;
 const MEMORY: u32 = 512;
 /// Until a boot has come as far as it is waited for.
 const BOOT: Duration = Duration::from_secs(240);
-const LOOK: Duration = Duration::from_millis(50);
 /// Events that a ring which came round holds at least: all sub-buffers but two, each of its size less 160 bytes, of events of at
 /// most 96 bytes.
 const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as usize - 160) / 96;
 
-/// What CI runs: one reset.
+/// Runs the part of CI: one reset.
 pub(crate) fn run_quick() -> Result<()> {
     run(&Args { kernel: super::QUICK.0.into(), resets: 1, seed: None, lastwords: None })
 }
@@ -146,7 +145,7 @@ impl Place {
     }
 }
 
-/// What a run needs.
+/// The inputs of a run.
 struct Lab<'a> {
     store: &'a Store,
     kernel: &'a Kernel,
@@ -187,11 +186,13 @@ impl Lab<'_> {
         let mut rng = Rng::new(seed);
         let (mut events, mut returned, mut panics) = (0, 0, 0);
         for boot in 0..resets {
-            wait(&mut guest, |console| console.contains(&format!("NVDIMM-RECORDS {boot}.")))?;
+            let records = format!("NVDIMM-RECORDS {boot}.");
+            guest.wait_until(&records, BOOT, true, |console| console.contains(&records))?;
             let before = guest.console().len();
             if ack::panics(boot) {
                 panics += 1;
-                wait(&mut guest, |console| reports(&console[before..]).is_some())?;
+                guest
+                    .wait_until("the reports of a boot", BOOT, true, |console| reports(&console[before..]).is_some())?;
             } else {
                 std::thread::sleep(Duration::from_micros(rng.below(1_500_000)));
             }
@@ -204,7 +205,7 @@ impl Lab<'_> {
                 guest.qmp("system_reset", json!({}))?;
             }
             guest.qmp("cont", json!({}))?;
-            wait(&mut guest, |console| reports(&console[before..]).is_some())?;
+            guest.wait_until("the reports of a boot", BOOT, true, |console| reports(&console[before..]).is_some())?;
             let console = guest.console();
             for (input, said) in reports(&console[before..]).unwrap_or_default() {
                 ensure!(said == ours, "boot {boot}: {input} has {said:?} in the guest, the host's file {ours:?}");
@@ -235,24 +236,6 @@ fn reports(console: &str) -> Option<Vec<(String, Said)>> {
     };
     let all: Vec<_> = told.lines().filter_map(report).collect();
     (all.len() == 2).then_some(all)
-}
-
-/// Waits until the console is as wanted.
-fn wait(guest: &mut Guest, is_there: impl Fn(&str) -> bool) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        let console = guest.console();
-        if is_there(&console) {
-            return Ok(());
-        }
-        if let Some(line) = console.lines().find(|line| line.contains("LAB-FAILED")) {
-            bail!("the guest says: {line}");
-        }
-        // An answer shows that QEMU lives.
-        guest.qmp("query-status", json!({}))?;
-        ensure!(begun.elapsed() < BOOT, "the guest says nothing more for {} s", BOOT.as_secs());
-        std::thread::sleep(LOOK);
-    }
 }
 
 #[cfg(test)]
