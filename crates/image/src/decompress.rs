@@ -27,12 +27,6 @@ enum Format {
     Lz4,
 }
 
-/// Returns true if the bytes begin as a format that [`reader`] decompresses.
-#[must_use]
-pub fn is_compressed(head: &[u8]) -> bool {
-    format(head).is_some()
-}
-
 fn format(head: &[u8]) -> Option<Format> {
     FORMATS.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, format)| *format)
 }

@@ -4,7 +4,7 @@ use crate::{Error, Kernel};
 use lastwords_bytes::ByteOrder;
 use object::Endianness;
 use object::elf::{FileHeader64, NT_GNU_BUILD_ID};
-use object::read::elf::NoteIterator;
+use object::read::elf::{FileHeader, NoteIterator};
 
 /// Most bytes of the notes that are read; kernels have 500.
 const NOTES_MAX: u64 = 64 << 10;
@@ -13,7 +13,11 @@ const NOTES_MAX: u64 = 64 << 10;
 #[must_use]
 pub fn build_id(notes: &[u8], order: ByteOrder) -> Option<String> {
     let endian = if order == ByteOrder::Little { Endianness::Little } else { Endianness::Big };
-    let mut notes = NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?;
+    of_notes(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, notes).ok()?, endian)
+}
+
+/// The same for notes of which the alignment is known.
+pub(crate) fn of_notes<E: FileHeader>(mut notes: NoteIterator<'_, E>, endian: E::Endian) -> Option<String> {
     while let Ok(Some(note)) = notes.next() {
         if note.name() == b"GNU" && note.n_type(endian) == NT_GNU_BUILD_ID {
             return Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());

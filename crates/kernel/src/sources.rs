@@ -2,6 +2,7 @@
 
 use crate::dwarf;
 use crate::kallsyms::Kallsyms;
+use crate::notes;
 use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_bytes::{Budget, Error};
 use object::elf::{FileHeader32, FileHeader64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_NOBITS};
@@ -163,12 +164,8 @@ where
     };
     let mut build = None;
     for section in sections.iter() {
-        let Ok(Some(mut notes)) = object::read::elf::SectionHeader::notes(section, endian, file) else { continue };
-        while let Ok(Some(note)) = notes.next() {
-            if note.name() == b"GNU" && note.n_type(endian) == object::elf::NT_GNU_BUILD_ID {
-                build = Some(note.desc().iter().map(|byte| format!("{byte:02x}")).collect());
-            }
-        }
+        let Ok(Some(found)) = object::read::elf::SectionHeader::notes(section, endian, file) else { continue };
+        build = notes::of_notes(found, endian).or(build);
     }
     Ok((build, rows, btf))
 }
