@@ -127,14 +127,17 @@ pub(super) struct Extent {
     pub(super) per_cpu: Option<u64>,
 }
 
+/// The bytes by which a region is recognised.
+fn head(source: &Source<'_>) -> Result<Vec<u8>, Error> {
+    source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))
+}
+
 /// The region at the beginning of memory, of which the source may have more; none where there is no region.
 ///
 /// # Errors
 /// The metadata cannot be read; the budget is spent.
 pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
-    let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
-    let Some((order, word_size, form)) = recognise_within(&head, source.len) else { return Ok(None) };
-    let mut layout = Layout::new(order, word_size, form);
+    let Some(mut layout) = Layout::within(source)? else { return Ok(None) };
     if layout.form == Form::Common {
         let begin = layout.common(source)?;
         let bytes = source.bytes(8, layout.word())?;
@@ -159,9 +162,7 @@ pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
 /// # Errors
 /// The memory cannot be read; the budget is spent.
 pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool, Error> {
-    let head = like.bytes(0, usize::try_from(like.len.min(512)).unwrap_or(0))?;
-    let Some((order, word_size, form)) = recognise_within(&head, like.len) else { return Ok(false) };
-    let layout = Layout::new(order, word_size, form);
+    let Some(layout) = Layout::within(like)? else { return Ok(false) };
     let Some((size, count)) = layout.metadata(like, 0, false)? else { return Ok(false) };
     if layout.is_likely(source, 0)? {
         return Ok(true);
@@ -170,7 +171,7 @@ pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool,
     let mut used = 0u32;
     for number in 0..u64::from(count) {
         let bytes = source.bytes(begin.saturating_add(number.saturating_mul(u64::from(size))), 16)?;
-        let reader = Reader::new(source.name, &bytes, order);
+        let reader = Reader::new(source.name, &bytes, layout.order);
         let (time, commit) = (reader.u64_at(0)?, reader.u64_at(8)? & 0x3fff_ffff);
         if commit > u64::from(size) || commit > 0 && time == 0 {
             return Ok(false);
@@ -238,9 +239,15 @@ impl Layout {
         Ok(None)
     }
 
+    /// The layout of a region at the beginning of memory, of which the source may have more; none where no region begins.
+    fn within(source: &Source<'_>) -> Result<Option<Self>, Error> {
+        let recognised = recognise_within(&head(source)?, source.len);
+        Ok(recognised.map(|(order, word_size, form)| Self::new(order, word_size, form)))
+    }
+
     /// Of the first words of a region.
     fn begin(source: &Source<'_>) -> Result<Self, Error> {
-        let head = source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))?;
+        let head = head(source)?;
         let Some((order, word_size, form)) = recognise(&head, source.len) else {
             if let Some(layout) = Self::without_head(source)? {
                 return Ok(layout);
