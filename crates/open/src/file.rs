@@ -77,14 +77,13 @@ fn of_instance(
     let name = location.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let reserved = PersistentInstance::all_of_command_line(&line).into_iter().find(|instance| instance.name == name);
+    let options = Options { names: vec![name], ..options.clone() };
     if let Some((address, len)) = reserved.and_then(|instance| instance.address()) {
-        let options = Options { names: vec![name], ..options.clone() };
         return persistent::open_running(&location.shown, (address, len), &options, budget, opened);
     }
     let memory = Location { open: vec![KCORE.into()], kind: LocationKind::File, ..location.clone() };
-    let Source::Machine(machine) = source(&memory, options, budget).with_context(shown)? else { bail!(shown()) };
+    let Source::Machine(machine) = source(&memory, &options, budget).with_context(shown)? else { bail!(shown()) };
     let (physical, found) = *machine;
-    let options = Options { names: vec![name], ..options.clone() };
     machine::open_memory(&location.shown, &physical, found.with_context(shown)?, &options, Arc::clone(budget), opened)
 }
 

@@ -100,10 +100,8 @@ pub(super) fn open_running(
     };
     let image: Arc<dyn Image> = Arc::new(Reserved::copy(address, len, budget).with_context(named)?);
     let region = persistent::read(&image, 0, len, budget).with_context(named)?;
-    let named = Described::named(options)?;
-    let kernel = if named.is_empty() { Some(Described::of_running_kernel()?) } else { None };
     let name = options.names.first().cloned().unwrap_or_default();
-    let (tracing, notes) = tracing(name, region, &Source { named, kernel, here: Vec::new() })?;
+    let (tracing, notes) = tracing(name, region, &Source::of_running(options)?)?;
     machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
@@ -202,6 +200,13 @@ impl Source {
         let is_given = !named.is_empty() || kernel.is_some();
         let here = if is_given { Vec::new() } else { Described::of_this_machine(options) };
         Ok(Self { named, kernel, here })
+    }
+
+    /// The sources of an instance of the running kernel.
+    fn of_running(options: &Options<'_>) -> anyhow::Result<Self> {
+        let named = Described::named(options)?;
+        let kernel = if named.is_empty() { Some(Described::of_running_kernel()?) } else { None };
+        Ok(Self { named, kernel, here: Vec::new() })
     }
 
     /// Chooses a description for a region; none if none is known to be right.

@@ -248,6 +248,15 @@ fn context_layout(context: &Fields<'_>) -> Option<ContextLayout> {
     Some(layout)
 }
 
+impl ContextLayout {
+    /// Reads the thread and the CPU from the bytes of the context.
+    #[inline(always)]
+    fn thread_and_cpu(&self, context: &[u8]) -> (Option<i64>, Option<i64>) {
+        let read = |place: Option<IntegerLayout>| place.and_then(|place| place.integer(context));
+        (read(self.thread), read(self.cpu))
+    }
+}
+
 impl IntegerLayout {
     /// Reads the integer from the bytes of the context.
     #[inline]

@@ -222,9 +222,8 @@ impl<'p, 't> Origins<'p, 't> {
     where
         'p: 'a,
     {
-        let thread = layout.thread.and_then(|place| place.integer(bytes));
+        let (thread, cpu) = layout.thread_and_cpu(bytes);
         let name = layout.name.and_then(|(at, len)| Some(nul::until(bytes.get(at..)?.get(..len)?)));
-        let cpu = layout.cpu.and_then(|place| place.integer(bytes));
         Origin { name, thread, stream: self.cpu(window), cpu }
     }
 
@@ -239,8 +238,7 @@ impl<'p, 't> Origins<'p, 't> {
         layout: &ContextLayout,
         bytes: &[u8],
     ) -> Option<&Known<'p, 't>> {
-        let thread = layout.thread.and_then(|place| place.integer(bytes));
-        let cpu = layout.cpu.and_then(|place| place.integer(bytes));
+        let (thread, cpu) = layout.thread_and_cpu(bytes);
         let key = (window.stream, number, thread, cpu);
         let at = (thread.unwrap_or(0) as usize)
             .wrapping_add(number as usize)
