@@ -1,4 +1,4 @@
-//! What describes the events of a persistent ring buffer: formats, symbols and names of the kernel that wrote it.
+//! Descriptions of the events of a persistent ring buffer: formats, symbols and names of the kernel that wrote it.
 //!
 //! They come from a bundle, a crash dump of the same kernel, the kernel's image or package, or the running kernel. A
 //! region does not save the build id of its kernel. What it saves is compared: the addresses of the kernel's code and
@@ -105,7 +105,7 @@ impl Described {
         budget.admit(file.metadata().map_or(0, |metadata| metadata.len()));
         let mut bytes = Vec::new();
         let mut reader = decompress::reader(&source, file, &budget).with_context(|| source.clone())?;
-        // What begins as compressed data and is not may be a dump.
+        // A dump can begin with the same bytes as compressed data, so an error is ignored here.
         let _ = reader.by_ref().take(HEAD).read_to_end(&mut bytes);
         if bytes.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
             drop(reader);

@@ -110,7 +110,7 @@ pub struct Options<'a> {
     pub memory: Memory,
     /// The description of the events of LTTng's user-space streams: a metadata file, or a core of a daemon of LTTng.
     pub metadata: Option<PathBuf>,
-    /// What describes the events of a persistent ring buffer of ftrace: bundles, crash dumps, kernel images or packages
+    /// Descriptions of the events of a persistent ring buffer of ftrace: bundles, crash dumps, kernel images or packages
     /// of the kernel that wrote it. The path `running` stands for the running kernel. If there are several, those that
     /// contradict the ring buffer are left out, and the first of the others is used.
     pub bundle: Vec<PathBuf>,

@@ -1,6 +1,6 @@
 //! A copy of a range of physical memory that the kernel keeps out of its own memory (`memmap=SIZE$ADDRESS`).
 //!
-//! Such a range is in no load of `/proc/kcore`. Root can read it in `/dev/mem`, also where the kernel restricts that file to what is not
+//! `/proc/kcore` does not have such a range. Root can read it in `/dev/mem`, also where the kernel restricts that file to what is not
 //! its own memory, unless the kernel is locked down. Reading consumes nothing.
 
 use anyhow::Context;

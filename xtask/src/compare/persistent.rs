@@ -252,7 +252,7 @@ fn pack(program: &Path, tree: &Path, bundle: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What our program prints of a region, and what it says on standard error.
+/// Returns the text that our program prints of a region, and its standard error.
 fn report(program: &Path, region: &Path, bundle: &Path, style: &str) -> Result<(String, String)> {
     let mut command = Command::new(program);
     command.arg("report").arg(region).arg("--bundle").arg(bundle).args(["--style", style]);

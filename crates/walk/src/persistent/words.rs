@@ -15,7 +15,7 @@ pub(super) const PAGE: u32 = 4096;
 /// Most sub-buffers of a CPU, as an `int` counts them, and far below.
 pub(super) const MOST_SUB_BUFFERS: u32 = 1 << 22;
 
-/// Whether one of the first two words of memory is that of a region: the other may be damaged.
+/// Returns true if one of the first two words of memory is that of a region. The other may be damaged.
 pub(super) fn may_begin(head: &[u8; 8]) -> bool {
     [ByteOrder::Little, ByteOrder::Big].into_iter().any(|order| {
         let reader = Reader::new("", head, order);

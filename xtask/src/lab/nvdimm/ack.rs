@@ -30,7 +30,7 @@ pub(super) struct Writer {
 pub(super) struct Ack {
     pub(super) boot: u64,
     pub(super) ready: bool,
-    /// What each writer wrote.
+    /// The counts of each writer.
     pub(super) writers: [Writer; WRITERS],
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     folder: PathBuf,
 }
 
-/// What the boots do in turn.
+/// The work of the boots, in turn.
 const PLANS: [(Persist, Reservation); 6] = [
     (Persist::Event, Reservation::Locked),
     (Persist::Event, Reservation::Lockless),
