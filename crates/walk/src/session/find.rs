@@ -10,8 +10,8 @@ use lastwords_image::{Image, Progress, Watch};
 use std::mem::offset_of;
 use std::sync::Arc;
 
-/// Bytes read from the image at a time while it is scanned.
-const CHUNK: u64 = 1 << 20;
+/// Bytes read from the image at first, and most bytes read at a time, while it is scanned. Behind a region there is often the next.
+const CHUNKS: (u64, u64) = (16 << 10, 1 << 20);
 /// Largest fixed part (the bytes after the header that the header's checksum covers) that is accepted.
 const MAX_FIXED: u32 = 1 << 16;
 /// Most damaged headers that are repaired in one image; each attempt costs a millisecond.
@@ -46,7 +46,7 @@ pub(crate) struct Scanned {
 /// Finds all regions. After a valid region the scan continues at its end: bytes inside a region are not taken for
 /// another region.
 pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
-    let mut scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
+    let mut scan = Scan::new(image, budget);
     let total: u64 = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
     let mut done = 0u64;
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
@@ -65,7 +65,7 @@ pub(crate) fn regions(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> R
 /// Finds region headers at any page of the image. In raw memory, the pages after a header need not belong to the same
 /// region, so the scan does not skip them.
 pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Region>, Error> {
-    let scan = Scan { image, budget, found: Scanned::default(), damaged: Vec::new(), chunk: Vec::new(), behind: 0 };
+    let scan = Scan::new(image, budget);
     let mut heads = Vec::new();
     pages::pieces(image, "looking for sessions", budget, watch, |at, bytes| {
         for (n, page) in bytes.chunks(abi::REGION_ALIGN as usize).enumerate() {
@@ -87,16 +87,23 @@ struct Scan<'a> {
     /// Addresses of candidates whose header is invalid, each with the error.
     damaged: Vec<(u64, Error)>,
     chunk: Vec<u8>,
+    /// Bytes to read next: twice as many after each chunk without a region.
+    ahead: u64,
     /// Address of the first byte after the region found last.
     behind: u64,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    fn new(image: &'a dyn Image, budget: &'a Budget) -> Self {
+        let (found, damaged) = (Scanned::default(), Vec::new());
+        Self { image, budget, found, damaged, chunk: Vec::new(), ahead: CHUNKS.0, behind: 0 }
+    }
+
     /// Scans one chunk of pages from `at` on; returns the address where the scan continues.
     fn chunk(&mut self, at: u64, end: u64) -> Result<u64, Error> {
         let data = self.image.next_data(at, end) & !(abi::REGION_ALIGN.wrapping_sub(1));
         let at = at.max(data);
-        let len = CHUNK.min(end.saturating_sub(at));
+        let len = self.ahead.min(end.saturating_sub(at));
         if len == 0 {
             return Ok(end);
         }
@@ -106,6 +113,7 @@ impl Scan<'_> {
             Err(hole) => hole.address.saturating_sub(at),
         };
         self.budget.bytes(self.image.name(), got.max(abi::REGION_ALIGN))?;
+        self.ahead = self.ahead.saturating_mul(2).min(CHUNKS.1);
         let mut page = 0u64;
         while page < got {
             let head = usize::try_from(page).ok().and_then(|p| self.chunk.get(p..)?.first_chunk::<16>().copied());
@@ -124,6 +132,7 @@ impl Scan<'_> {
         match self.parse(address) {
             Ok(region) => {
                 self.behind = region.address.saturating_add(region.size);
+                self.ahead = CHUNKS.0;
                 self.found.regions.push(region);
             }
             Err(error) => self.damaged.push((address, error)),

@@ -140,7 +140,7 @@ impl Resolver<'_> {
             self.fields(declared.unwrap_or(0))
         } else {
             let samples = |enough| self.samples(streams, pool, enough);
-            match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH))) {
+            match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH), ENOUGH)) {
                 Some(bits) => self.fields(bits),
                 None => self.tried_contexts(declared, &channel, &samples(usize::MAX)),
             }
@@ -205,7 +205,7 @@ impl Resolver<'_> {
         let described = self.user().next().is_some();
         let all = if described { COMBINATIONS } else { context::USER };
         let mut fitting: Vec<u32> = match samples.whole.is_empty() {
-            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples)).collect(),
+            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX)).collect(),
             true => self.farthest(all, channel, samples),
         };
         // A program that registers a context of its own uses it; and a thread's name is text.
@@ -228,11 +228,20 @@ impl Resolver<'_> {
         })
     }
 
-    fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+    /// True if the first events of each whole sample decode, up to `enough` bytes.
+    fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples, enough: usize) -> bool {
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().all(|sample| {
-            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, Rules::new(Zeros::Event));
-            walked.error.is_none() && self.budget.events("samples", walked.events).is_ok()
+            let mut position = Position { offset: HEADER_LEN, clock: sample.begin };
+            let (mut steps, mut events) = (decoder.steps(), 0u64);
+            let error = loop {
+                match steps.step(&mut position, &sample.bytes) {
+                    Ok(Some(_)) if position.offset < enough => events = events.saturating_add(1),
+                    Ok(_) => break false,
+                    Err(_) => break true,
+                }
+            };
+            !error && self.budget.events("samples", events).is_ok()
         })
     }
 
