@@ -18,9 +18,11 @@
 mod budget;
 mod error;
 mod irregular;
+mod low;
 mod reader;
 
 pub use budget::{Budget, Limits};
 pub use error::{Error, Kind};
 pub use irregular::irregular;
+pub use low::{low_u8, low_u16, low_u32};
 pub use reader::{ByteOrder, Reader};

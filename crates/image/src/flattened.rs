@@ -13,7 +13,7 @@ pub(crate) const MAGIC: [u8; 16] = *b"makedumpfile\0\0\0\0";
 /// Size of the header with padding, bytes.
 const HEADER_LEN: u64 = 4096;
 /// Length of a record before its data, bytes.
-const RECORD_LEN: u64 = 16;
+const RECORD_LEN: usize = 16;
 /// `type` of the header.
 const FLATTENED: u64 = 1;
 
@@ -49,7 +49,7 @@ impl Index {
         let mut at = HEADER_LEN;
         let complete = loop {
             budget.steps(&stream.name, 1)?;
-            let mut raw = [0u8; RECORD_LEN as usize];
+            let mut raw = [0u8; RECORD_LEN];
             if !matches!(stream.read(at, &mut raw), Got::All) {
                 notes.push(format!("{}: the stream ends at {at:#x}, without an end record", stream.name));
                 break false;
@@ -59,7 +59,7 @@ impl Index {
             if start == u64::MAX && len == u64::MAX {
                 break true;
             }
-            at = at.saturating_add(RECORD_LEN);
+            at = at.saturating_add(RECORD_LEN as u64);
             let held = len.min(stream.len.saturating_sub(at));
             if start > u64::MAX >> 1 || len > u64::MAX >> 1 {
                 notes.push(format!(
@@ -139,7 +139,7 @@ impl Window {
         let is_there = inside(self).is_some_and(|from| from.saturating_add(buf.len()) <= self.bytes.len());
         if !is_there {
             let end = self.at.saturating_add(self.bytes.len() as u64);
-            let follows = at.checked_sub(self.at).is_some() && at <= end.saturating_add(RECORD_LEN);
+            let follows = at.checked_sub(self.at).is_some() && at <= end.saturating_add(RECORD_LEN as u64);
             self.next = if follows { self.next.saturating_mul(2).min(Self::MOST) } else { Self::LEAST };
             self.at = at;
             self.bytes.resize(self.next, 0);

@@ -20,7 +20,7 @@ const SAMPLE: u64 = 64 << 20;
 const PIECE: usize = 1 << 20;
 /// First bytes of a mapped program or library, and the alignment at which they are searched.
 const PROGRAM: [u8; 7] = *b"\x7fELF\x02\x01\x01";
-const STEP: u64 = 8;
+const STEP: usize = 8;
 
 /// Runs of a file that are in none of `parts` (offset and length).
 pub(crate) fn gaps(len: u64, mut parts: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
@@ -76,15 +76,14 @@ fn phase(file: &Backing, runs: &[(u64, u64)]) -> u64 {
     for (at, len) in runs {
         let end = at.saturating_add(*len);
         let mut bytes = vec![0u8; usize::try_from(*len).unwrap_or(PIECE).min(PIECE)];
-        let mut at = at.checked_next_multiple_of(STEP).unwrap_or(end);
+        let mut at = at.checked_next_multiple_of(STEP as u64).unwrap_or(end);
         while at < end && left > 0 {
-            at = at.max(file.next_data(at) & STEP.wrapping_neg());
+            at = at.max(file.next_data(at) & (STEP as u64).wrapping_neg());
             let got = match file.read(at, &mut bytes) {
                 Got::All => bytes.len(),
                 Got::Ended(got) | Got::Failed(got) => got,
             };
-            let chunks =
-                (at..end).step_by(STEP as usize).zip(bytes.get(..got).unwrap_or_default().chunks(STEP as usize));
+            let chunks = (at..end).step_by(STEP).zip(bytes.get(..got).unwrap_or_default().chunks(STEP));
             let programs = chunks.filter(|(_, chunk)| chunk.starts_with(&PROGRAM));
             places.extend(programs.map(|(at, _)| at & (PAGE - 1)));
             (at, left) = (at.saturating_add(PIECE as u64), left.saturating_sub(PIECE as u64));

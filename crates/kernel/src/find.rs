@@ -23,12 +23,14 @@ const PLACES: [u64; 2] = [0, 24];
 const PLACE_LEN: usize = 4096;
 /// Smallest page size.
 const PAGE: u64 = 4096;
+/// The same, in memory.
+const PAGE_LEN: usize = 4096;
 /// Number of bytes searched at a time.
-const BATCH: u64 = 1 << 20;
+const BATCH: usize = 1 << 20;
 /// Most invalid VMCOREINFO texts that are kept.
 const MOST_REJECTED: usize = 64;
 /// Length of each name in struct new_utsname; the release is the third.
-const NAME_LEN: u64 = 65;
+const NAME_LEN: usize = 65;
 /// Offsets of new_utsname in struct uts_namespace before Linux 5.11, whose VMCOREINFO lacks the offset; a kref may come
 /// first.
 const NAMES_AT: [u64; 2] = [0, 4];
@@ -213,11 +215,11 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
     let image = &physical.image;
     let total = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
     let (mut done, mut rejected, mut damaged) = (0u64, Vec::new(), None);
-    let mut batch = vec![0u8; BATCH as usize];
+    let mut batch = vec![0u8; BATCH];
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = image.next_data(range.address, range.end());
         while at < range.end() {
-            let len = BATCH.min(range.end().saturating_sub(at));
+            let len = (BATCH as u64).min(range.end().saturating_sub(at));
             let bytes = batch.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
             // The bytes before a hole are searched too; the next step begins after the page with the hole.
             let (held, step) = match image.read(at, bytes) {
@@ -250,7 +252,7 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
 fn places(bytes: &[u8], at: u64) -> impl Iterator<Item = u64> {
     let first = at.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
     let end = at.saturating_add(bytes.len() as u64);
-    let pages = (first..end).step_by(PAGE as usize);
+    let pages = (first..end).step_by(PAGE_LEN);
     let places = pages.flat_map(|page| PLACES.map(|place| page.saturating_add(place)));
     places.filter(move |place| {
         let from = usize::try_from(place.saturating_sub(at)).unwrap_or(usize::MAX);
@@ -289,7 +291,7 @@ fn holds(info: &VmcoreInfo, memory: &VirtualMemory) -> bool {
     let told = info.offset("uts_namespace.name");
     let mut offsets = told.into_iter().chain(NAMES_AT.into_iter().filter(|_| told.is_none()));
     offsets.any(|offset| {
-        let at = namespace.wrapping_add(offset).wrapping_add(NAME_LEN.saturating_mul(2));
-        memory.text(at, NAME_LEN as usize).is_ok_and(|text| text == release)
+        let at = namespace.wrapping_add(offset).wrapping_add((NAME_LEN as u64).saturating_mul(2));
+        memory.text(at, NAME_LEN).is_ok_and(|text| text == release)
     })
 }

@@ -187,15 +187,15 @@ impl Kernel {
     #[must_use]
     pub fn mask(&self, place: u64) -> Vec<u32> {
         let word = u64::from(self.memory.word_size());
-        let bits = word.saturating_mul(8);
+        let bits = u32::from(self.memory.word_size()).saturating_mul(8);
         let known = self.types.size_of("cpumask").unwrap_or(word).saturating_mul(8);
         let ids = self.number("nr_cpu_ids", 4).unwrap_or(known);
-        let count = known.min(ids).min(CPUS_MAX);
+        let count = u32::try_from(known.min(ids).min(CPUS_MAX)).unwrap_or(u32::MAX);
         let mut cpus = Vec::new();
         for first in (0..count).step_by(bits as usize) {
-            let Ok(set) = self.memory.pointer(place.wrapping_add(first >> 3)) else { break };
-            let set_bits = (0..bits).filter(|bit| set.wrapping_shr(*bit as u32) & 1 != 0);
-            cpus.extend(set_bits.map(|bit| first.wrapping_add(bit)).filter(|cpu| *cpu < count).map(|cpu| cpu as u32));
+            let Ok(set) = self.memory.pointer(place.wrapping_add(u64::from(first >> 3))) else { break };
+            let set_bits = (0..bits).filter(|bit| set.wrapping_shr(*bit) & 1 != 0);
+            cpus.extend(set_bits.map(|bit| first.wrapping_add(bit)).filter(|cpu| *cpu < count));
         }
         cpus
     }

@@ -122,7 +122,7 @@ fn module(kernel: &Kernel, object: Object<'_>, left: &mut u64) -> Result<Option<
         regions.iter().map(|region| region.range.end.saturating_sub(region.range.start)).fold(0, u64::saturating_add);
     let base = regions.iter().find(|region| region.is_text).map_or(0, |region| region.range.start);
     let bits = object.u64("taints").unwrap_or_default();
-    let taints = TAINTS.iter().enumerate().filter(|(bit, _)| bits.checked_shr(*bit as u32).unwrap_or(0) & 1 != 0);
+    let taints = (0u32..).zip(TAINTS).filter(|(bit, _)| bits.checked_shr(*bit).unwrap_or(0) & 1 != 0);
     Ok(Some(Module {
         name: object.text("name")?,
         place: object.place(),

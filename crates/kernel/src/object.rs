@@ -125,6 +125,14 @@ impl<'k> Object<'k> {
         self.memory.number(place, size.ok_or_else(|| self.shape(path, "a number of 1 to 8 bytes"))?).map_err(at)
     }
 
+    /// A member's number, without sign extension, in a smaller type.
+    ///
+    /// # Errors
+    /// Same as [`Object::u64`]; the number does not fit.
+    pub fn fit<T: TryFrom<u64>>(&self, path: &str) -> Result<T, Error> {
+        T::try_from(self.u64(path)?).map_err(|_| self.shape(path, "a smaller number"))
+    }
+
     /// A member's number, with sign extension.
     ///
     /// # Errors
@@ -248,7 +256,7 @@ impl<'k> Object<'k> {
             ByteOrder::Big => u128::from_be_bytes(raw).wrapping_shr(128u32.saturating_sub(span)),
         };
         let mask = u64::MAX.wrapping_shr(64u32.saturating_sub(bits.into()));
-        Ok((value & u128::from(mask)) as u64)
+        Ok(u64::try_from(value & u128::from(mask)).unwrap_or(mask))
     }
 
     #[cold]

@@ -152,10 +152,5 @@ impl Kernel {
 }
 
 fn task(object: Object<'_>) -> Result<Task, Error> {
-    Ok(Task {
-        pid: object.u64("pid")? as u32,
-        tgid: object.u64("tgid")? as u32,
-        comm: object.text("comm")?,
-        place: object.place(),
-    })
+    Ok(Task { pid: object.fit("pid")?, tgid: object.fit("tgid")?, comm: object.text("comm")?, place: object.place() })
 }

@@ -7,7 +7,7 @@
 use crate::bundle::{self, Bundle};
 use crate::{Options, machine, package};
 use anyhow::{Context, bail, ensure};
-use lastwords_bytes::{Budget, ByteOrder};
+use lastwords_bytes::{Budget, ByteOrder, low_u16};
 use lastwords_image::{decompress, vmcore};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
@@ -292,7 +292,7 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
             let events = Events::new(&bytes, region.header_page(), region.byte_order, info.committed);
             for event in events.map_while(Result::ok) {
                 let Some(payload) = bytes.get(event.payload) else { break };
-                let id = page::native(payload, 0, 2, region.byte_order) as u16;
+                let id = low_u16(page::native(payload, 0, 2, region.byte_order));
                 let Some(format) = described.formats.get(&id) else { continue };
                 let (good, bad) = counts.entry(id).or_default();
                 let count = if fits(format, payload.len() as u64) { good } else { bad };

@@ -156,6 +156,11 @@ fn saturate(nanoseconds: i128) -> i64 {
 
 /// Converts in double precision; saturates if the quotient does not fit.
 #[inline]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float is rounded towards 0, and saturates"
+)]
 fn double_nanoseconds(frequency: f64, ticks: u64) -> u64 {
     // Signed numbers convert to and from double precision in one instruction each, with the same result.
     let signed = ticks.cast_signed();

@@ -29,9 +29,9 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 #[must_use]
 pub fn extend(raw: u64, size: u8) -> i64 {
     match size {
-        1 => i64::from((raw as u8).cast_signed()),
-        2 => i64::from((raw as u16).cast_signed()),
-        4 => i64::from((raw as u32).cast_signed()),
+        1 => i64::from(((raw & 0xff) as u8).cast_signed()),
+        2 => i64::from(((raw & 0xffff) as u16).cast_signed()),
+        4 => i64::from(((raw & 0xffff_ffff) as u32).cast_signed()),
         _ => raw.cast_signed(),
     }
 }

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// Size of a page, bytes. On machines with larger pages, only data that fit into one page are found.
 pub(crate) const PAGE: u64 = 4096;
+/// The same, in memory.
+pub(crate) const PAGE_LEN: usize = 4096;
 /// Number of bytes read at once.
 const PIECE: usize = 1 << 20;
 /// Mask of the page address in an entry.
@@ -318,7 +320,7 @@ pub(crate) mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 40).unwrap();
         for at in [0, (1 << 39) + 5 * PAGE] {
-            file.as_file().write_all_at(&[7; PAGE as usize], at).unwrap();
+            file.as_file().write_all_at(&[7; PAGE_LEN], at).unwrap();
         }
         let image = lastwords_image::open(file.path(), &Budget::default(), &unwatched).unwrap().image;
         let (mut sevens, mut seen) = (0, 0);
@@ -328,7 +330,7 @@ pub(crate) mod tests {
             Ok(())
         })
         .unwrap();
-        assert_eq!(sevens, 2 * PAGE as usize);
+        assert_eq!(sevens, 2 * PAGE_LEN);
         assert!(seen <= 2 * PIECE, "{seen} bytes");
     }
 

@@ -117,16 +117,18 @@ impl<'t> Writing<'_, 't> {
     }
 
     fn trace_dat(&self) -> Written {
-        let arrays: Vec<Ftrace<'_>> = self.traces.arrays().filter_map(|array| array.ftrace()).collect();
-        let Some(Ftrace { machine, snapshot, .. }) = arrays.first() else { bail!("no trace array is chosen") };
-        let indices = arrays.iter().map(|array| array.index).collect();
+        let arrays: Vec<_> =
+            self.traces.arrays().filter_map(|array| Some((self.traces.position(array)?, array.ftrace()?))).collect();
+        let Some((_, Ftrace { machine, snapshot, .. })) = arrays.first() else { bail!("no trace array is chosen") };
+        let indices = arrays.iter().map(|(_, array)| array.index).collect();
         let options = dat::WriteOptions { snapshot: *snapshot, arrays: indices, ..dat::WriteOptions::default() };
         let totals = self.watched(0, |_| {
             dat::write(self.path, &machine.tracing, &options).with_context(|| self.path.display().to_string())
         })?;
-        let cpus = arrays.iter().filter_map(|array| array.ring).flat_map(|ring| ring.cpus());
-        let streams = cpus.filter(|cpu| cpu.sub_buffers > 0).count() as u64;
-        Ok((Totals { streams, ..totals }, Notes::default()))
+        let of = |index: usize| totals.iter().find(|(at, _)| *at == index).map(|(_, totals)| *totals);
+        let of_traces = arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
+        let sum = Totals::sum(&totals.iter().map(|(_, totals)| *totals).collect::<Vec<_>>());
+        Ok((sum, Notes { of_traces, ..Notes::default() }))
     }
 
     /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events.

@@ -102,8 +102,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots<'_>) -> Result<Stre
 
 impl StreamProgram {
     fn enter(&mut self, id: u64, number: usize) {
-        if id < DENSE {
-            let place = id as usize;
+        if let Some(place) = usize::try_from(id).ok().filter(|_| id < DENSE) {
             if self.dense.len() <= place {
                 self.dense.resize(place.saturating_add(1), NONE);
             }

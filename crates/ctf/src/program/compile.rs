@@ -298,7 +298,7 @@ impl<'a> Compiler<'a> {
             return self.run(node, length, true);
         }
         self.align(8)?;
-        self.code.ops.push(Op::Text { node, unit: text.encoding.unit() as u8 });
+        self.code.ops.push(Op::Text { node, unit: u8::try_from(text.encoding.unit()).unwrap_or(1) });
         self.known = Known { modulus: 8, offset: 0 };
         Ok(())
     }

@@ -193,8 +193,8 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 self.state.last = value;
                 self.visitor.integer(node, value);
             }
-            Kind::Half => self.visitor.float(node, half(raw as u16)),
-            Kind::Single => self.visitor.float(node, f64::from(f32::from_bits(raw as u32))),
+            Kind::Half => self.visitor.float(node, half((raw & 0xffff) as u16)),
+            Kind::Single => self.visitor.float(node, f64::from(f32::from_bits((raw & 0xffff_ffff) as u32))),
             Kind::Double => self.visitor.float(node, f64::from_bits(raw)),
         }
     }
@@ -207,7 +207,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
         let begin = self.at;
         self.advance(length)?;
         self.state.order = Some(bits.order);
-        let (first, last) = ((begin / 8) as usize, (self.at.div_ceil(8)) as usize);
+        let (first, last) = ((begin / 8) as usize, (self.at.wrapping_add(7) / 8) as usize);
         let Some(bytes) = self.window.bytes.get(first..last) else {
             self.at = begin;
             return Err(self.window.short(begin, length));
@@ -224,7 +224,7 @@ impl<V: Visitor> Runner<'_, '_, V> {
             ByteOrder::Big => raw >> (bytes.len() as u64).wrapping_mul(8).wrapping_sub(shift).wrapping_sub(length),
         };
         let mask = u64::MAX >> 64u64.wrapping_sub(length);
-        let mut raw = raw as u64 & mask;
+        let mut raw = u64::try_from(raw & u128::from(mask)).unwrap_or(mask);
         if bits.reversed {
             raw = raw.reverse_bits() >> 64u64.wrapping_sub(length);
         }

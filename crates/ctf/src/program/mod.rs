@@ -430,7 +430,7 @@ impl StreamProgram {
     #[inline(always)]
     fn simple(&self, window: &Window<'_>, begin: u64) -> Option<SimpleEvent> {
         let (id, clock, clock_bits, body) = self.quick(window, begin)?;
-        let Simple { class, stride } = (*self.simple.get(id as usize)?)?;
+        let Simple { class, stride } = (*self.simple.get(usize::try_from(id).ok()?)?)?;
         let end = stride.over(window, body)?;
         (end > begin).then_some(SimpleEvent { class, clock, clock_bits, body, end })
     }
@@ -472,7 +472,7 @@ impl StreamProgram {
 
     #[inline]
     fn class(&self, id: u64) -> Option<usize> {
-        match self.dense.get(id as usize) {
+        match self.dense.get(usize::try_from(id).ok()?) {
             Some(position) if id < DENSE => (*position != NONE).then_some(*position as usize),
             _ => self.sparse.get(&id).copied(),
         }
@@ -519,7 +519,7 @@ struct Uuid {
 impl Visitor for Uuid {
     fn integer(&mut self, _: NodeId, value: u64) {
         if self.inside && self.bytes.len() < 16 {
-            self.bytes.push(value as u8);
+            self.bytes.push((value & 0xff) as u8);
         }
     }
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {

@@ -83,14 +83,16 @@ fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
         ByteOrder::Little => value.to_le_bytes(),
         ByteOrder::Big => value.to_be_bytes(),
     };
+    // A packet of metadata is much smaller than 512 MiB.
+    let bits = |bytes: usize| number(u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX));
     for part in text.chunks(METADATA_PACKET - METADATA_HEADER) {
         let end = out.len().saturating_add(METADATA_PACKET);
         out.extend(number(METADATA_MAGIC));
         out.extend(uuid);
         // The checksum is 0: there is none.
         out.extend(number(0));
-        out.extend(number(METADATA_HEADER.saturating_add(part.len()).saturating_mul(8) as u32));
-        out.extend(number((METADATA_PACKET * 8) as u32));
+        out.extend(bits(METADATA_HEADER.saturating_add(part.len())));
+        out.extend(bits(METADATA_PACKET));
         // The text is neither compressed nor encrypted nor checksummed; the version is 1.8.
         out.extend([0, 0, 0, 1, 8]);
         out.extend(part);

@@ -285,7 +285,7 @@ impl Header {
     }
 
     fn word(&self, out: &mut Vec<u8>, clock: u64, tag: u32) {
-        let word = (clock as u32) << TAG_BITS | tag;
+        let word = ((clock & 0xffff_ffff) as u32) << TAG_BITS | tag;
         out.extend(if self.big { word.to_be_bytes() } else { word.to_le_bytes() });
     }
 

@@ -4,7 +4,7 @@
 //! that `__field`, `__array`, `__string`, `__dynamic_array` and the other macros of `TRACE_EVENT` write into a `format`
 //! file (`include/trace/stages/stage4_event_fields.h` of Linux 6.12).
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u8};
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::page::word;
@@ -86,7 +86,7 @@ fn column<'f>(format: &Format, field: &'f Field, word_size: u8) -> Column<'f> {
 fn kind(format: &Format, field: &Field, location: Location, word_size: u8) -> Kind {
     let declared = declared(&field.declaration);
     let Some(count) = declared.count else {
-        let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(field.size as u8);
+        let whole = matches!(field.size, 1 | 2 | 4 | 8).then_some(low_u8(u64::from(field.size)));
         return match whole {
             Some(1) if declared.element == "bool" => Kind::Bool,
             Some(8) if format.system == "syscalls" && declared.element == "int" && !field.is_signed => Kind::Argument,

@@ -4,6 +4,7 @@ use super::{float, octets, text};
 use crate::fields::{Nesting, Role, roles};
 use crate::text::decoded;
 use crate::text::number::{Constant, octet, signed, unsigned};
+use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
@@ -64,7 +65,7 @@ impl<'a, 't> Fields<'a, 't> {
 impl Visitor for Fields<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if self.octets {
-            return self.out.extend_from_slice(&octet(value as u8));
+            return self.out.extend_from_slice(&octet(low_u8(value)));
         }
         match self.name(node) {
             Some(Shape::Integer { signed: is_signed, mappings, .. }) => {
@@ -91,6 +92,7 @@ impl Visitor for Fields<'_, '_> {
         }
     }
 
+    #[allow(clippy::cast_possible_truncation, reason = "a float of 32 bits was made larger, and becomes what it was")]
     fn float(&mut self, node: NodeId, value: f64) {
         match self.name(node) {
             // The shortest digits depend on the size of the float.

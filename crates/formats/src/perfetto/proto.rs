@@ -1,5 +1,7 @@
 //! Encodes protocol buffers: <https://protobuf.dev/programming-guides/encoding/>.
 
+use lastwords_bytes::low_u8;
+
 /// The bytes of a message.
 #[derive(Debug, Default)]
 pub(super) struct Message {
@@ -10,10 +12,10 @@ pub(super) struct Message {
 #[inline]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+        out.push(low_u8(value) | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push(low_u8(value));
 }
 
 /// Appends a field of bytes: a message, text or octets.

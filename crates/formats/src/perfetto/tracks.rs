@@ -1,6 +1,7 @@
 //! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Each time that a
 //! span was entered is a slice.
 
+use lastwords_bytes::low_u8;
 use std::collections::HashMap;
 
 use lastwords_ctf::program::Code;
@@ -267,7 +268,7 @@ impl<'t> Annotations<'_, 't> {
 impl Visitor for Annotations<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if let Some(octets) = &mut self.octets {
-            return octets.extend_from_slice(&octet(value as u8));
+            return octets.extend_from_slice(&octet(low_u8(value)));
         }
         match self.own_name(node) {
             "vpid" if !self.is_payload => self.thread.pid = Some(value.cast_signed()),

@@ -2,6 +2,7 @@
 
 use super::number::octet;
 use super::page::Put;
+use lastwords_bytes::low_u8;
 use lastwords_ctf::names::is_unsafe;
 
 /// The bytes that are not copied unchanged: control characters, quotes, backslash, `?`, and all bytes that are not
@@ -17,7 +18,7 @@ const fn special() -> [bool; 256] {
     let mut table = [false; 256];
     let mut i = 0;
     while i < 256 {
-        table[i] = i < 32 || i >= 127 || matches!(i as u8, b'\\' | b'\'' | b'"' | b'?');
+        table[i] = i < 32 || i >= 127 || matches!(low_u8(i as u64), b'\\' | b'\'' | b'"' | b'?');
         i = i.wrapping_add(1);
     }
     table

@@ -1,6 +1,7 @@
 //! Formats numbers without the overhead of `core::fmt`.
 
 use super::page::Put;
+use lastwords_bytes::{low_u8, low_u32};
 use std::io::Write;
 
 /// ASCII zeroes.
@@ -65,9 +66,9 @@ const fn three_digits() -> [u32; 1000] {
     while number < table.len() {
         let [hundreds, tens, ones] = [number / 100, number / 10 % 10, number % 10];
         table[number] = u32::from_le_bytes([
-            b'0'.wrapping_add(hundreds as u8),
-            b'0'.wrapping_add(tens as u8),
-            b'0'.wrapping_add(ones as u8),
+            b'0'.wrapping_add(low_u8(hundreds as u64)),
+            b'0'.wrapping_add(low_u8(tens as u64)),
+            b'0'.wrapping_add(low_u8(ones as u64)),
             0,
         ]);
         number = number.wrapping_add(1);
@@ -94,12 +95,12 @@ pub(crate) fn six_before(number: u32, behind: [u8; 2]) -> [u8; 8] {
 #[inline]
 pub(crate) fn unsigned(out: &mut impl Put, value: u64) {
     if value < 1000 {
-        let (digits, used) = up_to_three(value as u32);
-        out.block(&(digits as u32).to_le_bytes(), used);
+        let (digits, used) = up_to_three(low_u32(value));
+        out.block(&low_u32(digits).to_le_bytes(), used);
     } else if value < 1_000_000 {
-        let (digits, used) = up_to_three(value as u32 / THOUSAND);
+        let (digits, used) = up_to_three(low_u32(value) / THOUSAND);
         out.block(
-            &(digits | three(value as u32 % THOUSAND) << used.wrapping_mul(8)).to_le_bytes(),
+            &(digits | three(low_u32(value) % THOUSAND) << used.wrapping_mul(8)).to_le_bytes(),
             used.wrapping_add(3),
         );
     } else {
@@ -121,9 +122,9 @@ fn large(out: &mut impl Put, value: u64) {
     const BILLION: u64 = 1_000_000_000;
     if value >= BILLION {
         unsigned(out, value / BILLION);
-        return out.block(&nine_before((value % BILLION) as u32, b""), 9);
+        return out.block(&nine_before(low_u32(value % BILLION), b""), 9);
     }
-    let digits = u128::from_le_bytes(nine_before(value as u32, b""));
+    let digits = u128::from_le_bytes(nine_before(low_u32(value), b""));
     let leading = if value < 10_000_000 { 2 } else { usize::from(value < 100_000_000) };
     out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 9usize.wrapping_sub(leading));
 }
@@ -160,7 +161,7 @@ fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
         );
     }
     let leading = (value | 1).leading_zeros() / 4;
-    let (high, low) = (eight_hexadecimal((value >> 32) as u32, ten), eight_hexadecimal(value as u32, ten));
+    let (high, low) = (eight_hexadecimal(low_u32(value >> 32), ten), eight_hexadecimal(low_u32(value), ten));
     let digits = u128::from(high) | u128::from(low) << 64;
     out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
@@ -255,10 +256,10 @@ fn general_finite(out: &mut Vec<u8>, value: f64) {
         unsigned(out, u64::from(magnitude));
     } else if exponent < 0 {
         out.extend_from_slice(b"0.");
-        out.extend(std::iter::repeat_n(b'0', (-1i32).wrapping_sub(exponent) as usize));
+        out.extend(std::iter::repeat_n(b'0', exponent.unsigned_abs().wrapping_sub(1) as usize));
         out.extend(digits.iter().take(used));
     } else {
-        let whole = (exponent as usize).wrapping_add(1);
+        let whole = (exponent.unsigned_abs() as usize).wrapping_add(1);
         out.extend(digits.iter().take(whole));
         fraction(out, digits.get(whole..used).unwrap_or_default());
     }

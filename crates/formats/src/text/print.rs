@@ -11,6 +11,7 @@ use super::time::{TimeOfDay, Zone};
 use super::value::Writer;
 use crate::Totals;
 use crate::events::{Chosen, Filter, Note, Out, StreamInfo, Tally};
+use lastwords_bytes::low_u32;
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, run};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::Scope;
@@ -197,7 +198,7 @@ impl Printer<'_, '_, '_> {
         let bytes = if before.1 == now.1 { 0 } else { reader.parts().2.bytes.len() as u64 };
         self.bytes = self.bytes.saturating_add(bytes).saturating_add(now.2.saturating_sub(before.2));
         if (before.0, before.1) != (now.0, now.1) {
-            state.window = self.batch.windows.len() as u32;
+            state.window = low_u32(self.batch.windows.len() as u64);
             let (bytes, base, content_end) = reader.window();
             let context = Arc::clone(&state.context);
             let (trace, plan) = (state.trace, state.class);
@@ -238,7 +239,7 @@ impl Sink for Printer<'_, '_, '_> {
         // Each class takes memory for its name, so there are fewer than 2^32 classes.
         self.batch.records.push(Record {
             window: state.window,
-            class: event.class as u32,
+            class: low_u32(event.class as u64),
             body: event.body,
             nanoseconds,
         });

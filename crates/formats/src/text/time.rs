@@ -4,6 +4,7 @@ use super::number::{nine, nine_before, two, unsigned};
 use super::page::Put;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use lastwords_bytes::low_u32;
 
 const GIGA: i64 = 1_000_000_000;
 const NANOSECONDS: u64 = GIGA.cast_unsigned();
@@ -80,13 +81,13 @@ impl TimeOfDay {
             within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         }
         out.block(&self.second, self.before.wrapping_add(TO_SECOND));
-        out.block(&nine_before(within as u32, &behind), FRACTION.wrapping_add(length));
+        out.block(&nine_before(low_u32(within), &behind), FRACTION.wrapping_add(length));
     }
 
     #[cold]
     fn move_to(&mut self, nanoseconds: i64) {
         let second = nanoseconds / GIGA;
-        let of_day = second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400) as u32;
+        let of_day = low_u32(second.wrapping_add(self.zone.offset(second)).rem_euclid(86_400).cast_unsigned());
         let parts = [two(of_day / 3600), two(of_day / 60 % 60), two(of_day % 60)];
         let time = self.second.iter_mut().skip(self.before).take(TO_SECOND);
         // Two digits are replaced, and the mark after them is kept.
@@ -135,7 +136,7 @@ impl Stamp {
             return self.set_whole(nanoseconds, since);
         };
         self.whole.clear();
-        self.near = (within as u32, since as u32);
+        self.near = (low_u32(within), low_u32(since));
     }
 
     /// Appends the time.
@@ -208,7 +209,7 @@ impl Rfc3339 {
             up_to_point(second, &mut self.text);
         }
         out.extend_from_slice(&self.text);
-        out.extend_from_slice(&nine(nanoseconds.rem_euclid(GIGA) as u32));
+        out.extend_from_slice(&nine(low_u32(nanoseconds.rem_euclid(GIGA).cast_unsigned())));
         out.push(b'Z');
     }
 }
@@ -216,7 +217,7 @@ impl Rfc3339 {
 /// Appends `YYYY-MM-DDTHH:MM:SS.`.
 fn up_to_point(second: i64, out: &mut Vec<u8>) {
     let (year, month, day) = civil(second.div_euclid(86_400));
-    let of_day = second.rem_euclid(86_400) as u32;
+    let of_day = low_u32(second.rem_euclid(86_400).cast_unsigned());
     unsigned(out, year.unsigned_abs());
     for (mark, number) in
         [(b'-', month), (b'-', day), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
@@ -240,5 +241,6 @@ fn civil(day: i64) -> (i64, u32, u32) {
     let from_march = of_year.wrapping_mul(5).wrapping_add(2) / 153;
     let month = if from_march < 10 { from_march.wrapping_add(3) } else { from_march.wrapping_sub(9) };
     let year = year_of_era.wrapping_add(era.wrapping_mul(400)).wrapping_add(i64::from(month <= 2));
-    (year, month as u32, of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1) as u32)
+    let day = of_year.wrapping_sub(from_march.wrapping_mul(153).wrapping_add(2) / 5).wrapping_add(1);
+    (year, low_u32(month.cast_unsigned()), low_u32(day.cast_unsigned()))
 }

@@ -14,7 +14,7 @@ pub(super) const LIME: [u8; 8] = *b"EMiL\x01\0\0\0";
 /// The first bytes of an AVML range.
 pub(super) const AVML: [u8; 8] = *b"AVML\x02\0\0\0";
 /// Length of a range's header, bytes.
-const HEADER_LEN: u64 = 32;
+const HEADER_LEN: usize = 32;
 /// Length of the field after an AVML range, bytes: it has the length of the stream.
 const TRAILER_LEN: u64 = 8;
 /// Chunk types of snappy's framing format.
@@ -41,7 +41,7 @@ struct Header {
 }
 
 fn header(file: &Backing, at: u64) -> Result<Option<Header>, Error> {
-    let mut raw = [0u8; HEADER_LEN as usize];
+    let mut raw = [0u8; HEADER_LEN];
     match file.read(at, &mut raw) {
         Got::All => {}
         Got::Ended(0) => return Ok(None),
@@ -74,7 +74,7 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
                 break;
             }
         };
-        let data = at.saturating_add(HEADER_LEN);
+        let data = at.saturating_add(HEADER_LEN as u64);
         if compressed {
             let mut scan = Scan { file: &file, chunks: &mut chunks, budget };
             at = scan.stream(data, start, len)?.saturating_add(TRAILER_LEN);

@@ -4,7 +4,7 @@
 //! relocatable file; its offsets between sections are relocated first (System V ABI, processor supplements).
 
 use super::WHAT;
-use lastwords_bytes::{Budget, Error, Kind};
+use lastwords_bytes::{Budget, Error, Kind, low_u32};
 use object::elf::{EM_AARCH64, EM_X86_64, ET_REL, SHF_COMPRESSED, SHT_RELA};
 use object::elf::{R_AARCH64_ABS32, R_AARCH64_ABS64, R_X86_64_32, R_X86_64_32S, R_X86_64_64};
 use object::read::elf::{FileHeader, SectionHeader};
@@ -178,7 +178,7 @@ fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Res
     for row in rows.chunks_exact(RELOCATION) {
         // Fields: r_offset, r_info (symbol number above the type), r_addend.
         let (offset, info, addend) = (word(row, 0, endian), word(row, 8, endian), word(row, 16, endian));
-        let size = match (index.machine, info as u32) {
+        let size = match (index.machine, low_u32(info)) {
             (EM_X86_64, R_X86_64_32 | R_X86_64_32S) | (EM_AARCH64, R_AARCH64_ABS32) => 4,
             (EM_X86_64, R_X86_64_64) | (EM_AARCH64, R_AARCH64_ABS64) => 8,
             (EM_X86_64 | EM_AARCH64, _) => continue,
@@ -191,7 +191,7 @@ fn relocate(bytes: &mut [u8], rows: &[u8], symbols: &[u8], index: &Index) -> Res
         let value = symbol.wrapping_add(addend);
         let at = usize::try_from(offset).unwrap_or(usize::MAX);
         let Some(place) = bytes.get_mut(at..at.saturating_add(size)) else { continue };
-        let (long, short) = (endian.write_u64_bytes(value), endian.write_u32_bytes(value as u32));
+        let (long, short) = (endian.write_u64_bytes(value), endian.write_u32_bytes(low_u32(value)));
         place.copy_from_slice(if size == 8 { &long } else { &short });
     }
     Ok(())

@@ -6,7 +6,7 @@ use crate::btf::blob::{Blob, Head, number};
 use crate::btf::{
     ARRAY, Btf, CONST, ENUM, ENUM64, FLOAT, FORWARD, INT, POINTER, RESTRICT, STRUCT, TYPEDEF, UNION, VOLATILE,
 };
-use lastwords_bytes::{Budget, ByteOrder, Error};
+use lastwords_bytes::{Budget, ByteOrder, Error, low_u32};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -169,8 +169,9 @@ impl Pass<'_, '_, '_> {
             let mut body = Vec::new();
             for (name, value) in &rows {
                 body.push(blob.string(name));
-                body.push(*value as u32);
-                body.extend(is_long.then_some((*value >> 32) as u32));
+                let raw = u64::try_from(value.cast_unsigned() & u128::from(u64::MAX)).unwrap_or(0);
+                body.push(low_u32(raw));
+                body.extend(is_long.then_some(low_u32(raw >> 32)));
             }
             let head = Head {
                 name: blob.string(entry.name),

@@ -232,7 +232,7 @@ fn latency(kernel: &Kernel, array: &Object<'_>, member: &str) -> Result<Latency,
         time: data.u64("saved_latency").unwrap_or_default(),
         comm: data.text("comm").unwrap_or_default(),
         pid: data.i64("pid").unwrap_or_default(),
-        uid: data.u64("uid.val").unwrap_or_default() as u32,
+        uid: data.fit("uid.val").unwrap_or_default(),
         nice: data.i64("nice").unwrap_or_default(),
         policy: data.u64("policy").unwrap_or_default(),
         rt_priority: data.u64("rt_priority").unwrap_or_default(),
@@ -269,7 +269,7 @@ fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
         // The rest of the list, after the hole, is unknown.
         let Ok(file) = file else { break };
         if file.u64("flags")? & 1 != 0 {
-            ids.insert(file.pointer("event_call")?.u64("event.type")? as u16);
+            ids.insert(file.pointer("event_call")?.fit("event.type")?);
         }
     }
     Ok(ids)

@@ -91,7 +91,7 @@ struct Image<'k> {
 impl Image<'_> {
     /// The id that a call gets at boot; none if the call is not registered. `next` is the next free id.
     fn id(&self, call: &Object<'_>, next: &mut u16) -> Result<Option<u16>, Error> {
-        let fixed = call.u64("event.type")? as u16;
+        let fixed: u16 = call.fit("event.type")?;
         let is_registered = match self.registration(call)? {
             Registration::Fixed if fixed == 0 => return Ok(None),
             Registration::Fixed => return Ok(Some(fixed)),
@@ -167,12 +167,12 @@ impl Image<'_> {
             let (size, align) = (row.u64("size")?, row.u64("align")?.max(1));
             offset = offset.checked_next_multiple_of(align).unwrap_or(u64::MAX);
             let (name, type_name) = (row.text("name")?, row.text("type")?);
-            let len = if row.has("len") { Some(row.u64("len")? as u32) } else { None };
+            let len = if row.has("len") { Some(row.fit("len")?) } else { None };
             fields.push(Field {
                 declaration: declaration(&with_number(&type_name, replacements), &name, len),
                 name,
-                offset: offset as u32,
-                size: size as u32,
+                offset: small(offset),
+                size: small(size),
                 is_signed: row.u64("is_signed")? != 0,
                 is_common: false,
             });
@@ -199,11 +199,16 @@ fn arguments(kernel: &Kernel, call: &Object<'_>, fields: &mut Vec<Field>) -> Res
     for n in 0..metadata.u64("nb_args")?.min(16) {
         let at = n.saturating_mul(word);
         let (type_name, name) = (kernel.text(text(types, at)?)?, kernel.text(text(names, at)?)?);
-        let (offset, size) = (begin.saturating_add(at) as u32, word as u32);
+        let (offset, size) = (small(begin.saturating_add(at)), small(word));
         let declaration = declaration(&type_name, &name, Some(0));
         fields.push(Field { declaration, name, offset, size, is_signed: false, is_common: false });
     }
     Ok(())
+}
+
+/// An offset or a size in an event. One that does not fit is outside of every event.
+fn small(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 /// The fields that all events have: the members of `struct trace_entry`.
@@ -220,7 +225,7 @@ fn common(kernel: &Kernel) -> Result<Vec<Field>, Error> {
             _ => "int",
         };
         let name = format!("common_{member}");
-        let (offset, size) = (found.offset as u32, found.size as u32);
+        let (offset, size) = (small(found.offset), small(found.size));
         let declaration = format!("{type_name} {name}");
         fields.push(Field { declaration, name, offset, size, is_signed, is_common: true });
     }

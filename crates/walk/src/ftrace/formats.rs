@@ -98,7 +98,7 @@ pub(super) struct NameFlags {
 
 impl NameFlags {
     pub(super) fn of(kernel: &Kernel) -> Self {
-        let bit = |name: &str| kernel.types.enum_value(name).map_or(0, |v| v as u64);
+        let bit = |name: &str| kernel.types.enum_value(name).map_or(0, i64::cast_unsigned);
         Self { tracepoint: bit("TRACE_EVENT_FL_TRACEPOINT"), custom: bit("TRACE_EVENT_FL_CUSTOM") }
     }
 
@@ -120,7 +120,7 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     let has_names = name == "sys_enter_openat" && all.iter().any(|f| f.name == "__filename_val");
     let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
     let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
-    let (id, system) = (call.u64("event.type")? as u16, class.text("system")?);
+    let (id, system) = (call.fit("event.type")?, class.text("system")?);
     Ok(Format { id, system, name, fields: all, print_format, probed: probed_event(kernel, call).ok() })
 }
 
@@ -186,12 +186,12 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
         let field = field?;
         let name = field.text("name")?;
         let type_name = field.text("type")?;
-        let len = if field.has("len") { Some(field.u64("len")? as u32) } else { None };
+        let len = if field.has("len") { Some(field.fit("len")?) } else { None };
         fields.push(Field {
             declaration: declaration(&type_name, &name, len),
             name,
-            offset: field.u64("offset")? as u32,
-            size: field.u64("size")? as u32,
+            offset: field.fit("offset")?,
+            size: field.fit("size")?,
             is_signed: field.u64("is_signed")? != 0,
             is_common,
         });

@@ -147,7 +147,7 @@ fn list(kernel: &Kernel, memory: &VirtualMemory, chains: &Chains, shape: Shape, 
     let (mut commit, mut newest, mut looks) = (0, 0, HashMap::new());
     for node in &nodes {
         let order = kernel.object("buffer_page", node.at).ok()?;
-        let pages = if order.has("order") { 1u64.checked_shl(order.u64("order").ok()? as u32)? } else { 1 };
+        let pages = if order.has("order") { 1u64.checked_shl(order.fit("order").ok()?)? } else { 1 };
         // A sub-buffer that was left out of the image is still mapped.
         let physical = memory.translate(node.page).ok()?.physical;
         if pages.checked_mul(kernel.memory.page_size())? != shape.size as u64 || known.contains(&physical) {
@@ -243,7 +243,7 @@ fn readers(kernel: &Kernel, lists: &mut [List], candidates: &[Candidate], shift:
         }
         let look = ring::look(&bytes, kernel.memory.byte_order(), list.shape.header);
         let Ok(look) = look.as_ref().map_err(|_| ()) else { continue };
-        let read = kernel.object("buffer_page", at).and_then(|page| page.u64("read")).unwrap_or(0) as usize;
+        let read = kernel.object("buffer_page", at).and_then(|page| page.fit("read")).unwrap_or(0);
         if look.events > 0 && look.last <= list.told.first && list.reader.is_none() {
             list.reader = Some((Node { at, page: candidate.page }, read));
         }

@@ -180,7 +180,7 @@ fn array(
 }
 
 fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
-    let size = u32::try_from(shape.size).unwrap_or(u32::MAX);
+    let size = shape.bytes();
     let mut found =
         Cpu { ring: CpuRing { cpu, sub_buffers: 0, sub_buffer_size: size, stats: Stats::default() }, ..Cpu::default() };
     for (sequence, (address, look)) in row.pages.iter().enumerate() {

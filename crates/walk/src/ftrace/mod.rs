@@ -105,5 +105,5 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
 fn running_cpus(kernel: &Kernel) -> u32 {
     let online = kernel.cpus(Mask::Online).len();
     let active = kernel.symbol("__cpu_active_mask").map_or(0, |at| kernel.mask(at).len());
-    online.max(active) as u32
+    u32::try_from(online.max(active)).unwrap_or(u32::MAX)
 }

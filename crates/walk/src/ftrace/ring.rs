@@ -60,6 +60,13 @@ pub(super) struct Shape {
     pub(super) header: HeaderPage,
 }
 
+impl Shape {
+    /// The size of a sub-buffer, as a ring tells it.
+    pub(super) fn bytes(&self) -> u32 {
+        u32::try_from(self.size).unwrap_or(u32::MAX)
+    }
+}
+
 /// Summary of a sub-buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary {
@@ -72,12 +79,8 @@ pub(super) struct Summary {
 /// Reads the counters and finds the sub-buffers of one CPU. `index` is that of the CPU in the ring, for the evidence.
 pub(super) fn cpu(kernel: &Kernel, at: u64, shape: Shape, index: usize) -> Result<Cpu, Error> {
     let object = kernel.object("ring_buffer_per_cpu", at)?;
-    let ring = CpuRing {
-        cpu: object.u64("cpu")? as u32,
-        sub_buffers: 0,
-        sub_buffer_size: shape.size as u32,
-        stats: stats(&object)?,
-    };
+    let ring =
+        CpuRing { cpu: object.fit("cpu")?, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: stats(&object)? };
     let mut found = Cpu { ring, ..Cpu::default() };
     let pointer = |path: &str| object.address(path).unwrap_or(0);
     let (reader, commit) = (pointer("reader_page"), pointer("commit_page"));
@@ -110,7 +113,7 @@ pub(super) fn of_list(
     index: usize,
     cpu: u32,
 ) -> Cpu {
-    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.size as u32, stats: Stats::default() };
+    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
     let mut found = Cpu { ring, ..Cpu::default() };
     let mut order: Vec<(Node, usize)> = reader.into_iter().collect();
     in_order(&mut found, chains, commit, 0, &mut order);
@@ -121,7 +124,7 @@ pub(super) fn of_list(
 /// Builds the ring of a CPU whose own structure the image lacks. `sub_buffers` is the number that its list must have,
 /// if known.
 pub(super) fn lost(cpu: u32, shape: Shape, sub_buffers: Option<u64>) -> Cpu {
-    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.size as u32, stats: Stats::default() };
+    let ring = CpuRing { cpu, sub_buffers: 0, sub_buffer_size: shape.bytes(), stats: Stats::default() };
     Cpu { ring, lost: Some(sub_buffers), ..Cpu::default() }
 }
 
@@ -152,7 +155,7 @@ fn stats(object: &Object<'_>) -> Result<Stats, Error> {
 
 fn reader_page(kernel: &Kernel, at: u64) -> Result<(Node, usize), Error> {
     let object = kernel.object("buffer_page", at)?;
-    Ok((Node { at, page: object.address("page")? }, object.u64("read")? as usize))
+    Ok((Node { at, page: object.address("page")? }, object.fit("read")?))
 }
 
 /// Orders the nodes from the head to the commit page; adds breaks where chains do not join.

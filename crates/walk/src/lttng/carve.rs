@@ -11,7 +11,7 @@ use super::header::{Header, MAGIC, Shape};
 use super::metadata::Metadata;
 use super::plan::{Mode, Ring};
 use super::session::{Domain, Doubt, Loss, Packet, Session, SetData, Stream};
-use crate::pages::{PAGE, PageTables, Whose, pieces, words};
+use crate::pages::{PAGE, PAGE_LEN, PageTables, Whose, pieces, words};
 use lastwords_bytes::{Budget, ByteOrder, Error};
 use lastwords_image::{Hole, HoleCause, Image, Watch};
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
@@ -159,7 +159,7 @@ fn first_pages(
 ) -> Result<HashMap<u64, Header>, Error> {
     let mut found = HashMap::new();
     pieces(&**image, "looking for packets", budget, watch, |at, bytes| {
-        for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
+        for (n, page) in bytes.chunks(PAGE_LEN).enumerate() {
             if page.starts_with(&MAGIC.to_le_bytes())
                 && let Ok(header) = Header::parse(page, shape)
                 && is_plausible(&header, shape)
@@ -366,7 +366,7 @@ pub(super) fn packet(
         return Err("its pages are not known");
     }
     // If the pages are guessed or the end is unknown, the packet is cut at the first missing page.
-    let mut piece = vec![0; PAGE as usize];
+    let mut piece = vec![0; PAGE_LEN];
     let there =
         (0..len.div_ceil(PAGE)).take_while(|n| sets.read(set, n.saturating_mul(PAGE), &mut piece).is_ok()).count();
     let there = (there as u64).saturating_mul(PAGE).min(len);

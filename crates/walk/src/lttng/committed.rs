@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// Size of a row, bytes.
 const ROW: u64 = 16;
+/// The same, in memory.
+const ROW_LEN: usize = 16;
 /// A table has two to the power of 1 to `ROWS_BITS` rows.
 const ROWS_BITS: u32 = 12;
 
@@ -57,7 +59,7 @@ impl Table {
     fn end(&self, image: &dyn Image, at: u64) -> Option<u64> {
         let first = at.checked_sub(self.known.saturating_mul(ROW))?;
         let own = first.checked_add(self.row.saturating_mul(ROW))?;
-        let mut raw = [0u8; ROW as usize];
+        let mut raw = [0u8; ROW_LEN];
         image.read(own, &mut raw).ok()?;
         let mut row = words(own, &raw).map(|(_, word)| word);
         let (committed, contiguous) = (row.next()?, row.next()?);

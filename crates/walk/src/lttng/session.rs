@@ -9,7 +9,7 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use std::sync::Arc;
 
 /// Number of bytes read at once to check that they are in the image.
-const PIECE: u64 = 1 << 16;
+const PIECE: usize = 1 << 16;
 
 /// Prefixes of the names of nameless sessions: user-space sessions, and sessions whose packets were carved.
 pub(crate) const NAMELESS: &str = "ust-";
@@ -274,14 +274,14 @@ impl StreamWalk<'_> {
 
     /// The first hole in the first `len` bytes of a set; none if all bytes are there.
     fn hole(&self, set: u64, len: u64) -> Option<Hole> {
-        let mut bytes = vec![0u8; PIECE as usize];
+        let mut bytes = vec![0u8; PIECE];
         let mut at = 0;
         while at < len {
-            let part = usize::try_from(len.saturating_sub(at).min(PIECE)).unwrap_or_default();
+            let part = usize::try_from(len.saturating_sub(at).min(PIECE as u64)).unwrap_or_default();
             if let Err(hole) = self.stream.data.read(set, at, bytes.get_mut(..part).unwrap_or_default()) {
                 return Some(hole);
             }
-            at = at.saturating_add(PIECE);
+            at = at.saturating_add(PIECE as u64);
         }
         None
     }

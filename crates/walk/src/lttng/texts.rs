@@ -4,7 +4,7 @@
 //! the same memory.
 
 use super::metadata::{BEGINNING_OF_CACHE, Metadata, beginning};
-use crate::pages::{PAGE, PageTables, Whose, pieces};
+use crate::pages::{PAGE, PAGE_LEN, PageTables, Whose, pieces};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
 use std::collections::HashSet;
@@ -59,9 +59,9 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
             }
             Ok::<(), Error>(())
         };
-        for (n, page) in bytes.chunks(PAGE as usize).enumerate() {
+        for (n, page) in bytes.chunks(PAGE_LEN).enumerate() {
             if page.starts_with(BEGINNING_OF_CACHE) {
-                add(n.saturating_mul(PAGE as usize))?;
+                add(n.saturating_mul(PAGE_LEN))?;
             }
         }
         let mut from = 0;
@@ -78,7 +78,7 @@ fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Resu
 /// of another text.
 fn text(image: &dyn Image, pages: &[u64], inside: u64, budget: &Budget) -> Result<Metadata, Error> {
     let mut metadata = Metadata { text: Vec::new(), is_partial: true };
-    let mut page = vec![0u8; PAGE as usize];
+    let mut page = vec![0u8; PAGE_LEN];
     let mut skip = usize::try_from(inside).unwrap_or(0);
     for at in pages {
         if image.read(*at, &mut page).is_err() {

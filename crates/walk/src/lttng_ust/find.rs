@@ -13,6 +13,8 @@ use std::sync::Arc;
 pub(super) const METADATA_MAX: u64 = 256 << 20;
 /// Alignment of mappings: the smallest page size of Linux.
 const PAGE: u64 = 4096;
+/// The same, in memory.
+const PAGE_LEN: usize = 4096;
 /// Number of bytes read at once.
 const PIECE: usize = 1 << 20;
 /// Most pages of streams that are mapped from raw memory.
@@ -164,7 +166,7 @@ fn read_some(image: &Arc<dyn Image>, at: u64, end: u64, want: usize, bytes: &mut
 fn beginnings(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) -> Result<Vec<u64>, Error> {
     let mut found = Vec::new();
     pieces(&**image, "looking for LTTng's streams", budget, watch, |at, bytes| {
-        let pages = bytes.chunks(PAGE as usize).enumerate();
+        let pages = bytes.chunks(PAGE_LEN).enumerate();
         let begins = pages.filter(|(_, page)| page.starts_with(&super::abi::MAGIC));
         found.extend(begins.map(|(n, _)| at.saturating_add(PAGE.saturating_mul(n as u64))));
         Ok(())

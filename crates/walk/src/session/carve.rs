@@ -23,7 +23,8 @@ const STEP: usize = 128;
 /// Limits of a plausible header: sub-buffer size in bytes; numbers of channel, CPU and stream; and most sub-buffers
 /// that are kept.
 const SIZE_MAX: u64 = 1 << 28;
-const CHANNELS_MAX: u32 = lastwords_abi::session::MAX_CHANNELS as u32;
+const CHANNELS_MAX: u32 = 32;
+const _: () = assert!(CHANNELS_MAX as usize == lastwords_abi::session::MAX_CHANNELS);
 const CPUS_MAX: u32 = 1 << 16;
 const STREAMS_MAX: u64 = 1 << 20;
 const FOUND_MAX: usize = 1 << 22;

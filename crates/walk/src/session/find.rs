@@ -2,7 +2,7 @@
 
 use super::region::Region;
 use super::{repair_header, single_bit};
-use crate::pages;
+use crate::pages::{self, PAGE_LEN};
 use lastwords_abi::region::{self as abi, RegionHeader};
 use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
@@ -16,6 +16,7 @@ const CHUNKS: (u64, u64) = (16 << 10, 1 << 20);
 const MAX_FIXED: u32 = 1 << 16;
 /// Most damaged headers that are repaired in one image; each attempt costs a millisecond.
 const MAX_REPAIRS: usize = 4096;
+const _: () = assert!(abi::REGION_ALIGN == PAGE_LEN as u64);
 /// Number of header bytes that the header's checksum covers.
 const COVERED: usize = offset_of!(RegionHeader, check);
 
@@ -68,7 +69,7 @@ pub(crate) fn heads(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Res
     let scan = Scan::new(image, budget);
     let mut heads = Vec::new();
     pages::pieces(image, "looking for sessions", budget, watch, |at, bytes| {
-        for (n, page) in bytes.chunks(abi::REGION_ALIGN as usize).enumerate() {
+        for (n, page) in bytes.chunks(PAGE_LEN).enumerate() {
             if page.starts_with(&abi::MAGIC) {
                 budget.steps(image.name(), 1)?;
                 let address = at.saturating_add((n as u64).saturating_mul(abi::REGION_ALIGN));

@@ -5,7 +5,7 @@ use super::data::Stream as Data;
 use super::events::{Walked, walk_while};
 use super::packet::{Header, Identity};
 use super::plan::Outcome;
-use crate::pages::PAGE;
+use crate::pages::PAGE_LEN;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::ByteOrder;
 use lastwords_ctf::session::{ChannelDecoder, TAG_FULL};
@@ -48,7 +48,7 @@ impl Loose {
 pub(crate) fn load(image: &dyn Image, pages: &[u64], len: usize, buf: &mut Vec<u8>) {
     buf.clear();
     for page in pages {
-        let step = (PAGE as usize).min(len.saturating_sub(buf.len()));
+        let step = PAGE_LEN.min(len.saturating_sub(buf.len()));
         let end = buf.len().saturating_add(step);
         let begin = buf.len();
         buf.resize(end, 0);

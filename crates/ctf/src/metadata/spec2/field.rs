@@ -254,7 +254,7 @@ fn bits(object: &Object) -> Result<Bits, Wrong> {
 fn integer(object: &Object, bits: Bits, signed: bool) -> Result<Integer, Wrong> {
     let base = match number(object, "preferred-display-base")? {
         None => 10,
-        Some(base @ (2 | 8 | 10 | 16)) => base as u8,
+        Some(base @ (2 | 8 | 10 | 16)) => (base & 0xff) as u8,
         Some(base) => return Err(format!("preferred-display-base {base}: expected 2, 8, 10 or 16")),
     };
     let mut integer = Integer::new(bits, signed, base);

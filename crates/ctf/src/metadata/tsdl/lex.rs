@@ -62,7 +62,8 @@ impl<'a> Lexer<'a> {
 
     fn take(&mut self, bytes: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at_checked(bytes).unwrap_or((self.rest, ""));
-        self.line = self.line.saturating_add(taken.bytes().filter(|b| *b == b'\n').count() as u32);
+        let lines = taken.bytes().filter(|b| *b == b'\n').count();
+        self.line = self.line.saturating_add(u32::try_from(lines).unwrap_or(u32::MAX));
         self.rest = rest;
         taken
     }
@@ -173,8 +174,8 @@ impl<'a> Lexer<'a> {
             }
             '0'..='7' => {
                 let count = digits(self.rest, 8, 3);
-                let value = u32::from_str_radix(self.take(count), 8).unwrap_or(0);
-                text.push(value as u8);
+                let value = u8::from_str_radix(self.take(count), 8);
+                text.push(value.map_err(|_| self.wrong("an octal escape above `\\377`"))?);
                 return Ok(());
             }
             c => return Err(self.wrong(format!("unknown escape `\\{c}`"))),

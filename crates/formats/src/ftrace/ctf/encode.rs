@@ -1,6 +1,6 @@
 //! Encodes the payload of an event as the bytes of its class.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::PacketInfo;
 
@@ -116,7 +116,7 @@ fn put_column(column: &Column<'_>, out: &mut Vec<u8>, payload: &[u8], order: Byt
     match column.kind {
         Kind::Text => put_text(out, bytes),
         // The low half of the `long` holds the `int`.
-        Kind::Argument => put(out, order, (long(bytes, 0, order) as u32).to_le_bytes()),
+        Kind::Argument => put(out, order, low_u32(long(bytes, 0, order)).to_le_bytes()),
         Kind::Number(_) => out.extend_from_slice(bytes),
         Kind::Bool => out.push(u8::from(*bytes.first()? != 0)),
         Kind::Bytes | Kind::Numbers(_) => {

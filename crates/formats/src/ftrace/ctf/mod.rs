@@ -8,6 +8,7 @@
 mod class;
 mod encode;
 
+use lastwords_bytes::low_u16;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,7 +135,7 @@ fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8;
         |hash: u128, byte: &u8| (hash ^ u128::from(*byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
     let hash = text.iter().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, mix);
     let mut uuid = hash.to_be_bytes();
-    let [high, low] = (index as u16).to_be_bytes();
+    let [high, low] = low_u16(index as u64).to_be_bytes();
     (uuid[0], uuid[1]) = (high, low);
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;

@@ -120,7 +120,9 @@ impl Correction {
 
 /// Returns `time * factor >> shift`, with a product of 128 bits.
 fn scaled(time: u64, factor: u64, shift: u32) -> u64 {
-    (u128::from(time).wrapping_mul(u128::from(factor)) >> shift) as u64
+    let product = u128::from(time).wrapping_mul(u128::from(factor)) >> shift;
+    // As in trace-cmd, the upper half of a product that is too large is lost.
+    u64::try_from(product & u128::from(u64::MAX)).unwrap_or(u64::MAX)
 }
 
 /// Returns the offset at a time by the line through two samples.
@@ -130,5 +132,6 @@ fn between(min: &Sample, max: &Sample, time: u64) -> i64 {
     let delta = to.0.wrapping_sub(from.0);
     let product = i128::from(time.cast_signed()).wrapping_sub(from.0).saturating_mul(to.1.wrapping_sub(from.1));
     let rounded = product.saturating_add(delta / 2).checked_div(delta).unwrap_or(0);
-    from.1.wrapping_add(rounded) as i64
+    let offset = from.1.wrapping_add(rounded);
+    i64::try_from(offset).unwrap_or(if offset < 0 { i64::MIN } else { i64::MAX })
 }

@@ -29,6 +29,11 @@ impl Put {
         put(&mut self.bytes, self.order, value.to_le_bytes());
     }
 
+    /// Appends a number of bytes or parts. A section with more than 4 GiB cannot be written.
+    pub(super) fn count(&mut self, count: usize) {
+        self.u32(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
     pub(super) fn u64(&mut self, value: u64) {
         put(&mut self.bytes, self.order, value.to_le_bytes());
     }
@@ -72,7 +77,7 @@ fn headers(tracing: &Tracing, sub_buffer_size: u32) -> Vec<u8> {
 fn own_events(tracing: &Tracing) -> Vec<u8> {
     let own: Vec<&Format> = tracing.formats.values().filter(|f| f.system == "ftrace").collect();
     let mut put = Put::new(tracing.byte_order);
-    put.u32(own.len() as u32);
+    put.count(own.len());
     formats(&mut put, &own);
     put.bytes
 }
@@ -93,10 +98,10 @@ fn events(tracing: &Tracing) -> Vec<u8> {
         systems.entry(&format.system).or_default().push(format);
     }
     let mut put = Put::new(tracing.byte_order);
-    put.u32(systems.len() as u32);
+    put.count(systems.len());
     for (system, all) in systems {
         put.string(system);
-        put.u32(all.len() as u32);
+        put.count(all.len());
         formats(&mut put, &all);
     }
     put.bytes

@@ -9,7 +9,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_bytes::{Budget, Error, Limits};
 
 /// Most bytes of a name in a file.
-const LONGEST_NAME: u64 = 1 << 16;
+const LONGEST_NAME: usize = 1 << 16;
 /// Most bytes that are read into memory at once.
 pub(super) const MOST: u64 = 1 << 30;
 
@@ -114,12 +114,12 @@ impl SourceReader<'_> {
         if size > left {
             return Err(Error::short(WHAT, self.offset, left, &format!("{size} bytes")));
         }
-        if size > MOST {
+        let Some(length) = usize::try_from(size).ok().filter(|_| size <= MOST) else {
             return Err(Error::budget(WHAT, "bytes at once", size));
-        }
+        };
         self.source.described(size)?;
         let mut out = Vec::new();
-        self.source.read(self.offset, size as usize, &mut out)?;
+        self.source.read(self.offset, length, &mut out)?;
         self.offset = self.offset.saturating_add(size);
         Ok(out)
     }
@@ -151,7 +151,7 @@ impl SourceReader<'_> {
     /// Reads text up to a NUL and skips the NUL.
     pub(super) fn string(&mut self) -> Result<String, Error> {
         let mut buffer = Vec::new();
-        self.source.read(self.offset, LONGEST_NAME as usize, &mut buffer)?;
+        self.source.read(self.offset, LONGEST_NAME, &mut buffer)?;
         let Some(end) = buffer.iter().position(|b| *b == 0) else {
             return Err(Error::short(WHAT, self.offset, buffer.len() as u64, "a text that ends with NUL"));
         };

@@ -45,14 +45,14 @@ fn content(source: &Source, algorithm: Algorithm, offset: u64, expected: u16) ->
     if !header.is_compressed {
         return at.bytes(header.size);
     }
-    let (compressed, size) = (u64::from(at.u32()?), u64::from(at.u32()?));
-    if size > MOST {
-        return Err(at.unexpected(size, "the size of a section"));
+    let (compressed, length) = (u64::from(at.u32()?), at.u32()?);
+    if u64::from(length) > MOST {
+        return Err(at.unexpected(u64::from(length), "the size of a section"));
     }
-    source.described(size)?;
+    source.described(u64::from(length))?;
     let raw = at.bytes(compressed)?;
     let mut whole = Vec::new();
-    let outcome = Unpacker::default().unpack(algorithm, &raw, size as usize, &mut whole);
+    let outcome = Unpacker::default().unpack(algorithm, &raw, length as usize, &mut whole);
     outcome
         .map(|()| whole)
         .ok_or_else(|| source.at(header.content).unexpected(compressed, "compressed data of the stated size"))

@@ -29,11 +29,16 @@ struct Table {
     sorted: Vec<u32>,
 }
 
+/// A position in a text or a table, which are much smaller than 4 GiB.
+fn small(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(u32::MAX)
+}
+
 impl Table {
     fn new(text: &str) -> Self {
         let place = |part: &str| {
             let begin = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-            (begin as u32, begin.saturating_add(part.len()) as u32)
+            (small(begin), small(begin.saturating_add(part.len())))
         };
         let row = |line: &'_ str| {
             let mut words = line.split_ascii_whitespace();
@@ -48,7 +53,7 @@ impl Table {
         let is_wide = rows.iter().any(|r| r.address >> 63 == 1);
         let counts = |r: &Row| if is_wide { r.address >> 63 == 1 } else { r.address != 0 };
         let mut sorted: Vec<u32> =
-            (0..rows.len() as u32).filter(|at| rows.get(*at as usize).is_some_and(counts)).collect();
+            (0..small(rows.len())).filter(|at| rows.get(*at as usize).is_some_and(counts)).collect();
         sorted.sort_by_key(|at| rows.get(*at as usize).map(|row| row.address));
         Self { rows, sorted }
     }

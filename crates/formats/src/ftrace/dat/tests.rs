@@ -1,11 +1,12 @@
 use std::process::Command;
 
 use lastwords_bytes::{Budget, Limits};
-use lastwords_trace::evidence::Cause;
+use lastwords_trace::evidence::{Cause, Verdict};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, Stats, Tracing};
 use proptest::prelude::*;
 
 use super::*;
+use crate::Totals;
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
 
@@ -33,10 +34,16 @@ fn text(tracing: &Tracing, array: usize) -> String {
 fn written(version: u8) -> (tempfile::TempDir, std::path::PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.dat");
-    let totals = write(&path, &machine(), &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+    let written =
+        write(&path, &machine(), &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
+    let totals = sum(&written);
     assert_eq!((totals.events, totals.packets, totals.faults), (5, 4, 0));
     assert_eq!(totals.bytes, std::fs::metadata(&path).unwrap().len());
     (folder, path)
+}
+
+fn sum(written: &[(usize, Totals)]) -> Totals {
+    Totals::sum(&written.iter().map(|(_, totals)| *totals).collect::<Vec<_>>())
 }
 
 #[test]
@@ -107,7 +114,7 @@ fn chosen_arrays_alone_are_written() {
     for (version, chosen) in [(6, 0), (6, 1), (7, 0), (7, 1)] {
         let path = folder.path().join(format!("{version}-{chosen}.dat"));
         let options = WriteOptions { version: Some(version), arrays: vec![chosen], ..WriteOptions::default() };
-        let totals = write(&path, &machine, &options).unwrap();
+        let totals = sum(&write(&path, &machine, &options).unwrap());
         let wanted = text(&machine, chosen);
         assert_eq!(totals.events, wanted.lines().filter(|line| !line.contains("LOST")).count() as u64);
         let read = open(&path).unwrap();
@@ -284,8 +291,18 @@ fn zeroed_bytes_are_losses() {
             assert!(lines < 6 && rows.len() == 1, "version {version}: {lines} lines, {rows:?}");
             let why = &rows[0].why;
             assert!(why.ends_with("bytes of events are lost"), "{why}");
-            let totals = write(&folder.path().join(format!("{place}.dat")), &read, &WriteOptions::default()).unwrap();
-            assert_eq!(totals.faults, 1);
+            let written = write(&folder.path().join(format!("{place}.dat")), &read, &WriteOptions::default()).unwrap();
+            assert_eq!(sum(&written).faults, 1);
+            // The fault is in the array whose sub-buffer has no valid verdict.
+            for (position, totals) in &written {
+                let ring = &read.arrays[*position].live;
+                let counts = ring.cpus().iter().enumerate().map(|(lane, cpu)| (lane, cpu.sub_buffers));
+                let all = counts.flat_map(|(lane, count)| (0..count).map(move |index| (lane, index)));
+                let is_bad = |&(lane, index): &(usize, usize)| {
+                    !matches!(ring.sub_buffer(lane, index, &mut Vec::new()).verdict, Verdict::Committed | Verdict::Open)
+                };
+                assert_eq!(totals.faults, all.filter(is_bad).count() as u64, "array {position}");
+            }
         }
     }
 }
@@ -388,7 +405,7 @@ fn cost(file: &[u8]) -> (u64, u64, u64) {
     let cpus = read.arrays.iter().flat_map(|array| array.live.cpus());
     let bytes = cpus.map(|cpu| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size)).sum();
     let written = write(&folder.path().join("again.dat"), &read, &WriteOptions::default()).unwrap();
-    (bytes, written.bytes, file.len() as u64)
+    (bytes, sum(&written).bytes, file.len() as u64)
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
@@ -52,14 +52,16 @@ struct ArrayLayout {
     extents: Vec<CpuExtent>,
 }
 
-/// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer.
+/// Writes arrays of `tracing` into a new file: the top level, and each instance as a buffer. Returns the totals of each
+/// array, with its position in [`Tracing::arrays`]; the bytes of the file's head count for the first.
 ///
 /// # Errors
 /// The file exists already or cannot be written, or the version is neither 6 nor 7.
-pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Totals> {
+pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Vec<(usize, Totals)>> {
     let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
     let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
-    let sources: Vec<Source<'_>> = arrays.map(|(position, array)| source(array, wanted(position), options)).collect();
+    let (positions, sources): (Vec<usize>, Vec<Source<'_>>) =
+        arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip();
     let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
     let (meta, layouts) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
         6 => version_6(tracing, &sources),
@@ -68,11 +70,9 @@ pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<T
     };
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
-    let mut totals = Totals::default();
-    let outcome = copy(&mut out, tracing, &sources, &meta, &layouts, &mut totals);
-    outcome.and_then(|()| out.inner.flush()).map_err(Error::io(path, "write"))?;
-    totals.bytes = out.written;
-    Ok(totals)
+    let written = copy(&mut out, tracing, &sources, &meta, &layouts);
+    let totals = written.and_then(|totals| out.inner.flush().map(|()| totals)).map_err(Error::io(path, "write"))?;
+    Ok(positions.into_iter().zip(totals).collect())
 }
 
 fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<'a> {
@@ -101,7 +101,7 @@ impl<W: Write> Counted<W> {
     fn pad_to(&mut self, offset: u64) -> std::io::Result<()> {
         const ZEROES: [u8; 4096] = [0; 4096];
         while self.written < offset {
-            let step = offset.saturating_sub(self.written).min(ZEROES.len() as u64) as usize;
+            let step = usize::try_from(offset.saturating_sub(self.written)).unwrap_or(usize::MAX);
             self.put(ZEROES.get(..step).unwrap_or(&ZEROES))?;
         }
         Ok(())
@@ -145,7 +145,7 @@ fn begin(tracing: &Tracing, version: &str, sub_buffer_size: u32) -> Put {
 
 fn option(put: &mut Put, id: u16, data: &[u8]) {
     put.u16(id);
-    put.u32(data.len() as u32);
+    put.count(data.len());
     put.bytes.extend_from_slice(data);
 }
 
@@ -160,14 +160,14 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLa
     let highest =
         sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
-    put.u32(cpus.len() as u32);
+    put.count(cpus.len());
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
     for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
-    count.u32(cpus.len() as u32);
+    count.count(cpus.len());
     option(&mut put, id::CPU_COUNT, &count.bytes);
     // The options are followed by the table of the top level and one for each instance. A clock follows each table.
     let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
@@ -225,7 +225,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLa
     put.u64(0);
     let mut strings = Put::new(tracing.byte_order);
     let mut name = |text: &str| {
-        let at = strings.bytes.len() as u32;
+        let at = low_u32(strings.bytes.len() as u64);
         strings.string(text);
         at
     };
@@ -283,7 +283,7 @@ fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, extents: &[CpuExt
     data.string(&source.array.name);
     data.string(&source.array.clock);
     data.u32(source.sub_buffer_size);
-    data.u32(extents.len() as u32);
+    data.count(extents.len());
     for extent in extents {
         data.u32(extent.cpu);
         data.u64(extent.offset);
@@ -298,11 +298,11 @@ fn copy<W: Write>(
     sources: &[Source<'_>],
     meta: &[u8],
     layouts: &[ArrayLayout],
-    totals: &mut Totals,
-) -> std::io::Result<()> {
+) -> std::io::Result<Vec<Totals>> {
     out.put(meta)?;
-    let mut bytes = Vec::new();
+    let (mut bytes, mut all, mut before) = (Vec::new(), Vec::new(), 0);
     for (source, layout) in sources.iter().zip(layouts) {
+        let mut totals = Totals::default();
         if let Some((offset, header)) = &layout.header {
             out.pad_to(*offset)?;
             out.put(header)?;
@@ -312,14 +312,17 @@ fn copy<W: Write>(
             out.pad_to(extent.offset)?;
             totals.streams = totals.streams.saturating_add(u64::from(extent.size > 0));
             for index in 0..ring.cpus().get(lane).map_or(0, |c| c.sub_buffers) {
-                sub_buffer(&mut bytes, tracing, ring, lane, index, totals);
+                sub_buffer(&mut bytes, tracing, ring, lane, index, &mut totals);
                 bytes.resize(source.sub_buffer_size as usize, 0);
                 out.put(&bytes)?;
             }
             out.pad_to(extent.offset.saturating_add(extent.size))?;
         }
+        totals.bytes = out.written.saturating_sub(before);
+        before = out.written;
+        all.push(totals);
     }
-    Ok(())
+    Ok(all)
 }
 
 /// Reads a sub-buffer. Its header is changed to contain the committed size and the number of events that are missing

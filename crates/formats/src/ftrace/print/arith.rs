@@ -1,6 +1,8 @@
 //! The integers of C: types, conversions and operators.
 
 use super::Fault;
+use lastwords_bytes::{low_u8, low_u16, low_u32};
+use lastwords_trace::integer::extend;
 
 /// An integer type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,19 +23,17 @@ impl Int {
 
     /// Returns the type of this size, if there is one.
     pub(crate) fn of(size: u32, signed: bool) -> Option<Self> {
-        matches!(size, 1 | 2 | 4 | 8).then_some(Self { size: size as u8, signed })
+        matches!(size, 1 | 2 | 4 | 8).then_some(Self { size: low_u8(u64::from(size)), signed })
     }
 
     /// Converts `value` to this type. The result is extended to 64 bits by the type's sign.
     #[inline]
     pub(crate) fn wrap(self, value: u64) -> u64 {
         match (self.size, self.signed) {
-            (1, true) => value as i8 as u64,
-            (1, false) => u64::from(value as u8),
-            (2, true) => value as i16 as u64,
-            (2, false) => u64::from(value as u16),
-            (4, true) => value as i32 as u64,
-            (4, false) => u64::from(value as u32),
+            (size @ (1 | 2 | 4), true) => extend(value, size).cast_unsigned(),
+            (1, false) => u64::from(low_u8(value)),
+            (2, false) => u64::from(low_u16(value)),
+            (4, false) => u64::from(low_u32(value)),
             _ => value,
         }
     }
@@ -84,7 +84,7 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
     }
     let kind = a.1.common(b.1);
     let (x, y) = (kind.wrap(a.0), kind.wrap(b.0));
-    let (i, j) = (x as i64, y as i64);
+    let (i, j) = (x.cast_signed(), y.cast_signed());
     let truth = |t: bool| Ok((u64::from(t), Int::INT));
     let value = match op {
         Op::Mul => x.wrapping_mul(y),
@@ -92,9 +92,9 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
         Op::Sub => x.wrapping_sub(y),
         Op::Div | Op::Rem if y == 0 => return Err(Fault::Division),
         // Only the smallest number divided by -1 overflows. The result is that of two's complement.
-        Op::Div if kind.signed => i.checked_div(j).unwrap_or(i) as u64,
+        Op::Div if kind.signed => i.checked_div(j).unwrap_or(i).cast_unsigned(),
         Op::Div => x.checked_div(y).ok_or(Fault::Division)?,
-        Op::Rem if kind.signed => i.checked_rem(j).unwrap_or(0) as u64,
+        Op::Rem if kind.signed => i.checked_rem(j).unwrap_or(0).cast_unsigned(),
         Op::Rem => x.checked_rem(y).ok_or(Fault::Division)?,
         Op::And => x & y,
         Op::Xor => x ^ y,
@@ -115,10 +115,10 @@ pub(crate) fn binary(op: Op, a: Typed, b: Typed) -> Result<Typed, Fault> {
 fn shift(op: Op, a: Typed, count: u64) -> Typed {
     let kind = a.1.promoted();
     let value = kind.wrap(a.0);
-    let count = (count & (u64::from(kind.size) * 8).saturating_sub(1)) as u32;
+    let count = low_u32(count) & (u32::from(kind.size) * 8).saturating_sub(1);
     let shifted = match op {
         Op::Shl => value << count,
-        _ if kind.signed => ((value as i64) >> count) as u64,
+        _ if kind.signed => (value.cast_signed() >> count).cast_unsigned(),
         _ => value >> count,
     };
     (kind.wrap(shifted), kind)

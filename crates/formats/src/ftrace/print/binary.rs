@@ -7,6 +7,7 @@ use super::directive::{Directive, FormatPart, Kind, Size, next_part};
 use super::number::{self, WIDEST};
 use super::pointer::Pointer;
 use super::{Env, Fault};
+use lastwords_bytes::low_u32;
 use lastwords_trace::nul;
 
 /// The packed arguments, which are read in order.
@@ -56,12 +57,12 @@ fn show(
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
     if directive.width_given {
-        let given = packed.integer(4, env)? as i32;
+        let given = low_u32(packed.integer(4, env)?).cast_signed();
         directive.spec.left |= given < 0;
         directive.spec.width = given.unsigned_abs().min(WIDEST);
     }
     if directive.precision_given {
-        directive.spec.precision = Some((packed.integer(4, env)? as i32).max(0) as u32);
+        directive.spec.precision = Some(low_u32(packed.integer(4, env)?).cast_signed().max(0).cast_unsigned());
     }
     match directive.kind {
         Kind::Signed(size) | Kind::Unsigned { size, .. } => {

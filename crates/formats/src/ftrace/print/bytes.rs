@@ -89,9 +89,9 @@ impl PayloadRange {
 
     /// Returns the place moved by this number of elements.
     pub(crate) fn moved(self, elements: u64) -> Result<Self, Fault> {
-        let bytes = (elements as i64).checked_mul(i64::from(self.element.size)).ok_or(Fault::Outside)?;
-        let at = (self.at as i64).checked_add(bytes).ok_or(Fault::Outside)?;
-        let at = usize::try_from(at).map_err(|_| Fault::Outside)?;
+        let bytes = elements.cast_signed().checked_mul(i64::from(self.element.size)).ok_or(Fault::Outside)?;
+        let at =
+            isize::try_from(bytes).ok().and_then(|bytes| self.at.checked_add_signed(bytes)).ok_or(Fault::Outside)?;
         if at > self.end { Err(Fault::Outside) } else { Ok(Self { at, ..self }) }
     }
 }

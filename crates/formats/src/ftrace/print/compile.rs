@@ -1,6 +1,6 @@
 //! Compiles print formats to programs.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u8, low_u32};
 use lastwords_trace::ftrace::{Format, Symbols};
 
 use super::arith::Int;
@@ -294,13 +294,13 @@ fn show_value(
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {
     if let Some(width) = width {
-        let given = width.int(env)?.0 as i32;
+        let given = low_u32(width.int(env)?.0).cast_signed();
         directive.spec.left |= given < 0;
         directive.spec.width = given.unsigned_abs().min(WIDEST);
     }
     if let Some(precision) = precision {
         // The kernel uses 0 for a negative precision.
-        directive.spec.precision = Some((precision.int(env)?.0 as i32).max(0) as u32);
+        directive.spec.precision = Some(low_u32(precision.int(env)?.0).cast_signed().max(0).cast_unsigned());
     }
     print_value(directive, value, env, out)
 }
@@ -328,7 +328,7 @@ pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &
     };
     match directive.kind {
         Kind::Signed(size) => {
-            let value = of(size, true) as i64;
+            let value = of(size, true).cast_signed();
             number::number(out, directive.spec, value.unsigned_abs(), value < 0, 10, false);
         }
         Kind::Unsigned { size, base, upper } => {
@@ -337,7 +337,7 @@ pub(crate) fn integer(directive: Directive, value: u64, machine: Machine, out: &
         }
         Kind::Char | Kind::Text | Kind::Pointer(_) => {
             let spec = number::Spec { precision: None, ..directive.spec };
-            number::text(out, spec, &[value as u8]);
+            number::text(out, spec, &[low_u8(value)]);
         }
     }
 }

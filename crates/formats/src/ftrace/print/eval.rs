@@ -96,9 +96,9 @@ fn binary<'p>(op: Op, left: &Value<'p>, right: &Value<'p>) -> Result<Value<'p>, 
         | (Op::Add, Value::Int((by, _)), Value::Payload(place)) => Value::Payload(place.moved(*by)?),
         (Op::Sub, Value::Payload(place), Value::Int((by, _))) => Value::Payload(place.moved(by.wrapping_neg())?),
         (Op::Sub, Value::Payload(a), Value::Payload(b)) => {
-            let bytes = (a.at as i64).saturating_sub(b.at as i64);
+            let bytes = (a.at as u64).wrapping_sub(b.at as u64).cast_signed();
             let elements = bytes.checked_div(i64::from(a.element.size)).ok_or(Fault::Division)?;
-            Value::Int((elements as u64, Int::S64))
+            Value::Int((elements.cast_unsigned(), Int::S64))
         }
         (Op::Eq, Value::Payload(_), Value::Int((0, _))) => truth(false),
         (Op::Ne, Value::Payload(_), Value::Int((0, _))) => truth(true),

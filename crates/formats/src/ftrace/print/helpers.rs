@@ -5,7 +5,7 @@ use super::number::{Spec, hex, number};
 use super::pointer::{self, integer};
 use super::tree::{Helper, Table};
 use super::{Env, Fault, Machine};
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::nul;
 
 /// Appends the text of a helper.
@@ -42,7 +42,7 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
 fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
     match value {
         // A negative length counts as 0, as in the kernel's loop.
-        Value::Payload(_) if (length as i64) <= 0 => Ok(&[]),
+        Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),
         Value::Payload(place) => place.bytes(env, usize::try_from(length).map_err(|_| Fault::Outside)?),
         Value::Int(_) => Err(Fault::KernelPointer),
         Value::Text(_) | Value::Made(_) => Err(Fault::Kind),
@@ -95,7 +95,7 @@ fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) {
 
 fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
     out.push(b'{');
-    let width = if matches!(size, 1 | 2 | 4 | 8) { size as usize } else { 1 };
+    let width = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
     for (index, element) in bytes.chunks_exact(width).enumerate() {
         if index > 0 {
             out.push(b',');
@@ -117,7 +117,8 @@ pub(crate) fn bitmap(out: &mut Vec<u8>, bytes: &[u8], machine: Machine) {
     let groups = bits.div_ceil(32);
     for group in (0..groups).rev() {
         let first = group.saturating_add(1) == groups;
-        let width = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4) as u32;
+        let digits = if first && !bits.is_multiple_of(32) { bits % 32 } else { 32 }.div_ceil(4);
+        let width = low_u32(digits as u64);
         let spec = Spec { zero: true, width, ..Spec::default() };
         if !first {
             out.push(b',');
@@ -132,7 +133,7 @@ pub(crate) fn group_of(bytes: &[u8], group: usize, machine: Machine) -> u32 {
     let swapped = order == ByteOrder::Big && machine.word_size == 8;
     let at = if swapped { group ^ 1 } else { group }.saturating_mul(4);
     let raw = bytes.get(at..at.saturating_add(4).min(bytes.len())).unwrap_or_default();
-    integer(raw, order) as u32
+    low_u32(integer(raw, order))
 }
 
 fn dump(
@@ -154,7 +155,7 @@ fn dump(
     };
     let bytes = slice(buffer.value(env)?, env, length)?;
     let row = if row == 32 { 32 } else { 16 };
-    let group = if matches!(group, 2 | 4 | 8) { group as usize } else { 1 };
+    let group = usize::try_from(group).ok().filter(|group| matches!(group, 2 | 4 | 8)).unwrap_or(1);
     out.push(b'\n');
     for (index, line) in bytes.chunks(row).enumerate() {
         out.extend_from_slice(prefix);
@@ -181,7 +182,7 @@ fn dump_line(out: &mut Vec<u8>, line: &[u8], row: usize, group: usize, ascii: bo
         if index > 0 {
             out.push(b' ');
         }
-        let spec = Spec { zero: true, width: (group as u32).saturating_mul(2), ..Spec::default() };
+        let spec = Spec { zero: true, width: low_u32(group as u64).saturating_mul(2), ..Spec::default() };
         number(out, spec, integer(part, order), false, 16, false);
     }
     if ascii {

@@ -1,6 +1,7 @@
 //! The tokens of a print format.
 
 use super::arith::Int;
+use lastwords_bytes::low_u8;
 
 /// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,8 +139,8 @@ pub(crate) fn escape(text: &[u8]) -> Option<(u8, usize)> {
             let digits = text.iter().take(3).take_while(|b| matches!(b, b'0'..=b'7')).count();
             let all = text.iter().take(digits).filter_map(|b| char::from(*b).to_digit(8));
             // Three octal digits have nine bits. C keeps the low eight of them.
-            let value = all.fold(0u32, |sum, digit| sum << 3 | digit);
-            Some((value as u8, digits))
+            let value = all.fold(0, |sum, digit| sum << 3 | u64::from(digit));
+            Some((low_u8(value), digits))
         }
         other => one(*other),
     }

@@ -1,5 +1,6 @@
 //! A cache of names for addresses.
 
+use lastwords_bytes::low_u32;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -72,7 +73,7 @@ impl Names {
         }
         let begin = self.room.len();
         look_up(&mut self.room, &*self.symbols, address, show);
-        self.known.insert((address, show), (begin as u32, self.room.len() as u32));
+        self.known.insert((address, show), (low_u32(begin as u64), low_u32(self.room.len() as u64)));
         out.extend_from_slice(self.room.get(begin..).unwrap_or_default());
     }
 
@@ -171,7 +172,7 @@ impl Hasher for AddressHasher {
     }
 
     fn write_isize(&mut self, value: isize) {
-        self.write_u64(value as u64);
+        self.write_u64(value.cast_unsigned() as u64);
     }
 
     fn finish(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 pub(crate) use crate::text::number::hex;
 use crate::text::number::unsigned;
+use lastwords_bytes::low_u8;
 
 /// The layout of a value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,9 +28,13 @@ pub(crate) struct Spec {
 pub(crate) const WIDEST: u32 = 8192;
 
 fn fill(out: &mut Vec<u8>, byte: u8, count: i64) {
-    if count > 0 {
-        out.resize(out.len().saturating_add(count as usize), byte);
+    if let Ok(count) = usize::try_from(count) {
+        out.resize(out.len().saturating_add(count), byte);
     }
+}
+
+fn signed_len(bytes: &[u8]) -> i64 {
+    i64::try_from(bytes.len()).unwrap_or(i64::MAX)
 }
 
 /// Appends an integer. `negative`: a sign is written before `magnitude`. `base` is 8, 10 or 16.
@@ -50,8 +55,8 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
         (true, 8, 1..) => b"0",
         _ => b"",
     };
-    let precision = spec.precision.unwrap_or(0).min(WIDEST).max(length as u32);
-    let taken = i64::from(precision).saturating_add(prefix.len() as i64).saturating_add(i64::from(sign.is_some()));
+    let precision = spec.precision.unwrap_or(0).min(WIDEST).max(length);
+    let taken = i64::from(precision).saturating_add(signed_len(prefix)).saturating_add(i64::from(sign.is_some()));
     let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(taken);
     if !spec.left && !spec.zero {
         fill(out, b' ', padding);
@@ -61,8 +66,8 @@ pub(crate) fn number(out: &mut Vec<u8>, spec: Spec, magnitude: u64, negative: bo
     if spec.zero && !spec.left {
         fill(out, b'0', padding);
     }
-    fill(out, b'0', i64::from(precision).saturating_sub(length as i64));
-    out.extend(digits.iter().take(length).rev());
+    fill(out, b'0', i64::from(precision).saturating_sub(i64::from(length)));
+    out.extend(digits.iter().take(length as usize).rev());
     if spec.left {
         fill(out, b' ', padding);
     }
@@ -73,9 +78,9 @@ fn sign_of(spec: Spec) -> Option<u8> {
 }
 
 /// Writes the digits, the last one first. Returns their number, which is at least 1.
-fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usize {
+fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> u32 {
     let letters = if upper { b"0123456789ABCDEF" } else { b"0123456789abcdef" };
-    let mut length = 0usize;
+    let mut length = 0u32;
     loop {
         let (rest, digit) = match base {
             16 => (value >> 4, value & 15),
@@ -83,7 +88,8 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
             _ => (value / 10, value % 10),
         };
         // A number has at most 22 octal digits.
-        if let (Some(place), Some(letter)) = (digits.get_mut(length), letters.get(digit as usize)) {
+        if let (Some(place), Some(letter)) = (digits.get_mut(length as usize), letters.get(usize::from(low_u8(digit))))
+        {
             *place = *letter;
         }
         length = length.saturating_add(1);
@@ -97,7 +103,7 @@ fn reversed(digits: &mut [u8; 24], mut value: u64, base: u8, upper: bool) -> usi
 /// Appends text, truncated to the precision and padded to the width.
 pub(crate) fn text(out: &mut Vec<u8>, spec: Spec, text: &[u8]) {
     let text = spec.precision.map_or(text, |p| text.get(..p as usize).unwrap_or(text));
-    let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(text.len() as i64);
+    let padding = i64::from(spec.width.min(WIDEST)).saturating_sub(signed_len(text));
     if !spec.left {
         fill(out, b' ', padding);
     }

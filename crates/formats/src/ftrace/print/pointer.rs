@@ -1,6 +1,6 @@
 //! Implements `%p` and its extensions (`pointer()` of `lib/vsprintf.c`).
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 
 use super::bytes::{PayloadRange, Value};
 use super::number::{self, Spec, number};
@@ -171,7 +171,7 @@ fn raw(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
 }
 
 fn error(out: &mut Vec<u8>, spec: Spec, value: u64, env: &Env<'_, '_>) {
-    let number_of = (value as i64).wrapping_neg();
+    let number_of = value.cast_signed().wrapping_neg();
     match u32::try_from(number_of).ok().filter(|n| (1..4096).contains(n)) {
         None => raw(out, spec, env.names.hidden(value), env),
         Some(code) => match errno(code) {
@@ -238,8 +238,8 @@ fn bitmap(out: &mut Vec<u8>, bytes: &[u8], bits: usize, list: bool, env: &Env<'_
         for group in (0..groups).rev() {
             let width =
                 if group.saturating_add(1) == groups { bits.saturating_sub(group.saturating_mul(32)) } else { 32 };
-            let mask = if width == 32 { u32::MAX } else { u32::wrapping_shl(1, width as u32).wrapping_sub(1) };
-            let spec = Spec { zero: true, width: width.div_ceil(4) as u32, ..Spec::default() };
+            let mask = if width == 32 { u32::MAX } else { u32::wrapping_shl(1, low_u32(width as u64)).wrapping_sub(1) };
+            let spec = Spec { zero: true, width: low_u32(width.div_ceil(4) as u64), ..Spec::default() };
             if group.saturating_add(1) < groups {
                 out.push(b',');
             }

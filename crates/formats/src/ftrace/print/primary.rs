@@ -102,7 +102,7 @@ impl Parser<'_> {
             },
         };
         let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
-        Ok(Expr::Int(value as u64, kind))
+        Ok(Expr::Int(value.cast_unsigned(), kind))
     }
 
     fn parenthesis(&mut self) -> Parsed<Expr> {

@@ -39,7 +39,7 @@ pub(crate) fn enumerator(name: &str) -> Option<i64> {
         "NEW_SYN_RECV",
     ];
     let state = name.strip_prefix("TCP_")?;
-    TCP.iter().position(|s| *s == state).map(|at| (at as i64).saturating_add(1))
+    (1i64..).zip(TCP).find(|(_, known)| *known == state).map(|(number, _)| number)
 }
 
 /// Returns the value of an hrtimer mode: `ABS` is 0 and `REL` is 1; `PINNED`, `SOFT` and `HARD` are bits.

@@ -1,7 +1,9 @@
 //! Arguments of functions (`print_function_args` of `trace_output.c`, since Linux 6.15): the content of the registers
 //! at the entry of a function, by the names and types of its parameters.
 
+use lastwords_bytes::low_u32;
 use lastwords_trace::ftrace::{ParameterKind, Tracing};
+use lastwords_trace::integer::extend;
 
 use super::is_since;
 use super::slot::Slot;
@@ -48,7 +50,7 @@ impl Form {
         let parameters = names.parameters(function);
         let register = |index: usize| {
             let word = self.word_size;
-            Slot { offset: (index as u32).saturating_mul(word), size: word }.unsigned(registers, self.order)
+            Slot { offset: low_u32(index as u64).saturating_mul(word), size: word }.unsigned(registers, self.order)
         };
         let mut at = 0;
         for (index, parameter) in parameters.iter().flat_map(|all| all.iter()).enumerate() {
@@ -97,7 +99,7 @@ impl Form {
     }
 
     fn signed(&self, out: &mut Vec<u8>, value: u64) {
-        let value = if self.word_size == 4 { i64::from(value as u32 as i32) } else { value.cast_signed() };
+        let value = if self.word_size == 4 { extend(value, 4) } else { value.cast_signed() };
         number(out, Spec::default(), value.unsigned_abs(), value < 0, 10, false);
     }
 }

@@ -1,7 +1,7 @@
 //! Entries of the tracer `blk` (`kernel/trace/blktrace.c`). The kernel has no format for them. Readers make a format
 //! named `blktrace` from `struct blk_io_trace`, as trace-cmd does.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::Format;
 
 use super::context::{EventInfo, Tasks};
@@ -93,7 +93,7 @@ impl Block {
         style: BlockStyle,
     ) {
         let get = |slot: Slot| slot.unsigned(payload, order);
-        let (action, length) = (get(self.action), get(self.length) as usize);
+        let (action, length) = (get(self.action), usize::try_from(get(self.length)).unwrap_or(usize::MAX));
         let data = self.data.rest(payload);
         let data = data.get(..length.min(data.len())).unwrap_or_default();
         let group = (action & GROUP != 0).then(|| Slot { offset: 0, size: 8 }.unsigned(data, order));
@@ -109,16 +109,16 @@ impl Block {
         };
         let name = if style.long { long } else { short };
         let kind = kind(action >> 16, what.is_none(), get(self.bytes));
-        let (major, minor) = device(get(self.device) as u32);
+        let (major, minor) = device(low_u32(get(self.device)));
         let place = format!("{major:3},{minor:<3} ");
         let line = match group {
             _ if style.classic => {
                 let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
                 let (cpu, pid) = (at.cpu, at.common.pid);
-                format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", seconds as i32)
+                format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", low_u32(seconds).cast_signed())
             }
             Some(_) if style.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
-            Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", id as u32, id >> 32),
+            Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", low_u32(id), id >> 32),
             None => format!("{place}{name:>2} {kind:>3} "),
         };
         out.extend_from_slice(line.as_bytes());

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u8, low_u32};
 use lastwords_trace::ftrace::{Format, Tracing};
 
 use super::slot::Slot;
@@ -97,7 +97,7 @@ impl TaskFields {
 
     #[inline]
     fn pid(self, payload: &[u8], order: ByteOrder) -> u32 {
-        self.pid.unsigned(payload, order) as u32
+        low_u32(self.pid.unsigned(payload, order))
     }
 }
 
@@ -165,7 +165,7 @@ impl<'a> Tasks<'a> {
         }
         let begin = self.room.len();
         let mut room = std::mem::take(&mut self.room);
-        let signed = pid as i32;
+        let signed = pid.cast_signed();
         padded(&mut room, Spec { width: 16, ..Spec::default() }, self.comm(pid).as_bytes());
         room.push(b'-');
         let left = |width| Spec { width, left: true, ..Spec::default() };
@@ -181,7 +181,7 @@ impl<'a> Tasks<'a> {
                 }
             }
         }
-        let place = (begin as u32, room.len() as u32);
+        let place = (low_u32(begin as u64), low_u32(room.len() as u64));
         self.room = room;
         self.known.insert(pid, place);
         place
@@ -192,7 +192,8 @@ impl<'a> Tasks<'a> {
 #[inline]
 pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     if cpu < 1000 {
-        let [hundreds, tens, ones] = [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0'.wrapping_add(digit as u8));
+        let [hundreds, tens, ones] =
+            [cpu / 100, cpu / 10 % 10, cpu % 10].map(|digit| b'0'.wrapping_add(low_u8(u64::from(digit))));
         return out.extend_from_slice(&[b'[', hundreds, tens, ones, b']', b' ']);
     }
     out.push(b'[');
@@ -281,9 +282,9 @@ pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, 
             rest / 1000,
             rest % 1000
         ),
-        (true, false) => format!("[{time:016x}] {} (+{}): ", since as i64, rest as i64),
-        (false, true) => format!(" {:4}us{}: ", since as i64, char::from(mark(rest.saturating_mul(1000)))),
-        (false, false) => format!(" {:4}: ", since as i64),
+        (true, false) => format!("[{time:016x}] {} (+{}): ", since.cast_signed(), rest.cast_signed()),
+        (false, true) => format!(" {:4}us{}: ", since.cast_signed(), char::from(mark(rest.saturating_mul(1000)))),
+        (false, false) => format!(" {:4}: ", since.cast_signed()),
     };
     out.extend_from_slice(text.as_bytes());
 }

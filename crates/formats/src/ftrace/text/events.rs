@@ -1,6 +1,6 @@
 //! Prints one event as text (`print_trace_line`).
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u16};
 use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
@@ -176,7 +176,7 @@ impl<'a> Printer<'a> {
         }
         let order = self.order();
         let Some(word) = Common::read_word(front.payload, order) else { return false };
-        let Some(Some(kind)) = self.kinds.get(usize::from(word as u16)) else { return false };
+        let Some(Some(kind)) = self.kinds.get(usize::from(low_u16(word))) else { return false };
         let (true, Renderer::Program(program)) = (kind.is_line, &kind.renderer) else { return false };
         let is_put = page.line(|line| {
             let is_put = self.heads.put_cached(line, front.lane, front.time, word >> 16)
@@ -308,7 +308,7 @@ impl<'a> Printer<'a> {
 
     fn latency_context(&mut self, out: &mut Vec<u8>, at: EventInfo, next: u64) {
         let comm = self.state.tasks.comm(at.common.pid);
-        let pid = at.common.pid as i32;
+        let pid = at.common.pid.cast_signed();
         if self.flags.verbose {
             let (flags, preempt) = (at.common.flags, at.common.preempt & 15);
             let line = format!(
@@ -436,7 +436,7 @@ impl<'a> Printer<'a> {
     /// Appends the form of option `raw`.
     fn raw(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) {
         if self.flags.context {
-            let pid = at.common.pid as i32;
+            let pid = at.common.pid.cast_signed();
             number(out, Spec::default(), u64::from(pid.unsigned_abs()), pid < 0, 10, false);
             out.push(b' ');
             unsigned(out, u64::from(at.cpu));

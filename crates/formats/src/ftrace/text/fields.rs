@@ -1,6 +1,6 @@
 //! The form of option `fields` (`print_event_fields`): every field with its name.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::{Field, Format};
 
 use super::slot::Slot;
@@ -84,7 +84,7 @@ impl Fields {
                 None => out.extend_from_slice(b"<OVERFLOW>"),
                 Some(bytes) if self.named && bytes.len() == 8 && field.form == Form::Other => {
                     let value = long(bytes, 0, order);
-                    both(out, value, value as i64, Some(names));
+                    both(out, value, value.cast_signed(), Some(names));
                 }
                 Some(bytes) => value(out, field, bytes, payload, order, names),
             }
@@ -108,7 +108,7 @@ fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], ord
         Form::PointerText => {
             let address = if bytes.len() == 8 { long(bytes, 0, order) } else { u64::from(word(bytes, 0, order)) };
             out.extend_from_slice(b"(0x");
-            let width = (bytes.len() as u32).saturating_mul(2);
+            let width = low_u32(bytes.len() as u64).saturating_mul(2);
             number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
             if let Some(text) = names.text_at(address) {
                 out.push(b':');
@@ -176,7 +176,7 @@ fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
             out.push(b')');
         }
         size @ (2 | 4 | 8) => {
-            let slot = Slot { offset: 0, size: size as u32 };
+            let slot = Slot { offset: 0, size: low_u32(size as u64) };
             both(out, slot.unsigned(bytes, order), slot.signed(bytes, order), None);
         }
         _ => out.extend_from_slice(b"<INVALID-SIZE>"),

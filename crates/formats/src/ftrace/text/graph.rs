@@ -2,6 +2,7 @@
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_trace::integer::extend;
 
 use super::arguments::Form;
 use super::context::{self, Common, EventInfo, Tasks};
@@ -383,7 +384,7 @@ impl Graph {
 
     fn value(&self, out: &mut Vec<u8>, value: u64) {
         // A negative number of 32 bits can be an error, too.
-        let wide = if value >> 31 == 1 { value as u32 as i32 as i64 } else { value as i64 };
+        let wide = if value >> 31 == 1 { extend(value, 4) } else { value.cast_signed() };
         if !self.columns.value_hex && (-4095..0).contains(&wide) {
             out.extend_from_slice(b" ret=");
             number(out, Spec::default(), wide.unsigned_abs(), true, 10, false);
@@ -422,7 +423,7 @@ fn call(out: &mut Vec<u8>, state: &mut State<'_>, function: u64, entry: GraphEnt
 }
 
 fn indent(out: &mut Vec<u8>, depth: i64) {
-    let spaces = (depth.clamp(0, DEEPEST) as usize).saturating_mul(2);
+    let spaces = usize::try_from(depth.min(DEEPEST)).unwrap_or(0).saturating_mul(2);
     out.resize(out.len().saturating_add(spaces), b' ');
 }
 
@@ -435,7 +436,7 @@ fn cpu(out: &mut Vec<u8>, digits: u32, cpu: u32) {
 /// Appends `  task-pid   `, centered in its column.
 fn task(out: &mut Vec<u8>, tasks: &Tasks<'_>, pid: u32) {
     let comm = tasks.comm(pid).as_bytes();
-    let name = [comm.get(..7).unwrap_or(comm), format!("-{}", pid as i32).as_bytes()].concat();
+    let name = [comm.get(..7).unwrap_or(comm), format!("-{}", pid.cast_signed()).as_bytes()].concat();
     let spaces = TASK_WIDTH.saturating_sub(name.len());
     out.resize(out.len().saturating_add(spaces / 2), b' ');
     out.extend_from_slice(&name);

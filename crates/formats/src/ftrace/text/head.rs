@@ -4,6 +4,7 @@
 use super::context::{self, Common, EventInfo, Tasks};
 use crate::text::number::six_before;
 use crate::text::page::Put;
+use lastwords_bytes::low_u32;
 
 /// Longest beginning that is cached, in bytes, without the fraction of the second.
 const ROOM: usize = 64;
@@ -53,7 +54,7 @@ impl HeadCache {
         let is_cached = cached.key == key && within < 1_000_000;
         if is_cached {
             out.block(&cached.block, cached.len);
-            out.block(&six_before(within as u32, *b": "), FRACTION);
+            out.block(&six_before(low_u32(within), *b": "), FRACTION);
         }
         is_cached
     }

@@ -1,6 +1,6 @@
 //! The text of ftrace's own entries.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::Tracing;
 
 use super::arguments::Form;
@@ -50,8 +50,10 @@ pub(crate) fn write(
             let [pid, priority, state] = previous.map(|s| get(&s));
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let arrow = if *is_wakeup { "  +" } else { "==>" };
-            let letter = |state: u64| char::from(STATES.get(state as usize).copied().unwrap_or(b'?'));
-            let comm = tasks.comm(next_pid as u32);
+            let letter = |state: u64| {
+                char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+            };
+            let comm = tasks.comm(low_u32(next_pid));
             let line = format!(
                 " {pid:7}:{priority:3}:{} {arrow} [{:03}] {next_pid:7}:{next_priority:3}:{} {comm}\n",
                 letter(state),
@@ -87,7 +89,7 @@ pub(crate) fn write(
                 out.push(b':');
             }
             // The kernel prints it with `%d`.
-            out.extend_from_slice(format!("{}\n", get(line) as u32 as i32).as_bytes());
+            out.extend_from_slice(format!("{}\n", low_u32(get(line)).cast_signed()).as_bytes());
         }
         Own::Block(block) => {
             block.write(out, payload, order, at, tasks, flags.block);
@@ -229,7 +231,9 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
             numbers(out, &[get(ip), get(parent), get(count), get(top) << 32 | get(bottom)]);
         }
         Own::Switch { is_wakeup, previous, next, cpu } => {
-            let letter = |state: u64| char::from(STATES.get(state as usize).copied().unwrap_or(b'?'));
+            let letter = |state: u64| {
+                char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+            };
             let [pid, priority, state] = previous.map(|s| get(&s));
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let first = if *is_wakeup { '+' } else { letter(state) };

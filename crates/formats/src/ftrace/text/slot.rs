@@ -2,6 +2,7 @@
 
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
+use lastwords_trace::integer::extend;
 
 use crate::ftrace::page::{long, word};
 
@@ -38,12 +39,7 @@ impl Slot {
     /// Returns the value as a signed integer.
     pub(crate) fn signed(self, payload: &[u8], order: ByteOrder) -> i64 {
         let value = self.unsigned(payload, order);
-        match self.size {
-            4 => i64::from(value as u32 as i32),
-            2 => i64::from(value as u16 as i16),
-            1 => i64::from(value as u8 as i8),
-            _ => value as i64,
-        }
+        extend(value, u8::try_from(self.size).unwrap_or(8))
     }
 
     /// Returns the text in an array of characters, without its NUL.

@@ -1,5 +1,6 @@
 //! Converts the fields of each event class to a message.
 
+use lastwords_bytes::low_u8;
 use lastwords_ctf::program::Code;
 use lastwords_trace::class::EventClass;
 use lastwords_trace::ftrace::{Format, Tracing};
@@ -226,14 +227,14 @@ impl Visitor for Fields<'_, '_> {
         let signed = self.class.is_signed(element);
         match self.class.target(node) {
             Target::Field { number, kind: Kind::Bytes, .. } if is_bytes => {
-                self.message.octets(number, &values.iter().map(|value| *value as u8).collect::<Vec<_>>());
+                self.message.octets(number, &values.iter().map(|value| low_u8(*value)).collect::<Vec<_>>());
             }
             Target::Field { number, kind: Kind::Unsigned | Kind::Signed, .. } if !is_bytes => {
                 values.iter().for_each(|value| self.put(number, *value, signed));
             }
             Target::Generic { is_function } => {
                 let text = match is_function && !signed {
-                    _ if is_bytes => values.iter().flat_map(|value| octet(*value as u8)).collect(),
+                    _ if is_bytes => values.iter().flat_map(|value| octet(low_u8(*value))).collect(),
                     true => self.symbols.functions(&values),
                     false => numbers(&values, signed),
                 };

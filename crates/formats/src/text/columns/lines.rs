@@ -10,6 +10,7 @@ use super::super::time::{TimeOfDay, Zone, put_seconds};
 use super::super::value::based;
 use super::values::{Mark, Thread, Values};
 use super::{Class, Columns, ContextLayout, Plan};
+use lastwords_bytes::low_u32;
 use lastwords_ctf::program::{Decoder, Program};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::nul;
@@ -240,7 +241,7 @@ impl<'p, 't> Origins<'p, 't> {
     ) -> Option<&Known<'p, 't>> {
         let (thread, cpu) = layout.thread_and_cpu(bytes);
         let key = (window.stream, number, thread, cpu);
-        let at = (thread.unwrap_or(0) as usize)
+        let at = (low_u32(thread.unwrap_or(0).cast_unsigned()) as usize)
             .wrapping_add(number as usize)
             .wrapping_add(window.stream.wrapping_mul(CACHE_SIZE / 4))
             % CACHE_SIZE;
@@ -360,7 +361,7 @@ fn kernel_time(out: &mut impl Put, nanoseconds: i64) {
     out.block(b" ", 1);
     signed(out, nanoseconds.div_euclid(GIGA));
     let mut text = *b".000000:";
-    text[1..7].copy_from_slice(&six((nanoseconds.rem_euclid(GIGA) / 1000) as u32));
+    text[1..7].copy_from_slice(&six(low_u32((nanoseconds.rem_euclid(GIGA) / 1000).cast_unsigned())));
     out.block(&text, text.len());
 }
 

@@ -8,6 +8,7 @@ use super::super::value::{decoded, number};
 use super::super::value_format::ValueFormat;
 use super::Fields;
 use crate::fields::{Nesting, Role};
+use lastwords_bytes::low_u8;
 use lastwords_trace::nul;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
@@ -144,7 +145,7 @@ impl<'a, 't> Values<'a, 't> {
 impl Visitor for Values<'_, '_> {
     fn integer(&mut self, node: NodeId, value: u64) {
         if self.octets {
-            self.out().extend_from_slice(&octet(value as u8));
+            self.out().extend_from_slice(&octet(low_u8(value)));
             return;
         }
         if self.keep(node, value) {

@@ -7,6 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Size of a chunk, bytes.
 const CHUNK: u64 = 512;
+/// The same, in memory.
+const CHUNK_LEN: usize = 512;
 /// Number of page frames in a chunk.
 const CHUNK_BITS: u64 = CHUNK * 8;
 /// Number of bytes read at a time while counting.
@@ -23,7 +25,7 @@ pub(super) struct Bitmap {
 }
 
 /// The page frame of the chunk's first bit, and the chunk.
-type Chunk = (u64, [u8; CHUNK as usize]);
+type Chunk = (u64, [u8; CHUNK_LEN]);
 
 /// Number of set bits before each chunk of a bitmap.
 #[derive(Debug)]
@@ -55,7 +57,7 @@ impl Bitmap {
             batch.fill(0);
             // Unreadable bits count as zero: those pages are holes.
             let _ = file.read(self.at.saturating_add(done), &mut batch);
-            for chunk in batch.chunks(CHUNK as usize).take(chunks.saturating_sub(counts.len()).saturating_add(1)) {
+            for chunk in batch.chunks(CHUNK_LEN).take(chunks.saturating_sub(counts.len()).saturating_add(1)) {
                 total = total.saturating_add(ones(chunk));
                 counts.push(total);
             }
@@ -76,7 +78,7 @@ impl Bitmap {
     pub(super) fn chunk(&self, file: &Backing, pfn: u64) -> Option<Chunk> {
         let index = pfn / CHUNK_BITS;
         let first = index.saturating_mul(CHUNK_BITS);
-        let mut chunk = [0u8; CHUNK as usize];
+        let mut chunk = [0u8; CHUNK_LEN];
         if pfn >= self.len {
             return None;
         }

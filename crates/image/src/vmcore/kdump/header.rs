@@ -171,7 +171,7 @@ impl Header {
 }
 
 /// Size of a page descriptor, bytes.
-pub(super) const DESCRIPTOR_LEN: u64 = 24;
+pub(super) const DESCRIPTOR_LEN: usize = 24;
 
 /// Location of a page's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

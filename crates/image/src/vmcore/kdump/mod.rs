@@ -200,12 +200,12 @@ impl DumpFile {
     /// Number of descriptors that fit into the file.
     fn descriptors(&self) -> u64 {
         let room = self.file.len.saturating_sub(self.header.descriptors_at()).min(self.file.stored());
-        room.checked_div(DESCRIPTOR_LEN).unwrap_or(0)
+        room.checked_div(DESCRIPTOR_LEN as u64).unwrap_or(0)
     }
 
     fn descriptor(&self, index: u64) -> Result<Descriptor, HoleCause> {
-        let at = self.header.descriptors_at().saturating_add(index.saturating_mul(DESCRIPTOR_LEN));
-        let mut raw = [0u8; DESCRIPTOR_LEN as usize];
+        let at = self.header.descriptors_at().saturating_add(index.saturating_mul(DESCRIPTOR_LEN as u64));
+        let mut raw = [0u8; DESCRIPTOR_LEN];
         cause(self.file.read(at, &mut raw))?;
         let reader = Reader::new(&self.file.name, &raw, self.header.order).based(at);
         let descriptor = Descriptor::parse(&reader).map_err(|_| HoleCause::Bad)?;
