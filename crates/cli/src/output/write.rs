@@ -126,9 +126,10 @@ impl<'t> Writing<'_, 't> {
             dat::write(self.path, &machine.tracing, &options).with_context(|| self.path.display().to_string())
         })?;
         let of = |index: usize| totals.iter().find(|(at, _)| *at == index).map(|(_, totals)| *totals);
-        let of_traces = arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
+        let mut notes = Notes::default();
+        notes.of_traces = arrays.iter().filter_map(|(at, array)| Some((*at, of(array.index)?))).collect();
         let sum = Totals::sum(&totals.iter().map(|(_, totals)| *totals).collect::<Vec<_>>());
-        Ok((sum, Notes { of_traces, ..Notes::default() }))
+        Ok((sum, notes))
     }
 
     /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events.
