@@ -13,7 +13,7 @@ use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
 use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
-use lastwords_walk::persistent::{Boot, Form, Region};
+use lastwords_walk::persistent::{Boot, Members, Region};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -62,7 +62,7 @@ pub(super) enum Agreement {
     Same,
     /// The addresses are of different builds, if they are not damaged.
     Different,
-    /// The kernel writes regions of another form.
+    /// The kernel writes regions of another layout.
     Foreign,
     /// The addresses do not tell.
     Unknown,
@@ -190,10 +190,10 @@ impl Described {
         }
     }
 
-    /// Compares a region's form and the addresses that it saves with those of this kernel.
+    /// Compares a region's layout and the addresses that it saves with those of this kernel.
     pub(super) fn agreement(&self, region: &Region) -> Agreement {
         let boot = &region.boot;
-        if self.form().is_some_and(|form| form != region.form) {
+        if self.layout().is_some_and(|layout| layout.is_ok_and(|layout| layout != region.layout)) {
             return Agreement::Foreign;
         }
         let mut places = [None; 3];
@@ -216,14 +216,13 @@ impl Described {
         }
     }
 
-    /// Returns the form of the regions that the kernel writes, if its types tell.
-    fn form(&self) -> Option<Form> {
+    /// Returns the layout of the regions that the kernel writes, by its types. Returns none if no types are known.
+    ///
+    /// # Errors
+    /// The types lack a member, or contradict themselves.
+    pub(super) fn layout(&self) -> Option<anyhow::Result<Members>> {
         let types = self.types.as_ref()?;
-        match (types.id("ring_buffer_cpu_meta"), types.id("ring_buffer_meta")) {
-            (Ok(_), _) => Some(Form::Common),
-            (Err(_), Ok(_)) => Some(Form::PerCpu),
-            _ => None,
-        }
+        Some(Members::of_types(types, self.header_page).with_context(|| self.source.clone()))
     }
 
     /// Returns true if the region lists modules, and all that it lists are at the same addresses here. Addresses of
@@ -249,7 +248,7 @@ pub(super) fn choose(
         agreements.iter().filter(|(_, agreement)| wanted.contains(agreement)).map(|(described, _)| *described).collect()
     };
     for Described { source, .. } in of(&[Agreement::Foreign]) {
-        notes.push(format!("{source} is not used: its kernel writes persistent ring buffers of another form"));
+        notes.push(format!("{source} is not used: its kernel writes persistent ring buffers of another layout"));
     }
     let (same, different) = (of(&[Agreement::Same]), of(&[Agreement::Different]));
     let right = if same.is_empty() { of(&[Agreement::Unknown]) } else { same };
@@ -289,10 +288,10 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
     for (cpu, row) in region.cpus().iter().enumerate() {
         for index in (0..row.sub_buffers).rev().take(SAMPLE) {
             let info = region.sub_buffer(cpu, index, &mut bytes);
-            let events = Events::new(&bytes, region.header_page(), region.byte_order, info.committed);
+            let events = Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed);
             for event in events.map_while(Result::ok) {
                 let Some(payload) = bytes.get(event.payload) else { break };
-                let id = page::native(payload, 0, 2, region.byte_order) as u16;
+                let id = page::native(payload, 0, 2, region.layout.byte_order) as u16;
                 let Some(format) = described.formats.get(&id) else { continue };
                 let (good, bad) = counts.entry(id).or_default();
                 let count = if fits(format, payload.len() as u64) { good } else { bad };
