@@ -128,10 +128,16 @@ pub(super) fn find(
     options: &Options<'_>,
     budget: &Arc<Budget>,
 ) -> anyhow::Result<Vec<FoundRegion>> {
-    let mut all = Vec::new();
+    let (mut all, mut unread) = (Vec::new(), None);
     let source = Source::of(options, kernel)?;
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
-        let region = source.read(image, place.clone(), budget)?;
+        let region = match source.read(image, place.clone(), budget) {
+            Err(error) if budget.bytes(image.name(), 0).is_ok() => {
+                unread.get_or_insert_with(|| error.context(format!("the region at {:#x}", place.start)));
+                continue;
+            }
+            region => region?,
+        };
         let own = kernel.and_then(|(_, tracing)| array_of_region(&region, tracing));
         if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
             continue;
@@ -140,6 +146,11 @@ pub(super) fn find(
         let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
         all.push(FoundRegion { tracing, notes, instead_of: own });
+    }
+    match (unread, all.first_mut()) {
+        (Some(error), None) => return Err(error),
+        (Some(error), Some(first)) => first.notes.push(format!("{error:#}")),
+        (None, _) => {}
     }
     Ok(all)
 }

@@ -91,6 +91,19 @@ impl Layout {
         Self { form, is_big, word, fill: 0, structures }
     }
 
+    /// The layout of a kernel after Linux 7.3: a CPU has two more numbers before the table of the order.
+    #[must_use]
+    pub fn newer() -> Self {
+        let mut layout = Self::known(Form::Common, 8, false);
+        let own = layout.structures.iter_mut().find(|structure| structure.name == "ring_buffer_cpu_meta");
+        let Structure { size, members, .. } = own.expect("a structure of the layout");
+        members.iter_mut().filter(|member| member.name == "buffers").for_each(|member| member.at = 40);
+        let more = [("nr_invalid", 32), ("entry_bytes", 36)];
+        members.extend(more.map(|(name, at)| Member { name: name.to_owned(), at, of: Type::Number(4) }));
+        *size = 40;
+        layout
+    }
+
     /// A layout that no kernel has: its members are in any order, with gaps between them and more members, and of other sizes.
     #[must_use]
     pub fn invented(form: Form, word: usize, is_big: bool, choose: Choose<'_>) -> Self {

@@ -260,8 +260,8 @@ impl Layout {
                 return Ok(false);
             }
         }
-        let begin = self.number(source, common.buffers)?;
-        Ok(self.whole(source, begin)?.is_some())
+        let first = self.first(source)?;
+        Ok(self.whole(source, first)?.is_some())
     }
 
     /// The layout of a region at the beginning of memory, of which the source may have more; none where no region begins.
@@ -282,8 +282,14 @@ impl Layout {
         };
         let members = layout.members;
         let reader = Reader::new(source.name, &head, members.byte_order);
+        let read = |place: Number| place.read(&reader).unwrap_or(0);
+        if members.could_have_sizes(read(members.sizes)) && layout.first_whole(source, layout.first(source)?)?.is_none()
+        {
+            let expected = "the sizes of a known layout";
+            return Err(Error::value(source.name, members.sizes.at.into(), read(members.sizes), expected));
+        }
         for (place, expected) in [(members.magic, MAGIC), (members.sizes, members.expected_sizes())] {
-            let (at, found) = (place.at, place.read(&reader).unwrap_or(0));
+            let (at, found) = (place.at, read(place));
             if found != expected {
                 layout.notes.push(format!(
                     "offset {at}: {found:#x} in place of {expected:#x}; the words behind it are metadata"
@@ -291,6 +297,11 @@ impl Layout {
             }
         }
         Ok(layout)
+    }
+
+    /// Offset of the metadata of CPU 0, as the region has it.
+    fn first(&self, source: &Source<'_>) -> Result<u64, Error> {
+        self.members.common.map_or(Ok(0), |common| self.number(source, common.buffers))
     }
 
     fn word(&self) -> usize {

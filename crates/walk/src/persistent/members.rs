@@ -223,6 +223,13 @@ impl Members {
         common << 16 | u64::from(self.cpu.len)
     }
 
+    /// The word of sizes has others than expected, and they could be those of the same structures in another layout.
+    pub(super) fn could_have_sizes(&self, word: u64) -> bool {
+        let could_be = |size: u64| size.is_multiple_of(4) && (16..=u64::from(PAGE)).contains(&size);
+        let (common, cpu) = (word >> 16, word & 0xffff);
+        word != self.expected_sizes() && could_be(cpu) && (could_be(common) && self.common.is_some() || common == 0)
+    }
+
     /// Offset of the metadata of CPU 0, where the header does not say otherwise.
     pub(super) fn begin(&self) -> u64 {
         let Some(common) = self.common else { return 0 };
