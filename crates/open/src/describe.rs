@@ -26,10 +26,34 @@ pub(super) const RUNNING: &str = "running";
 const HEAD: u64 = 1024;
 /// The place and text of the magic word of a tar archive.
 const TAR: (usize, &[u8]) = (257, b"ustar");
-/// The symbols whose addresses a region of Linux 6.12 to 6.14 saves: in the code, and in the data.
-const OLD_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "rb_data_ptr"];
-/// The symbol whose address a region of a newer kernel saves.
-const NEW_SYMBOL: &str = "_text";
+/// The symbols that are looked up once for [`Landmarks`], in its order.
+const LANDMARKS: [&str; 4] = [TEXT_SYMBOLS[0], TEXT_SYMBOLS[1], "rb_data_ptr", "_end"];
+/// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
+/// newer kernels.
+pub(super) const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
+
+/// The addresses of a kernel with which the addresses in a region are compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Landmarks {
+    /// The addresses of [`TEXT_SYMBOLS`].
+    pub(super) text: [Option<u64>; 2],
+    /// The address in the data that Linux 6.12 to 6.14 saves.
+    data: Option<u64>,
+    /// The address behind the kernel's own code and data.
+    pub(super) end: Option<u64>,
+}
+
+impl Landmarks {
+    fn of(symbols: &dyn Symbols) -> Self {
+        let mut places = [None; LANDMARKS.len()];
+        symbols.each(&mut |row| {
+            let place = LANDMARKS.iter().position(|name| row.module.is_none() && *name == row.name);
+            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
+        });
+        let [old, new, data, end] = places;
+        Self { text: [old, new], data, end }
+    }
+}
 
 /// The description of a kernel's events, with the kernel's own addresses.
 #[derive(Clone)]
@@ -43,6 +67,7 @@ pub(super) struct Described {
     pub(super) printk_formats: BTreeMap<u64, String>,
     pub(super) clocks: String,
     pub(super) symbols: Arc<dyn Symbols>,
+    pub(super) landmarks: Landmarks,
     /// Names and addresses of modules.
     pub(super) modules: Vec<(String, u64)>,
     pub(super) byte_order: ByteOrder,
@@ -127,6 +152,7 @@ impl Described {
     fn of_bundle(bundle: &Bundle, source: String, budget: &Budget) -> anyhow::Result<Self> {
         let (formats, notes) = bundle.formats();
         let types = bundle.btf().and_then(|btf| Btf::parse(btf.to_vec(), None, budget).ok());
+        let symbols = bundle.kallsyms();
         Ok(Self {
             source,
             uname: bundle.uname(),
@@ -135,7 +161,8 @@ impl Described {
             tgids: bundle.tgids(),
             printk_formats: bundle.printk_formats(),
             clocks: bundle.clocks(),
-            symbols: Arc::new(bundle.kallsyms()),
+            landmarks: Landmarks::of(&symbols),
+            symbols: Arc::new(symbols),
             modules: bundle.modules(),
             byte_order: bundle.byte_order(),
             header_page: bundle.header_page(),
@@ -181,6 +208,7 @@ impl Described {
             printk_formats: tracing.printk_formats.clone(),
             clocks: tracing.clocks.clone(),
             symbols: Arc::clone(&tracing.symbols),
+            landmarks: Landmarks::of(tracing.symbols.as_ref()),
             modules: kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect(),
             byte_order: tracing.byte_order,
             header_page: Some(tracing.header_page),
@@ -196,13 +224,9 @@ impl Described {
         if self.layout().is_some_and(|layout| layout.is_ok_and(|layout| layout != region.layout)) {
             return Agreement::Foreign;
         }
-        let mut places = [None; 3];
-        let names = [OLD_SYMBOLS.as_slice(), &[NEW_SYMBOL]].concat();
-        self.symbols.each(&mut |row| {
-            let place = names.iter().position(|name| row.module.is_none() && *name == row.name);
-            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
-        });
-        let [code, data, text] = places.map(|place| place.filter(|address| *address != 0));
+        let Landmarks { text: [code, text], data, .. } = self.landmarks;
+        // Without the right to see them, all addresses are 0.
+        let [code, data, text] = [code, data, text].map(|place| place.filter(|address| *address != 0));
         match (boot.text_address, boot.data_address) {
             (Some(code_there), Some(data_there)) => match (code, data) {
                 (Some(code), Some(data)) if code_there.wrapping_sub(code) == data_there.wrapping_sub(data) => {

@@ -1,7 +1,7 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
 //! same memory describes their events.
 
-use crate::describe::{self, Agreement, Described};
+use crate::describe::{self, Agreement, Described, Landmarks, TEXT_SYMBOLS};
 use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
@@ -28,14 +28,9 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
-/// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
-/// newer kernels.
-const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
 
 /// The name of the trace of sub-buffers that a reader or a kernel emptied.
 const EMPTIED: &str = "emptied";
-/// The symbol behind the kernel's own code and data.
-const END_SYMBOL: &str = "_end";
 
 /// Opens a copy of a region.
 ///
@@ -133,7 +128,7 @@ pub(super) fn find(
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
         let region = match source.read(image, place.clone(), budget) {
             Err(error) if budget.bytes(image.name(), 0).is_ok() => {
-                unread.get_or_insert_with(|| error.context(format!("the region at {:#x}", place.start)));
+                unread.get_or_insert_with(|| anyhow::anyhow!("the region at {:#x}: {error:#}", place.start));
                 continue;
             }
             region => region?,
@@ -401,7 +396,7 @@ impl Description {
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
     fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = RelocatedSymbols::new(of.symbols, of.modules, boot, notes);
+        let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
         let is_same_boot = symbols.kernel == 0;
         let printk = of.printk_formats.into_iter();
         let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
@@ -432,17 +427,15 @@ struct RelocatedSymbols {
 }
 
 impl RelocatedSymbols {
-    fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let mut places = TEXT_SYMBOLS.map(|_| None);
-        let mut end = u64::MAX;
-        listed.each(&mut |row| {
-            if row.module.is_none() && row.name == END_SYMBOL {
-                end = row.address;
-            }
-            let place = TEXT_SYMBOLS.iter().position(|name| row.module.is_none() && *name == row.name);
-            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
-        });
-        let kernel = match (boot.text_address, places.into_iter().flatten().next()) {
+    fn new(
+        listed: Arc<dyn Symbols>,
+        landmarks: Landmarks,
+        modules: Vec<(String, u64)>,
+        boot: &Boot,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let end = landmarks.end.unwrap_or(u64::MAX);
+        let kernel = match (boot.text_address, landmarks.text.into_iter().flatten().next()) {
             (Some(there), Some(here)) => there.wrapping_sub(here),
             (Some(_), None) => {
                 notes.push(

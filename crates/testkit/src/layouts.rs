@@ -154,6 +154,12 @@ impl Layout {
         self.structures.iter().find(|structure| structure.name == name).expect("a structure of the layout")
     }
 
+    /// A structure has a member.
+    #[must_use]
+    pub fn has(&self, structure: &str, name: &str) -> bool {
+        self.structure(structure).members.iter().any(|member| member.name == name)
+    }
+
     /// Offset and bytes of a member.
     ///
     /// # Panics

@@ -96,7 +96,9 @@ pub fn region_of(layout: &Layout, boot: &Boot, cpus: &[Cpu]) -> Region {
         region.put(head, "ring_buffer_meta", "magic", MAGIC.into());
         region.put(head, "ring_buffer_meta", "struct_sizes", sizes);
         let scratch = region.structure("trace_scratch");
-        region.put(scratch, "trace_scratch", "clock_id", boot.clock.into());
+        if layout.has("trace_scratch", "clock_id") {
+            region.put(scratch, "trace_scratch", "clock_id", boot.clock.into());
+        }
         region.put(scratch, "trace_scratch", "text_addr", boot.text);
         region.put(scratch, "trace_scratch", "nr_entries", boot.modules.len() as u64);
         let (entries, entry) = layout.member("trace_scratch", "entries");

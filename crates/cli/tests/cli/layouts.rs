@@ -67,9 +67,10 @@ fn without_the_right_types_it_is_said_what_to_give() {
     let says = |ran: &Ran, what: &str| ran.status == 1 && ran.err.contains(what) && ran.err.contains("--bundle FILE");
     assert!(says(&bare, "; give the kernel that wrote it"), "{}", bare.err);
     assert!(bare.out.is_empty(), "{}", bare.out);
-    std::fs::write(place.at("memory"), std::fs::read(place.at("region")).unwrap()).unwrap();
-    let memory = place.run(&["report", "memory", "--raw"]);
-    assert!(says(&memory, "the region at 0x0"), "{}{}", memory.out, memory.err);
+    let memory = [vec![0; SIZE], std::fs::read(place.at("region")).unwrap()].concat();
+    std::fs::write(place.at("memory"), memory).unwrap();
+    let found = place.run(&["report", "memory", "--raw"]);
+    assert!(says(&found, "the region at 0x1000"), "{}{}", found.out, found.err);
     // No types, those of another kernel, and types that lack what a layout needs.
     let (old, mut lacking) = (Layout::known(Form::PerCpu, 8, false), newer.clone());
     let head = lacking.structures.iter_mut().find(|structure| structure.name == "ring_buffer_cpu_meta").unwrap();

@@ -238,30 +238,28 @@ impl Layout {
         Ok(None)
     }
 
-    /// The layout among several that are likely: the first by which the beginning of the region is whole, else the first.
+    /// The layout among several that are likely: the first by which most of the beginning of the region can be.
     fn likeliest(source: &Source<'_>, likely: &[Members]) -> Result<Option<Self>, Error> {
-        if let [_, _, ..] = likely {
-            for members in likely {
-                let layout = Self::new(*members);
-                if layout.has_whole_begin(source)? {
-                    return Ok(Some(layout));
-                }
+        let mut best = None;
+        for members in likely {
+            let layout = Self::new(*members);
+            let score = if likely.len() > 1 { layout.score(source)? } else { 0 };
+            if best.as_ref().is_none_or(|(highest, _)| score > *highest) {
+                best = Some((score, layout));
             }
         }
-        Ok(likely.first().map(|members| Self::new(*members)))
+        Ok(best.map(|(_, layout)| layout))
     }
 
-    /// The metadata of CPU 0 are whole, and the address of the code can be one.
-    fn has_whole_begin(&self, source: &Source<'_>) -> Result<bool, Error> {
-        let Some(common) = self.members.common else { return Ok(self.whole(source, 0)?.is_some()) };
-        if let Some(text) = common.scratch.and_then(|scratch| scratch.text) {
-            let text = Number { at: common.len.saturating_add(text.at), ..text };
-            if !is_code(self.number(source, text)?) {
-                return Ok(false);
-            }
+    /// The metadata of CPU 0 are whole, which counts most, and the address of the code can be one.
+    fn score(&self, source: &Source<'_>) -> Result<u8, Error> {
+        let is_whole = self.whole(source, self.first(source)?)?.is_some();
+        let mut has_code = false;
+        if let Some((len, text)) = self.members.common.and_then(|common| Some((common.len, common.scratch?.text?))) {
+            let text = self.number(source, Number { at: len.saturating_add(text.at), ..text })?;
+            has_code = text != 0 && is_code(text);
         }
-        let first = self.first(source)?;
-        Ok(self.whole(source, first)?.is_some())
+        Ok(u8::from(is_whole).saturating_mul(2).saturating_add(has_code.into()))
     }
 
     /// The layout of a region at the beginning of memory, of which the source may have more; none where no region begins.

@@ -82,7 +82,8 @@ impl Fixed {
         let cpu = layout.cpu;
         let magic = if layout.common.is_none() { Some(layout.magic.read(structure)?) } else { None };
         let [text, data] = [cpu.text, cpu.data].map(|place| place.and_then(|place| place.read(structure)).unwrap_or(0));
-        let number = |value: u64| u32::try_from(value).ok();
+        // What is too large for a number is larger than all that can be.
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Some(Self {
             magic,
             text,
@@ -90,8 +91,8 @@ impl Fixed {
             first: cpu.first.read(structure)?,
             head: cpu.head.read(structure)?,
             commit: cpu.commit.read(structure)?,
-            size: number(cpu.size.read(structure)?)?,
-            count: number(cpu.count.read(structure)?)?,
+            size: number(cpu.size.read(structure)?),
+            count: number(cpu.count.read(structure)?),
         })
     }
 

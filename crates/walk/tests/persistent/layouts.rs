@@ -5,7 +5,7 @@ use crate::made::{Event, Made, Random, events, image, make_of, read, read_by};
 use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_image::unwatched;
 use lastwords_kernel::btf::{Btf, Types};
-use lastwords_testkit::layouts::{Layout, Type};
+use lastwords_testkit::layouts::{Layout, Structure, Type};
 use lastwords_testkit::persistent::Form;
 use lastwords_trace::ftrace::Ring;
 use lastwords_walk::persistent::{self, Members};
@@ -117,6 +117,32 @@ fn regions_of_invented_layouts_are_found_in_memory() {
     }
 }
 
+/// A word of the metadata, or all metadata of a CPU, are other bytes in an invented layout: that costs as little as in a known one.
+#[test]
+fn damage_in_an_invented_layout_costs_nothing() {
+    for seed in 0..160 {
+        let (layout, mut made) = invent(seed);
+        let members = of_blob(layout.btf()).unwrap();
+        let mut random = Random(seed ^ 0x3333);
+        let (meta, data) = made.places[random.below(made.places.len() as u64) as usize];
+        let of_cpu = if layout.form == Form::Common { "ring_buffer_cpu_meta" } else { "ring_buffer_meta" };
+        let sizes = if layout.form == Form::Common { "struct_sizes" } else { "struct_size" };
+        let damaged = match seed / 8 % 5 {
+            0 => layout.member("ring_buffer_meta", "magic"),
+            1 => layout.member("ring_buffer_meta", sizes),
+            2 => (meta + layout.member(of_cpu, "head_buffer").0, 4),
+            3 => (meta + layout.member(of_cpu, "buffers").0 + 4, 4),
+            _ if made.places.len() > 1 => (meta, data - meta),
+            _ => continue,
+        };
+        made.bytes[damaged.0..damaged.0 + damaged.1].fill(0xf1);
+        let region = read_by(&made.bytes, &[members]).unwrap_or_else(|why| panic!("{seed}: {why}"));
+        let found: BTreeSet<Event> = events(&region).into_iter().collect();
+        assert!(found == made.events, "{seed}: {} of {}, {damaged:?}", found.len(), made.events.len());
+        assert!(!region.evidence().notes.is_empty(), "{seed}");
+    }
+}
+
 /// Two members of a CPU that a kernel after 7.3 adds before the table.
 #[test]
 fn members_of_a_newer_kernel_are_passed_over() {
@@ -127,6 +153,32 @@ fn members_of_a_newer_kernel_are_passed_over() {
         let region = read_by(&made.bytes, &[members]).unwrap();
         assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{seed}");
         assert!(region.evidence().notes.is_empty(), "{seed}");
+    }
+}
+
+/// A scratch area without a clock, which has the same sizes as that of known kernels: only the types can tell. Without them the address of the
+/// code is not made of another word; and the types of such a kernel are not believed of a region that has a clock.
+#[test]
+fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
+    let known = Layout::known(Form::Common, 8, false);
+    let mut without = known.clone();
+    let own = without.structures.iter_mut().find(|structure| structure.name == "trace_scratch").unwrap();
+    let (number, rows) = (Type::Number(8), Type::Rows("trace_mod_entry"));
+    *own = Structure::new("trace_scratch", &[("text_addr", number), ("nr_entries", number), ("entries", rows)]);
+    let types = of_blob(without.btf()).unwrap();
+    for seed in 0..20 {
+        let (made, of_known) = (make_of(&without, seed), make_of(&known, seed));
+        let (right, bare) = (read_by(&made.bytes, &[types]).unwrap(), read(&made.bytes).unwrap());
+        let other = read_by(&of_known.bytes, &[types]).unwrap();
+        for (region, truth) in [(&right, &made), (&bare, &made), (&other, &of_known)] {
+            assert!(events(region).into_iter().collect::<BTreeSet<_>>() == truth.events, "{seed}");
+        }
+        assert_eq!((right.layout, other.layout.is_known()), (types, true), "{seed}");
+        assert_eq!((right.boot.text_address, right.boot.clock), (Some(0xffff_ffff_8120_0000), None), "{seed}");
+        assert_eq!(right.boot.modules, other.boot.modules, "{seed}");
+        assert!(right.evidence().notes.iter().any(|note| note.contains("not the clock")), "{seed}");
+        assert_eq!((bare.boot.text_address, bare.boot.modules.len()), (None, 0), "{seed}");
+        assert!(bare.evidence().notes.iter().any(|note| note.contains("in place of the address")), "{seed}");
     }
 }
 
