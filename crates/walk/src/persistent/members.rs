@@ -223,7 +223,7 @@ impl Members {
         common << 16 | u64::from(self.cpu.len)
     }
 
-    /// The word of sizes has others than expected, and they could be those of the same structures in another layout.
+    /// The word of sizes is not the expected one, and could be that of these structures in another layout.
     pub(super) fn could_have_sizes(&self, word: u64) -> bool {
         let could_be = |size: u64| size.is_multiple_of(4) && (16..=u64::from(PAGE)).contains(&size);
         let (common, cpu) = (word >> 16, word & 0xffff);
