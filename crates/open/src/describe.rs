@@ -13,7 +13,7 @@ use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
 use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
-use lastwords_walk::persistent::{Boot, Form, Region};
+use lastwords_walk::persistent::{Boot, Members, Region};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
@@ -26,10 +26,34 @@ pub(super) const RUNNING: &str = "running";
 const HEAD: u64 = 1024;
 /// The place and text of the magic word of a tar archive.
 const TAR: (usize, &[u8]) = (257, b"ustar");
-/// The symbols whose addresses a region of Linux 6.12 to 6.14 saves: in the code, and in the data.
-const OLD_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "rb_data_ptr"];
-/// The symbol whose address a region of a newer kernel saves.
-const NEW_SYMBOL: &str = "_text";
+/// The symbols that are looked up once for [`Landmarks`], in its order.
+const LANDMARKS: [&str; 4] = [TEXT_SYMBOLS[0], TEXT_SYMBOLS[1], "rb_data_ptr", "_end"];
+/// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
+/// newer kernels.
+pub(super) const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
+
+/// The addresses of a kernel with which the addresses in a region are compared.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Landmarks {
+    /// The addresses of [`TEXT_SYMBOLS`].
+    pub(super) text: [Option<u64>; 2],
+    /// The address in the data that Linux 6.12 to 6.14 saves.
+    data: Option<u64>,
+    /// The address behind the kernel's own code and data.
+    pub(super) end: Option<u64>,
+}
+
+impl Landmarks {
+    fn of(symbols: &dyn Symbols) -> Self {
+        let mut places = [None; LANDMARKS.len()];
+        symbols.each(&mut |row| {
+            let place = LANDMARKS.iter().position(|name| row.module.is_none() && *name == row.name);
+            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
+        });
+        let [old, new, data, end] = places;
+        Self { text: [old, new], data, end }
+    }
+}
 
 /// The description of a kernel's events, with the kernel's own addresses.
 #[derive(Clone)]
@@ -43,6 +67,7 @@ pub(super) struct Described {
     pub(super) printk_formats: BTreeMap<u64, String>,
     pub(super) clocks: String,
     pub(super) symbols: Arc<dyn Symbols>,
+    pub(super) landmarks: Landmarks,
     /// Names and addresses of modules.
     pub(super) modules: Vec<(String, u64)>,
     pub(super) byte_order: ByteOrder,
@@ -62,7 +87,7 @@ pub(super) enum Agreement {
     Same,
     /// The addresses are of different builds, if they are not damaged.
     Different,
-    /// The kernel writes regions of another form.
+    /// The kernel writes regions of another layout.
     Foreign,
     /// The addresses do not tell.
     Unknown,
@@ -127,6 +152,7 @@ impl Described {
     fn of_bundle(bundle: &Bundle, source: String, budget: &Budget) -> anyhow::Result<Self> {
         let (formats, notes) = bundle.formats();
         let types = bundle.btf().and_then(|btf| Btf::parse(btf.to_vec(), None, budget).ok());
+        let symbols = bundle.kallsyms();
         Ok(Self {
             source,
             uname: bundle.uname(),
@@ -135,7 +161,8 @@ impl Described {
             tgids: bundle.tgids(),
             printk_formats: bundle.printk_formats(),
             clocks: bundle.clocks(),
-            symbols: Arc::new(bundle.kallsyms()),
+            landmarks: Landmarks::of(&symbols),
+            symbols: Arc::new(symbols),
             modules: bundle.modules(),
             byte_order: bundle.byte_order(),
             header_page: bundle.header_page(),
@@ -181,6 +208,7 @@ impl Described {
             printk_formats: tracing.printk_formats.clone(),
             clocks: tracing.clocks.clone(),
             symbols: Arc::clone(&tracing.symbols),
+            landmarks: Landmarks::of(tracing.symbols.as_ref()),
             modules: kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect(),
             byte_order: tracing.byte_order,
             header_page: Some(tracing.header_page),
@@ -190,19 +218,15 @@ impl Described {
         }
     }
 
-    /// Compares a region's form and the addresses that it saves with those of this kernel.
+    /// Compares a region's layout and the addresses that it saves with those of this kernel.
     pub(super) fn agreement(&self, region: &Region) -> Agreement {
         let boot = &region.boot;
-        if self.form().is_some_and(|form| form != region.form) {
+        if self.layout().is_some_and(|layout| layout.is_ok_and(|layout| layout != region.layout)) {
             return Agreement::Foreign;
         }
-        let mut places = [None; 3];
-        let names = [OLD_SYMBOLS.as_slice(), &[NEW_SYMBOL]].concat();
-        self.symbols.each(&mut |row| {
-            let place = names.iter().position(|name| row.module.is_none() && *name == row.name);
-            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
-        });
-        let [code, data, text] = places.map(|place| place.filter(|address| *address != 0));
+        let Landmarks { text: [code, text], data, .. } = self.landmarks;
+        // Without the right to see them, all addresses are 0.
+        let [code, data, text] = [code, data, text].map(|place| place.filter(|address| *address != 0));
         match (boot.text_address, boot.data_address) {
             (Some(code_there), Some(data_there)) => match (code, data) {
                 (Some(code), Some(data)) if code_there.wrapping_sub(code) == data_there.wrapping_sub(data) => {
@@ -216,14 +240,13 @@ impl Described {
         }
     }
 
-    /// Returns the form of the regions that the kernel writes, if its types tell.
-    fn form(&self) -> Option<Form> {
+    /// Returns the layout of the regions that the kernel writes, by its types. Returns none if no types are known.
+    ///
+    /// # Errors
+    /// The types lack a member, or contradict themselves.
+    pub(super) fn layout(&self) -> Option<anyhow::Result<Members>> {
         let types = self.types.as_ref()?;
-        match (types.id("ring_buffer_cpu_meta"), types.id("ring_buffer_meta")) {
-            (Ok(_), _) => Some(Form::Common),
-            (Err(_), Ok(_)) => Some(Form::PerCpu),
-            _ => None,
-        }
+        Some(Members::of_types(types, self.header_page).with_context(|| self.source.clone()))
     }
 
     /// Returns true if the region lists modules, and all that it lists are at the same addresses here. Addresses of
@@ -249,7 +272,7 @@ pub(super) fn choose(
         agreements.iter().filter(|(_, agreement)| wanted.contains(agreement)).map(|(described, _)| *described).collect()
     };
     for Described { source, .. } in of(&[Agreement::Foreign]) {
-        notes.push(format!("{source} is not used: its kernel writes persistent ring buffers of another form"));
+        notes.push(format!("{source} is not used: its kernel writes persistent ring buffers of another layout"));
     }
     let (same, different) = (of(&[Agreement::Same]), of(&[Agreement::Different]));
     let right = if same.is_empty() { of(&[Agreement::Unknown]) } else { same };
@@ -289,10 +312,10 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
     for (cpu, row) in region.cpus().iter().enumerate() {
         for index in (0..row.sub_buffers).rev().take(SAMPLE) {
             let info = region.sub_buffer(cpu, index, &mut bytes);
-            let events = Events::new(&bytes, region.header_page(), region.byte_order, info.committed);
+            let events = Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed);
             for event in events.map_while(Result::ok) {
                 let Some(payload) = bytes.get(event.payload) else { break };
-                let id = low_u16(page::native(payload, 0, 2, region.byte_order));
+                let id = low_u16(page::native(payload, 0, 2, region.layout.byte_order));
                 let Some(format) = described.formats.get(&id) else { continue };
                 let (good, bad) = counts.entry(id).or_default();
                 let count = if fits(format, payload.len() as u64) { good } else { bad };

@@ -1,7 +1,7 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
 //! same memory describes their events.
 
-use crate::describe::{self, Agreement, Described};
+use crate::describe::{self, Agreement, Described, Landmarks, TEXT_SYMBOLS};
 use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
@@ -10,8 +10,9 @@ use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Array, NoSymbols, Parameter, Ring, Symbol, SymbolRow, Symbols, Tracing};
-use lastwords_walk::persistent::{self, Boot, Region};
+use lastwords_walk::persistent::{self, Boot, Members, Region};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,14 +28,9 @@ const LONGEST_FUNCTION: u64 = 64 << 10;
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
-/// The symbols whose address a region saves as the address of the code: the first in Linux 6.12 to 6.14, the second in
-/// newer kernels.
-const TEXT_SYMBOLS: [&str; 2] = ["rb_meta_init_text_addr", "_text"];
 
 /// The name of the trace of sub-buffers that a reader or a kernel emptied.
 const EMPTIED: &str = "emptied";
-/// The symbol behind the kernel's own code and data.
-const END_SYMBOL: &str = "_end";
 
 /// Opens a copy of a region.
 ///
@@ -49,8 +45,8 @@ pub(super) fn open(
     let named = || path.display().to_string();
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
-    let region = persistent::read(&image, 0, len, budget).with_context(named)?;
     let source = Source::of(options, None)?;
+    let region = source.read(&image, 0..len, budget).with_context(named)?;
     let emptied = region.emptied();
     let (tracing, mut notes) = tracing(String::new(), region, &source)?;
     if let Some(emptied) = emptied {
@@ -99,9 +95,10 @@ pub(super) fn open_running(
         )
     };
     let image: Arc<dyn Image> = Arc::new(Reserved::copy(address, len, budget).with_context(named)?);
-    let region = persistent::read(&image, 0, len, budget).with_context(named)?;
+    let source = Source::of_running(options)?;
+    let region = source.read(&image, 0..len, budget).with_context(named)?;
     let name = options.names.first().cloned().unwrap_or_default();
-    let (tracing, notes) = tracing(name, region, &Source::of_running(options)?)?;
+    let (tracing, notes) = tracing(name, region, &source)?;
     machine::add(path, KIND, Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
@@ -126,11 +123,16 @@ pub(super) fn find(
     options: &Options<'_>,
     budget: &Arc<Budget>,
 ) -> anyhow::Result<Vec<FoundRegion>> {
-    let mut all = Vec::new();
+    let (mut all, mut unread) = (Vec::new(), None);
     let source = Source::of(options, kernel)?;
-    for place in persistent::find(image.as_ref(), budget, options.watch)? {
-        let len = place.end.saturating_sub(place.start);
-        let region = persistent::read(image, place.start, len, budget)?;
+    for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
+        let region = match source.read(image, place.clone(), budget) {
+            Err(error) if budget.bytes(image.name(), 0).is_ok() => {
+                unread.get_or_insert_with(|| anyhow::anyhow!("the region at {:#x}: {error:#}", place.start));
+                continue;
+            }
+            region => region?,
+        };
         let own = kernel.and_then(|(_, tracing)| array_of_region(&region, tracing));
         if own.is_some() && kernel.is_some_and(|(kernel, _)| is_of_this_boot(&region.boot, kernel)) {
             continue;
@@ -139,6 +141,11 @@ pub(super) fn find(
         let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
         all.push(FoundRegion { tracing, notes, instead_of: own });
+    }
+    match (unread, all.first_mut()) {
+        (Some(error), None) => return Err(error),
+        (Some(error), Some(first)) => first.notes.push(format!("{error:#}")),
+        (None, _) => {}
     }
     Ok(all)
 }
@@ -209,6 +216,55 @@ impl Source {
         Ok(Self { named, kernel, here: Vec::new() })
     }
 
+    /// Returns all descriptions.
+    fn all(&self) -> impl Iterator<Item = &Described> {
+        self.named.iter().chain(&self.kernel).chain(&self.here)
+    }
+
+    /// Returns the layouts by which the described kernels write, each once, without those that need no description.
+    fn layouts(&self) -> Vec<Members> {
+        let mut layouts: Vec<Members> = Vec::new();
+        for layout in self.all().filter_map(|described| described.layout()?.ok()) {
+            if !layout.is_known() && !layouts.contains(&layout) {
+                layouts.push(layout);
+            }
+        }
+        layouts
+    }
+
+    /// Reads a region by the layouts that are known and by those of the described kernels. The layout of a description that
+    /// nobody named is used only if the region proves that it is of the same build.
+    fn read(&self, image: &Arc<dyn Image>, place: Range<u64>, budget: &Budget) -> anyhow::Result<Region> {
+        let read = |layouts: &[Members]| {
+            persistent::read(image, place.start, place.end.saturating_sub(place.start), layouts, budget)
+        };
+        let region = read(&self.layouts()).map_err(|error| self.unreadable(error))?;
+        let is_proven = || self.here.iter().any(|described| described.agreement(&region) == Agreement::Same);
+        if region.layout.is_known() || self.here.is_empty() || is_proven() {
+            return Ok(region);
+        }
+        read(&[]).map_err(|error| self.unreadable(error))
+    }
+
+    /// Says what is needed to read a region whose layout is not known.
+    fn unreadable(&self, error: lastwords_bytes::Error) -> anyhow::Error {
+        if error.kind == lastwords_bytes::Kind::Budget {
+            return error.into();
+        }
+        let mut why = error.to_string();
+        for reason in self.named.iter().chain(&self.kernel).filter_map(|described| described.layout()?.err()) {
+            why.push_str(&format!("; the types of {reason:#}"));
+        }
+        let given = if self.named.is_empty() {
+            "give the kernel that wrote it"
+        } else {
+            "give another description of the kernel that wrote it"
+        };
+        anyhow::anyhow!(
+            "{why}; {given}, whose types tell the layout: --bundle FILE (its bundle, a crash dump of it, its image vmlinuz or its Debian package) or --bundle running"
+        )
+    }
+
     /// Chooses a description for a region; none if none is known to be right.
     fn chosen(&self, region: &Region, notes: &mut Vec<String>) -> anyhow::Result<Option<Described>> {
         if let Some(kernel) = &self.kernel {
@@ -248,7 +304,7 @@ impl Source {
             return Ok(Description { symbols, ..Description::default() });
         };
         let (source, page) = (&described.source, described.header_page.unwrap_or(header_page));
-        if described.byte_order != region.byte_order {
+        if described.byte_order != region.layout.byte_order {
             bail!("{source} is of a machine of another byte order than the region");
         }
         if page != header_page {
@@ -268,7 +324,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
     // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
-    let (byte_order, word_size) = (region.byte_order, region.word_size);
+    let (byte_order, word_size) = (region.layout.byte_order, region.layout.word_size);
     let words: Vec<&str> = described.uname.split_whitespace().collect();
     let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
     let machine = words.iter().rev().find(|word| **word != "GNU/Linux").copied().unwrap_or_default().to_owned();
@@ -340,7 +396,7 @@ impl Description {
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
     fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let symbols = RelocatedSymbols::new(of.symbols, of.modules, boot, notes);
+        let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
         let is_same_boot = symbols.kernel == 0;
         let printk = of.printk_formats.into_iter();
         let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
@@ -371,17 +427,15 @@ struct RelocatedSymbols {
 }
 
 impl RelocatedSymbols {
-    fn new(listed: Arc<dyn Symbols>, modules: Vec<(String, u64)>, boot: &Boot, notes: &mut Vec<String>) -> Self {
-        let mut places = TEXT_SYMBOLS.map(|_| None);
-        let mut end = u64::MAX;
-        listed.each(&mut |row| {
-            if row.module.is_none() && row.name == END_SYMBOL {
-                end = row.address;
-            }
-            let place = TEXT_SYMBOLS.iter().position(|name| row.module.is_none() && *name == row.name);
-            place.and_then(|place| places.get_mut(place)).into_iter().for_each(|place| *place = Some(row.address));
-        });
-        let kernel = match (boot.text_address, places.into_iter().flatten().next()) {
+    fn new(
+        listed: Arc<dyn Symbols>,
+        landmarks: Landmarks,
+        modules: Vec<(String, u64)>,
+        boot: &Boot,
+        notes: &mut Vec<String>,
+    ) -> Self {
+        let end = landmarks.end.unwrap_or(u64::MAX);
+        let kernel = match (boot.text_address, landmarks.text.into_iter().flatten().next()) {
             (Some(there), Some(here)) => there.wrapping_sub(here),
             (Some(_), None) => {
                 notes.push(

@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod elf;
 pub mod image;
 pub mod layout;
+pub mod layouts;
 pub mod mutate;
 pub mod naive;
 pub mod persistent;

@@ -12,6 +12,7 @@ mod errors;
 mod golden;
 mod inputs;
 mod kinds;
+mod layouts;
 mod lttng;
 mod matrix;
 mod mutants;

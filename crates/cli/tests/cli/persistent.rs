@@ -2,7 +2,8 @@
 
 use crate::lttng::files;
 use crate::support::{Place, ran};
-use lastwords_testkit::persistent::{Boot, Cpu, Form, Region, SIZE, region};
+use lastwords_testkit::layouts::Layout;
+use lastwords_testkit::persistent::{Boot, Cpu, Form, Region, SIZE, region_of};
 use std::path::Path;
 
 /// Address of the symbol `do_work`, whose events the file has.
@@ -21,7 +22,7 @@ pub(crate) fn file() -> Vec<u8> {
 /// A region, and the files of the bundle that describes it.
 pub(crate) struct Made {
     pub(crate) region: Region,
-    files: Vec<(String, Vec<u8>)>,
+    pub(crate) files: Vec<(String, Vec<u8>)>,
 }
 
 /// Reads a trace.dat file of version 6 from its beginning on (`trace-cmd.dat.v6.5`).
@@ -54,6 +55,11 @@ impl<'a> Parts<'a> {
 impl Made {
     /// The pages of the file as a region of a boot whose code lay `moved` bytes above that of the bundle's boot.
     pub(crate) fn new(file: &[u8], form: Form, moved: u64) -> Self {
+        Self::of_layout(file, &Layout::known(form, 8, false), moved)
+    }
+
+    /// The same in any layout of little-endian machines whose `long` has 8 bytes.
+    pub(crate) fn of_layout(file: &[u8], layout: &Layout, moved: u64) -> Self {
         let mut parts = Parts(file);
         // The magic word, the version, byte order, size of a `long`, size of a page.
         parts.take(10 + 2 + 1 + 1 + 4);
@@ -102,7 +108,7 @@ impl Made {
         };
         let cpus: Vec<Cpu> = all.iter().map(cpu).collect();
         let boot = Boot { text: TEXT, clock: 0, modules: vec![(0xffff_ffff_c000_0000, "loop".into())] };
-        Self { region: region(form, &boot, &cpus), files }
+        Self { region: region_of(layout, &boot, &cpus), files }
     }
 
     /// Has the program pack the bundle.
@@ -125,7 +131,7 @@ fn made(place: &Place, form: Form, moved: u64) -> Made {
 }
 
 /// The lines of events.
-fn events(text: &str) -> Vec<&str> {
+pub(crate) fn events(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).collect()
 }
 

@@ -137,6 +137,12 @@ impl Btf {
         Ok(btf)
     }
 
+    /// Byte order of the blob, which is that of its machine.
+    #[must_use]
+    pub fn byte_order(&self) -> ByteOrder {
+        self.order
+    }
+
     /// Number after that of the last type.
     #[must_use]
     pub fn end(&self) -> u32 {

@@ -18,7 +18,7 @@ impl Region {
         for sub in all.iter().filter(|sub| sub.has_remains && sub.committed == 0) {
             let mut sub = sub.clone();
             self.load(meta, sub.number, &mut bytes);
-            sub.mend_size(&bytes, self.header_page(), self.byte_order);
+            sub.mend_size(&bytes, self.header_page(), self.layout.byte_order);
             if sub.committed > 0 {
                 (sub.verdict, sub.why) = (Verdict::Committed, String::new());
                 whole.push(sub);

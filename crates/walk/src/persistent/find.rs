@@ -1,6 +1,7 @@
 //! Finds persistent ring buffers in memory by their magic word, with no address given.
 
 use super::layout::{self, Extent, Source};
+use super::members::Members;
 use super::words;
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Progress, Watch};
@@ -13,12 +14,21 @@ const STEP: u64 = 64 << 20;
 /// Most regions that are taken: a kernel has one for each persistent instance.
 const MOST: usize = 64;
 
-/// Addresses of the regions in an image of memory, by rising address. A region is found by one of its first two words. Where each CPU has
-/// its own metadata, it is also found by those of a later CPU.
+/// Addresses of the regions in an image of memory, by rising address: of the layouts that kernels' types gave, and of those that are known. A
+/// region is found by one of its first two words. Where each CPU has its own metadata, it is also found by those of a later CPU.
 ///
 /// # Errors
 /// The budget is spent.
-pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<Range<u64>>, Error> {
+pub fn find(
+    image: &dyn Image,
+    layouts: &[Members],
+    budget: &Budget,
+    watch: Watch<'_>,
+) -> Result<Vec<Range<u64>>, Error> {
+    let layouts = layout::with_known(layouts);
+    // The bytes that have the two words.
+    let reach = layouts.iter().map(|layout| layout.magic.end().max(layout.sizes.end())).max().unwrap_or(0);
+    let search = Search { image, layouts: &layouts, reach: reach as usize, budget };
     let mut found: Vec<Range<u64>> = Vec::new();
     let ranges = || image.ranges().iter().filter(|range| range.hole.is_none());
     let total = ranges().map(|range| range.len).fold(0, u64::saturating_add);
@@ -33,16 +43,11 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
                 told = seen;
                 watch(Progress { what: "searching persistent ring buffers", done: seen, total: Some(total) });
             }
-            let mut head = [0; 8];
-            budget.bytes(image.name(), head.len() as u64)?;
-            let part = match image.read(at, &mut head) {
-                Ok(()) if words::may_begin(&head) => extent(image, at..range.end(), budget)?,
-                _ => None,
-            };
+            let part = search.begin(at..range.end())?;
             let mut behind = at.saturating_add(PAGE);
             if let Some(part) = part {
                 let floor = found.last().map_or(0, |last| last.end).max(range.address);
-                let region = whole(image, at, part, floor..range.end(), budget)?;
+                let region = search.whole(at, part, floor..range.end())?;
                 behind = region.end.max(behind);
                 found.push(region);
             }
@@ -53,46 +58,87 @@ pub fn find(image: &dyn Image, budget: &Budget, watch: Watch<'_>) -> Result<Vec<
     Ok(found)
 }
 
-/// The whole region of which `extent` was found at `at`, between `limits`: CPUs before and behind it may have damaged metadata.
-fn whole(image: &dyn Image, at: u64, extent: Extent, limits: Range<u64>, budget: &Budget) -> Result<Range<u64>, Error> {
-    let (mut begin, mut end) = (at, at.saturating_add(extent.len));
-    let Some(per_cpu) = extent.per_cpu else { return Ok(begin..end) };
-    let fill = |from: u64| move |at: u64, bytes: &mut [u8]| super::fill(image, from, at, bytes);
-    let found = fill(at);
-    let found = Source { name: image.name(), len: extent.len, read: &found, budget };
-    let may_be_cpu = |from: u64| {
-        let own = fill(from);
-        match layout::may_be_cpu(&Source { name: image.name(), len: per_cpu, read: &own, budget }, &found) {
-            Err(error) if budget.bytes(image.name(), 0).is_err() => Err(error),
-            other => Ok(other.unwrap_or(false)),
-        }
-    };
-    while let Some(before) = begin.checked_sub(per_cpu).filter(|before| *before >= limits.start) {
-        if !may_be_cpu(before)? {
-            break;
-        }
-        begin = before;
-    }
-    while limits.end.saturating_sub(end) >= per_cpu {
-        // Metadata that are not damaged are those of another region.
-        if self::extent(image, end..limits.end, budget)?.is_some() || !may_be_cpu(end)? {
-            break;
-        }
-        end = end.saturating_add(per_cpu);
-        let more = self::extent(image, end..limits.end, budget)?.filter(|more| more.per_cpu == Some(per_cpu));
-        end = end.saturating_add(more.map_or(0, |more| more.len));
-    }
-    Ok(begin..end)
+/// The memory that is searched, and the layouts.
+struct Search<'a> {
+    image: &'a dyn Image,
+    layouts: &'a [Members],
+    /// Bytes by which a layout is told.
+    reach: usize,
+    budget: &'a Budget,
 }
 
-/// The region at the beginning of `place`, if there is one.
-fn extent(image: &dyn Image, place: Range<u64>, budget: &Budget) -> Result<Option<Extent>, Error> {
-    let fill = |at: u64, bytes: &mut [u8]| super::fill(image, place.start, at, bytes);
-    let len = place.end.saturating_sub(place.start);
-    let source = Source { name: image.name(), len, read: &fill, budget };
-    // A hole in the metadata is no error of the search: there is no region that could be read.
-    match layout::extent(&source) {
-        Err(_) if budget.bytes(image.name(), 0).is_ok() => Ok(None),
-        extent => extent,
+impl Search<'_> {
+    fn source<'b>(&'b self, len: u64, read: layout::Fill<'b>) -> Source<'b> {
+        Source { name: self.image.name(), len, read, layouts: self.layouts, budget: self.budget }
+    }
+
+    fn fill(&self, from: u64) -> impl Fn(u64, &mut [u8]) -> Result<(), Error> {
+        move |at: u64, bytes: &mut [u8]| super::fill(self.image, from, at, bytes)
+    }
+
+    fn is_spent(&self) -> bool {
+        self.budget.bytes(self.image.name(), 0).is_err()
+    }
+
+    /// The whole region of which `extent` was found at `at`, between `limits`: CPUs before and behind it may have damaged metadata.
+    fn whole(&self, at: u64, extent: Extent, limits: Range<u64>) -> Result<Range<u64>, Error> {
+        let (mut begin, mut end) = (at, at.saturating_add(extent.len));
+        let Some(per_cpu) = extent.per_cpu else { return Ok(begin..end) };
+        let found = self.fill(at);
+        let found = self.source(extent.len, &found);
+        let may_be_cpu = |from: u64| {
+            let own = self.fill(from);
+            match layout::may_be_cpu(&self.source(per_cpu, &own), &found) {
+                Err(error) if self.is_spent() => Err(error),
+                Ok(true) => self.has_none_within(from..from.saturating_add(per_cpu), limits.end),
+                _ => Ok(false),
+            }
+        };
+        while let Some(before) = begin.checked_sub(per_cpu).filter(|before| *before >= limits.start) {
+            if !may_be_cpu(before)? {
+                break;
+            }
+            begin = before;
+        }
+        while limits.end.saturating_sub(end) >= per_cpu {
+            // Metadata that are not damaged are those of another region.
+            if self.extent(end..limits.end)?.is_some() || !may_be_cpu(end)? {
+                break;
+            }
+            end = end.saturating_add(per_cpu);
+            let more = self.extent(end..limits.end)?.filter(|more| more.per_cpu == Some(per_cpu));
+            end = end.saturating_add(more.map_or(0, |more| more.len));
+        }
+        Ok(begin..end)
+    }
+
+    /// No other region begins behind the first page of a CPU. `end`: the end of the memory.
+    fn has_none_within(&self, cpu: Range<u64>, end: u64) -> Result<bool, Error> {
+        for at in (cpu.start..cpu.end).step_by(PAGE as usize).skip(1) {
+            if self.begin(at..end)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The region at the beginning of `place`, if one of its two words says that there may be one.
+    fn begin(&self, place: Range<u64>) -> Result<Option<Extent>, Error> {
+        let mut head = vec![0; self.reach];
+        self.budget.bytes(self.image.name(), head.len() as u64)?;
+        match self.image.read(place.start, &mut head) {
+            Ok(()) if words::may_begin(&head, self.layouts) => self.extent(place),
+            _ => Ok(None),
+        }
+    }
+
+    /// The region at the beginning of `place`, if there is one.
+    fn extent(&self, place: Range<u64>) -> Result<Option<Extent>, Error> {
+        let fill = self.fill(place.start);
+        // A hole in the metadata is no error of the search: there is no region that could be read.
+        match layout::extent(&self.source(place.end.saturating_sub(place.start), &fill)) {
+            Err(_) if !self.is_spent() => Ok(None),
+            extent => extent,
+        }
     }
 }

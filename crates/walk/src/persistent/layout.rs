@@ -1,29 +1,19 @@
 //! The metadata of a persistent ring buffer: where each CPU's sub-buffers lie, and in which order.
 //!
-//! Source of both layouts: `struct ring_buffer_meta` and `struct ring_buffer_cpu_meta` in `kernel/trace/ring_buffer.c`, and
-//! `struct trace_scratch` in `kernel/trace/trace.h`, of Linux 6.12 and of Linux 6.15 and newer. All addresses in the metadata are
-//! virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a meaning later.
+//! All addresses in the metadata are virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a
+//! meaning later.
 
-use super::words::{COMMON, Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, SIZES, recognise, recognise_within};
+use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
+use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, recognise, recognise_within};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
+use lastwords_trace::ftrace::page;
 
 /// Bytes at the beginning of a region in which the first CPU's metadata is looked for, where its offset is damaged.
 const HEAD: u64 = 64 << 10;
 /// Most CPUs that are looked for.
 const MOST_CPUS: usize = 8192;
-/// Bytes of a module's entry: an address and a name that fill 64 bytes.
-const MODULE_LEN: usize = 64;
 /// Most modules of a list.
 const MOST_MODULES: u64 = 4096;
-
-/// The form of the metadata.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Linux 6.12 to 6.14: each CPU's metadata has a magic word and the addresses of the kernel.
-    PerCpu,
-    /// Linux 6.15 and newer: one header, a scratch area with addresses and modules, and metadata for each CPU without a magic word.
-    Common,
-}
 
 /// A module that was loaded when the buffer was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +69,7 @@ impl CpuMeta {
 /// The metadata of a region.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
-    pub(super) form: Form,
-    pub(super) order: ByteOrder,
-    pub(super) word_size: u8,
+    pub(super) members: Members,
     pub(super) boot: Boot,
     pub(super) cpus: Vec<CpuMeta>,
     pub(super) notes: Vec<String>,
@@ -101,12 +89,18 @@ pub(super) type Fill<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<(), Error>;
 /// The place and geometry of metadata.
 type Place = Option<(u64, Geometry)>;
 
-/// Reads metadata at offsets of a region.
+/// Reads metadata at offsets of a region, by one of these layouts.
 pub(super) struct Source<'a> {
     pub(super) name: &'a str,
     pub(super) len: u64,
     pub(super) read: Fill<'a>,
+    pub(super) layouts: &'a [Members],
     pub(super) budget: &'a Budget,
+}
+
+/// The layouts that are tried: those of given types, then those that are known.
+pub(super) fn with_known(given: &[Members]) -> Vec<Members> {
+    given.iter().chain(&KNOWN).copied().collect()
 }
 
 impl Source<'_> {
@@ -129,7 +123,7 @@ pub(super) struct Extent {
 
 /// The bytes by which a region is recognised.
 fn head(source: &Source<'_>) -> Result<Vec<u8>, Error> {
-    source.bytes(0, usize::try_from(source.len.min(512)).unwrap_or(0))
+    source.bytes(0, usize::try_from(source.len.min(PAGE.into())).unwrap_or(0))
 }
 
 /// The region at the beginning of memory, of which the source may have more; none where there is no region.
@@ -138,10 +132,9 @@ fn head(source: &Source<'_>) -> Result<Vec<u8>, Error> {
 /// The metadata cannot be read; the budget is spent.
 pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
     let Some(mut layout) = Layout::within(source)? else { return Ok(None) };
-    if layout.form == Form::Common {
-        let begin = layout.common(source)?;
-        let bytes = source.bytes(8, layout.word())?;
-        let len = layout.native(&Reader::new(source.name, &bytes, layout.order), 0)?;
+    if let Some(common) = layout.members.common {
+        let begin = layout.common(source, common)?;
+        let len = layout.number(source, common.total)?;
         return Ok(Some(Extent { len, per_cpu: None }).filter(|extent| extent.len > begin && extent.len <= source.len));
     }
     let mut end = 0;
@@ -171,8 +164,8 @@ pub(super) fn may_be_cpu(source: &Source<'_>, like: &Source<'_>) -> Result<bool,
     let mut used = 0u32;
     for number in 0..u64::from(count) {
         let bytes = source.bytes(begin.saturating_add(number.saturating_mul(u64::from(size))), 16)?;
-        let reader = Reader::new(source.name, &bytes, layout.order);
-        let (time, commit) = (reader.u64_at(0)?, reader.u64_at(8)? & 0x3fff_ffff);
+        let (order, commit_size) = (layout.members.byte_order, layout.members.header_page.commit_size);
+        let (time, commit) = (page::long(&bytes, 0, order), page::native(&bytes, 8, commit_size, order) & 0x3fff_ffff);
         if commit > u64::from(size) || commit > 0 && time == 0 {
             return Ok(false);
         }
@@ -189,9 +182,17 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
     let mut layout = Layout::begin(source)?;
     let mut at = match layout.begin {
         Some(begin) => begin,
-        None if layout.form == Form::Common => layout.common(source)?,
-        None => 0,
+        None => match layout.members.common {
+            Some(common) => layout.common(source, common)?,
+            None => 0,
+        },
     };
+    let lacks = layout.members.lacks();
+    if !lacks.is_empty() {
+        layout
+            .notes
+            .push(format!("the kernel that wrote the region saves less than others: not {}", lacks.join(", not ")));
+    }
     layout.hint = layout.first_whole(source, at)?.map(|(_, geometry)| geometry);
     while layout.cpus.len() < MOST_CPUS && at < source.len {
         let Some(cpu) = layout.cpu(source, at)? else { break };
@@ -205,50 +206,71 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
 }
 
 impl Layout {
-    fn new(order: ByteOrder, word_size: u8, form: Form) -> Self {
+    fn new(members: Members) -> Self {
         let (boot, cpus, notes) = (Boot::default(), Vec::new(), Vec::new());
-        Self { form, order, word_size, boot, cpus, notes, unread: None, hint: None, begin: None }
+        Self { members, boot, cpus, notes, unread: None, hint: None, begin: None }
     }
 
     /// A region whose first words are damaged: the first metadata of a CPU that is whole tells the layout. CPU 0 is as many CPUs before
     /// that one as have room.
     fn without_head(source: &Source<'_>) -> Result<Option<Self>, Error> {
-        for order in [ByteOrder::Little, ByteOrder::Big] {
-            for (_, word_size, form) in SIZES {
-                let mut layout = Self::new(order, word_size, form);
-                let mut found = None;
-                if form == Form::Common {
-                    found = layout.first_whole_word(source, 0)?;
-                }
-                let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
-                let Some((at, geometry)) = found else { continue };
-                let first = if form == Form::Common { COMMON } else { 0 };
-                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
-                let end = |at: u64| layout.data(at, geometry).saturating_add(bytes);
-                let (span, begins) = (end(at).saturating_sub(at), end(first));
-                let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
-                let begin = if is_behind { first } else { at };
-                layout.begin = Some(begin);
-                layout.notes.push(format!(
-                    "offset 0: the region does not begin with the magic word {MAGIC:#x}; the first metadata of a CPU that is whole is at \
-                     offset {at:#x}, and that of CPU 0 is taken to be at {begin:#x}"
-                ));
-                return Ok(Some(layout));
+        for members in source.layouts {
+            let (mut layout, is_common) = (Self::new(*members), members.form() == Form::Common);
+            let mut found = None;
+            if is_common {
+                found = layout.first_whole_word(source, 0)?;
             }
+            let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
+            let Some((at, geometry)) = found else { continue };
+            let first = members.begin();
+            let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
+            let end = |at: u64| layout.data(at, geometry).saturating_add(bytes);
+            let (span, begins) = (end(at).saturating_sub(at), end(first));
+            let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
+            let begin = if is_behind { first } else { at };
+            layout.begin = Some(begin);
+            layout.notes.push(format!(
+                "offset 0: the region does not begin with the magic word {MAGIC:#x}; the first metadata of a CPU that is whole is at \
+                 offset {at:#x}, and that of CPU 0 is taken to be at {begin:#x}"
+            ));
+            return Ok(Some(layout));
         }
         Ok(None)
     }
 
+    /// The layout among several that are likely: the first by which most of the beginning of the region can be.
+    fn likeliest(source: &Source<'_>, likely: &[Members]) -> Result<Option<Self>, Error> {
+        let mut best = None;
+        for members in likely {
+            let layout = Self::new(*members);
+            let score = if likely.len() > 1 { layout.score(source)? } else { 0 };
+            if best.as_ref().is_none_or(|(highest, _)| score > *highest) {
+                best = Some((score, layout));
+            }
+        }
+        Ok(best.map(|(_, layout)| layout))
+    }
+
+    /// The metadata of CPU 0 are whole, which counts most, and the address of the code can be one.
+    fn score(&self, source: &Source<'_>) -> Result<u8, Error> {
+        let is_whole = self.whole(source, self.first(source)?)?.is_some();
+        let mut has_code = false;
+        if let Some((len, text)) = self.members.common.and_then(|common| Some((common.len, common.scratch?.text?))) {
+            let text = self.number(source, Number { at: len.saturating_add(text.at), ..text })?;
+            has_code = text != 0 && is_code(text);
+        }
+        Ok(u8::from(is_whole).saturating_mul(2).saturating_add(has_code.into()))
+    }
+
     /// The layout of a region at the beginning of memory, of which the source may have more; none where no region begins.
     fn within(source: &Source<'_>) -> Result<Option<Self>, Error> {
-        let recognised = recognise_within(&head(source)?, source.len);
-        Ok(recognised.map(|(order, word_size, form)| Self::new(order, word_size, form)))
+        Self::likeliest(source, &recognise_within(&head(source)?, source.len, source.layouts))
     }
 
     /// Of the first words of a region.
     fn begin(source: &Source<'_>) -> Result<Self, Error> {
         let head = head(source)?;
-        let Some((order, word_size, form)) = recognise(&head, source.len) else {
+        let Some(mut layout) = Self::likeliest(source, &recognise(&head, source.len, source.layouts))? else {
             if let Some(layout) = Self::without_head(source)? {
                 return Ok(layout);
             }
@@ -256,12 +278,16 @@ impl Layout {
             let expected = "the magic word 0x0badfeed of a persistent ring buffer, and the sizes of a known layout";
             return Err(Error::value(source.name, 0, found, expected));
         };
-        let mut layout = Self::new(order, word_size, form);
-        let reader = Reader::new(source.name, &head, order);
-        let sizes =
-            SIZES.iter().find(|(_, size, of)| (*size, *of) == (word_size, form)).map_or(0, |(sizes, ..)| *sizes);
-        for (at, expected) in [(0, MAGIC), (4, sizes)] {
-            let found = reader.u32_at(at)?;
+        let members = layout.members;
+        let reader = Reader::new(source.name, &head, members.byte_order);
+        let read = |place: Number| place.read(&reader).unwrap_or(0);
+        if members.could_have_sizes(read(members.sizes)) && layout.first_whole(source, layout.first(source)?)?.is_none()
+        {
+            let expected = "the sizes of a known layout";
+            return Err(Error::value(source.name, members.sizes.at.into(), read(members.sizes), expected));
+        }
+        for (place, expected) in [(members.magic, MAGIC), (members.sizes, members.expected_sizes())] {
+            let (at, found) = (place.at, read(place));
             if found != expected {
                 layout.notes.push(format!(
                     "offset {at}: {found:#x} in place of {expected:#x}; the words behind it are metadata"
@@ -271,29 +297,41 @@ impl Layout {
         Ok(layout)
     }
 
-    fn word(&self) -> usize {
-        usize::from(self.word_size)
+    /// Offset of the metadata of CPU 0, as the region has it.
+    fn first(&self, source: &Source<'_>) -> Result<u64, Error> {
+        self.members.common.map_or(Ok(0), |common| self.number(source, common.buffers))
     }
 
-    fn native(&self, reader: &Reader<'_>, at: usize) -> Result<u64, Error> {
-        if self.word_size == 8 { reader.u64_at(at) } else { Ok(u64::from(reader.u32_at(at)?)) }
+    fn word(&self) -> usize {
+        usize::from(self.members.word_size)
+    }
+
+    fn reader<'a>(&self, source: &'a Source<'_>, bytes: &'a [u8]) -> Reader<'a> {
+        Reader::new(source.name, bytes, self.members.byte_order)
+    }
+
+    /// A number at the beginning of the region.
+    fn number(&self, source: &Source<'_>, place: Number) -> Result<u64, Error> {
+        let bytes = source.bytes(0, place.end() as usize)?;
+        place
+            .read(&self.reader(source, &bytes))
+            .ok_or_else(|| Error::short(source.name, place.at.into(), 0, "a number"))
     }
 
     /// Reads the header that all CPUs have in common, and the scratch area; returns the offset of the first CPU's metadata.
-    fn common(&mut self, source: &Source<'_>) -> Result<u64, Error> {
-        let word = self.word();
-        let size = 8usize.saturating_add(word.saturating_mul(2));
-        let bytes = source.bytes(0, size)?;
-        let reader = Reader::new(source.name, &bytes, self.order);
-        let (total, buffers) = (self.native(&reader, 8)?, self.native(&reader, word.saturating_add(8))?);
+    fn common(&mut self, source: &Source<'_>, common: Common) -> Result<u64, Error> {
+        let size = u64::from(common.len);
+        let (total, mut buffers) = (self.number(source, common.total)?, self.number(source, common.buffers)?);
+        let (at_total, at_buffers) = (common.total.at, common.buffers.at);
         if total != source.len {
-            self.notes
-                .push(format!("offset 8: the region had {total} bytes when it was made, {} are here", source.len));
+            self.notes.push(format!(
+                "offset {at_total}: the region had {total} bytes when it was made, {} are here",
+                source.len
+            ));
         }
-        let mut buffers = buffers;
         if !self.is_likely(source, buffers)? {
             // The first CPU's metadata is damaged, or the offset of it is.
-            let found = self.first_whole_word(source, size as u64)?;
+            let found = self.first_whole_word(source, size)?;
             // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
             let is_behind = |at: u64, geometry: Geometry| {
                 let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
@@ -301,47 +339,59 @@ impl Layout {
             };
             if let Some((found, _)) = found.filter(|(at, geometry)| !is_behind(*at, *geometry)) {
                 self.notes.push(format!(
-                    "offset {}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}",
-                    word.saturating_add(8)
+                    "offset {at_buffers}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}"
                 ));
                 buffers = found;
             }
         }
-        if buffers < size as u64 || buffers >= source.len {
+        if buffers < size || buffers >= source.len {
             let expected = "an offset inside the region";
-            return Err(Error::value(source.name, word.saturating_add(8) as u64, buffers, expected));
+            return Err(Error::value(source.name, at_buffers.into(), buffers, expected));
         }
-        let scratch = usize::try_from(buffers).unwrap_or(0).saturating_sub(size);
-        let bytes = source.bytes(size as u64, scratch)?;
-        self.scratch(&Reader::new(source.name, &bytes, self.order));
+        if let Some(scratch) = common.scratch {
+            let len = usize::try_from(buffers.saturating_sub(size)).unwrap_or(0);
+            let bytes = source.bytes(size, len)?;
+            self.scratch(&self.reader(source, &bytes), scratch);
+        }
         Ok(buffers)
     }
 
     /// Reads the scratch area: clock, address of the kernel's code, modules. An area that holds nothing is all zeroes.
-    fn scratch(&mut self, reader: &Reader<'_>) {
-        let word = self.word();
-        let read = |at: usize| self.native(reader, at).unwrap_or(0);
-        let (clock, text) = (reader.u32_at(0).unwrap_or(0), read(word));
-        let count = read(word.saturating_mul(2));
-        if text == 0 {
+    fn scratch(&mut self, reader: &Reader<'_>, scratch: Scratch) {
+        let read = |place: Number| place.read(reader).unwrap_or(0);
+        let text = scratch.text.map(read);
+        if text == Some(0) {
             return;
         }
-        let begin = word.saturating_mul(3);
-        let mut modules = Vec::new();
-        for index in 0..count.min(MOST_MODULES) {
-            let at = begin.saturating_add(usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(MODULE_LEN));
-            let Ok(entry) = reader.bytes_at(at, MODULE_LEN) else { break };
-            let name = entry.get(word..).unwrap_or_default().split(|byte| *byte == 0).next().unwrap_or_default();
-            let address = read(at);
-            if address == 0 || name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
-                break;
+        let clock = scratch.clock.and_then(|place| u32::try_from(read(place)).ok());
+        let (mut modules, mut count) = (Vec::new(), 0);
+        if let Some(list) = scratch.modules {
+            count = read(list.count);
+            let len = list.len as usize;
+            let places = (0..count.min(MOST_MODULES)).scan(list.at as usize, |next, _| {
+                let at = *next;
+                *next = at.saturating_add(len);
+                Some(at)
+            });
+            for at in places {
+                let Ok(entry) = reader.bytes_at(at, len) else { break };
+                let address = list.address.read(&Reader::new("", entry, self.members.byte_order)).unwrap_or(0);
+                let name = entry.get(list.name.0 as usize..).unwrap_or_default();
+                let name = name.get(..list.name.1 as usize).unwrap_or(name);
+                let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+                if address == 0 || name.is_empty() || !name.iter().all(u8::is_ascii_graphic) {
+                    break;
+                }
+                modules.push(Module { address, name: String::from_utf8_lossy(name).into_owned() });
             }
-            modules.push(Module { address, name: String::from_utf8_lossy(name).into_owned() });
         }
         if (modules.len() as u64) < count {
             self.notes.push(format!("the scratch area says {count} modules, {} can be read", modules.len()));
         }
-        self.boot = Boot { text_address: Some(text), data_address: None, clock: Some(clock), modules };
+        if let Some(text) = text.filter(|text| !is_code(*text)) {
+            self.notes.push(format!("the scratch area has {text:#x} in place of the address of the kernel's code"));
+        }
+        self.boot = Boot { text_address: text.filter(|text| is_code(*text)), data_address: None, clock, modules };
     }
 
     /// All CPUs of a region have the same geometry.
@@ -356,14 +406,13 @@ impl Layout {
 
     /// The same, and the magic word may be damaged unless it is needed.
     fn metadata(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
-        let len = Fixed::len(self.form, self.word_size);
+        let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
         }
         let bytes = source.bytes(at, len)?;
-        let reader = Reader::new(source.name, &bytes, self.order);
-        let fixed = Fixed::read(&reader, self.form, self.word_size);
-        let fixed = fixed.filter(|fixed| !needs_magic || fixed.marks.is_none_or(|(magic, _)| magic == MAGIC));
+        let fixed = Fixed::read(&self.reader(source, &bytes), &self.members);
+        let fixed = fixed.filter(|fixed| !needs_magic || fixed.magic.is_none_or(|magic| magic == MAGIC));
         let Some(fixed) = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at))) else { return Ok(None) };
         let is_whole = permuted(&self.table(source, at, fixed.count)?) == fixed.count;
         Ok(is_whole.then_some((fixed.size, fixed.count)))
@@ -371,13 +420,12 @@ impl Layout {
 
     /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can be.
     fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
-        let len = Fixed::len(self.form, self.word_size);
+        let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(false);
         }
         let bytes = source.bytes(at, len)?;
-        let fixed = Fixed::read(&Reader::new(source.name, &bytes, self.order), self.form, self.word_size);
-        let Some(fixed) = fixed else { return Ok(false) };
+        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else { return Ok(false) };
         let room = source.len.saturating_sub(at);
         let reach = |address: u64| fixed.first != 0 && address.checked_sub(fixed.first).is_some_and(|far| far < room);
         let addresses = fixed.first.is_multiple_of(u64::from(PAGE)) && reach(fixed.head) && reach(fixed.commit);
@@ -406,21 +454,21 @@ impl Layout {
         Ok(None)
     }
 
-    /// The table of a CPU's metadata.
+    /// The table of a CPU's metadata. What is too large for a number is -1.
     fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
-        let begin = at.saturating_add(Fixed::len(self.form, self.word_size) as u64);
+        let Number { at: offset, size } = self.members.cpu.table;
+        let begin = at.saturating_add(offset.into());
         let room = usize::try_from(source.len.saturating_sub(begin)).unwrap_or(usize::MAX);
-        let bytes = source.bytes(begin, (count as usize).saturating_mul(4).min(room))?;
-        let table = Reader::new(source.name, &bytes, self.order);
-        (0..bytes.len().checked_div(4).unwrap_or(0))
-            .map(|n| Ok(table.u32_at(n.saturating_mul(4))?.cast_signed()))
-            .collect()
+        let bytes = source.bytes(begin, (count as usize).saturating_mul(size.into()).min(room))?;
+        let number = |bytes: &[u8]| i32::try_from(page::native(bytes, 0, size, self.members.byte_order)).unwrap_or(-1);
+        Ok(bytes.chunks_exact(size.into()).map(number).collect())
     }
 
     /// Offset of the first sub-buffer of a CPU whose metadata is at `at`.
     fn data(&self, at: u64, (size, count): Geometry) -> u64 {
-        let fixed = Fixed::len(self.form, self.word_size) as u64;
-        let behind = at.saturating_add(fixed).saturating_add(u64::from(count).saturating_mul(4));
+        let Members { cpu, .. } = &self.members;
+        let table = u64::from(count).saturating_mul(cpu.table.size.into());
+        let behind = at.saturating_add(cpu.len.into()).saturating_add(table);
         behind.checked_next_multiple_of(u64::from(size)).unwrap_or(u64::MAX)
     }
 
@@ -432,16 +480,15 @@ impl Layout {
 
     /// Reads a CPU's metadata at an offset; none where no metadata of a CPU can stand.
     fn cpu(&mut self, source: &Source<'_>, at: u64) -> Result<Option<CpuMeta>, Error> {
-        let len = Fixed::len(self.form, self.word_size);
+        let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
         }
         let bytes = source.bytes(at, len)?;
-        let reader = Reader::new(source.name, &bytes, self.order);
-        let Some(fixed) = Fixed::read(&reader, self.form, self.word_size) else { return Ok(None) };
+        let Some(fixed) = Fixed::read(&self.reader(source, &bytes), &self.members) else { return Ok(None) };
         let Some((size, count)) = self.geometry(source, at, &fixed)? else { return Ok(None) };
         let mut faults = Vec::new();
-        if let Some((magic, _)) = fixed.marks.filter(|(magic, _)| *magic != MAGIC && at > 0) {
+        if let Some(magic) = fixed.magic.filter(|magic| *magic != MAGIC && at > 0) {
             faults.push(format!("offset {at:#x}: {magic:#x} in place of the magic word {MAGIC:#x}"));
         }
         if (size, count) != (fixed.size, fixed.count) {
@@ -463,7 +510,7 @@ impl Layout {
             number.and_then(|n| u32::try_from(n).ok())
         };
         let (head, commit) = (number("head", fixed.head), number("commit", fixed.commit));
-        if fixed.marks.is_some_and(|(magic, _)| magic == MAGIC) && self.boot.text_address.is_none() {
+        if fixed.magic == Some(MAGIC) && self.boot.text_address.is_none() {
             [self.boot.text_address, self.boot.data_address] =
                 [fixed.text, fixed.data].map(|address| Some(address).filter(|address| *address != 0));
         }
@@ -500,6 +547,11 @@ impl Layout {
         }
         Ok(best.map(|(_, geometry)| geometry))
     }
+}
+
+/// An address can be that of a kernel's code, which begins with a page.
+fn is_code(address: u64) -> bool {
+    address.is_multiple_of(u64::from(PAGE))
 }
 
 /// Most sub-buffers that have room in so many bytes.

@@ -4,21 +4,24 @@
 //! memory. [`read`] takes a copy of that range. It checks all that the kernel checks when it boots, but for each sub-buffer separately:
 //! where the kernel discards all events because one word is wrong, a damaged sub-buffer costs its own events here.
 //!
-//! 1. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
-//! 2. `find` looks for regions in an image of memory;
-//! 3. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
+//! 1. `members` has the layouts of the metadata: those that are known, and those that a kernel's types give;
+//! 2. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
+//! 3. `find` looks for regions in an image of memory;
+//! 4. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
 mod emptied;
 mod find;
 mod layout;
+mod members;
 mod words;
 
 pub use find::find;
-pub use layout::{Boot, Form, Module};
+pub use layout::{Boot, Module};
+pub use members::{Form, Members};
 
 use chain::{Chain, Fit, SubBuffer as Judged, chain, fits};
-use lastwords_bytes::{Budget, ByteOrder, Error};
+use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{CpuRing, HeaderPage, Ring, Stats, SubBufferInfo};
@@ -27,12 +30,8 @@ use std::sync::Arc;
 
 /// The ring of a region.
 pub struct Region {
-    /// The form of its metadata.
-    pub form: Form,
-    /// Byte order of its machine.
-    pub byte_order: ByteOrder,
-    /// Bytes of a `long` of its machine.
-    pub word_size: u8,
+    /// The layout by which it is read.
+    pub layout: Members,
     /// What the metadata says of the boot that wrote it.
     pub boot: Boot,
     image: Arc<dyn Image>,
@@ -45,25 +44,33 @@ pub struct Region {
     evidence: Evidence,
 }
 
-/// Whether a file of `len` bytes that begins with `head` is a persistent ring buffer of a known layout.
+/// Whether a file of `len` bytes that begins with `head` is a persistent ring buffer: of a known layout, or of another that begins with the
+/// magic word.
 #[must_use]
 pub fn is_region(head: &[u8], len: u64) -> bool {
-    words::recognise(head, len).is_some()
+    let magic = |layout: &Members| layout.magic.read(&Reader::new("", head, layout.byte_order));
+    let has_magic = members::KNOWN.iter().any(|layout| magic(layout) == Some(words::MAGIC));
+    has_magic || !words::recognise(head, len, &members::KNOWN).is_empty()
 }
 
-/// Reads the region of `len` bytes at `base` of an image. Every sub-buffer is looked at once; the ring reads them again when they are
-/// asked for.
+/// Reads the region of `len` bytes at `base` of an image, by one of the layouts that kernels' types gave, or by one that is known. Every
+/// sub-buffer is looked at once; the ring reads them again when they are asked for.
 ///
 /// # Errors
-/// The region does not begin with metadata of a known layout, or the budget is spent.
-pub fn read(image: &Arc<dyn Image>, base: u64, len: u64, budget: &Budget) -> Result<Region, Error> {
+/// The region does not begin with metadata of any of these layouts, or the budget is spent.
+pub fn read(
+    image: &Arc<dyn Image>,
+    base: u64,
+    len: u64,
+    layouts: &[Members],
+    budget: &Budget,
+) -> Result<Region, Error> {
     let fill = |at: u64, bytes: &mut [u8]| fill(image.as_ref(), base, at, bytes);
-    let source = Source { name: image.name(), len, read: &fill, budget };
+    let layouts = layout::with_known(layouts);
+    let source = Source { name: image.name(), len, read: &fill, layouts: &layouts, budget };
     let layout = layout::read(&source)?;
     let mut region = Region {
-        form: layout.form,
-        byte_order: layout.order,
-        word_size: layout.word_size,
+        layout: layout.members,
         boot: layout.boot,
         image: Arc::clone(image),
         base,
@@ -94,7 +101,7 @@ impl Region {
     /// How a sub-buffer begins.
     #[must_use]
     pub fn header_page(&self) -> HeaderPage {
-        HeaderPage::of_word_size(self.word_size)
+        self.layout.header_page
     }
 
     /// Reads a sub-buffer; false where the image does not have it whole.
@@ -106,7 +113,7 @@ impl Region {
 
     fn judge(&self, meta: &CpuMeta, number: u32, not_after: u64, bytes: &mut Vec<u8>) -> Judged {
         let is_there = self.load(meta, number, bytes);
-        let mut judged = Judged::judge(number, bytes, self.header_page(), self.byte_order, not_after);
+        let mut judged = Judged::judge(number, bytes, self.header_page(), self.layout.byte_order, not_after);
         if !is_there {
             judged.verdict = Verdict::Missing;
             let begin = self.header_page().data_offset as usize;
@@ -157,7 +164,7 @@ impl Region {
     /// refuses those whose header is lost. The newest sub-buffer may be written in part only: how far is not known then, and its memory may
     /// have events of an older lap. The reader's may be empty because it was read.
     fn judge_chained(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
-        let (layout, byte_order) = (self.header_page(), self.byte_order);
+        let (layout, byte_order) = (self.header_page(), self.layout.byte_order);
         let mut bytes = Vec::new();
         for (position, number) in order.numbers.iter().enumerate() {
             let Some(sub) = all.get_mut(*number as usize) else { continue };
@@ -288,7 +295,7 @@ impl Ring for Region {
         let Some(sub) = planned.get(index) else { return nothing };
         self.load(meta, sub.number, bytes);
         if let (Some(time), Some(stamp)) = (sub.mended, bytes.first_chunk_mut::<8>()) {
-            *stamp = if self.byte_order == ByteOrder::Little { time.to_le_bytes() } else { time.to_be_bytes() };
+            *stamp = if self.layout.byte_order == ByteOrder::Little { time.to_le_bytes() } else { time.to_be_bytes() };
         }
         SubBufferInfo { committed: sub.committed, consumed: 0, missed: sub.missed, verdict: sub.verdict }
     }

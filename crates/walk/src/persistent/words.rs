@@ -1,71 +1,73 @@
 //! The words that metadata of a region begins with, and whether they can be metadata.
 
-use super::layout::Form;
-use lastwords_bytes::{ByteOrder, Reader};
+use super::members::Members;
+use lastwords_bytes::Reader;
 
 /// First word of the metadata.
-pub(super) const MAGIC: u32 = 0x0bad_feed;
-/// The second word of a region: the size of the structure, or of both structures; the size of a `long`; the form.
-pub(super) const SIZES: [(u32, u8, Form); 4] =
-    [(0x38, 8, Form::PerCpu), (0x24, 4, Form::PerCpu), (0x0018_0020, 8, Form::Common), (0x0010_0014, 4, Form::Common)];
-/// Offset of the metadata of CPU 0 in the layout with a common header, in all kernels up to 7.2.
-pub(super) const COMMON: u64 = 0x2030;
+pub(super) const MAGIC: u64 = 0x0bad_feed;
 /// Bytes of a page, the smallest sub-buffer.
 pub(super) const PAGE: u32 = 4096;
 /// Most sub-buffers of a CPU, as an `int` counts them, and far below.
 pub(super) const MOST_SUB_BUFFERS: u32 = 1 << 22;
 
-/// Returns true if one of the first two words of memory is that of a region. The other may be damaged.
-pub(super) fn may_begin(head: &[u8; 8]) -> bool {
-    [ByteOrder::Little, ByteOrder::Big].into_iter().any(|order| {
-        let reader = Reader::new("", head, order);
-        let sizes = reader.u32_at(4).unwrap_or(0);
-        reader.u32_at(0).is_ok_and(|magic| magic == MAGIC) || SIZES.iter().any(|(known, ..)| *known == sizes)
-    })
+/// How many of the two words that tell a layout are right: that of a region, and that of the sizes.
+fn right(head: &[u8], layout: &Members) -> u8 {
+    let reader = Reader::new("", head, layout.byte_order);
+    let magic = layout.magic.read(&reader) == Some(MAGIC);
+    let sizes = layout.sizes.read(&reader) == Some(layout.expected_sizes());
+    u8::from(magic).saturating_add(u8::from(sizes))
 }
 
-/// Byte order, word size and form, as the first words of a region of `len` bytes tell them; none where they are no metadata. One of the
+/// Returns true if one of the two words at the beginning of memory is that of a region. The other may be damaged.
+pub(super) fn may_begin(head: &[u8], layouts: &[Members]) -> bool {
+    layouts.iter().any(|layout| right(head, layout) > 0)
+}
+
+/// The layouts of which the first words of a region of `len` bytes can be, the likeliest first; none where they are no metadata. One of the
 /// two words that tell the layout may be damaged where the words behind them can be metadata.
-pub(super) fn recognise(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> {
-    recognise_with(head, len, &|total, _| total == len)
+pub(super) fn recognise(head: &[u8], len: u64, layouts: &[Members]) -> Vec<Members> {
+    recognise_with(head, len, layouts, &|_, total, _| total == len)
 }
 
 /// The same for a region at the beginning of `len` bytes of memory, which may have more than the region.
-pub(super) fn recognise_within(head: &[u8], len: u64) -> Option<(ByteOrder, u8, Form)> {
-    recognise_with(head, len, &|total, buffers| {
-        buffers == COMMON && total > buffers && total <= len && total.is_multiple_of(u64::from(PAGE))
+pub(super) fn recognise_within(head: &[u8], len: u64, layouts: &[Members]) -> Vec<Members> {
+    recognise_with(head, len, layouts, &|layout, total, buffers| {
+        buffers == layout.begin() && total > buffers && total <= len && total.is_multiple_of(u64::from(PAGE))
     })
 }
 
 /// `is_total`: the size of a region and the offset of its first metadata of a CPU can be, as its header has them.
-fn recognise_with(head: &[u8], len: u64, is_total: &dyn Fn(u64, u64) -> bool) -> Option<(ByteOrder, u8, Form)> {
-    let forms = [ByteOrder::Little, ByteOrder::Big].into_iter().flat_map(|order| {
-        let forms = SIZES.iter().map(move |(sizes, word_size, form)| (order, *sizes, *word_size, *form));
-        forms.map(|(order, sizes, word_size, form)| {
-            let reader = Reader::new("", head, order);
-            let is = |at: usize, value: u32| u8::from(reader.u32_at(at).is_ok_and(|found| found == value));
-            (is(0, MAGIC).saturating_add(is(4, sizes)), (order, word_size, form))
-        })
-    });
-    let fits = |(order, word_size, form): (ByteOrder, u8, Form)| {
-        let reader = Reader::new("", head, order);
-        match form {
-            Form::PerCpu => Fixed::read(&reader, form, word_size).is_some_and(|fixed| fixed.fits(len)),
-            Form::Common if word_size == 8 => {
-                reader.u64_at(8).is_ok_and(|total| is_total(total, reader.u64_at(16).unwrap_or(0)))
-            }
-            Form::Common => false,
+fn recognise_with(
+    head: &[u8],
+    len: u64,
+    layouts: &[Members],
+    is_total: &dyn Fn(&Members, u64, u64) -> bool,
+) -> Vec<Members> {
+    let fits = |layout: &Members| {
+        let reader = Reader::new("", head, layout.byte_order);
+        match layout.common {
+            None => Fixed::read(&reader, layout).is_some_and(|fixed| fixed.fits(len)),
+            Some(common) => common
+                .total
+                .read(&reader)
+                .is_some_and(|total| is_total(layout, total, common.buffers.read(&reader).unwrap_or(0))),
         }
     };
-    let likely = forms.filter(|(words, form)| *words == 2 || *words == 1 && fits(*form));
-    likely.max_by_key(|(words, _)| *words).map(|(_, form)| form)
+    let rows = layouts.iter().map(|layout| (right(head, layout), layout));
+    let likely: Vec<_> = rows.filter(|(words, layout)| *words == 2 || *words == 1 && fits(layout)).collect();
+    let most = likely.iter().map(|(words, _)| *words).max().unwrap_or(0);
+    let mut best: Vec<Members> =
+        likely.iter().filter(|(words, _)| *words == most).map(|(_, layout)| **layout).collect();
+    // Types alone make no layout likely: both words must speak for them against a layout that is known.
+    best.sort_by_key(|layout| most < 2 && !layout.is_known());
+    best
 }
 
 /// The words of a CPU's metadata before the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fixed {
-    /// The magic word and the size of the structure, where the form has them.
-    pub(super) marks: Option<(u32, u32)>,
+    /// The magic word, where each CPU has one.
+    pub(super) magic: Option<u64>,
     pub(super) text: u64,
     pub(super) data: u64,
     pub(super) first: u64,
@@ -76,30 +78,22 @@ pub(super) struct Fixed {
 }
 
 impl Fixed {
-    /// Bytes of the words.
-    pub(super) fn len(form: Form, word_size: u8) -> usize {
-        let word = usize::from(word_size);
-        match form {
-            Form::PerCpu => 16usize.saturating_add(word.saturating_mul(5)),
-            Form::Common => 8usize.saturating_add(word.saturating_mul(3)),
-        }
-    }
-
-    pub(super) fn read(reader: &Reader<'_>, form: Form, word_size: u8) -> Option<Self> {
-        let mut at = 0usize;
-        let mut next = |size: u8| {
-            let value = if size == 8 { reader.u64_at(at) } else { reader.u32_at(at).map(u64::from) };
-            at = at.saturating_add(usize::from(size));
-            value.ok()
-        };
-        let (mut marks, mut text, mut data) = (None, 0, 0);
-        if form == Form::PerCpu {
-            marks = Some((u32::try_from(next(4)?).ok()?, u32::try_from(next(4)?).ok()?));
-            (text, data) = (next(word_size)?, next(word_size)?);
-        }
-        let (first, head, commit) = (next(word_size)?, next(word_size)?, next(word_size)?);
-        let (size, count) = (u32::try_from(next(4)?).ok()?, u32::try_from(next(4)?).ok()?);
-        Some(Self { marks, text, data, first, head, commit, size, count })
+    pub(super) fn read(structure: &Reader<'_>, layout: &Members) -> Option<Self> {
+        let cpu = layout.cpu;
+        let magic = if layout.common.is_none() { Some(layout.magic.read(structure)?) } else { None };
+        let [text, data] = [cpu.text, cpu.data].map(|place| place.and_then(|place| place.read(structure)).unwrap_or(0));
+        // What is too large for a number is larger than all that can be.
+        let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        Some(Self {
+            magic,
+            text,
+            data,
+            first: cpu.first.read(structure)?,
+            head: cpu.head.read(structure)?,
+            commit: cpu.commit.read(structure)?,
+            size: number(cpu.size.read(structure)?),
+            count: number(cpu.count.read(structure)?),
+        })
     }
 
     /// Size and count can be those of sub-buffers in `len` bytes.

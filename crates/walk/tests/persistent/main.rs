@@ -1,117 +1,17 @@
 //! Persistent ring buffers that are made here, of both layouts, whole and damaged: what comes back is what was put in, and less than that
 //! is told.
 
+mod layouts;
+mod made;
+
 use lastwords_bytes::Budget;
-use lastwords_image::{Image, open, unwatched};
-use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
+use lastwords_image::unwatched;
+use lastwords_testkit::persistent::{Form, SIZE, put};
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::Ring;
-use lastwords_trace::ftrace::page::Events;
-use lastwords_walk::persistent::{self, Region};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-
-/// A CPU, a time and a payload.
-type Event = (usize, u64, Vec<u8>);
-
-#[derive(Clone)]
-struct Made {
-    bytes: Vec<u8>,
-    events: BTreeSet<Event>,
-    /// By CPU and number of the sub-buffer: the events of each.
-    pages: BTreeMap<(usize, usize), BTreeSet<Event>>,
-    /// Numbers of each CPU's sub-buffers, the oldest first.
-    order: Vec<Vec<usize>>,
-    /// Offset of each CPU's metadata, and of its sub-buffers.
-    places: Vec<(usize, usize)>,
-    count: usize,
-}
-
-/// Numbers that are the same in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
-/// A sub-buffer that begins at `time`, with some events; the time of the last.
-fn sub_buffer(random: &mut Random, cpu: usize, time: &mut u64, events: &mut BTreeSet<Event>) -> Vec<u8> {
-    let mut page = vec![0; SIZE];
-    *time += 1 + random.below(1000);
-    put(&mut page, 0, *time, 8);
-    let mut at = 16;
-    for number in 0..1 + random.below(60) {
-        let words = 1 + random.below(12) as usize;
-        if at + 4 + words * 4 > SIZE {
-            break;
-        }
-        let delta = if number == 0 { 0 } else { random.below(5000) };
-        *time += delta;
-        put(&mut page, at, words as u64 | delta << 5, 4);
-        let payload: Vec<u8> = (0..words * 4).map(|_| random.below(256) as u8).collect();
-        page[at + 4..at + 4 + words * 4].copy_from_slice(&payload);
-        events.insert((cpu, *time, payload));
-        at += 4 + words * 4;
-    }
-    put(&mut page, 8, at as u64 - 16, 8);
-    page
-}
-
-/// A region of a form: each CPU's ring stands anywhere in its order, and has come round where it is full.
-fn make(form: Form, seed: u64) -> Made {
-    let mut random = Random(seed);
-    let (cpus, count) = (1 + random.below(3) as usize, 3 + random.below(9) as usize);
-    let (mut pages, mut chains, mut rings) = (BTreeMap::new(), Vec::new(), Vec::new());
-    for cpu in 0..cpus {
-        // The numbers of sub-buffers in a random order: the reader's first.
-        let mut order: Vec<usize> = (0..count).collect();
-        (1..count).rev().for_each(|at| order.swap(at, random.below(at as u64 + 1) as usize));
-        let used = 1 + random.below(count as u64 - 1) as usize;
-        let begin = random.below(count as u64 - 1) as usize;
-        let ring: Vec<usize> = (0..used).map(|n| order[1 + (begin + n) % (count - 1)]).collect();
-        let mut time = 1_000_000_000 + random.below(1000);
-        let mut cpu_pages = BTreeMap::new();
-        for number in [order[0]].iter().chain(&ring) {
-            let mut events = BTreeSet::new();
-            cpu_pages.insert(*number, sub_buffer(&mut random, cpu, &mut time, &mut events));
-            pages.insert((cpu, *number), events);
-        }
-        chains.push([order[0]].into_iter().chain(ring.iter().copied()).collect());
-        rings.push(Cpu { order, head: ring[0], commit: *ring.last().unwrap(), pages: cpu_pages });
-    }
-    let modules = vec![(0xffff_ffff_c000_1000, "loop".to_owned())];
-    let made = region(form, &Boot { text: 0xffff_ffff_8120_0000, clock: 7, modules }, &rings);
-    let events = pages.values().flatten().cloned().collect();
-    Made { bytes: made.bytes, events, pages, order: chains, places: made.places, count }
-}
-
-fn image(bytes: &[u8]) -> Arc<dyn Image> {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), bytes).unwrap();
-    open(file.path(), &Budget::default(), &unwatched).unwrap().image
-}
-
-fn read(bytes: &[u8]) -> Result<Region, String> {
-    persistent::read(&image(bytes), 0, bytes.len() as u64, &Budget::default()).map_err(|error| error.to_string())
-}
-
-/// The events of a region, in its order.
-fn events(region: &Region) -> Vec<Event> {
-    let (mut all, mut bytes) = (Vec::new(), Vec::new());
-    for (cpu, ring) in region.cpus().iter().enumerate() {
-        for number in 0..ring.sub_buffers {
-            let info = region.sub_buffer(cpu, number, &mut bytes);
-            for event in Events::new(&bytes, region.header_page(), region.byte_order, info.committed) {
-                let event = event.unwrap();
-                all.push((cpu, event.time, bytes[event.payload].to_vec()));
-            }
-        }
-    }
-    all
-}
+use lastwords_walk::persistent;
+use made::{Event, Random, events, image, make, read, sub_buffer};
+use std::collections::BTreeSet;
 
 #[test]
 fn all_events_come_back_in_order() {
@@ -120,7 +20,7 @@ fn all_events_come_back_in_order() {
         let made = make(form, seed);
         let region = read(&made.bytes).unwrap();
         let expected = if form == Form::PerCpu { persistent::Form::PerCpu } else { persistent::Form::Common };
-        assert_eq!((region.form, region.word_size), (expected, 8));
+        assert_eq!((region.layout.form(), region.layout.word_size), (expected, 8));
         let found = events(&region);
         assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{form:?} {seed}");
         assert_eq!(found.len(), made.events.len(), "{form:?} {seed}");
@@ -540,10 +440,10 @@ fn regions_are_found_in_memory() {
             memory.resize(memory.len() + SIZE * random.below(3) as usize, 0);
         }
         let (image, budget) = (image(&memory), Budget::default());
-        let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
+        let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
         assert_eq!(found, expected.iter().map(|(place, _)| place.clone()).collect::<Vec<_>>(), "{seed}");
         for (place, truth) in expected {
-            let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
+            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
             assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == truth, "{seed}");
             assert!(!region.evidence().has_losses(), "{seed}");
         }
@@ -570,10 +470,10 @@ fn damaged_regions_are_found_in_memory() {
             memory.extend_from_slice(&bytes);
             memory.extend_from_slice(&[0x5a; 2 * SIZE]);
             let (image, budget) = (image(&memory), Budget::default());
-            let found = persistent::find(image.as_ref(), &budget, &unwatched).unwrap();
+            let found = persistent::find(image.as_ref(), &[], &budget, &unwatched).unwrap();
             let place = begin as u64..(begin + bytes.len()) as u64;
             assert_eq!(found, std::slice::from_ref(&place), "{form:?} {seed} {has_others}");
-            let region = persistent::read(&image, place.start, place.end - place.start, &budget).unwrap();
+            let region = persistent::read(&image, place.start, place.end - place.start, &[], &budget).unwrap();
             assert!(events(&region).into_iter().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
             several[usize::from(has_others)] += 1;
         }
