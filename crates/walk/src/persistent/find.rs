@@ -3,12 +3,11 @@
 use super::layout::{self, Extent, Source};
 use super::members::Members;
 use super::words;
+use crate::pages::{PAGE, PAGE_LEN};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Progress, Watch};
 use std::ops::Range;
 
-/// Bytes of a page: a reserved range begins on a page boundary.
-const PAGE: u64 = 4096;
 /// Bytes between two messages about progress.
 const STEP: u64 = 64 << 20;
 /// Most regions that are taken: a kernel has one for each persistent instance.
@@ -114,7 +113,7 @@ impl Search<'_> {
 
     /// No other region begins behind the first page of a CPU. `end`: the end of the memory.
     fn has_none_within(&self, cpu: Range<u64>, end: u64) -> Result<bool, Error> {
-        for at in (cpu.start..cpu.end).step_by(PAGE as usize).skip(1) {
+        for at in (cpu.start..cpu.end).step_by(PAGE_LEN).skip(1) {
             if self.begin(at..end)?.is_some() {
                 return Ok(false);
             }
