@@ -1,0 +1,69 @@
+//! Compares texts of events of three writers: the kernel, trace-cmd and our program.
+
+use std::collections::HashMap;
+
+/// Returns the events of a text, sorted. Left out are the names of tasks, which the kernel of another boot does not know, and the flags,
+/// which trace-cmd does not print.
+pub(super) fn events(text: &str) -> Vec<String> {
+    let mut events: Vec<String> = text.lines().filter_map(event).collect();
+    events.sort();
+    events
+}
+
+fn event(line: &str) -> Option<String> {
+    if line.starts_with('#') {
+        return None;
+    }
+    let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
+    let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
+    let cpu = line.get(at + 2..at + 5)?;
+    let mut words = line.get(at + 6..)?.split_whitespace();
+    let is_time = |word: &&str| word.strip_suffix(':').is_some_and(|time| time.parse::<f64>().is_ok());
+    let time = words.find(is_time)?;
+    let rest = words.collect::<Vec<_>>().join(" ");
+    // A marker has the name `print` for trace-cmd and no name for the kernel.
+    let rest = rest.strip_prefix("print: ").unwrap_or(&rest);
+    Some(format!("{pid} {cpu} {time} {rest}"))
+}
+
+/// Counts the events of `truth` that are not in `ours`, and the other way round; with an example of each.
+pub(super) fn differ(truth: &[String], ours: &[String]) -> (usize, usize, Vec<String>) {
+    let mut counts: HashMap<&str, i64> = HashMap::new();
+    for event in truth {
+        *counts.entry(event).or_default() += 1;
+    }
+    for event in ours {
+        *counts.entry(event).or_default() -= 1;
+    }
+    let sum = |sign: i64| counts.values().map(|count| (count * sign).max(0) as usize).sum::<usize>();
+    let example = |sign: i64| {
+        let events = counts.iter().filter(|(_, count)| *count * sign > 0).map(|(event, _)| *event);
+        events.min().map(|event| format!("{} {event}", if sign > 0 { "missing" } else { "invented" }))
+    };
+    (sum(1), sum(-1), [1, -1].into_iter().filter_map(example).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_each_writer_is_the_same() {
+        let kernel =
+            "# tracer: nop\n           <...>-74      [001] d.h1.     1.000002: irq_handler_entry: irq=4 name=a b\n";
+        let trace_cmd = "cpus=2\n              sh-74    [001]     1.000002: irq_handler_entry:     irq=4 name=a b\n";
+        let (truth, ours) = (events(kernel), events(trace_cmd));
+        assert_eq!(truth, ["74 001 1.000002: irq_handler_entry: irq=4 name=a b"]);
+        assert_eq!(differ(&truth, &ours), (0, 0, vec![]));
+        let (missing, invented, examples) = differ(&truth, &events(&trace_cmd.replace("irq=4", "irq=5")));
+        assert_eq!((missing, invented, examples.len()), (1, 1, 2));
+        assert_eq!(differ(&[truth.clone(), truth.clone()].concat(), &ours).0, 1);
+    }
+
+    #[test]
+    fn a_marker_has_one_name() {
+        let kernel = "      sh-1       [000] .....    17.5: tracing_mark_write: boot 1 marker 2\n";
+        let trace_cmd = "      sh-1       [000]    17.5: print:                tracing_mark_write: boot 1 marker 2\n";
+        assert_eq!(events(kernel), events(trace_cmd));
+    }
+}
