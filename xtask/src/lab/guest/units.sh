@@ -67,7 +67,8 @@ if [ -d $I ]; then
     cat $I/last_boot_info > $O/last_boot_info
     echo 0 > $I/options/hash-ptr
     say kernel cat $I/trace
-    say live lastwords report $I
+    # The kernel prints events of the last boot by their fields.
+    say live lastwords report --style fields $I
 fi
 . /units
 # Without an instance, systemd does not start the unit that saves the last boot: here the script says itself what is missing.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// Returns the events of a text, sorted. Left out are the names of tasks, which the kernel of another boot does not know, and the flags,
-/// which trace-cmd does not print.
+/// which trace-cmd does not print. Of a number that is there twice, `0x10 (16)`, one is left.
 pub(super) fn events(text: &str) -> Vec<String> {
     let mut events: Vec<String> = text.lines().filter_map(event).collect();
     events.sort();
@@ -20,10 +20,37 @@ fn event(line: &str) -> Option<String> {
     let mut words = line.get(at + 6..)?.split_whitespace();
     let is_time = |word: &&str| word.strip_suffix(':').is_some_and(|time| time.parse::<f64>().is_ok());
     let time = words.find(is_time)?;
-    let rest = words.collect::<Vec<_>>().join(" ");
+    let rest = values(words);
     // A marker has the name `print` for trace-cmd and no name for the kernel.
     let rest = rest.strip_prefix("print: ").unwrap_or(&rest);
     Some(format!("{pid} {cpu} {time} {rest}"))
+}
+
+/// Joins the words of an event, with decimal numbers.
+fn values<'a>(words: impl Iterator<Item = &'a str>) -> String {
+    let mut joined: Vec<String> = Vec::new();
+    let mut was_hex = false;
+    for word in words {
+        let twice = word.strip_prefix('(').and_then(|word| word.strip_suffix(')')).filter(|_| was_hex);
+        let hex = word.split_once("=0x").and_then(|(name, hex)| Some((name, u64::from_str_radix(hex, 16).ok()?)));
+        was_hex = hex.is_some();
+        match (twice, hex, joined.last_mut()) {
+            (Some(decimal), _, Some(last)) if decimal.parse::<i64>().is_ok() => {
+                let name = last.split('=').next().unwrap_or_default();
+                *last = format!("{name}={decimal}");
+            }
+            (_, Some((name, value)), _) => joined.push(format!("{name}={}", value.cast_signed())),
+            _ => joined.push(word.to_string()),
+        }
+    }
+    joined.join(" ")
+}
+
+/// Drops what trace-cmd shows by a name and the kernel by an address: functions.
+pub(super) fn without_functions(events: &[String]) -> Vec<String> {
+    let without =
+        |event: &String| event.split(' ').filter(|word| !word.starts_with("function=")).collect::<Vec<_>>().join(" ");
+    events.iter().map(without).collect()
 }
 
 /// Counts the events of `truth` that are not in `ours`, and the other way round; with an example of each.
@@ -58,6 +85,16 @@ mod tests {
         let (missing, invented, examples) = differ(&truth, &events(&trace_cmd.replace("irq=4", "irq=5")));
         assert_eq!((missing, invented, examples.len()), (1, 1, 2));
         assert_eq!(differ(&[truth.clone(), truth.clone()].concat(), &ours).0, 1);
+    }
+
+    #[test]
+    fn fields_are_numbers() {
+        let kernel = "      <idle>-0       [000] d.h1.     1.5: x: pid=0x12 (18) timer=0xffff800000000000 (-140737488355328) s=-1 name=a (b)\n";
+        let trace_cmd = "      <idle>-0     [000]     1.5: x:   pid=18 timer=0xffff800000000000 s=-1 name=a (b)\n";
+        assert_eq!(events(kernel), events(trace_cmd));
+        assert_eq!(events(kernel), ["0 000 1.5: x: pid=18 timer=-140737488355328 s=-1 name=a (b)"]);
+        assert_ne!(events(kernel), events(&trace_cmd.replace("pid=18", "pid=19")));
+        assert_eq!(without_functions(&["0 000 1.5: x: function=-5 now=1".into()]), ["0 000 1.5: x: now=1"]);
     }
 
     #[test]

@@ -175,7 +175,8 @@ impl Lab<'_> {
     /// What our program prints of the machine's memory, without being told an address.
     fn memory(&self, memory: &Path) -> Result<String> {
         let mut command = Command::new(self.lastwords);
-        let output = command.args(["report", "--raw", "--instance", "boot_map"]).arg(memory).output()?;
+        let output =
+            command.args(["report", "--raw", "--style", "fields", "--instance", "boot_map"]).arg(memory).output()?;
         ensure!(output.status.success(), "report --raw: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -317,13 +318,11 @@ impl Boot<'_> {
         self.row(rows, status == "0", "the unit", &format!("status {status}: {said}"));
         let folder = self.found.join("state/last-boot");
         let newest = names(&folder)?.pop().context("no trace was saved")?;
-        let mut command = Command::new("trace-cmd");
-        // Without plug-ins, trace-cmd prints events by their own formats, as the kernel does.
-        let printed = run_quietly(command.args(["report", "-N", "-i"]).arg(folder.join(newest).join("trace.dat")))?;
-        for (what, ours) in
-            [("saved, by trace-cmd", &printed), ("live", &live), ("memory of the machine", &memory.into())]
-        {
-            let (missing, invented, examples) = judge::differ(&truth, &judge::events(ours));
+        let saved = saved(&folder.join(newest).join("trace.dat"))?;
+        let of_ours = [("live", &live), ("memory of the machine", &memory.into())];
+        let ours = of_ours.map(|(what, text)| (what, judge::differ(&truth, &judge::events(text))));
+        let by_trace_cmd = judge::differ(&judge::without_functions(&truth), &judge::without_functions(&saved));
+        for (what, (missing, invented, examples)) in ours.into_iter().chain([("saved, by trace-cmd", by_trace_cmd)]) {
             let ok = missing == 0 && invented == 0;
             self.row(rows, ok, what, &format!("{missing} events missing, {invented} invented {}", examples.join("; ")));
         }
@@ -336,6 +335,16 @@ impl Boot<'_> {
         );
         Ok(())
     }
+}
+
+/// The events of a saved file, as trace-cmd prints their fields.
+fn saved(file: &Path) -> Result<Vec<String>> {
+    let report = |how: &str| run_quietly(Command::new("trace-cmd").args(["report", how, "-i"]).arg(file));
+    // Of a marker, the kernel prints no fields.
+    let is_marker = |line: &&str| line.contains(": print: ");
+    let (fields, markers) = (report("-R")?, report("-N")?);
+    let lines = fields.lines().filter(|line| !is_marker(line)).chain(markers.lines().filter(is_marker));
+    Ok(judge::events(&lines.collect::<Vec<_>>().join("\n")))
 }
 
 /// The names in a folder, sorted.
