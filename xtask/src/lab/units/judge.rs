@@ -26,24 +26,35 @@ fn event(line: &str) -> Option<String> {
     Some(format!("{pid} {cpu} {time} {rest}"))
 }
 
-/// Joins the words of an event, with decimal numbers.
+/// Joins the words of an event, with decimal numbers. An address that has no name is shown with the displacement of the boot that prints it by
+/// some kernels, and left out.
 fn values<'a>(words: impl Iterator<Item = &'a str>) -> String {
     let mut joined: Vec<String> = Vec::new();
     let mut was_hex = false;
     for word in words {
         let twice = word.strip_prefix('(').and_then(|word| word.strip_suffix(')')).filter(|_| was_hex);
-        let hex = word.split_once("=0x").and_then(|(name, hex)| Some((name, u64::from_str_radix(hex, 16).ok()?)));
-        was_hex = hex.is_some();
-        match (twice, hex, joined.last_mut()) {
-            (Some(decimal), _, Some(last)) if decimal.parse::<i64>().is_ok() => {
+        let number = word.split_once('=').and_then(|(name, text)| Some((name, number(text)?)));
+        was_hex = word.contains("=0x") && number.is_some();
+        match (twice.and_then(|word| word.parse::<i64>().ok()), number, joined.last_mut()) {
+            (Some(value), _, Some(last)) => {
                 let name = last.split('=').next().unwrap_or_default();
-                *last = format!("{name}={decimal}");
+                *last = format!("{name}={value}");
             }
-            (_, Some((name, value)), _) => joined.push(format!("{name}={}", value.cast_signed())),
+            (_, Some((name, value)), _) => joined.push(format!("{name}={value}")),
+            _ if word.starts_with("0xffffffff") && word.ends_with(':') => joined.push("?:".to_string()),
             _ => joined.push(word.to_string()),
         }
     }
     joined.join(" ")
+}
+
+/// Parses a value of a field: `0x10`, `016`, `-1` or `(0)`.
+fn number(text: &str) -> Option<i64> {
+    let text = text.strip_prefix('(').and_then(|text| text.strip_suffix(')')).unwrap_or(text);
+    match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok().map(u64::cast_signed),
+        None => text.parse().ok(),
+    }
 }
 
 /// Drops what trace-cmd shows by a name and the kernel by an address: functions.
@@ -94,6 +105,7 @@ mod tests {
         assert_eq!(events(kernel), events(trace_cmd));
         assert_eq!(events(kernel), ["0 000 1.5: x: pid=18 timer=-140737488355328 s=-1 name=a (b)"]);
         assert_ne!(events(kernel), events(&trace_cmd.replace("pid=18", "pid=19")));
+        assert_eq!(events(kernel), events(&trace_cmd.replace("pid=18", "pid=018").replace("s=-1", "s=(-1)")));
         assert_eq!(without_functions(&["0 000 1.5: x: function=-5 now=1".into()]), ["0 000 1.5: x: now=1"]);
     }
 
@@ -102,5 +114,8 @@ mod tests {
         let kernel = "      sh-1       [000] .....    17.5: tracing_mark_write: boot 1 marker 2\n";
         let trace_cmd = "      sh-1       [000]    17.5: print:                tracing_mark_write: boot 1 marker 2\n";
         assert_eq!(events(kernel), events(trace_cmd));
+        let unnamed = |address: &str| events(&kernel.replace("tracing_mark_write", address));
+        assert_eq!(unnamed("0xffffffff8361cdea"), unnamed("0xffffffff81e1cdea"));
+        assert_ne!(unnamed("0xffffffff8361cdea"), events(kernel));
     }
 }
