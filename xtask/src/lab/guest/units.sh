@@ -14,8 +14,8 @@ mkdir -p /disk/state /t/out
 mount --bind /disk/state /var/lib/lastwords || fail "the state"
 I=$T/instances/boot_map
 O=/t/out
-# Timers and handlers of interrupts have addresses of functions in their events.
-EVENTS="sched irq signal timer/hrtimer_start timer/hrtimer_expire_entry"
+# Timers have addresses of functions in their events. Of signal_deliver, trace-cmd prints hexadecimal fields that do not look so.
+EVENTS="sched irq signal/signal_generate timer/hrtimer_start timer/hrtimer_expire_entry"
 
 # say NAME COMMAND...: what a command prints, and its status
 say() {
