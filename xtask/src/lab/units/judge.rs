@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(differ(&truth, &ours), (0, 0, vec![]));
         let (missing, invented, examples) = differ(&truth, &events(&trace_cmd.replace("irq=4", "irq=5")));
         assert_eq!((missing, invented, examples.len()), (1, 1, 2));
-        assert_eq!(differ(&[truth.clone(), truth.clone()].concat(), &ours).0, 1);
+        assert_eq!(differ(&[truth.as_slice(), truth.as_slice()].concat(), &ours).0, 1);
     }
 
     #[test]

@@ -64,10 +64,7 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     let arguments = read(&lab.found(&none, 1).join("kernel-args"))?.trim().to_string();
     let of = |name, arguments, boots| Variant { name, arguments, boots, each: Some(6 << 20) };
     let fixed = "memmap=12M$0x10000000 trace_instance=boot_map@0x10000000:12M";
-    let reserved = "nokaslr reserve_mem=12M:4096:trace trace_instance=boot_map@trace";
-    for variant in
-        [of("memmap", fixed.into(), 3), of("kernel-args", arguments, 2), of("reserve_mem", reserved.into(), 2)]
-    {
+    for variant in [of("memmap", fixed.into(), 3), of("kernel-args", arguments, 2)] {
         lab.run(&variant, &initramfs, rows)?;
     }
     if !keep && rows.failed == 0 {
