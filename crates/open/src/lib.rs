@@ -40,6 +40,7 @@ mod carve;
 mod consume;
 mod container;
 mod crash;
+mod dax_node;
 mod describe;
 mod duplicates;
 mod ended;

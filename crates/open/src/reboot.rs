@@ -100,7 +100,11 @@ pub fn instance_arguments(cpus: u64, iomem: &str) -> (String, &'static str) {
     }
 }
 
-/// Returns the highest address of `size` unused bytes in the largest range of RAM. `iomem` is the text of `/proc/iomem`.
+/// Returns the address of `size` unused bytes in the largest range of RAM. `iomem` is the text of `/proc/iomem`.
+///
+/// Firmware and boot loaders put what they load at the ends of a range: the initial file system, for example, which would overwrite the
+/// buffer at each boot, and which `/proc/iomem` does not list. So the bytes are the highest below the middle of the range, or, if none are
+/// free there, the highest.
 #[must_use]
 pub fn free_range(iomem: &str, size: u64) -> Option<u64> {
     let row = |line: &str| {
@@ -112,14 +116,19 @@ pub fn free_range(iomem: &str, size: u64) -> Option<u64> {
     let rows: Vec<(Range<u64>, bool, String)> = iomem.lines().filter_map(row).collect();
     let ram = rows.iter().filter(|(_, is_inside, what)| !is_inside && what == "System RAM");
     let (ram, ..) = ram.max_by_key(|(range, ..)| range.end.saturating_sub(range.start))?;
-    let mut end = ram.end;
+    let used: Vec<&Range<u64>> = rows.iter().filter(|(_, is_inside, _)| *is_inside).map(|(range, ..)| range).collect();
+    let middle = ram.start.midpoint(ram.end);
+    highest_free(ram.start..middle, &used, size).or_else(|| highest_free(ram.clone(), &used, size))
+}
+
+/// Returns the highest address of `size` bytes of a range that no range of `used` overlaps.
+fn highest_free(range: Range<u64>, used: &[&Range<u64>], size: u64) -> Option<u64> {
+    let mut end = range.end;
     loop {
         let begin = end.checked_sub(size)? & ALIGNED_BITS;
-        let taken = rows.iter().filter(|(range, is_inside, _)| {
-            *is_inside && range.start < begin.saturating_add(size) && range.end > begin
-        });
-        match taken.map(|(range, ..)| range.start).min() {
-            _ if begin < ram.start || begin == 0 => return None,
+        let taken = used.iter().filter(|used| used.start < begin.saturating_add(size) && used.end > begin);
+        match taken.map(|used| used.start).min() {
+            _ if begin < range.start || begin == 0 => return None,
             Some(below) => end = below.min(end.saturating_sub(1)),
             None => return Some(begin),
         }
@@ -146,8 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn a_free_range_is_below_used_ranges() {
-        assert_eq!(free_range(IOMEM, 12 << 20), Some(0x2_7f00_0000 - (12 << 20)));
+    fn a_free_range_is_below_the_middle_and_used_ranges() {
+        assert_eq!(free_range(IOMEM, 12 << 20), Some(0x1_c000_0000 - (12 << 20)));
+        let used = IOMEM.replace("27f000000-27fffffff", "1bf800000-1cfffffff");
+        assert_eq!(free_range(&used, 12 << 20), Some(0x1_bf80_0000 - (12 << 20)));
+        // The lower half is too small.
+        assert_eq!(free_range(IOMEM, 4 << 30), Some(0x1_7f00_0000));
         assert_eq!(free_range(IOMEM, 1 << 40), None);
         assert_eq!(free_range("00000000-00000000 : System RAM\n", 12 << 20), None);
     }
@@ -156,7 +169,7 @@ mod tests {
     fn arguments_give_an_instance_with_a_stable_address() {
         if cfg!(target_arch = "x86_64") {
             let arguments = instance_arguments(4, IOMEM).0;
-            assert_eq!(arguments, "memmap=12M$0x27e400000 trace_instance=boot_map@0x27e400000:12M");
+            assert_eq!(arguments, "memmap=12M$0x1bf400000 trace_instance=boot_map@0x1bf400000:12M");
             assert!(PersistentInstance::of_command_line(&arguments).unwrap().has_stable_address);
         }
         let arguments = instance_arguments(16, "").0;

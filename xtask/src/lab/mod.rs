@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -33,6 +34,7 @@ mod qemu;
 pub(crate) mod reboot;
 pub(crate) mod recorder;
 mod scenario;
+mod units;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -153,8 +155,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
-    let (mut scenarios, mut of_lttng) = (Vec::new(), Vec::new());
+    let (mut scenarios, mut of_lttng, mut has_units) = (Vec::new(), Vec::new(), false);
     for name in &args.scenario {
+        if name == units::NAME {
+            has_units = true;
+            continue;
+        }
         if let Some(found) = lttng::find(name) {
             of_lttng.push(found);
             continue;
@@ -162,7 +168,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let found = scenario::find(name);
         scenarios.push(found.with_context(|| format!("no scenario `{name}`: `cargo xtask lab --list` lists them"))?);
     }
-    if scenarios.is_empty() && of_lttng.is_empty() {
+    if scenarios.is_empty() && of_lttng.is_empty() && !has_units {
         scenarios.extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
     }
     let store = Store::open()?;
@@ -189,6 +195,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));
             let guest = (&store, &kernel, args.lttng_modules.as_deref());
             if let Err(error) = lttng::run(guest, scenario, &program, &formats, args.keep, &mut rows) {
+                rows.row(false, "run", &format!("{error:#}"));
+            }
+            summary.push((rows, begin.elapsed()));
+        }
+        if has_units {
+            let begin = Instant::now();
+            let mut rows = Rows::new(format!("{} {}", kernel.release, units::NAME));
+            if let Err(error) = units::run(&store, &kernel, &program, args.keep, &mut rows) {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));
@@ -239,9 +253,9 @@ fn list() {
     for s in SCENARIOS {
         println!("  {:<16} {} [{}]", s.name, s.what, s.formats.join(" "));
     }
-    println!("scenarios with LTTng, which are run where they are named:");
-    for s in lttng::SCENARIOS {
-        println!("  {:<16} {}", s.name, s.what);
+    println!("scenarios that are run where they are named:");
+    for (name, what) in lttng::SCENARIOS.iter().map(|s| (s.name, s.what)).chain([(units::NAME, units::WHAT)]) {
+        println!("  {name:<16} {what}");
     }
     println!("formats:");
     for f in dump::FORMATS {
@@ -296,6 +310,26 @@ fn guest_base(kernel: &Kernel, busybox: &Path, init: &[u8], modules: &[&str]) ->
     }
     archive.program("modules", names.join("\n").as_bytes());
     Ok(archive)
+}
+
+/// Adds programs of this machine by their names in `bin`, stripped, and the libraries that they need.
+fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf)]) -> Result<()> {
+    archive.folder("lib");
+    archive.folder("lib64");
+    let mut there = Vec::new();
+    for (name, program) in programs {
+        let stripped = folder.join(name);
+        run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
+        archive.copy(&format!("bin/{name}"), &stripped)?;
+        for (name, library) in hotplug::libraries(&stripped)? {
+            if !there.contains(&name) {
+                archive.copy(&name, &library)?;
+                there.push(name);
+            }
+        }
+        std::fs::remove_file(&stripped)?;
+    }
+    Ok(())
 }
 
 /// What one run needs.
@@ -355,7 +389,7 @@ impl Lab<'_> {
         std::fs::remove_file(&initramfs)?;
         for disk in &disks {
             if scenario.end != End::Live && (scenario.end == End::Kdump || disk == &disks[0]) {
-                run_quietly(std::process::Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(disk))?;
+                run_quietly(Command::new("tar").arg("-C").arg(&folder).arg("-xf").arg(disk))?;
             }
             std::fs::remove_file(disk)?;
         }

@@ -1,4 +1,5 @@
-//! A guest under QEMU: started, watched through its console, stopped through QMP, and always ended by who started it.
+//! A guest under QEMU: started, watched through its console, stopped through QMP, and always ended by who started it, also when
+//! that process is killed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -194,9 +195,11 @@ impl Drop for Guest {
     }
 }
 
-/// QEMU itself, with its firmware, which packages of their own have.
+/// QEMU itself, with its firmware, which packages of their own have. The kernel ends QEMU together with the thread that starts it.
 fn emulator(qemu: &Program) -> Result<Command> {
-    let mut command = qemu.command()?;
+    let loader = qemu.command()?;
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(loader.get_program()).args(loader.get_args());
     for folder in ["usr/share/qemu", "usr/share/seabios"] {
         command.arg("-L").arg(qemu.root.join(folder));
     }

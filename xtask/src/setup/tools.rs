@@ -63,6 +63,7 @@ const TOOLS: &[Tool] = &[
         "the peer of benches and wedge test",
     ),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
+    package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
 ];
 

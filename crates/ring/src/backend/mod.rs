@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use lastwords_abi::region::REGION_ALIGN as PAGE;
 use lastwords_abi::session as abi;
 
+pub use dax::DaxNode;
 pub use file::open_at;
 pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;

@@ -1,23 +1,26 @@
-//! The application of `cargo xtask nvdimm`: records on a DAX file system until the machine is reset or panics, and keeps there
+//! The application of `cargo xtask nvdimm`: records in memory that outlives the machine until it is reset or panics, and keeps there
 //! how far it has come.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use lastwords::{ChannelConfig, Context, Memory, Persist, Reservation, Session, event};
+use anyhow::{Context as _, Result, ensure};
+use lastwords::{ChannelConfig, Context, Persist, Reservation, Session, event};
 
 use super::ack::{self, Ack, BOOT, MAGIC, READY, WRITERS};
+use super::memory::{Memory, Places};
 use crate::rng::Rng;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// A folder on a DAX file system
-    folder: PathBuf,
+    /// The kind of memory
+    memory: Memory,
+    /// Only tell by the status whether an older boot has recorded there
+    #[arg(long)]
+    knows: bool,
 }
 
 /// The work of the boots, in turn.
@@ -34,32 +37,41 @@ pub(super) const SUB_BUFFERS: (u32, u64) = (32, 4096);
 
 /// Records. Returns only an error.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let file = File::options().read(true).write(true).create(true).truncate(false).open(args.folder.join("ack"))?;
+    let Places { session, ack: (path, start) } = args.memory.places();
+    let file = File::options().read(true).write(true).create(true).truncate(false).open(path).context(path)?;
     let mut page = vec![0; ack::LEN];
-    let known = file.read_at(&mut page, 0)? == page.len();
-    let boot = if known { Ack::parse(&page).map_or(0, |ack| ack.boot + 1) } else { 0 };
+    let is_whole = file.read_at(&mut page, start)? == page.len();
+    let last = Ack::parse(&page).filter(|_| is_whole);
+    if args.knows {
+        ensure!(last.is_some_and(|last| last.ready), "no older boot has recorded here");
+        return Ok(());
+    }
+    if last.is_some_and(|last| ack::panics(last.boot)) {
+        // The host stops the machine here, and reads the memory before the application begins anew.
+        std::thread::sleep(Duration::from_secs(3));
+    }
+    let boot = last.map_or(0, |last| last.boot + 1);
     let mut page = vec![0; ack::LEN];
     page[..MAGIC.len()].copy_from_slice(MAGIC);
     page[BOOT..BOOT + 8].copy_from_slice(&boot.to_le_bytes());
-    file.write_all_at(&page, 0)?;
-    file.sync_all()?;
+    file.write_all_at(&page, start)?;
+    if file.metadata()?.is_file() {
+        file.sync_all()?;
+    }
     let (persist, reservation) = PLANS[boot as usize % PLANS.len()];
     let channel = ChannelConfig::new("main").sub_buffers(SUB_BUFFERS.0, SUB_BUFFERS.1).contexts(Context::NONE);
-    let memory = Memory::Dax { path: args.folder.join("session"), reuse: true };
-    let builder = Session::builder("nvdimm").dir("/run/lastwords").channel(channel).backend(memory);
+    let builder = Session::builder("nvdimm").dir("/run/lastwords").channel(channel).backend(session);
     let session = builder.persist(persist).reservation(reservation).start()?;
-    file.write_all_at(&1u64.to_le_bytes(), READY as u64)?;
+    file.write_all_at(&1u64.to_le_bytes(), start + READY as u64)?;
     println!("NVDIMM-PLAN {persist:?} {reservation:?}: {}", session.note());
     println!("NVDIMM-RECORDS {boot}.");
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let file = &file;
-            scope.spawn(move || record(file, writer));
+            scope.spawn(move || record(file, start, writer));
         }
         if ack::panics(boot) {
             let wait = Rng::new(boot).below(1500);
-            File::create(args.folder.join("panic"))?.sync_all()?;
-            File::open(&args.folder)?.sync_all()?;
             std::thread::sleep(Duration::from_millis(wait));
             std::fs::write("/proc/sysrq-trigger", "c").context("/proc/sysrq-trigger")?;
         }
@@ -71,11 +83,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 static ORDER: AtomicU64 = AtomicU64::new(0);
 
 /// Records numbered events, and writes before and after each call how far it has come.
-fn record(file: &File, writer: usize) {
+fn record(file: &File, start: u64, writer: usize) {
     let (begun, returned) = ack::places(writer);
     let note = |place: usize, counts: &[u64]| {
         let bytes: Vec<u8> = counts.iter().flat_map(|count| count.to_le_bytes()).collect();
-        file.write_all_at(&bytes, place as u64)
+        file.write_all_at(&bytes, start + place as u64)
     };
     for sequence in 0.. {
         let check = ack::check(writer, sequence);

@@ -1,13 +1,14 @@
 //! `cargo xtask nvdimm`: an application records in the persistent memory of a guest, which is reset or panics at a random moment.
 //! The session in the memory is recovered, and every event whose call had returned must be there.
 //!
-//! The memory is a file of the host (QEMU's NVDIMM) with a DAX file system. After each end it is read three times by the same
-//! command: the host reads the file, and the next boot of the guest the device and the application's file. The three texts must
+//! The memory is a file of the host: QEMU's NVDIMM, or a part of the machine's memory. After each end it is read by the same commands on
+//! the host, and in the next boot of the guest, of the device and of the application's file. What they print and recover must
 //! be equal. A guest under QEMU has no cache whose contents a reset could lose: the order in which stores become persistent is
 //! tested by `cargo xtask persistence`.
 
 mod ack;
 pub(crate) mod here;
+mod memory;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::hotplug::libraries;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
-use super::{Arch, guest_base, qemu};
+use super::{Arch, add_programs, guest_base, qemu};
 use crate::rng::Rng;
 use crate::setup::{make_empty, run_quietly};
 use ack::Ack;
+use memory::{Files, Memory};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +34,9 @@ pub(crate) struct Args {
     /// Ends of the guest, by a reset or a panic
     #[arg(long, default_value_t = 200)]
     resets: u64,
+    /// The kind of memory
+    #[arg(long, value_enum, default_value_t = Memory::Dax)]
+    memory: Memory,
     /// Begin from this seed; by default the clock's
     #[arg(long)]
     seed: Option<u64>,
@@ -43,19 +47,17 @@ pub(crate) struct Args {
 
 /// Bytes of the persistent memory.
 const SIZE: u64 = 64 << 20;
-/// Where the file system begins: Linux keeps what it says of the memory before it.
-const DATA: u64 = 2 << 20;
 /// Megabytes of the guest's other memory.
 const MEMORY: u32 = 512;
 /// Until a boot has come as far as it is waited for.
-const BOOT: Duration = Duration::from_secs(240);
+const BOOT: Duration = Duration::from_secs(600);
 /// Events that a ring which came round holds at least: all sub-buffers but two, each of its size less 160 bytes, of events of at
 /// most 96 bytes.
 const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as usize - 160) / 96;
 
 /// Runs the part of CI: one reset.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { kernel: super::QUICK.0.into(), resets: 1, seed: None, lastwords: None })
+    run(&Args { kernel: super::QUICK.0.into(), resets: 1, memory: Memory::Dax, seed: None, lastwords: None })
 }
 
 /// Runs it.
@@ -65,16 +67,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open()?;
     let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
     let lastwords = args.lastwords.clone().map_or_else(crate::release::lastwords, Ok)?;
-    let folder = store.runs().join(format!("{}-nvdimm", kernel.release));
+    let folder = store.runs().join(format!("{}-nvdimm-{}", kernel.release, args.memory.name()));
     make_empty(&folder)?;
-    let memory = folder.join("nvdimm");
-    File::create(&memory)?.set_len(SIZE)?;
-    let (offset, blocks) = (format!("offset={DATA}"), ((SIZE - DATA) / 4096).to_string());
-    let mut mke2fs = Command::new("mke2fs");
-    run_quietly(mke2fs.args(["-q", "-t", "ext4", "-b", "4096", "-E", &offset]).arg(&memory).arg(blocks))?;
-    let initramfs = initramfs(&store, &kernel, &lastwords, &folder)?;
-    println!("kernel {}, seed {seed}", kernel.release);
-    let place = Place { lastwords, memory, text: folder.join("text") };
+    let files = Files::make(args.memory, &folder)?;
+    let initramfs = initramfs(&store, &kernel, args.memory, &lastwords, &folder)?;
+    println!("kernel {}, memory {}, seed {seed}", kernel.release, args.memory.name());
+    let place = Place { lastwords, files, text: folder.join("text"), recovered: folder.join("recovered") };
     let done =
         Lab { store: &store, kernel: &kernel, initramfs: &initramfs, folder: &folder, place }.run(args.resets, seed);
     done.with_context(|| format!("--seed {seed}; the memory and the console are in {}", folder.display()))?;
@@ -82,10 +80,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// The guest's first file system.
-fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
+fn initramfs(store: &Store, kernel: &Kernel, memory: Memory, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
     let mut archive = guest_base(kernel, &store.busybox(Arch::Amd64)?, include_bytes!("../guest/nvdimm.sh"), &[])?;
     let mut modules = Vec::new();
-    for name in ["nfit", "nd_pmem"] {
+    for name in memory.modules() {
         kernel.add_module(name, &mut modules)?;
     }
     for (name, module) in &modules {
@@ -93,20 +91,8 @@ fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) ->
     }
     let names = modules.iter().map(|(name, _)| format!("{name}\n")).collect::<String>();
     archive.program("modules", names.as_bytes());
-    archive.folder("lib");
-    archive.folder("lib64");
-    let mut there = Vec::new();
-    for (name, program) in [("xtask", crate::own_program()), ("lastwords", lastwords.to_path_buf())] {
-        let stripped = folder.join(name);
-        run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(&program))?;
-        archive.copy(&format!("bin/{name}"), &stripped)?;
-        for (name, library) in libraries(&stripped)? {
-            if !there.contains(&name) {
-                archive.copy(&name, &library)?;
-                there.push(name);
-            }
-        }
-    }
+    let programs = [("xtask", crate::own_program()), ("lastwords", lastwords.to_path_buf())];
+    add_programs(&mut archive, folder, &programs)?;
     let path = folder.join("initramfs");
     std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
     Ok(path)
@@ -115,34 +101,52 @@ fn initramfs(store: &Store, kernel: &Kernel, lastwords: &Path, folder: &Path) ->
 /// The persistent memory, and the program that reads it.
 struct Place {
     lastwords: PathBuf,
-    memory: PathBuf,
+    files: Files,
     text: PathBuf,
+    recovered: PathBuf,
 }
 
-/// A text of events: its lines, and their checksum as `md5sum` prints it.
+/// A text of events: its lines, and their checksum as `md5sum` prints it; and a checksum of the files that are recovered.
 #[derive(Debug, PartialEq, Eq)]
 struct Said {
     lines: usize,
     sum: String,
+    recovered: String,
 }
+
+/// Prints one checksum of the files in a folder.
+const SUM_OF_FILES: &str = "find . -type f | sort | xargs md5sum | md5sum";
 
 impl Place {
     /// Recovers from the host's file and judges. Returns the page of the application, the events, and the text.
     fn judge(&self) -> Result<(Ack, usize, Said)> {
-        let memory = std::fs::read(&self.memory)?;
-        let ack = Ack::find(&memory).context("no page of the application is in the memory")?;
+        let ack = Ack::find(&self.files.acks()?).context("no page of the application is in the memory")?;
         ensure!(ack.ready, "the session of boot {} has not begun", ack.boot);
+        let session = self.files.session()?;
         let mut command = Command::new(&self.lastwords);
-        command.args(["report", "--utc"]).arg(&self.memory).stdout(File::create(&self.text)?).stderr(Stdio::piped());
+        command.args(["report", "--utc"]).arg(session).stdout(File::create(&self.text)?).stderr(Stdio::piped());
         let output = command.output().context("lastwords report")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "lastwords report: {}\n{errors}", output.status);
         let text = std::fs::read_to_string(&self.text)?;
         let count = ack::judge(&ack, &text, KEPT).with_context(|| format!("boot {}: {ack:?}\n{errors}", ack.boot))?;
-        let printed = run_quietly(Command::new("md5sum").arg(&self.text))?;
-        let sum = printed.split_whitespace().next().unwrap_or_default().to_string();
-        Ok((ack, count, Said { lines: text.lines().count(), sum }))
+        let sum = sum(Command::new("md5sum").arg(&self.text))?;
+        if self.recovered.exists() {
+            std::fs::remove_dir_all(&self.recovered)?;
+        }
+        run_quietly(Command::new(&self.lastwords).arg("recover").arg(session).arg("-o").arg(&self.recovered))?;
+        let recovered = sum_of_files(&self.recovered)?;
+        Ok((ack, count, Said { lines: text.lines().count(), sum, recovered }))
     }
+}
+
+fn sum_of_files(folder: &Path) -> Result<String> {
+    sum(Command::new("sh").args(["-c", SUM_OF_FILES]).env("LC_ALL", "C").current_dir(folder))
+}
+
+/// The checksum that a command prints first.
+fn sum(command: &mut Command) -> Result<String> {
+    Ok(run_quietly(command)?.split_whitespace().next().unwrap_or_default().to_string())
 }
 
 /// The inputs of a run.
@@ -157,22 +161,15 @@ struct Lab<'a> {
 impl Lab<'_> {
     fn run(&self, resets: u64, seed: u64) -> Result<()> {
         let begun = Instant::now();
-        let more: Vec<String> = vec![
-            "-machine".into(),
-            "pc,nvdimm=on".into(),
-            "-m".into(),
-            format!("{MEMORY}M,slots=2,maxmem=2G"),
-            "-object".into(),
-            format!("memory-backend-file,id=nv,share=on,mem-path={},size={SIZE}", self.place.memory.display()),
-            "-device".into(),
-            "nvdimm,memdev=nv".into(),
-        ];
+        let kind = self.place.files.kind;
+        let more = self.place.files.of_qemu();
+        let arguments = format!("loglevel=3 panic=1 no_timer_check {}", kind.arguments());
         let config = Config {
             arch: Arch::Amd64,
             qemu: &qemu(self.store, Arch::Amd64)?,
             kernel: &self.kernel.image,
             initramfs: self.initramfs,
-            arguments: "loglevel=3 panic=1 no_timer_check",
+            arguments: &arguments,
             memory: MEMORY,
             cpus: 1,
             more_cpu: "",
@@ -191,8 +188,9 @@ impl Lab<'_> {
             let before = guest.console().len();
             if ack::panics(boot) {
                 panics += 1;
-                guest
-                    .wait_until("the reports of a boot", BOOT, true, |console| reports(&console[before..]).is_some())?;
+                guest.wait_until("the reports of a boot", BOOT, true, |console| {
+                    reports(&console[before..], kind.inputs()).is_some()
+                })?;
             } else {
                 std::thread::sleep(Duration::from_micros(rng.below(1_500_000)));
             }
@@ -205,9 +203,11 @@ impl Lab<'_> {
                 guest.qmp("system_reset", json!({}))?;
             }
             guest.qmp("cont", json!({}))?;
-            guest.wait_until("the reports of a boot", BOOT, true, |console| reports(&console[before..]).is_some())?;
+            guest.wait_until("the reports of a boot", BOOT, true, |console| {
+                reports(&console[before..], kind.inputs()).is_some()
+            })?;
             let console = guest.console();
-            for (input, said) in reports(&console[before..]).unwrap_or_default() {
+            for (input, said) in reports(&console[before..], kind.inputs()).unwrap_or_default() {
                 ensure!(said == ours, "boot {boot}: {input} has {said:?} in the guest, the host's file {ours:?}");
             }
             if boot % 10 == 9 {
@@ -216,26 +216,28 @@ impl Lab<'_> {
         }
         guest.quit()?;
         println!(
-            "{resets} ends ({panics} panics) in {:.0} s: {returned} events recorded, {events} were in the rings; none lost, torn \
-             or invented; file, device and the host's file are equal",
+            "{}: {resets} ends ({panics} panics) in {:.0} s: {returned} events recorded, {events} were in the rings; none lost, torn \
+             or invented; what guest and host report and recover is equal",
+            kind.name(),
             begun.elapsed().as_secs_f64()
         );
         Ok(())
     }
 }
 
-/// What a boot reported of its inputs, when it has reported both.
-fn reports(console: &str) -> Option<Vec<(String, Said)>> {
+/// What a boot reported of its inputs, when it has reported all of them.
+fn reports(console: &str, inputs: usize) -> Option<Vec<(String, Said)>> {
     let (told, _) = console.split_once("NVDIMM-REPORTED")?;
     let report = |line: &str| {
         let words: Vec<&str> = line.trim().strip_prefix("NVDIMM-REPORT ")?.split(' ').collect();
-        let &[input, "0", lines, sum] = words.as_slice() else {
-            return Some((line.to_string(), Said { lines: 0, sum: String::new() }));
+        let &[input, "0", lines, sum, recovered] = words.as_slice() else {
+            return Some((line.to_string(), Said { lines: 0, sum: String::new(), recovered: String::new() }));
         };
-        Some((input.to_string(), Said { lines: lines.parse().ok()?, sum: sum.to_string() }))
+        let (sum, recovered) = (sum.to_string(), recovered.to_string());
+        Some((input.to_string(), Said { lines: lines.parse().ok()?, sum, recovered }))
     };
     let all: Vec<_> = told.lines().filter_map(report).collect();
-    (all.len() == 2).then_some(all)
+    (all.len() == inputs).then_some(all)
 }
 
 #[cfg(test)]
@@ -244,10 +246,10 @@ mod tests {
 
     #[test]
     fn a_report_that_failed_is_no_text() {
-        let console = "NVDIMM-REPORT /pmem/session 0 12 abc\r\nNVDIMM-REPORT /dev/pmem0 1 0 d41\r\n";
-        assert_eq!(reports(console), None, "the boot is not done");
-        let all = reports(&format!("{console}NVDIMM-REPORTED\r\n")).unwrap();
-        assert_eq!(all[0], ("/pmem/session".into(), Said { lines: 12, sum: "abc".into() }));
+        let console = "NVDIMM-REPORT /pmem/session 0 12 abc def\r\nNVDIMM-REPORT /dev/pmem0 1 0 d41 d42\r\n";
+        assert_eq!(reports(console, 2), None, "the boot is not done");
+        let all = reports(&format!("{console}NVDIMM-REPORTED\r\n"), 2).unwrap();
+        assert_eq!(all[0], ("/pmem/session".into(), Said { lines: 12, sum: "abc".into(), recovered: "def".into() }));
         assert_eq!(all[1].1.lines, 0);
     }
 }

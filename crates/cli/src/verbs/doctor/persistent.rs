@@ -3,6 +3,7 @@
 
 use super::{Finding, read};
 use lastwords_open::{PersistentInstance, bundle_folder, instance_arguments};
+use std::path::Path;
 
 /// The first kernel with persistent instances.
 const FIRST: (u32, u32) = (6, 12);
@@ -16,21 +17,74 @@ struct Machine {
     iomem: String,
     cpus: u64,
     has_bundle: bool,
-    has_pmem: bool,
+    memory: PersistentMemory,
+}
+
+/// The devices of persistent memory, by their names in `/dev`.
+#[derive(Default)]
+struct PersistentMemory {
+    /// Block devices whose file system can be mounted with `-o dax`.
+    dax: Vec<String>,
+    /// Block devices whose file system cannot: their namespace is in another mode than `fsdax`.
+    not_dax: Vec<String>,
+    /// Device-DAX nodes.
+    nodes: Vec<String>,
+}
+
+impl PersistentMemory {
+    /// Lists the devices in a folder like `/sys`.
+    fn of(sys: &Path) -> Self {
+        let names = |folder: &str, begin: &str| -> Vec<String> {
+            let entries = std::fs::read_dir(sys.join(folder)).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            let mut names: Vec<String> = names.filter(|name| name.starts_with(begin)).collect();
+            names.sort();
+            names
+        };
+        let is_dax = |name: &String| read(sys.join("block").join(name).join("queue/dax")).is_none_or(|dax| dax != "0");
+        let (dax, not_dax) = names("block", "pmem").into_iter().partition(is_dax);
+        Self { dax, not_dax, nodes: names("bus/dax/drivers/device_dax", "dax") }
+    }
+
+    fn finding(&self) -> Finding {
+        const CHECK: &str = "persistent memory";
+        let list = |names: &[String]| names.iter().map(|name| format!("/dev/{name}")).collect::<Vec<_>>().join(", ");
+        let fsdax = "ndctl create-namespace -f -e NAMESPACE -m fsdax (`ndctl list` has its name), which erases what the namespace holds";
+        match self {
+            Self { dax, .. } if !dax.is_empty() => {
+                let found =
+                    format!("{}: sessions in a file system that is mounted with `-o dax` outlive a reboot", list(dax));
+                Finding::good(CHECK, found)
+            }
+            Self { nodes, .. } if !nodes.is_empty() => {
+                Finding::good(CHECK, format!("{}: a session in a device-DAX node outlives a reboot", list(nodes)))
+            }
+            Self { not_dax, .. } if !not_dax.is_empty() => {
+                let found = format!(
+                    "{}: no file system there can be mounted with `-o dax`, so sessions end with a reboot",
+                    list(not_dax)
+                );
+                Finding::partial(CHECK, found, fsdax)
+            }
+            _ => Finding::partial(
+                CHECK,
+                "/dev has no pmem device: sessions in memory end with a reboot",
+                "an NVDIMM, or the kernel argument memmap=SIZE!ADDRESS, which makes RAM a pmem device",
+            ),
+        }
+    }
 }
 
 impl Machine {
     fn this() -> Self {
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
-        let has_pmem = entries.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with("pmem"));
         Self {
             has_bundle: bundle_folder().join(format!("{release}.bundle")).is_file(),
             release,
             command_line: read("/proc/cmdline").unwrap_or_default(),
             iomem: read("/proc/iomem").unwrap_or_default(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
-            has_pmem,
+            memory: PersistentMemory::of(Path::new("/sys")),
         }
     }
 }
@@ -57,15 +111,7 @@ fn findings(machine: &Machine) -> Vec<Finding> {
             format!("lastwords bundle save -o {bundles}/{}.bundle", machine.release),
         ),
     };
-    let memory = match machine.has_pmem {
-        true => Finding::good("persistent memory", "/dev has a pmem device: sessions on it outlive a reboot"),
-        false => Finding::partial(
-            "persistent memory",
-            "/dev has no pmem device: sessions in memory end with a reboot",
-            "an NVDIMM, or the kernel argument memmap=SIZE!ADDRESS, which makes RAM a pmem device",
-        ),
-    };
-    vec![instance(machine), bundle, memory]
+    vec![instance(machine), bundle, machine.memory.finding()]
 }
 
 /// Checks the persistent trace instance that the kernel was started with.
@@ -128,7 +174,7 @@ mod tests {
             iomem: IOMEM.into(),
             cpus: 4,
             has_bundle: false,
-            has_pmem: true,
+            memory: PersistentMemory::default(),
         }
     }
 
@@ -175,6 +221,31 @@ mod tests {
             bundle.mend.as_deref(),
             Some("lastwords bundle save -o /var/lib/lastwords/bundles/6.12.107-amd64.bundle")
         );
-        assert!(findings.iter().any(|finding| finding.check == "persistent memory" && finding.status == Status::Good));
+        assert!(
+            findings.iter().any(|finding| finding.check == "persistent memory" && finding.status == Status::Partial)
+        );
+    }
+
+    #[test]
+    fn persistent_memory_is_good_only_with_dax() {
+        let folder = tempfile::tempdir().unwrap();
+        let sys = folder.path();
+        let finding = || PersistentMemory::of(sys).finding();
+        assert!(finding().found.contains("no pmem device"));
+        let queue = |name: &str, dax: &str| {
+            let queue = sys.join("block").join(name).join("queue");
+            std::fs::create_dir_all(&queue).unwrap();
+            std::fs::write(queue.join("dax"), dax).unwrap();
+        };
+        queue("vda", "0\n");
+        queue("pmem0", "0\n");
+        assert_eq!(finding().status, Status::Partial);
+        assert!(finding().found.contains("/dev/pmem0: no file system"));
+        assert!(finding().mend.unwrap().contains("fsdax"));
+        std::fs::create_dir_all(sys.join("bus/dax/drivers/device_dax/dax1.0")).unwrap();
+        assert!(finding().found.contains("/dev/dax1.0: a session in a device-DAX node"));
+        queue("pmem1", "1\n");
+        assert_eq!(finding().status, Status::Good);
+        assert!(finding().found.starts_with("/dev/pmem1: sessions"), "{}", finding().found);
     }
 }
