@@ -58,6 +58,7 @@ mod memory;
 mod meter;
 mod package;
 mod persistent;
+mod placement;
 mod reboot;
 mod reserved;
 mod session;

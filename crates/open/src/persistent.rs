@@ -2,6 +2,7 @@
 //! same memory describes their events.
 
 use crate::describe::{self, Agreement, Described, Landmarks, TEXT_SYMBOLS};
+use crate::placement::{self, Placement};
 use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
@@ -312,7 +313,24 @@ impl Source {
         }
         notes.append(&mut described.notes);
         describe::drop_misfits(&mut described, region, notes);
-        Ok(Description::of(described, &region.boot, notes))
+        let mut boot = region.boot.clone();
+        match placement::of(&described, region) {
+            Placement::Saved => {}
+            Placement::Described => {
+                boot.text_address = described.landmarks.text.into_iter().flatten().next();
+                notes.push(format!(
+                    "addresses are named as those of the boot of {}: they are not those of the boot whose address the region saves",
+                    described.source
+                ));
+            }
+            Placement::Unknown(count) => {
+                notes.push(format!(
+                    "addresses have no names: {count} are outside of the kernel as the region places it. A later boot went on recording in the region, which does not save that boot's address: give a bundle that was saved in that boot"
+                ));
+                return Ok(Description::without_names(described, &boot));
+            }
+        }
+        Ok(Description::of(described, &boot, notes))
     }
 }
 
@@ -393,6 +411,12 @@ impl Default for Description {
 }
 
 impl Description {
+    /// Makes a description without anything that depends on addresses or on the boot.
+    fn without_names(of: Described, boot: &Boot) -> Self {
+        let symbols = Arc::new(RelocatedSymbols::unknown(boot));
+        Self { uname: of.uname, formats: of.formats, clocks: of.clocks, symbols, ..Self::default() }
+    }
+
     /// Makes a description with addresses of the boot that wrote the region. Names of process IDs are left out if the
     /// boot is another one.
     fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {

@@ -152,6 +152,44 @@ fn symbols_are_those_of_the_boot_that_wrote() {
     }
 }
 
+/// A region of 6.12 in which the next boot went on recording still has the address of the boot before.
+#[test]
+fn a_later_boot_is_not_named_by_the_address_of_an_earlier_one() {
+    const APART: u64 = 0x1340_0000;
+    let place = Place::new();
+    let right = made(&place, Form::PerCpu, 0);
+    let wanted = place.ok(&["report", "region", "--bundle", "bundle"]);
+    let mut bytes = right.region.bytes.clone();
+    let places: Vec<usize> =
+        (0..bytes.len() - 8).step_by(8).filter(|at| bytes[*at..*at + 8] == TEXT.to_le_bytes()).collect();
+    // The metadata come before the sub-buffers of their CPU; the events may have the address, too, and keep it.
+    let at = *places.first().unwrap();
+    assert!(at < 4096);
+    for place in places.into_iter().filter(|place| place % 4096 == at) {
+        bytes[place..place + 8].copy_from_slice(&(TEXT + APART).to_le_bytes());
+    }
+    std::fs::write(place.at("region"), bytes).unwrap();
+    let with_end =
+        |moved: u64| move |kallsyms: String| kallsyms + &format!("{:016x} B _end\n", TEXT + 0x0200_0000 - moved);
+    repack(&place, "kallsyms", "own", &with_end(0));
+    let own = place.run(&["report", "region", "--bundle", "own"]);
+    let note = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(note(&own).contains("named as those of the boot of"), "{}", note(&own));
+    assert_eq!(events(&String::from_utf8_lossy(&own.stdout)), events(&wanted));
+    let moved = Made::new(&file(), Form::PerCpu, 0x0340_0000);
+    moved.pack(&place, "bundle-of-another-boot");
+    std::fs::rename(place.at("bundle-of-another-boot-tree"), place.at("other-tree")).unwrap();
+    let kallsyms = place.at("other-tree").join("kallsyms");
+    let text = std::fs::read_to_string(&kallsyms).unwrap();
+    std::fs::write(&kallsyms, with_end(0x0340_0000)(text)).unwrap();
+    place.ok(&["bundle", "pack", "other-tree", "-o", "other"]);
+    let other = place.run(&["report", "region", "--bundle", "other"]);
+    assert!(note(&other).contains("addresses have no names"), "{}", note(&other));
+    let shown = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert_eq!(events(&shown).len(), events(&wanted).len());
+    assert!(wanted.contains("do_work") && !shown.contains("do_work"), "{shown}");
+}
+
 /// An event without a format shows its bytes, and an address in a module that is not known shows the module's base.
 #[test]
 fn what_nothing_describes_is_shown_raw() {
