@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::initramfs::Archive;
 use super::jobs::{self, Machine};
 use super::packages::Store;
 use super::{Arch, QUICK};
 use crate::setup::{make_empty, run_quietly};
+use crate::static_build;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -47,17 +49,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let jobs = [("hotplug".to_string(), format!("xtask hotplug-here --count {}", args.count))];
     let mut archive = jobs::base(&store, Arch::Amd64, &jobs)?;
     archive.folder("lib64");
-    let program = folder.join("xtask");
-    run_quietly(Command::new("strip").arg("--strip-debug").arg("-o").arg(&program).arg(crate::own_program()))?;
-    archive.copy("bin/xtask", &program)?;
-    for (name, library) in libraries(&program)? {
-        archive.copy(&name, &library)?;
-    }
+    add_program(&mut archive, "xtask", &crate::own_program(), &folder)?;
     // On a host that has much to do, a guest finds its timer too slow to work.
     let arguments = format!("loglevel=4 panic=0 no_timer_check maxcpus={}", args.cpus - 1);
     let limit = LIMIT + LIMIT_OF_KILL * u32::try_from(args.count).unwrap_or(u32::MAX >> 8);
     let machine = Machine { arch: Arch::Amd64, arguments: &arguments, cpus: args.cpus, limit };
     machine.run(&store, &kernel, archive, jobs.len(), &folder)
+}
+
+/// Adds a program of this machine without what is for debuggers, and its libraries; `folder` takes a copy.
+pub(super) fn add_program(archive: &mut Archive, name: &str, program: &Path, folder: &Path) -> Result<()> {
+    let stripped = folder.join(name);
+    run_quietly(Command::new("strip").arg("--strip-debug").arg("-o").arg(&stripped).arg(program))?;
+    archive.copy(&format!("bin/{name}"), &stripped)?;
+    let libraries = if static_build::prove(&stripped).is_ok() { Vec::new() } else { libraries(&stripped)? };
+    libraries.iter().try_for_each(|(name, library)| archive.copy(name, library))
 }
 
 /// What a program of this machine needs at run time, its loader included: where a guest looks for it, and where it is here.

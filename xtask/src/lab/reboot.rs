@@ -15,6 +15,7 @@ use serde_json::json;
 
 use super::packages::{Kernel, Program, Store};
 use super::qemu::Config;
+use super::hotplug::add_program;
 use super::{Arch, DISK, DISK_MODULES, boot, guest_base, qemu};
 use crate::setup::{make_empty, run_quietly};
 
@@ -103,7 +104,9 @@ impl Reboot {
         let modules = [DISK_MODULES, TRACED_MODULES].concat();
         let mut archive = guest_base(&self.kernel, &busybox, include_bytes!("guest/reboot.sh"), &modules)?;
         if let Some(ours) = ours {
-            archive.copy("bin/lastwords", ours)?;
+            archive.folder("lib");
+            archive.folder("lib64");
+            add_program(&mut archive, "lastwords", ours, &self.folder)?;
         }
         let path = self.folder.join("initramfs");
         std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;

@@ -51,8 +51,9 @@ first)
     for e in $STACKS; do echo stacktrace > "$I/events/$e/trigger" || fail "stack of $e"; done
     echo 1 > $I/tracing_on
     work "$(word lab.rounds)"
-    # What this boot itself prints: the same events, with its own symbols.
+    # What this boot itself prints: the same events, with its own symbols, and addresses behind the names in stack traces.
     echo 0 > $I/tracing_on
+    echo 1 > $I/options/sym-addr || fail "sym-addr"
     mkdir -p /t/first
     cat $I/trace > /t/first/trace
     describe /t/first
