@@ -47,7 +47,10 @@ pub(super) struct Args {
     /// The seed of the first mutant
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Keep regions and texts
+    /// Boot nothing, and judge the undamaged region and its damages again that an earlier run kept
+    #[arg(long)]
+    kept: bool,
+    /// Keep regions and texts, under target/lab/runs
     #[arg(long)]
     keep: bool,
 }
@@ -111,16 +114,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
             let mut region = case.first.region.clone();
             damage::apply(*damage, &mut region)?;
-            rows.push(case.row(&program, name, &region, (!args.quick).then_some((&case.machine, PLACE)))?);
+            let boot = (!args.is_short()).then_some((&case.machine, PLACE));
+            rows.push(case.row(&program, name, &region, boot)?);
         }
         let moved = format!("none; the region moved to {OTHER_PLACE:#x}");
-        if !args.quick && args.wants(&moved) {
+        if !args.is_short() && args.wants(&moved) {
             rows.push(case.row(&program, &moved, &case.first.region, Some((&case.machine, OTHER_PLACE)))?);
         }
         cases.push(case);
     }
     // Another kernel finds the region.
-    for (case, other) in cases.iter().zip(cases.iter().cycle().skip(1)).filter(|_| cases.len() > 1 && !args.quick) {
+    for (case, other) in cases.iter().zip(cases.iter().cycle().skip(1)).filter(|_| cases.len() > 1 && !args.is_short())
+    {
         let changed = format!("none; then {} booted", other.machine.release());
         if args.wants(&changed) {
             rows.push(case.row(&program, &changed, &case.first.region, Some((&other.machine, PLACE)))?);
@@ -128,7 +133,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     print(&rows);
     println!("{} rows in {:.0} s", rows.len(), begun.elapsed().as_secs_f64());
-    if !args.keep {
+    if !args.keep && !args.kept {
         cases.iter().try_for_each(|case| std::fs::remove_dir_all(case.machine.folder()))?;
     }
     let failed = rows.iter().filter(|row| !row.is_good).count() + short;
@@ -137,6 +142,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 impl Args {
+    /// No kernel is booted with a damaged region.
+    fn is_short(&self) -> bool {
+        self.quick || self.kept
+    }
+
+    fn mutants(&self) -> u64 {
+        self.mutants.unwrap_or(if self.quick { 300 } else { 5000 })
+    }
+
     fn wants(&self, damage: &str) -> bool {
         self.damage.is_empty() || self.damage.iter().any(|text| damage.contains(text))
     }
@@ -145,31 +159,36 @@ impl Args {
 impl Case {
     /// Boots twice without damage; also the number of comparisons of names, of the live instance and of mutants that fell short.
     fn new(want: &str, args: &Args, program: &Path) -> Result<(Self, usize)> {
-        let machine = Reboot::new(want)?;
-        let first = machine.first(args.rounds.unwrap_or(if args.quick { 6 } else { 25 }))?;
+        let machine = Reboot::new(want, args.kept)?;
+        let rounds = args.rounds.unwrap_or(if args.quick { 6 } else { 25 });
+        let first = if args.kept { machine.kept()? } else { machine.first(rounds)? };
         let addresses = Addresses::of(&first.tree)?;
-        let guest = second_boot(&machine, &first, &addresses, program)?;
+        let guest = match args.kept {
+            true => machine.folder().join("second-boot"),
+            false => second_boot(&machine, &first, &addresses, (!args.quick).then_some(program))?,
+        };
         let truth = Truth::new(&read(&guest.join("second/trace"))?, &first.region)?;
         let total = truth.events.total;
         ensure!(total > LEAST, "{}: the kernel kept {total} events", machine.release());
         let bundle = machine.folder().join("bundle");
         pack(program, &guest.join("second"), &bundle)?;
         let case = Self { machine, first, addresses, guest, bundle, truth };
-        let mutants = args.mutants.unwrap_or(if args.quick { 300 } else { 5000 });
-        let short = case.names(program)? + case.live()? + mutants::run(case.machine.release(), &case.first.region, args.seed, mutants)?;
+        let region = case.write("region", &case.first.region)?;
+        let mutants = mutants::run(case.machine.release(), &case.first.region, args.seed, args.mutants())?;
+        let live = if args.quick { 0 } else { case.live()? };
+        let short = case.names(program, &region)? + live + mutants;
         Ok((case, short))
     }
 
     /// Compares names of functions and the events of modules, with the bundle of each boot: their addresses differ.
-    fn names(&self, program: &Path) -> Result<usize> {
+    fn names(&self, program: &Path, region: &Path) -> Result<usize> {
         let truth = read(&self.first.tree.join("trace"))?;
         let own = self.machine.folder().join("bundle-of-first-boot");
         pack(program, &self.first.tree, &own)?;
         let events = names::events_of_modules(&self.first.tree, &self.addresses)?;
         let mut short = 0;
         for (boot, bundle) in [("first", &own), ("second", &self.bundle)] {
-            let region = self.write(&self.first.region)?;
-            let (text, _) = report(program, &region, bundle, "ftrace")?;
+            let (text, _) = report(program, region, bundle, "ftrace")?;
             let names = self.addresses.compare(&truth, &text)?;
             let (lines, other) = names::lines_of(&events, &truth, &text);
             let Names { right, of_modules, unnamed, wrong, example } = names;
@@ -198,7 +217,10 @@ impl Case {
         let (invented, examples) = events.without(&self.truth.events);
         let is_good = missing == 0 && invented == 0;
         let total = events.total;
-        self.say(is_good, &format!("live instance after the reboot: {total} events, {missing} missing, {invented} invented"));
+        self.say(
+            is_good,
+            &format!("live instance after the reboot: {total} events, {missing} missing, {invented} invented"),
+        );
         examples.iter().for_each(|example| println!("      {example}"));
         if !is_good {
             println!("      {}", read(&folder.join("report.errors"))?.trim_end().replace('\n', "\n      "));
@@ -210,9 +232,9 @@ impl Case {
         println!("{} {}: {what}", if is_good { "ok   " } else { "SHORT" }, self.machine.release());
     }
 
-    /// Writes a region to a file.
-    fn write(&self, region: &[u8]) -> Result<PathBuf> {
-        let path = self.machine.folder().join("region");
+    /// Writes a region to a file of the runs.
+    fn write(&self, name: &str, region: &[u8]) -> Result<PathBuf> {
+        let path = self.machine.folder().join(name);
         std::fs::write(&path, region).with_context(|| path.display().to_string())?;
         Ok(path)
     }
@@ -221,14 +243,14 @@ impl Case {
     fn row(&self, program: &Path, damage: &str, region: &[u8], boot: Option<Boot<'_>>) -> Result<Row> {
         let kept = match boot {
             Some((machine, place)) => {
-                let guest = machine.second("damaged-boot", region, place, None)?;
+                let guest = machine.second("damaged-boot", region, place, false, None)?;
                 let kept = Events::of(&read(&guest.join("second/trace"))?);
                 let wrong = kept.without(&self.truth.events).0;
                 Some((kept.total - wrong, wrong))
             }
             None => None,
         };
-        let (text, said) = report(program, &self.write(region)?, &self.bundle, "fields")?;
+        let (text, said) = report(program, &self.write("damaged-region", region)?, &self.bundle, "fields")?;
         let ours = Events::of(&text);
         let missing = self.truth.missing(&ours, &truth::reported(&said));
         let (invented, examples) = ours.without(&self.truth.events);
@@ -244,21 +266,27 @@ impl Case {
         println!("{}", row.text());
         examples.iter().for_each(|example| println!("      not in the truth: {example}"));
         if let Some(example) = missing.example {
-            println!("      {} missing events are in no range that is reported as lost, the first: {example}", missing.untold);
+            println!(
+                "      {} missing events are in no range that is reported as lost, the first: {example}",
+                missing.untold
+            );
         }
         Ok(row)
     }
 }
 
 /// Boots with the undamaged region until the kernel has other addresses than in the first boot; the folder of the boot.
-fn second_boot(machine: &Reboot, first: &First, there: &Addresses, program: &Path) -> Result<PathBuf> {
+fn second_boot(machine: &Reboot, first: &First, there: &Addresses, ours: Option<&Path>) -> Result<PathBuf> {
     for _ in 0..SECOND_BOOTS {
-        let guest = machine.second("second-boot", &first.region, PLACE, Some(program))?;
+        let guest = machine.second("second-boot", &first.region, PLACE, true, ours)?;
         let here = Addresses::of(&guest.join("second"))?;
-        let moved = there.modules.iter().filter(|(module, at)| here.modules.get(*module).is_some_and(|again| again != *at));
+        let moved =
+            there.modules.iter().filter(|(module, at)| here.modules.get(*module).is_some_and(|again| again != *at));
         let (release, moved, all) = (machine.release(), moved.count(), there.modules.len());
         let (from, to) = (there.kernel, here.kernel);
-        println!("      {release}: the kernel at {from:#x}, in the second boot at {to:#x}; {moved} of {all} modules moved");
+        println!(
+            "      {release}: the kernel at {from:#x}, in the second boot at {to:#x}; {moved} of {all} modules moved"
+        );
         if from != to && moved == all {
             return Ok(guest);
         }
@@ -270,7 +298,8 @@ impl Row {
     fn text(&self) -> String {
         let Self { kernel, damage, kept, ours, truth, .. } = self;
         let (told, short) = (if self.is_told { "yes" } else { "no" }, if self.is_good { "" } else { " SHORT" });
-        let kept = kept.map_or(["-".into(), "-".into()], |(right, wrong)| [right, wrong].map(|count| count.to_string()));
+        let kept =
+            kept.map_or(["-".into(), "-".into()], |(right, wrong)| [right, wrong].map(|count| count.to_string()));
         format!("| {kernel} | {damage} | {} | {} | {} | {truth} | {told} |{short}", kept.join(" | "), ours.0, ours.1)
     }
 }
@@ -291,6 +320,9 @@ fn read(path: &Path) -> Result<String> {
 
 /// Makes a bundle of copied files.
 fn pack(program: &Path, tree: &Path, bundle: &Path) -> Result<()> {
+    if bundle.exists() {
+        std::fs::remove_file(bundle).with_context(|| bundle.display().to_string())?;
+    }
     let mut command = Command::new(program);
     command.args(["bundle", "pack"]).arg(tree).arg("-o").arg(bundle);
     let output = command.output().with_context(|| program.display().to_string())?;

@@ -92,7 +92,7 @@ pub(super) fn run(release: &str, region: &[u8], seed: u64, count: u64) -> Result
         }
     };
     std::thread::scope(|scope| {
-        let workers = [0, 1].map(|_| scope.spawn(&work));
+        let workers = [0, 1].map(|_| scope.spawn(work));
         workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
     })?;
     let ends = ends.into_inner()?;
@@ -100,15 +100,17 @@ pub(super) fn run(release: &str, region: &[u8], seed: u64, count: u64) -> Result
     let words: Vec<String> = ends.iter().map(|(end, count)| format!("{count} {end:?}").to_lowercase()).collect();
     let mark = if short == 0 { "ok   " } else { "SHORT" };
     let took = begun.elapsed().as_secs_f64();
-    println!("{mark} {release}: {count} mutants of the metadata from seed {seed} on: {} ({took:.0} s)", words.join(", "));
+    println!(
+        "{mark} {release}: {count} mutants of the metadata from seed {seed} on: {} ({took:.0} s)",
+        words.join(", ")
+    );
     Ok(short)
 }
 
-/// Sets one to three words of the metadata to other values; says which.
+/// Sets a word of the metadata, or two, to other values; says which.
 fn mutate(cpus: &[Cpu], bytes: &mut [u8], rng: &mut Rng) -> Result<String> {
     let mut said = Vec::new();
-    let several = if rng.one_in(4) { 2 + rng.below(2) } else { 1 };
-    for _ in 0..several {
+    for _ in 0..1 + u64::from(rng.one_in(4)) {
         let cpu = &cpus[rng.below(cpus.len() as u64) as usize];
         let number = |rng: &mut Rng| rng.below(cpu.count as u64) as usize;
         let (what, at, len) = match rng.below(8) {

@@ -49,7 +49,8 @@ impl Addresses {
             *is_of_module |= words.next().is_some();
         }
         let text = functions.get("_text").and_then(|(addresses, _)| addresses.first().copied());
-        let address = |line: &str| Some((line.split_whitespace().next()?.to_string(), hex(line.split_whitespace().nth(5)?)?));
+        let address =
+            |line: &str| Some((line.split_whitespace().next()?.to_string(), hex(line.split_whitespace().nth(5)?)?));
         let modules = loaded.lines().filter_map(address).collect();
         Ok(Self { functions, kernel: text.context("kallsyms has no _text")?, modules })
     }
@@ -80,7 +81,9 @@ impl Addresses {
                         names.right += 1;
                         names.of_modules += usize::from(is_of_module);
                     }
-                    Some(found) if is_of_module && hex(&found.name).is_some_and(|found| self.is_at(function, found)) => {
+                    Some(found)
+                        if is_of_module && hex(&found.name).is_some_and(|found| self.is_at(function, found)) =>
+                    {
                         names.unnamed += 1;
                     }
                     found => {
@@ -191,7 +194,9 @@ mod tests {
     #[test]
     fn only_the_recorded_address_of_a_function_of_a_module_is_unnamed() {
         let ours = |frame: &str, function: &str| {
-            let text = TRUTH.replace("m <ffffffffc0000123>", frame).replace("b: function=m", &format!("b: function={function}"));
+            let text = TRUTH
+                .replace("m <ffffffffc0000123>", frame)
+                .replace("b: function=m", &format!("b: function={function}"));
             compare(&text.replace(" <ffffffff81000010>", ""))
         };
         assert_eq!(ours("0xffffffffc0000123", "0xffffffffc0000100"), (2, 0, 2, 0));

@@ -52,7 +52,8 @@ impl Truth {
         let mut missing = Missing::default();
         for (event, places) in &self.places {
             let count = places.len().saturating_sub(ours.count(event));
-            let is_told = |place: &&Range<usize>| lost.iter().any(|lost| lost.start <= place.start && place.end <= lost.end);
+            let is_told =
+                |place: &&Range<usize>| lost.iter().any(|lost| lost.start <= place.start && place.end <= lost.end);
             let untold = count.saturating_sub(places.iter().filter(is_told).count());
             missing.all += count;
             missing.untold += untold;
@@ -77,7 +78,7 @@ fn cpu_and_time(event: &str) -> Option<(usize, u64)> {
 pub(super) fn reported(said: &str) -> Vec<Range<usize>> {
     let number = |text: &str| usize::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let range = |line: &str| {
-        let (begin, rest) = line.split_once(" offsets ")?.1.split_once(" to ")?;
+        let (begin, rest) = line.split_once("offsets ")?.1.split_once(" to ")?;
         Some(number(begin)?..number(rest.split_once(" of the region")?.0)?)
     };
     said.lines().filter_map(range).collect()
@@ -91,7 +92,8 @@ mod tests {
     fn region(events: usize) -> Vec<u8> {
         let (count, size) = (3, 4096);
         let mut region = vec![0; 2 * (1 + count) * size];
-        let mut put = |at: usize, value: u64, len: usize| region[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+        let mut put =
+            |at: usize, value: u64, len: usize| region[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
         for meta in [0, (1 + count) * size] {
             let data = meta + size;
             let address = 0x1000_0000 + data as u64;
@@ -117,20 +119,28 @@ mod tests {
         let newest = 4096 + 4096 + 16 + 2 * 8;
         let ours = Events::of(&text(&[0, 1], 3).replacen("[000] d.h1.     0.004000", "[000] d.h1.     9.004000", 1));
         for (begin, end, untold) in [(0, 8, 0), (1, 8, 1), (0, 7, 1), (0, 4096, 0)] {
-            let said = format!("  CPU 0, sub-buffer 1 in memory, offsets {:#x} to {:#x} of the region: why\n", newest + begin, newest + end);
+            let said = format!(
+                "  CPU 0, sub-buffer 1 in memory, offsets {:#x} to {:#x} of the region: why\n",
+                newest + begin,
+                newest + end
+            );
             let missing = truth.missing(&ours, &reported(&said));
             assert_eq!((missing.all, missing.untold), (1, untold), "{said}");
         }
         // A loss of the other CPU tells nothing of this one.
         let other = newest + 4 * 4096;
-        assert_eq!(truth.missing(&ours, &[other..other + 8]).untold, 1);
+        assert_eq!(
+            truth.missing(&ours, &reported(&format!("offsets {other:#x} to {:#x} of the region", other + 8))).untold,
+            1
+        );
         assert_eq!(truth.missing(&ours, &[]).untold, 1);
         assert_eq!(truth.missing(&truth.events, &[]), Missing::default());
     }
 
     #[test]
     fn a_text_of_other_events_is_no_truth() {
-        let error = |cpus: &[usize], events: usize| Truth::new(&text(cpus, events), &region(3)).err().unwrap().to_string();
+        let error =
+            |cpus: &[usize], events: usize| Truth::new(&text(cpus, events), &region(3)).err().unwrap().to_string();
         assert!(error(&[0], 3).contains("did not print 3 events"));
         assert!(error(&[0, 1], 4).contains("has no event for"));
         let text = text(&[0, 1], 3).replace("0.003000", "0.003001");
