@@ -113,7 +113,7 @@ fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
 }
 
 /// Formats, and the text that the kernel would print for the payload.
-const SHOWN: [(&str, &str); 33] = [
+const SHOWN: [(&str, &str); 34] = [
     (r#""a=%d b=%u %s", REC->a, REC->b, REC->comm"#, "a=-5 b=200 init"),
     (r#""%5d|%-5d|%05d|%x", REC->a, REC->a, REC->a, REC->a"#, "   -5|-5   |-0005|fffffffb"),
     (r#""%lx %llu", (unsigned long)REC->a, (u64)REC->b"#, "fffffffffffffffb 200"),
