@@ -212,6 +212,6 @@ mod tests {
         let events = BTreeSet::from(["b".to_string()]);
         assert_eq!(lines_of(&events, TRUTH, &TRUTH.replace("a:", "c:")), (1, None));
         let (same, other) = lines_of(&events, TRUTH, &TRUTH.replace("b:", "c:"));
-        assert_eq!((same, other.as_deref()), (0, Some("7       [000] d.h1.     2.6: b: function=m")));
+        assert_eq!((same, other.as_deref()), (0, Some("7 [000] d.h1.     2.6: b: function=m")));
     }
 }
