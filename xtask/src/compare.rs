@@ -1,7 +1,7 @@
 //! `cargo xtask compare`: ours and a peer on the same damaged inputs.
 
 mod lttng_crash;
-mod persistent;
+pub(crate) mod persistent;
 mod run;
 
 use anyhow::Result;

@@ -34,9 +34,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let reader = babeltrace::state();
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
-    let kernel = crate::lab::quick_kernel().map_or(State::Missing, State::Found);
-    println!("{:<16} {kernel:<24} step lab: QEMU, and the kernel that is crashed", "kernel");
-    let missing = found.iter().map(|(_, state)| state).chain([&reader, &kernel]).filter(|s| !s.is_found()).count();
+    let kernels = crate::lab::quick_kernels().map_or(State::Missing, State::Found);
+    println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
+    let missing = found.iter().map(|(_, state)| state).chain([&reader, &kernels]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),
         n if args.check => {
@@ -96,7 +96,7 @@ fn install() -> Result<()> {
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
     babeltrace::install()?;
-    crate::lab::prepare_quick().context("the kernel that step lab crashes")
+    crate::lab::prepare_quick().context("the kernels of the steps with guests")
 }
 
 fn is_root() -> bool {

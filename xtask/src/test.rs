@@ -149,6 +149,11 @@ const STEPS: &[Step] = &[
         what: "a guest reset while an application records in its persistent memory (a part of the whole)",
     },
     Step {
+        name: "persistent-ring",
+        does: Does::Cargo(&["xtask", "compare", "persistent", "--quick"]),
+        what: "a guest's trace instance after a reboot, whole and damaged; every event is what its kernel printed (a part of the whole)",
+    },
+    Step {
         name: "hotplug",
         does: Does::Verb(crate::lab::hotplug::run_quick),
         what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
@@ -212,7 +217,7 @@ fn run_tidy() -> Result<()> {
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         for step in STEPS {
-            println!("{:<12} {}", step.name, step.what);
+            println!("{:<15} {}", step.name, step.what);
         }
         return Ok(());
     }
@@ -246,10 +251,10 @@ fn choose(names: &[String]) -> Result<Vec<&'static Step>> {
 
 fn summarize(steps: &[&Step], results: &[(&str, bool, Duration)]) -> Result<()> {
     for (name, passed, took) in results {
-        println!("{name:<12} {:<7} {:>8.1} s", if *passed { "passed" } else { "FAILED" }, took.as_secs_f64());
+        println!("{name:<15} {:<7} {:>8.1} s", if *passed { "passed" } else { "FAILED" }, took.as_secs_f64());
     }
     for step in &steps[results.len()..] {
-        println!("{:<12} not run", step.name);
+        println!("{:<15} not run", step.name);
     }
     let failed = results.iter().filter(|(_, passed, _)| !passed).count();
     println!("{} passed, {failed} failed", results.len() - failed);

@@ -224,19 +224,25 @@ pub(crate) fn run_quick() -> Result<()> {
     summarize(&[(rows, begin.elapsed())])
 }
 
-/// Fetches what [`run_quick`] needs.
+/// The kernels of CI's steps.
+const QUICK_KERNELS: [&str; 2] = [QUICK.0, crate::compare::persistent::QUICK];
+
+/// Fetches what CI's steps with guests need.
 pub(crate) fn prepare_quick() -> Result<()> {
     let store = Store::open()?;
-    store.kernel(QUICK.0, Arch::Amd64, None)?;
+    for want in QUICK_KERNELS {
+        store.kernel(want, Arch::Amd64, None)?;
+    }
     qemu(&store, Arch::Amd64)?;
     store.busybox(Arch::Amd64).map(drop)
 }
 
-/// The kernel of [`run_quick`], if it and its QEMU have been fetched.
-pub(crate) fn quick_kernel() -> Option<String> {
+/// The kernels of CI's steps, if they and their QEMU have been fetched.
+pub(crate) fn quick_kernels() -> Option<String> {
     let store = Store::open().ok()?;
+    let kernels = QUICK_KERNELS.map(|want| store.kept(want, Arch::Amd64).ok().flatten().map(|kernel| kernel.release));
     let is_ready = store.has(Arch::Amd64.package(), QEMU, Arch::Amd64.qemu());
-    store.kept(QUICK.0, Arch::Amd64).ok()?.filter(|_| is_ready).map(|kernel| kernel.release)
+    kernels.into_iter().collect::<Option<Vec<_>>>().filter(|_| is_ready).map(|kernels| kernels.join(", "))
 }
 
 /// The machine of all guests.
@@ -321,7 +327,9 @@ fn add_programs(archive: &mut Archive, folder: &Path, programs: &[(&str, PathBuf
         let stripped = folder.join(name);
         run_quietly(Command::new("strip").arg("-o").arg(&stripped).arg(program))?;
         archive.copy(&format!("bin/{name}"), &stripped)?;
-        for (name, library) in hotplug::libraries(&stripped)? {
+        let libraries =
+            if static_build::prove(&stripped).is_ok() { Vec::new() } else { hotplug::libraries(&stripped)? };
+        for (name, library) in libraries {
             if !there.contains(&name) {
                 archive.copy(&name, &library)?;
                 there.push(name);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::packages::{Kernel, Program, Store};
 use super::qemu::Config;
-use super::{Arch, DISK, DISK_MODULES, boot, guest_base, qemu};
+use super::{Arch, DISK, DISK_MODULES, add_programs, boot, guest_base, qemu};
 use crate::setup::{make_empty, run_quietly};
 
 /// Address of the region in the first boot.
@@ -48,13 +48,15 @@ pub(crate) struct First {
 }
 
 impl Reboot {
-    /// Fetches a kernel and the emulator where they are not kept.
-    pub(crate) fn new(want: &str) -> Result<Self> {
+    /// Fetches a kernel and the emulator where they are not kept. With `kept`, the files of earlier boots stay.
+    pub(crate) fn new(want: &str, kept: bool) -> Result<Self> {
         let store = Store::open()?;
         let kernel = store.kernel(want, Arch::Amd64, None)?;
         let qemu = qemu(&store, Arch::Amd64)?;
         let folder = store.runs().join(format!("{}-reboot", kernel.release));
-        make_empty(&folder)?;
+        if !kept {
+            make_empty(&folder)?;
+        }
         Ok(Self { store, kernel, qemu, folder })
     }
 
@@ -68,11 +70,18 @@ impl Reboot {
         &self.folder
     }
 
+    /// What an earlier first boot left.
+    pub(crate) fn kept(&self) -> Result<First> {
+        let path = self.folder.join("region");
+        let region = std::fs::read(&path).with_context(|| format!("{}: --keep keeps it", path.display()))?;
+        Ok(First { region, tree: self.folder.join("first-boot/first") })
+    }
+
     /// Boots for the first time and records, with so many rounds of work before the boot prints its own text.
     pub(crate) fn first(&self, rounds: u32) -> Result<First> {
         let memory = self.folder.join("memory");
         File::create(&memory)?.set_len(u64::from(MEMORY) << 20)?;
-        let initramfs = self.initramfs(None)?;
+        let initramfs = self.initramfs(true, None)?;
         let more = format!("lab.part=first lab.rounds={rounds}");
         let folder = self.folder.join("first-boot");
         self.boot(&memory, PLACE, &initramfs, &more, "LAB-FIRST-DONE", &folder)?;
@@ -82,28 +91,35 @@ impl Reboot {
         Ok(First { region, tree: folder.join("first") })
     }
 
-    /// Boots with a region in memory. The folder `second` in the folder that is returned has what the kernel kept of it; with
-    /// our program in the guest, the folder `live` has what our program printed of the instance.
-    pub(crate) fn second(&self, name: &str, region: &[u8], place: u64, ours: Option<&Path>) -> Result<PathBuf> {
+    /// Boots with a region in memory. The folder `second` in the folder that is returned has what the kernel kept of it, and with
+    /// `describe` the files of a bundle; with our program in the guest, the folder `live` has what our program printed of the instance.
+    pub(crate) fn second(
+        &self,
+        name: &str,
+        region: &[u8],
+        place: u64,
+        describe: bool,
+        ours: Option<&Path>,
+    ) -> Result<PathBuf> {
         let memory = self.folder.join("memory-second");
         let file = File::create(&memory)?;
         file.set_len(u64::from(MEMORY) << 20)?;
         file.write_all_at(region, place)?;
-        let initramfs = self.initramfs(ours)?;
-        let describe = u8::from(ours.is_some());
+        let initramfs = self.initramfs(false, ours)?;
         let folder = self.folder.join(name);
-        let more = format!("lab.part=second lab.describe={describe}");
+        let more = format!("lab.part=second lab.describe={}", u8::from(describe));
         self.boot(&memory, place, &initramfs, &more, "LAB-SECOND-DONE", &folder)?;
         std::fs::remove_file(&memory).with_context(|| memory.display().to_string())?;
         Ok(folder)
     }
 
-    fn initramfs(&self, ours: Option<&Path>) -> Result<PathBuf> {
+    fn initramfs(&self, is_first: bool, ours: Option<&Path>) -> Result<PathBuf> {
         let busybox = self.store.busybox(Arch::Amd64)?;
-        let modules = [DISK_MODULES, TRACED_MODULES].concat();
+        // In another order, so that each module has another address than in the first boot.
+        let modules = if is_first { [DISK_MODULES, TRACED_MODULES] } else { [TRACED_MODULES, DISK_MODULES] }.concat();
         let mut archive = guest_base(&self.kernel, &busybox, include_bytes!("guest/reboot.sh"), &modules)?;
         if let Some(ours) = ours {
-            archive.copy("bin/lastwords", ours)?;
+            add_programs(&mut archive, &self.folder, &[("lastwords", ours.to_path_buf())])?;
         }
         let path = self.folder.join("initramfs");
         std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;

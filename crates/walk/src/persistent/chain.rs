@@ -10,6 +10,9 @@ use lastwords_trace::ftrace::page::{self, Events};
 const CACHE_LINE: usize = 64;
 /// Cache lines that a reset is taken to lose at most, where older events are in their place.
 const LOST_LINES: usize = 8;
+/// The longest that nothing is recorded between two events of a sub-buffer, more than a year in nanoseconds. Bytes of other events that are
+/// read as a distance in time give most often more.
+const LONGEST_PAUSE: u64 = 1 << 55;
 /// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
 const SMALLEST_EVENT: usize = 8;
 
@@ -37,7 +40,7 @@ pub(super) struct SubBuffer {
     /// Nothing is committed by its header, but it has a time and a first event: Linux 6.12 empties the header of a
     /// sub-buffer that was read, and of all sub-buffers when it discards them.
     pub(super) has_remains: bool,
-    /// The committed size cannot be.
+    /// The committed size cannot be, unless the sub-buffer is being written: it does not fit, or more bytes of events follow.
     pub(super) has_bad_size: bool,
     /// Time and committed size are zero, although it has other bytes: a writer sets the time before all else.
     pub(super) has_lost_header: bool,
@@ -80,6 +83,9 @@ impl SubBuffer {
             header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
         let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
         judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
+        let rest = bytes.get(begin.saturating_add(header.committed)..).unwrap_or_default();
+        let has_more = rest.len() >= SMALLEST_EVENT && rest.first_chunk::<4>().is_some_and(|word| *word != [0; 4]);
+        judged.has_bad_size = header.committed > 0 && has_more;
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {
@@ -88,6 +94,11 @@ impl SubBuffer {
                     let limit = if event.time < judged.last { judged.last } else { not_after };
                     let why = format!("offset {end}: an event of time {}, which contradicts {limit}", event.time);
                     judged.refuse(why);
+                    judged.broken = Some(end);
+                    break;
+                }
+                Ok(event) if event.time.saturating_sub(judged.last) > LONGEST_PAUSE => {
+                    judged.refuse(format!("offset {end}: an event of time {}, long after {}", event.time, judged.last));
                     judged.broken = Some(end);
                     break;
                 }
@@ -120,7 +131,8 @@ impl SubBuffer {
         let begin = layout.data_offset as usize;
         let room = bytes.len().saturating_sub(begin);
         if self.verdict == Verdict::Committed {
-            self.refuse("its header says that nothing is committed, and newer sub-buffers follow".into());
+            let claimed = self.claimed;
+            self.refuse(format!("its header says that {claimed} bytes are committed, and newer sub-buffers follow"));
             self.claimed = room;
         }
         let mut events = Events::new(bytes, layout, order, room);
@@ -179,7 +191,7 @@ impl SubBuffer {
         if before == 0 {
             kept.why = format!("{} (events from the cache line at offset {line} on are left out)", kept.why);
         } else {
-            kept.why = format!("{}, and {before} lines before it, which may have older events", kept.why);
+            kept.why = format!("{}, and {before} lines before it, which may be older", kept.why);
         }
         kept
     }
@@ -189,13 +201,26 @@ impl SubBuffer {
     /// that there was no older lap.
     pub(super) fn without_older_lap(self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Self {
         let rest = self.broken.and_then(|broken| bytes.get(broken..)).unwrap_or_default();
-        let is_first_lap = rest.iter().all(|byte| *byte == 0);
-        if is_first_lap { self } else { self.without_lines(LOST_LINES, bytes, layout, order) }
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+        if !is_zero(rest) {
+            return self.without_lines(LOST_LINES, bytes, layout, order);
+        }
+        // Lines before that are zero were not written back either. Events in them can be read, with zeroes in the place of what they had.
+        let line = self.broken.and_then(|broken| broken.checked_div(CACHE_LINE)).unwrap_or(0);
+        let before = bytes.chunks(CACHE_LINE).take(line).rev().take_while(|line| is_zero(line)).count();
+        if before == 0 { self } else { self.without_lines(before, bytes, layout, order) }
     }
 
     /// Refuses a sub-buffer whose header is lost.
     pub(super) fn refuse_lost_header(&mut self, bytes: &[u8], layout: HeaderPage) {
         self.refuse("its header is zero, although it was written".into());
+        self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
+    }
+
+    /// Refuses the newest sub-buffer where its header says that nothing is committed, and where it was begun last: how far events were
+    /// committed is not known.
+    pub(super) fn refuse_lost_size(&mut self, bytes: &[u8], layout: HeaderPage) {
+        self.refuse("its header says that nothing is committed, and its time is the newest".into());
         self.claimed = bytes.len().saturating_sub(layout.data_offset as usize);
     }
 
@@ -309,7 +334,10 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
 }
 
 fn by_time(why: String, all: &[SubBuffer]) -> Chain {
-    let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty()).collect();
+    // What was emptied is older than all others, unless its header is damaged.
+    let oldest = all.iter().filter(|sub| sub.committed > 0).map(|sub| sub.first).min();
+    let is_cut = |sub: &SubBuffer| sub.has_remains && oldest.is_some_and(|oldest| sub.first > oldest);
+    let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty() || is_cut(sub)).collect();
     used.sort_by_key(|sub| (sub.first, sub.number));
     let numbers = used.iter().map(|sub| sub.number).collect();
     Chain { numbers, consumed: 0, ring: 0, has_open: false, by_time: Some(why) }

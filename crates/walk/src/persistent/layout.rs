@@ -5,6 +5,7 @@
 
 use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
 use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, recognise, recognise_within};
+use crate::pages::PAGE_LEN;
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_trace::ftrace::page;
 
@@ -193,10 +194,11 @@ pub(super) fn read(source: &Source<'_>) -> Result<Layout, Error> {
             .notes
             .push(format!("the kernel that wrote the region saves less than others: not {}", lacks.join(", not ")));
     }
-    layout.hint = layout.first_whole(source, at)?.map(|(_, geometry)| geometry);
+    layout.hint = layout.first_followed(source, at)?.map(|(_, geometry)| geometry);
     while layout.cpus.len() < MOST_CPUS && at < source.len {
         let Some(cpu) = layout.cpu(source, at)? else { break };
         at = cpu.end();
+        layout.hint.get_or_insert((cpu.sub_buffer_size, u32::try_from(cpu.order.len()).unwrap_or(0)));
         layout.cpus.push(cpu);
     }
     if !layout.is_slack(source.len.saturating_sub(at), PAGE) {
@@ -406,6 +408,13 @@ impl Layout {
 
     /// The same, and the magic word may be damaged unless it is needed.
     fn metadata(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
+        let Some(geometry) = self.words(source, at, needs_magic)? else { return Ok(None) };
+        let is_whole = permuted(&self.table(source, at, geometry.1)?) == geometry.1;
+        Ok(is_whole.then_some(geometry))
+    }
+
+    /// The same, and the table may be damaged too.
+    fn words(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
         let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
@@ -413,9 +422,8 @@ impl Layout {
         let bytes = source.bytes(at, len)?;
         let fixed = Fixed::read(&self.reader(source, &bytes), &self.members);
         let fixed = fixed.filter(|fixed| !needs_magic || fixed.magic.is_none_or(|magic| magic == MAGIC));
-        let Some(fixed) = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at))) else { return Ok(None) };
-        let is_whole = permuted(&self.table(source, at, fixed.count)?) == fixed.count;
-        Ok(is_whole.then_some((fixed.size, fixed.count)))
+        let fixed = fixed.filter(|fixed| fixed.fits(source.len.saturating_sub(at)));
+        Ok(fixed.map(|fixed| (fixed.size, fixed.count)))
     }
 
     /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can be.
@@ -433,11 +441,27 @@ impl Layout {
         Ok([fixed.has_geometry(room), addresses, table].map(u8::from).iter().sum::<u8>() >= 2)
     }
 
-    /// The first metadata of a CPU that is whole: at `first`, or on a page boundary behind.
+    /// The first metadata of a CPU that is followed, or else that is whole: at `first`, or on a page boundary behind.
     fn first_whole(&self, source: &Source<'_>, first: u64) -> Result<Place, Error> {
-        let begin = first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
-        let pages = (begin..source.len).step_by(PAGE as usize);
-        self.first_of(source, &mut std::iter::once(first).chain(pages))
+        let followed = self.first_followed(source, first)?;
+        if followed.is_some() { Ok(followed) } else { self.first_of(source, &mut places(source, first)) }
+    }
+
+    /// The first metadata of a CPU whose sub-buffers end where the next metadata begin, or where the region ends: its size and its count
+    /// are right, although its table may be damaged.
+    fn first_followed(&self, source: &Source<'_>, first: u64) -> Result<Place, Error> {
+        let mut found: Vec<(u64, Geometry)> = Vec::new();
+        for at in places(source, first) {
+            found.extend(self.words(source, at, true)?.map(|geometry| (at, geometry)));
+        }
+        let slack = u64::from(PAGE).saturating_mul(2).saturating_mul((found.len() as u64).saturating_add(1));
+        let is_followed = |index: usize, (at, (size, count)): (u64, Geometry)| {
+            let bytes = u64::from(size).saturating_mul(u64::from(count));
+            let end = self.data(at, (size, count)).saturating_add(bytes);
+            let next = found.get(index.saturating_add(1));
+            next.map_or(source.len.saturating_sub(end) <= slack, |(next, _)| *next == end)
+        };
+        Ok(found.iter().enumerate().find(|(index, place)| is_followed(*index, **place)).map(|(_, place)| *place))
     }
 
     /// The first metadata of a CPU that is whole, at the beginning of the region on a boundary of words.
@@ -537,10 +561,12 @@ impl Layout {
         for geometry in candidates.into_iter().filter(|geometry| can_be(*geometry)) {
             let (size, count) = geometry;
             let end = self.data(at, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
-            let ends =
-                self.is_slack(source.len.saturating_sub(end), size) || self.whole(source, end)? == Some(geometry);
+            // The next metadata may be damaged as well.
+            let is_next = self.whole(source, end)? == Some(geometry) || self.is_likely(source, end)?;
+            let ends = is_next || self.is_slack(source.len.saturating_sub(end), size);
             let is_counted = permuted(table.get(..count as usize).unwrap_or_default()) == count;
-            let score = [ends, is_counted, self.hint == Some(geometry)].map(u8::from).iter().sum::<u8>();
+            let is_hinted = self.hint == Some(geometry);
+            let score = [ends, is_next, is_counted, is_hinted].map(u8::from).iter().sum::<u8>();
             if best.is_none_or(|(highest, _)| score > highest) {
                 best = Some((score, geometry));
             }
@@ -552,6 +578,12 @@ impl Layout {
 /// An address can be that of a kernel's code, which begins with a page.
 fn is_code(address: u64) -> bool {
     address.is_multiple_of(u64::from(PAGE))
+}
+
+/// Where metadata of a CPU may stand: at `first`, or on a page boundary behind.
+fn places(source: &Source<'_>, first: u64) -> impl Iterator<Item = u64> {
+    let begin = first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
+    std::iter::once(first).chain((begin..source.len).step_by(PAGE_LEN))
 }
 
 /// Most sub-buffers that have room in so many bytes.

@@ -166,10 +166,18 @@ impl Region {
     fn judge_chained(&self, meta: &CpuMeta, order: &Chain, all: &mut [Judged]) {
         let (layout, byte_order) = (self.header_page(), self.layout.byte_order);
         let mut bytes = Vec::new();
+        let read = order.numbers.iter().filter_map(|number| all.get(*number as usize)).filter(|sub| sub.committed > 0);
+        let newest = read.map(|sub| sub.last).max();
         for (position, number) in order.numbers.iter().enumerate() {
             let Some(sub) = all.get_mut(*number as usize) else { continue };
             let is_last = position.saturating_add(1) == order.numbers.len();
-            let is_emptied = sub.has_remains && position >= order.ring && order.by_time.is_none();
+            // A writer sets the time with the first event, which is committed soon.
+            if is_last && order.has_open && sub.has_remains && newest.is_some_and(|newest| sub.first >= newest) {
+                self.load(meta, *number, &mut bytes);
+                sub.refuse_lost_size(&bytes, layout);
+                continue;
+            }
+            let is_emptied = sub.has_remains && position >= order.ring;
             let is_open = is_last && order.has_open && sub.broken.is_some();
             let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
             // A writer that goes on from the reader's sub-buffer has set the time of the next.

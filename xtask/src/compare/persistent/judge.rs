@@ -20,17 +20,21 @@ impl Events {
         events
     }
 
+    /// How often an event is there.
+    pub(super) fn count(&self, event: &str) -> usize {
+        self.counts.get(event).copied().unwrap_or(0)
+    }
+
     /// Counts the events that are not among `others`, each as often as it is there; with examples.
     pub(super) fn without(&self, others: &Self) -> (usize, Vec<&str>) {
-        let extra =
-            |(event, count): (&String, &usize)| count.saturating_sub(others.counts.get(event).copied().unwrap_or(0));
+        let extra = |(event, count): (&String, &usize)| count.saturating_sub(others.count(event));
         let examples = self.counts.iter().filter(|entry| extra(*entry) > 0).map(|(event, _)| event.as_str());
         (self.counts.iter().map(extra).sum(), examples.take(3).collect())
     }
 }
 
-/// The events of a text: the line of each, and its stack trace.
-fn split(text: &str) -> Vec<String> {
+/// The events of a text in its order: the line of each, and its stack trace.
+pub(super) fn split(text: &str) -> Vec<String> {
     let mut events: Vec<String> = Vec::new();
     for line in text.lines() {
         if let Some(frame) = line.strip_prefix(" => ") {
@@ -48,12 +52,17 @@ fn split(text: &str) -> Vec<String> {
 
 /// An event without the name of its task, and without numbers that depend on the boot that prints it.
 fn event(line: &str) -> Option<String> {
+    without_task(line).map(|event| without_values_of_symbols(&event))
+}
+
+/// The line of an event without the name of its task.
+pub(super) fn without_task(line: &str) -> Option<String> {
     if line.starts_with('#') || line.starts_with("CPU:") {
         return None;
     }
     let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
     let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
-    Some(format!("{pid}{}", without_values_of_symbols(line.get(at..)?)))
+    Some(format!("{pid}{}", line.get(at..)?))
 }
 
 /// Drops the number behind a symbol: `f+0x0/0x20 (-1872304496)`. A kernel shows the address as if its own code had recorded it.
@@ -88,65 +97,6 @@ fn without_values_of_symbols(text: &str) -> String {
     words.join(" ")
 }
 
-/// How many names of functions in one text are those of another: in stack traces, and in fields of events.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
-    pub(super) right: usize,
-    /// Addresses are shown in their place.
-    pub(super) unnamed: usize,
-    pub(super) wrong: usize,
-    pub(super) of_modules: usize,
-    pub(super) example: Option<String>,
-}
-
-/// Compares names of functions with those that the boot that recorded the events printed itself. `is_module` tells of a name
-/// whether a module has it.
-pub(super) fn names(truth: &str, ours: &str, is_module: &dyn Fn(&str) -> bool) -> Names {
-    let ours = named(ours);
-    let mut names = Names::default();
-    for (key, wanted) in named(truth) {
-        let found = ours.get(&key);
-        for (at, name) in wanted.iter().enumerate() {
-            match found.and_then(|found| found.get(at)) {
-                Some(found) if found == name => {
-                    names.right += 1;
-                    names.of_modules += usize::from(is_module(name));
-                }
-                Some(found) if found.starts_with("0x") => names.unnamed += 1,
-                found => {
-                    names.wrong += 1;
-                    let found = found.map_or("nothing", String::as_str);
-                    names.example.get_or_insert_with(|| format!("{key}: {found} in place of {name}"));
-                }
-            }
-        }
-    }
-    names
-}
-
-/// Names of functions of the events of a text, by CPU, time and name of the event, and by how many such are before it.
-fn named(text: &str) -> BTreeMap<String, Vec<String>> {
-    let mut events: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut last = String::new();
-    for line in text.lines() {
-        if let Some(frame) = line.strip_prefix(" => ") {
-            events.entry(last.clone()).or_default().push(frame.to_string());
-            continue;
-        }
-        let Some(event) = event(line) else { continue };
-        let mut words = event.split_whitespace();
-        let parts = [words.next(), words.next(), words.nth(1), words.next()];
-        let key = parts.map(Option::unwrap_or_default).join(" ");
-        let count = counts.entry(key.clone()).or_default();
-        *count += 1;
-        last = format!("{key} #{count}");
-        let functions = event.split_whitespace().filter_map(|word| word.strip_prefix("function="));
-        events.entry(last.clone()).or_default().extend(functions.map(str::to_string));
-    }
-    events
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,15 +128,5 @@ mod tests {
         for other in [TEXT.replace("n=0x1 (1)\n =>", "n=0x2 (2)\n =>"), TEXT.replace("=> g", "=> h")] {
             assert_eq!(Events::of(&other).without(&text).0, 1);
         }
-    }
-
-    #[test]
-    fn names_of_functions_are_right_unnamed_or_wrong() {
-        let truth = "     x-7       [000] d.h1.     2.5: a: function=work now=1\n => g\n => m\n";
-        let names_of = |ours: &str| names(truth, ours, &|name| name == "m");
-        let right = names_of(truth);
-        assert_eq!((right.right, right.of_modules, right.wrong), (3, 1, 0));
-        let other = names_of(&truth.replace("=> g", "=> 0xff").replace("=work", "=play"));
-        assert_eq!((other.right, other.unnamed, other.wrong), (1, 1, 1));
     }
 }

@@ -31,8 +31,9 @@ work() {
 describe() {
     mkdir -p "$1/events" "$1/btf"
     cat /sys/kernel/btf/vmlinux > "$1/btf/vmlinux"
-    # All formats in one file, with a line before each that names it: the host makes files of them.
-    (cd $T && find events -name format | xargs head -v -n 999) > "$1/formats"
+    # The formats of all events that can be recorded here in one file, with a line before each that names it: the host makes files of them.
+    (cd $T/events && systems=$(echo "ftrace $EVENTS" | tr ' ' '\n' | cut -d/ -f1 | sort -u) && cd .. &&
+        find $(echo "$systems" | sed 's,^,events/,') -name format | xargs head -v -n 999) > "$1/formats"
     for f in header_page header_event; do cat $T/events/$f > "$1/events/$f"; done
     for f in printk_formats saved_cmdlines; do cat $T/$f > "$1/$f"; done
     cat $T/trace_clock > "$1/trace_clock"
@@ -51,8 +52,9 @@ first)
     for e in $STACKS; do echo stacktrace > "$I/events/$e/trigger" || fail "stack of $e"; done
     echo 1 > $I/tracing_on
     work "$(word lab.rounds)"
-    # What this boot itself prints: the same events, with its own symbols.
+    # What this boot itself prints: the same events, with its own symbols, and addresses behind the names in stack traces.
     echo 0 > $I/tracing_on
+    echo 1 > $I/options/sym-addr || fail "sym-addr"
     mkdir -p /t/first
     cat $I/trace > /t/first/trace
     describe /t/first

@@ -141,7 +141,9 @@ fn look_up(out: &mut Vec<u8>, symbols: &dyn Symbols, address: u64, show: Show) {
     };
     let Symbol { name, offset, size, module } = symbol;
     out.extend_from_slice(name.as_bytes());
-    if matches!(show, Show::Offset | Show::Backtrace) {
+    // An address in a module without symbols: its base and the distance from there are shown in every form.
+    let is_base = name.starts_with("0x");
+    if is_base || matches!(show, Show::Offset | Show::Backtrace) {
         out.extend_from_slice(b"+0x");
         number::hex(out, offset.wrapping_add(before));
         out.extend_from_slice(b"/0x");

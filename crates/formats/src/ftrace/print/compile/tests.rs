@@ -13,12 +13,13 @@ struct Some2;
 
 impl Symbols for Some2 {
     fn at(&self, address: u64) -> Option<Symbol> {
-        (address >= 0xffff_0000).then(|| Symbol {
-            name: "work".into(),
-            offset: address - 0xffff_0000,
-            size: 0x100,
-            module: Some("mod".into()),
-        })
+        let (name, offset, size) = match address {
+            0xffff_0000.. => ("work", address - 0xffff_0000, 0x100),
+            // A module without symbols.
+            0xfffe_0000.. => ("0xfffe0000", address - 0xfffe_0000, 0),
+            _ => return None,
+        };
+        Some(Symbol { name: name.into(), offset, size, module: Some("mod".into()) })
     }
 
     fn each(&self, _: &mut dyn FnMut(SymbolRow<'_>)) {}
@@ -112,7 +113,7 @@ fn run(print_format: &str, payload: &[u8]) -> Result<String, String> {
 }
 
 /// Formats, and the text that the kernel would print for the payload.
-const SHOWN: [(&str, &str); 33] = [
+const SHOWN: [(&str, &str); 34] = [
     (r#""a=%d b=%u %s", REC->a, REC->b, REC->comm"#, "a=-5 b=200 init"),
     (r#""%5d|%-5d|%05d|%x", REC->a, REC->a, REC->a, REC->a"#, "   -5|-5   |-0005|fffffffb"),
     (r#""%lx %llu", (unsigned long)REC->a, (u64)REC->b"#, "fffffffffffffffb 200"),
@@ -136,6 +137,10 @@ const SHOWN: [(&str, &str); 33] = [
     (
         r#""%pS %ps %pB", (void *)REC->p, (void *)REC->p, (void *)REC->p"#,
         "work+0x10/0x100 [mod] work [mod] work+0x10/0x100 [mod]",
+    ),
+    (
+        r#""%pS %ps %pS", (void *)(REC->p - 65536), (void *)(REC->p - 65536), (void *)(REC->p - 131072)"#,
+        "0xfffe0000+0x10/0x0 [mod] 0xfffe0000+0x10/0x0 [mod] 0xfffd0010",
     ),
     (r#""%px %p", (void *)REC->p, NULL"#, "00000000ffff0010 0000000000000000"),
     (
