@@ -47,9 +47,10 @@ pub(super) fn of(described: &Described, region: &Region) -> Placement {
         let image = begin.wrapping_add(delta)..end.wrapping_add(delta);
         addresses.iter().filter(|address| !image.contains(address)).count()
     };
+    let fits = |outside: usize| outside <= BY_CHANCE.min(addresses.len().saturating_sub(outside));
     match outside(saved.wrapping_sub(code)) {
-        0..=BY_CHANCE => Placement::Saved,
-        _ if outside(0) <= BY_CHANCE => Placement::Described,
+        few if fits(few) => Placement::Saved,
+        _ if fits(outside(0)) => Placement::Described,
         count => Placement::Unknown(count),
     }
 }

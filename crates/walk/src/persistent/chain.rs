@@ -85,7 +85,8 @@ impl SubBuffer {
         judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let rest = bytes.get(begin.saturating_add(header.committed)..).unwrap_or_default();
         let has_more = rest.len() >= SMALLEST_EVENT && rest.first_chunk::<4>().is_some_and(|word| *word != [0; 4]);
-        judged.has_bad_size = header.committed > 0 && has_more;
+        // Where a reader had it, a number of lost events may stand behind what is committed.
+        judged.has_bad_size = header.committed > 0 && header.missed.is_none() && has_more;
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {

@@ -4,7 +4,7 @@
 //! meaning later.
 
 use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
-use super::words::{Fixed, MAGIC, MOST_SUB_BUFFERS, PAGE, recognise, recognise_within};
+use super::words::{Fixed, MAGIC, PAGE, most, permuted, recognise, recognise_within};
 use crate::pages::PAGE_LEN;
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_trace::ftrace::page;
@@ -283,7 +283,10 @@ impl Layout {
         let members = layout.members;
         let reader = Reader::new(source.name, &head, members.byte_order);
         let read = |place: Number| place.read(&reader).unwrap_or(0);
-        if members.could_have_sizes(read(members.sizes)) && layout.first_whole(source, layout.first(source)?)?.is_none()
+        let first = layout.first(source)?;
+        // A table that is whole proves the layout; the size and the count alone do not.
+        if members.could_have_sizes(read(members.sizes))
+            && layout.first_of(source, &mut places(source, first))?.is_none()
         {
             let expected = "the sizes of a known layout";
             return Err(Error::value(source.name, members.sizes.at.into(), read(members.sizes), expected));
@@ -584,27 +587,4 @@ fn is_code(address: u64) -> bool {
 fn places(source: &Source<'_>, first: u64) -> impl Iterator<Item = u64> {
     let begin = first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
     std::iter::once(first).chain((begin..source.len).step_by(PAGE_LEN))
-}
-
-/// Most sub-buffers that have room in so many bytes.
-fn most(room: u64) -> u32 {
-    u32::try_from(room.checked_div(u64::from(PAGE)).unwrap_or(0)).unwrap_or(0).min(MOST_SUB_BUFFERS)
-}
-
-/// The most numbers at the beginning of a table that are each number from 0 on once.
-fn permuted(table: &[i32]) -> u32 {
-    let mut seen = vec![false; table.len()];
-    let (mut most, mut highest) = (0, 0);
-    for (index, number) in table.iter().enumerate() {
-        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
-        match place {
-            Some(seen) if !*seen => *seen = true,
-            _ => break,
-        }
-        highest = highest.max(usize::try_from(*number).unwrap_or(0));
-        if highest == index {
-            most = index.saturating_add(1);
-        }
-    }
-    u32::try_from(most).unwrap_or(0)
 }

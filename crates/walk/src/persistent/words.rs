@@ -114,3 +114,26 @@ impl Fixed {
             && holds(self.commit)
     }
 }
+
+/// Most sub-buffers that have room in so many bytes.
+pub(super) fn most(room: u64) -> u32 {
+    u32::try_from(room.checked_div(u64::from(PAGE)).unwrap_or(0)).unwrap_or(0).min(MOST_SUB_BUFFERS)
+}
+
+/// The most numbers at the beginning of a table that are each number from 0 on once.
+pub(super) fn permuted(table: &[i32]) -> u32 {
+    let mut seen = vec![false; table.len()];
+    let (mut most, mut highest) = (0, 0);
+    for (index, number) in table.iter().enumerate() {
+        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
+        match place {
+            Some(seen) if !*seen => *seen = true,
+            _ => break,
+        }
+        highest = highest.max(usize::try_from(*number).unwrap_or(0));
+        if highest == index {
+            most = index.saturating_add(1);
+        }
+    }
+    u32::try_from(most).unwrap_or(0)
+}
