@@ -1,6 +1,7 @@
 //! Common code of the tests of sessions: numbered events, a naive reader, and children that run this same test program.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,18 @@ pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1, "{}", folder.display());
     numbers_of(sessions[0].events())
+}
+
+/// Returns the oldest number of each stream that a naive reader finds in a folder. A process that changed the CPU leaves its
+/// older numbers in one stream while it overwrites the numbers behind them in another.
+pub(crate) fn oldest_of_streams(folder: &Path) -> BTreeSet<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    let mut streams: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    sessions[0]
+        .events()
+        .into_iter()
+        .for_each(|(stream, event)| streams.entry(stream).or_default().push((stream, event)));
+    streams.into_values().filter_map(|events| numbers_of(events).first().copied()).collect()
 }
 
 /// Returns the snapshot's numbers that a naive reader finds in a folder.
