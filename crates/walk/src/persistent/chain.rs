@@ -130,28 +130,37 @@ impl SubBuffer {
     /// has no room: then the events end at the end of the sub-buffer, or the rest is one padding. Nothing is taken if they end elsewhere.
     pub(super) fn mend_size(&mut self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) {
         let begin = layout.data_offset as usize;
-        let room = bytes.len().saturating_sub(begin);
+        let whole = self.whole(bytes, layout, order);
         if self.verdict == Verdict::Committed {
             let claimed = self.claimed;
+            // What follows the committed bytes proves nothing unless it is events up to the end.
+            if claimed > 0 && whole.is_none() {
+                return;
+            }
             self.refuse(format!("its header says that {claimed} bytes are committed, and newer sub-buffers follow"));
-            self.claimed = room;
+            self.claimed = bytes.len().saturating_sub(begin);
         }
+        let Some((last, count, end)) = whole else { return };
+        self.why.push_str("; its events are whole up to its end");
+        (self.last, self.events, self.claimed) = (last, count, end.saturating_sub(begin));
+        self.committed = self.claimed;
+    }
+
+    /// The time of the last event, the number of events and their end, if the events of all bytes end where the sub-buffer does.
+    fn whole(&self, bytes: &[u8], layout: HeaderPage, order: ByteOrder) -> Option<(u64, u64, usize)> {
+        let room = bytes.len().saturating_sub(layout.data_offset as usize);
         let mut events = Events::new(bytes, layout, order, room);
         let (mut last, mut count) = (self.first, 0u64);
         for event in events.by_ref() {
             match event {
                 Ok(event) if event.time >= last && !event.payload.is_empty() => last = event.time,
-                _ => return,
+                _ => return None,
             }
             count = count.saturating_add(1);
         }
         let end = events.irregular().unwrap_or(bytes.len());
-        if count == 0 || self.first == 0 || bytes.len().saturating_sub(end) >= SMALLEST_EVENT {
-            return;
-        }
-        self.why.push_str("; its events are whole up to its end");
-        (self.last, self.events, self.claimed) = (last, count, end.saturating_sub(begin));
-        self.committed = self.claimed;
+        let is_whole = count > 0 && self.first != 0 && bytes.len().saturating_sub(end) < SMALLEST_EVENT;
+        is_whole.then_some((last, count, end))
     }
 
     /// Gives a sub-buffer, whose events have whole distances from each other, back its time, which must lie between two times: if one flipped
