@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod bytes_image;
 mod compare;
 mod crash_step;
 mod elf;

@@ -12,8 +12,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::lab::reboot::{First, OTHER_PLACE, PLACE, Reboot};
+use crate::lab::texts::read;
 use damage::Damage;
-use judge::Events;
+
 use names::{Addresses, Names};
 use truth::Truth;
 
@@ -212,7 +213,7 @@ impl Case {
     /// Compares what our program printed of the instance in the running second boot with what the kernel printed afterwards.
     fn live(&self) -> Result<usize> {
         let folder = self.guest.join("live");
-        let events = Events::of(&read(&folder.join("report"))?);
+        let events = judge::events(&read(&folder.join("report"))?);
         let (missing, _) = self.truth.events.without(&events);
         let (invented, examples) = events.without(&self.truth.events);
         let is_good = missing == 0 && invented == 0;
@@ -244,14 +245,14 @@ impl Case {
         let kept = match boot {
             Some((machine, place)) => {
                 let guest = machine.second("damaged-boot", region, place, false, None)?;
-                let kept = Events::of(&read(&guest.join("second/trace"))?);
+                let kept = judge::events(&read(&guest.join("second/trace"))?);
                 let wrong = kept.without(&self.truth.events).0;
                 Some((kept.total - wrong, wrong))
             }
             None => None,
         };
         let (text, said) = report(program, &self.write("damaged-region", region)?, &self.bundle, "fields")?;
-        let ours = Events::of(&text);
+        let ours = judge::events(&text);
         let missing = self.truth.missing(&ours, &truth::reported(&said));
         let (invented, examples) = ours.without(&self.truth.events);
         let row = Row {
@@ -311,11 +312,6 @@ fn print(rows: &[Row]) {
     );
     println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |");
     rows.iter().for_each(|row| println!("{}", row.text()));
-}
-
-fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Makes a bundle of copied files.

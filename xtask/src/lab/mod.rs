@@ -34,6 +34,7 @@ mod qemu;
 pub(crate) mod reboot;
 pub(crate) mod recorder;
 mod scenario;
+pub(crate) mod texts;
 mod units;
 
 #[derive(clap::Args)]

@@ -70,7 +70,7 @@ impl Reboot {
         &self.folder
     }
 
-    /// What an earlier first boot left.
+    /// Reads the region and the files that an earlier first boot left.
     pub(crate) fn kept(&self) -> Result<First> {
         let path = self.folder.join("region");
         let region = std::fs::read(&path).with_context(|| format!("{}: --keep keeps it", path.display()))?;

@@ -1,13 +1,12 @@
 //! What a memory after a loss of power must hold, judged by what the application recorded. Shares no code with the recorder.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lastwords::Persist;
 use lastwords_bytes::Budget;
 use lastwords_ctf::session::Decoder;
-use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
+use lastwords_image::unwatched;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::Source as _;
 use lastwords_walk::session;
@@ -120,9 +119,7 @@ type Found = (Verdict, std::result::Result<Vec<u8>, String>);
 
 /// Recovers all events by the product's reader.
 fn recover(image: &[u8]) -> Result<Vec<Found>> {
-    let bytes: Vec<u8> = image.to_vec();
-    let range = Range { address: 0, len: bytes.len() as u64, name: "memory".into(), offset: 0, hole: None };
-    let image: Arc<dyn Image> = Arc::new(Bytes { bytes, ranges: [range] });
+    let image = crate::bytes_image::image(image.to_vec());
     let found = session::find(&image, &session::Options::default(), &Budget::default(), &unwatched)?;
     ensure!(found.sessions.len() == 1, "LOST: {} sessions", found.sessions.len());
     let session = &found.sessions[0];
@@ -138,33 +135,6 @@ fn recover(image: &[u8]) -> Result<Vec<Found>> {
         }
     }
     Ok(all)
-}
-
-/// Bytes as an image.
-struct Bytes {
-    bytes: Vec<u8>,
-    ranges: [Range; 1],
-}
-
-impl Image for Bytes {
-    fn name(&self) -> &str {
-        "memory"
-    }
-
-    fn ranges(&self) -> &[Range] {
-        &self.ranges
-    }
-
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
-    fn read(&self, address: u64, buf: &mut [u8]) -> std::result::Result<(), Hole> {
-        let at = usize::try_from(address).ok();
-        let bytes = at.and_then(|at| self.bytes.get(at..)?.get(..buf.len()));
-        buf.copy_from_slice(bytes.ok_or(Hole { address, cause: HoleCause::Truncated })?);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,36 +1,10 @@
 //! Compares texts of the kernel's `trace` file, event by event. It shares no code with the program that is judged.
 
-use std::collections::BTreeMap;
+use crate::lab::texts::{Events, without_task};
 
-/// Events of a text, and how often each is there.
-#[derive(Default)]
-pub(super) struct Events {
-    counts: BTreeMap<String, usize>,
-    pub(super) total: usize,
-}
-
-impl Events {
-    /// Takes the events of a text in the kernel's `fields` form. Names of tasks are left out: the second boot has lost them.
-    pub(super) fn of(text: &str) -> Self {
-        let mut events = Self::default();
-        for event in split(text) {
-            *events.counts.entry(event).or_default() += 1;
-            events.total += 1;
-        }
-        events
-    }
-
-    /// How often an event is there.
-    pub(super) fn count(&self, event: &str) -> usize {
-        self.counts.get(event).copied().unwrap_or(0)
-    }
-
-    /// Counts the events that are not among `others`, each as often as it is there; with examples.
-    pub(super) fn without(&self, others: &Self) -> (usize, Vec<&str>) {
-        let extra = |(event, count): (&String, &usize)| count.saturating_sub(others.count(event));
-        let examples = self.counts.iter().filter(|entry| extra(*entry) > 0).map(|(event, _)| event.as_str());
-        (self.counts.iter().map(extra).sum(), examples.take(3).collect())
-    }
+/// Takes the events of a text in the kernel's `fields` form. Names of tasks are left out: the second boot has lost them.
+pub(super) fn events(text: &str) -> Events {
+    split(text).into_iter().collect()
 }
 
 /// The events of a text in its order: the line of each, and its stack trace.
@@ -53,16 +27,6 @@ pub(super) fn split(text: &str) -> Vec<String> {
 /// An event without the name of its task, and without numbers that depend on the boot that prints it.
 fn event(line: &str) -> Option<String> {
     without_task(line).map(|event| without_values_of_symbols(&event))
-}
-
-/// The line of an event without the name of its task.
-pub(super) fn without_task(line: &str) -> Option<String> {
-    if line.starts_with('#') || line.starts_with("CPU:") {
-        return None;
-    }
-    let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
-    let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
-    Some(format!("{pid}{}", line.get(at..)?))
 }
 
 /// Drops the number behind a symbol: `f+0x0/0x20 (-1872304496)`. A kernel shows the address as if its own code had recorded it.
@@ -107,7 +71,7 @@ mod tests {
     #[test]
     fn names_of_tasks_and_displaced_numbers_do_not_count() {
         let other = TEXT.replace("<...>", "a [b-c").replace("(-5)", "(-6)").replace("0xffff", "0xeeee");
-        let (text, other) = (Events::of(TEXT), Events::of(&other));
+        let (text, other) = (events(TEXT), events(&other));
         assert_eq!((text.total, text.without(&other).0, other.without(&text).0), (2, 0, 0));
     }
 
@@ -116,17 +80,17 @@ mod tests {
         let line = |place: &str| {
             format!("     x-7       [000] d.h1.     2.5: a: t={place} [m] (-3) f=g+0x0/0x9 [m] (-4) n=1\n")
         };
-        let (text, other) = (Events::of(&line("orc+0x5/0x99")), Events::of(&line("orc+0x6/0x9a")));
+        let (text, other) = (events(&line("orc+0x5/0x99")), events(&line("orc+0x6/0x9a")));
         assert_eq!((text.total, text.without(&other)), (1, (0, Vec::new())));
-        let unnamed = Events::of(&line("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
+        let unnamed = events(&line("orc+0x5/0x99").replace("orc+0x5/0x99 [m]", "0xffffffffc0123456"));
         assert_eq!(text.without(&unnamed), (0, Vec::new()));
     }
 
     #[test]
     fn another_value_or_frame_is_another_event() {
-        let text = Events::of(TEXT);
+        let text = events(TEXT);
         for other in [TEXT.replace("n=0x1 (1)\n =>", "n=0x2 (2)\n =>"), TEXT.replace("=> g", "=> h")] {
-            assert_eq!(Events::of(&other).without(&text).0, 1);
+            assert_eq!(events(&other).without(&text).0, 1);
         }
     }
 }

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lastwords_bytes::Budget;
-use lastwords_image::{Hole, HoleCause, Image, Range};
 use lastwords_trace::ftrace::Ring;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_walk::persistent;
 
 use super::region::{self, Cpu};
+use crate::bytes_image;
 use crate::rng::Rng;
 
 /// Longest that a mutant may take.
@@ -21,35 +21,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of the header that all CPUs have in common, and of the list of modules, that are mutated.
 const COMMON: usize = 512;
 
-/// A region in memory.
-struct Bytes {
-    bytes: Vec<u8>,
-    ranges: Vec<Range>,
-}
-
-impl Image for Bytes {
-    fn name(&self) -> &str {
-        "mutant"
-    }
-
-    fn ranges(&self) -> &[Range] {
-        &self.ranges
-    }
-
-    fn is_virtual(&self) -> bool {
-        false
-    }
-
-    fn read(&self, address: u64, buf: &mut [u8]) -> Result<(), Hole> {
-        let rest = self.bytes.get(address as usize..).unwrap_or_default();
-        let have = rest.len().min(buf.len());
-        buf[..have].copy_from_slice(&rest[..have]);
-        let hole = Hole { address: address + have as u64, cause: HoleCause::Truncated };
-        if have == buf.len() { Ok(()) } else { Err(hole) }
-    }
-}
-
-/// What became of a mutant.
+/// The result of reading a mutant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     /// All events came back.
@@ -150,8 +122,7 @@ fn end(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
 
 fn compare(bytes: &[u8], truth: &[Vec<(u64, &[u8])>]) -> End {
     let len = bytes.len() as u64;
-    let range = Range { address: 0, len, name: "mutant".into(), offset: 0, hole: None };
-    let image: Arc<dyn Image> = Arc::new(Bytes { bytes: bytes.to_vec(), ranges: vec![range] });
+    let image = bytes_image::image(bytes.to_vec());
     let Ok(region) = persistent::read(&image, 0, len, &[], &Budget::default()) else { return End::Refused };
     let mut count = 0;
     let mut page = Vec::new();

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::judge::without_task;
-use super::read;
+use crate::lab::texts::{read, without_task};
 
 /// How many names of functions in one text are those of another: in stack traces, and in fields of events.
 #[derive(Debug, Default, PartialEq, Eq)]

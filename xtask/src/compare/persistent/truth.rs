@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use anyhow::{Context, Result, ensure};
 
-use super::judge::{Events, split};
+use super::judge::{self, split};
 use super::region::{self, Placed};
+use crate::lab::texts::Events;
 
 /// The truth of a region.
 pub(super) struct Truth {
@@ -44,7 +45,7 @@ impl Truth {
         }
         let unprinted = left.iter().map(|events| events.len()).sum::<usize>();
         ensure!(unprinted == 0, "the kernel did not print {unprinted} events of the undamaged region");
-        Ok(Self { events: Events::of(text), places })
+        Ok(Self { events: judge::events(text), places })
     }
 
     /// Compares the events that were recovered, and the ranges of the region that are reported as lost, with the truth.
@@ -117,7 +118,7 @@ mod tests {
     fn what_is_missing_must_lie_in_a_range_that_is_reported() {
         let truth = Truth::new(&text(&[0, 1], 3), &region(3)).unwrap();
         let newest = 4096 + 4096 + 16 + 2 * 8;
-        let ours = Events::of(&text(&[0, 1], 3).replacen("[000] d.h1.     0.004000", "[000] d.h1.     9.004000", 1));
+        let ours = judge::events(&text(&[0, 1], 3).replacen("[000] d.h1.     0.004000", "[000] d.h1.     9.004000", 1));
         for (begin, end, untold) in [(0, 8, 0), (1, 8, 1), (0, 7, 1), (0, 4096, 0)] {
             let said = format!(
                 "  CPU 0, sub-buffer 1 in memory, offsets {:#x} to {:#x} of the region: why\n",

@@ -225,7 +225,7 @@ impl Lab<'_> {
     }
 }
 
-/// What a boot reported of its inputs, when it has reported all of them.
+/// Returns the reports of a boot on its inputs; none until it has reported on all of them.
 fn reports(console: &str, inputs: usize) -> Option<Vec<(String, Said)>> {
     let (told, _) = console.split_once("NVDIMM-REPORTED")?;
     let report = |line: &str| {

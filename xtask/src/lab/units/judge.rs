@@ -1,6 +1,6 @@
 //! Compares texts of events of three writers: the kernel, trace-cmd and our program.
 
-use std::collections::HashMap;
+use crate::lab::texts::{Events, without_task};
 
 /// Returns the events of a text, sorted. Left out are the names of tasks, which the kernel of another boot does not know, and the flags,
 /// which trace-cmd does not print. Of a number that is there twice, `0x10 (16)`, one is left.
@@ -11,13 +11,10 @@ pub(super) fn events(text: &str) -> Vec<String> {
 }
 
 fn event(line: &str) -> Option<String> {
-    if line.starts_with('#') {
-        return None;
-    }
-    let at = line.match_indices(" [").map(|(at, _)| at).find(|at| line.get(at + 5..at + 7) == Some("] "))?;
-    let pid = line.get(..at)?.trim_end().rsplit_once('-')?.1;
-    let cpu = line.get(at + 2..at + 5)?;
-    let mut words = line.get(at + 6..)?.split_whitespace();
+    let line = without_task(line)?;
+    let (pid, rest) = line.split_once(" [")?;
+    let (cpu, rest) = rest.split_once(']')?;
+    let mut words = rest.split_whitespace();
     let is_time = |word: &&str| word.strip_suffix(':').is_some_and(|time| time.parse::<f64>().is_ok());
     let time = words.find(is_time)?;
     let rest = values(words);
@@ -66,19 +63,11 @@ pub(super) fn without_functions(events: &[String]) -> Vec<String> {
 
 /// Counts the events of `truth` that are not in `ours`, and the other way round; with an example of each.
 pub(super) fn differ(truth: &[String], ours: &[String]) -> (usize, usize, Vec<String>) {
-    let mut counts: HashMap<&str, i64> = HashMap::new();
-    for event in truth {
-        *counts.entry(event).or_default() += 1;
-    }
-    for event in ours {
-        *counts.entry(event).or_default() -= 1;
-    }
-    let sum = |sign: i64| counts.values().map(|count| (count * sign).max(0) as usize).sum::<usize>();
-    let example = |sign: i64| {
-        let events = counts.iter().filter(|(_, count)| *count * sign > 0).map(|(event, _)| *event);
-        events.min().map(|event| format!("{} {event}", if sign > 0 { "missing" } else { "invented" }))
-    };
-    (sum(1), sum(-1), [1, -1].into_iter().filter_map(example).collect())
+    let [truth, ours] = [truth, ours].map(|events| events.iter().cloned().collect::<Events>());
+    let ((missing, lacks), (invented, has)) = (truth.without(&ours), ours.without(&truth));
+    let example = |what: &str, events: &[&str]| events.first().map(|event| format!("{what} {event}"));
+    let examples = [example("missing", &lacks), example("invented", &has)];
+    (missing, invented, examples.into_iter().flatten().collect())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::compare::Rows;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
+use super::texts::read;
 use super::{Arch, DISK_MODULES, add_programs, guest_base, qemu};
 use crate::setup::{make_empty, run_quietly};
 use unit::Unit;
@@ -190,11 +191,6 @@ fn kept() -> Result<usize> {
 /// Names of traces of older boots, the oldest first.
 fn older(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|number| format!("20200101T00{number:04}Z-boot_map"))
-}
-
-fn read(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// A boot, and what it found.
