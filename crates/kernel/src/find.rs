@@ -23,7 +23,7 @@ const PLACES: [u64; 2] = [0, 24];
 const PLACE_LEN: usize = 4096;
 /// Smallest page size.
 const PAGE: u64 = 4096;
-/// The same, in memory.
+/// The same number as a length of memory.
 const PAGE_LEN: usize = 4096;
 /// Number of bytes searched at a time.
 const BATCH: usize = 1 << 20;

@@ -74,8 +74,8 @@ pub(super) struct Described {
     /// The header of a sub-buffer, if it is known.
     pub(super) header_page: Option<HeaderPage>,
     pub(super) build_id: Option<String>,
-    /// The kernel's types.
-    pub(super) types: Option<Arc<Types>>,
+    /// The layout of the regions that the kernel writes, by its types, or what is wrong with them; none if no types are known.
+    pub(super) layout: Option<Result<Members, String>>,
     /// Remarks on the source.
     pub(super) notes: Vec<String>,
 }
@@ -152,6 +152,8 @@ impl Described {
     fn of_bundle(bundle: &Bundle, source: String, budget: &Budget) -> anyhow::Result<Self> {
         let (formats, notes) = bundle.formats();
         let types = bundle.btf().and_then(|btf| Btf::parse(btf.to_vec(), None, budget).ok());
+        let header_page = bundle.header_page();
+        let layout = types.map(|btf| layout(&Types::new(Arc::new(btf)), header_page, &source));
         let symbols = bundle.kallsyms();
         Ok(Self {
             source,
@@ -165,9 +167,9 @@ impl Described {
             symbols: Arc::new(symbols),
             modules: bundle.modules(),
             byte_order: bundle.byte_order(),
-            header_page: bundle.header_page(),
+            header_page,
             build_id: bundle.build_id(),
-            types: types.map(|btf| Arc::new(Types::new(Arc::new(btf)))),
+            layout,
             notes,
         })
     }
@@ -199,7 +201,9 @@ impl Described {
 
     /// Takes what a kernel's tracer has.
     pub(super) fn of_kernel(kernel: &Kernel, tracing: &Tracing, source: String) -> Self {
+        let header_page = Some(tracing.header_page);
         Self {
+            layout: Some(layout(&kernel.types, header_page, &source)),
             source,
             uname: tracing.uname.clone(),
             formats: tracing.formats.clone(),
@@ -211,9 +215,8 @@ impl Described {
             landmarks: Landmarks::of(tracing.symbols.as_ref()),
             modules: kernel.modules.iter().map(|module| (module.name.clone(), module.base)).collect(),
             byte_order: tracing.byte_order,
-            header_page: Some(tracing.header_page),
+            header_page,
             build_id: kernel.build_id(),
-            types: Some(Arc::clone(&kernel.types)),
             notes: tracing.evidence.notes.clone(),
         }
     }
@@ -221,7 +224,7 @@ impl Described {
     /// Compares a region's layout and the addresses that it saves with those of this kernel.
     pub(super) fn agreement(&self, region: &Region) -> Agreement {
         let boot = &region.boot;
-        if self.layout().is_some_and(|layout| layout.is_ok_and(|layout| layout != region.layout)) {
+        if self.layout.as_ref().is_some_and(|layout| layout.as_ref().is_ok_and(|layout| *layout != region.layout)) {
             return Agreement::Foreign;
         }
         let Landmarks { text: [code, text], data, .. } = self.landmarks;
@@ -240,21 +243,17 @@ impl Described {
         }
     }
 
-    /// Returns the layout of the regions that the kernel writes, by its types. Returns none if no types are known.
-    ///
-    /// # Errors
-    /// The types lack a member, or contradict themselves.
-    pub(super) fn layout(&self) -> Option<anyhow::Result<Members>> {
-        let types = self.types.as_ref()?;
-        Some(Members::of_types(types, self.header_page).with_context(|| self.source.clone()))
-    }
-
     /// Returns true if the region lists modules, and all that it lists are at the same addresses here. Addresses of
     /// modules are random, so this is the same boot.
     fn has_modules_of(&self, boot: &Boot) -> bool {
         let is_here = |name: &str, address: u64| self.modules.iter().any(|(own, at)| own == name && *at == address);
         !boot.modules.is_empty() && boot.modules.iter().all(|module| is_here(&module.name, module.address))
     }
+}
+
+/// The layout of the regions that a kernel with these types writes, or what is wrong with the types.
+fn layout(types: &Types, header_page: Option<HeaderPage>, source: &str) -> Result<Members, String> {
+    Members::of_types(types, header_page).map_err(|error| format!("{source}: {error}"))
 }
 
 /// Chooses among the sources that the user named: those of another build than the region's are left out, and the others
@@ -301,6 +300,18 @@ pub(super) fn choose(
     Ok(Some((*first).clone()))
 }
 
+/// Passes the payload of each event in the newest sub-buffers of each CPU, `most` at most.
+pub(super) fn each_payload(region: &Region, most: usize, mut take: impl FnMut(&[u8])) {
+    let mut bytes = Vec::new();
+    for (cpu, row) in region.cpus().iter().enumerate() {
+        for index in (0..row.sub_buffers).rev().take(most) {
+            let info = region.sub_buffer(cpu, index, &mut bytes);
+            let events = Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed);
+            events.map_while(Result::ok).filter_map(|event| bytes.get(event.payload)).for_each(&mut take);
+        }
+    }
+}
+
 /// Most sub-buffers of a region whose events are compared with their formats.
 const SAMPLE: usize = 64;
 
@@ -308,21 +319,13 @@ const SAMPLE: usize = 64;
 /// fields, or longer in spite of fixed lengths, then the id is another event's in the boot that wrote them.
 pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &mut Vec<String>) {
     let mut counts: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
-    let mut bytes = Vec::new();
-    for (cpu, row) in region.cpus().iter().enumerate() {
-        for index in (0..row.sub_buffers).rev().take(SAMPLE) {
-            let info = region.sub_buffer(cpu, index, &mut bytes);
-            let events = Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed);
-            for event in events.map_while(Result::ok) {
-                let Some(payload) = bytes.get(event.payload) else { break };
-                let id = low_u16(page::native(payload, 0, 2, region.layout.byte_order));
-                let Some(format) = described.formats.get(&id) else { continue };
-                let (good, bad) = counts.entry(id).or_default();
-                let count = if fits(format, payload.len() as u64) { good } else { bad };
-                *count = count.saturating_add(1);
-            }
-        }
-    }
+    each_payload(region, SAMPLE, |payload| {
+        let id = low_u16(page::native(payload, 0, 2, region.layout.byte_order));
+        let Some(format) = described.formats.get(&id) else { return };
+        let (good, bad) = counts.entry(id).or_default();
+        let count = if fits(format, payload.len() as u64) { good } else { bad };
+        *count = count.saturating_add(1);
+    });
     let wrong: Vec<u16> = counts.into_iter().filter(|(_, (good, bad))| bad > good).map(|(id, _)| id).collect();
     if wrong.is_empty() {
         return;

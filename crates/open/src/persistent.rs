@@ -225,7 +225,7 @@ impl Source {
     /// Returns the layouts by which the described kernels write, each once, without those that need no description.
     fn layouts(&self) -> Vec<Members> {
         let mut layouts: Vec<Members> = Vec::new();
-        for layout in self.all().filter_map(|described| described.layout()?.ok()) {
+        for layout in self.all().filter_map(|described| described.layout.clone()?.ok()) {
             if !layout.is_known() && !layouts.contains(&layout) {
                 layouts.push(layout);
             }
@@ -253,8 +253,8 @@ impl Source {
             return error.into();
         }
         let mut why = error.to_string();
-        for reason in self.named.iter().chain(&self.kernel).filter_map(|described| described.layout()?.err()) {
-            why.push_str(&format!("; the types of {reason:#}"));
+        for reason in self.named.iter().chain(&self.kernel).filter_map(|described| described.layout.clone()?.err()) {
+            why.push_str(&format!("; the types of {reason}"));
         }
         let given = if self.named.is_empty() {
             "give the kernel that wrote it"

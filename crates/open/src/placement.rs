@@ -4,9 +4,8 @@
 //! recording there. Events of that boot have addresses of their own: with address randomisation, most lie outside of the
 //! kernel's image as the saved address places it.
 
-use crate::describe::Described;
-use lastwords_trace::ftrace::Ring as _;
-use lastwords_trace::ftrace::page::{self, Events};
+use crate::describe::{self, Described};
+use lastwords_trace::ftrace::page;
 use lastwords_walk::persistent::{Form, Region};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -57,17 +56,10 @@ pub(super) fn of(described: &Described, region: &Region) -> Placement {
 
 /// The words of a region's events that are in an area.
 fn addresses(region: &Region, area: &Range<u64>) -> BTreeSet<u64> {
-    let (mut found, mut bytes) = (BTreeSet::new(), Vec::new());
-    for (cpu, row) in region.cpus().iter().enumerate() {
-        for index in 0..row.sub_buffers {
-            let info = region.sub_buffer(cpu, index, &mut bytes);
-            let events = Events::new(&bytes, region.header_page(), region.layout.byte_order, info.committed);
-            for event in events.map_while(Result::ok) {
-                let words = bytes.get(event.payload).unwrap_or_default().chunks_exact(8);
-                let values = words.map(|word| page::native(word, 0, 8, region.layout.byte_order));
-                found.extend(values.filter(|value| area.contains(value)).take(MOST.saturating_sub(found.len())));
-            }
-        }
-    }
+    let mut found = BTreeSet::new();
+    describe::each_payload(region, usize::MAX, |payload| {
+        let values = payload.chunks_exact(8).map(|word| page::native(word, 0, 8, region.layout.byte_order));
+        found.extend(values.filter(|value| area.contains(value)).take(MOST.saturating_sub(found.len())));
+    });
     found
 }

@@ -48,13 +48,13 @@ pub struct Layout {
     pub is_big: bool,
     /// Bytes of a `long`.
     pub word: usize,
-    /// What is between members.
+    /// The value of the bytes between members.
     pub fill: u8,
     /// The structures that the kernel has.
     pub structures: Vec<Structure>,
 }
 
-/// What shapes an invented layout: a number below another.
+/// Chooses the shape of an invented layout: returns a number below another.
 pub type Choose<'a> = &'a mut dyn FnMut(usize) -> usize;
 
 impl Structure {

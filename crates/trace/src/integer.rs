@@ -1,6 +1,6 @@
 //! Integers of whole bytes in either byte order.
 
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u8, low_u16, low_u32};
 
 /// Takes an unsigned integer of 1, 2, 4 or 8 bytes from the front of `bytes`; none if `bytes` is too short.
 #[inline]
@@ -29,9 +29,9 @@ fn chunk<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 #[must_use]
 pub fn extend(raw: u64, size: u8) -> i64 {
     match size {
-        1 => i64::from(((raw & 0xff) as u8).cast_signed()),
-        2 => i64::from(((raw & 0xffff) as u16).cast_signed()),
-        4 => i64::from(((raw & 0xffff_ffff) as u32).cast_signed()),
+        1 => i64::from(low_u8(raw).cast_signed()),
+        2 => i64::from(low_u16(raw).cast_signed()),
+        4 => i64::from(low_u32(raw).cast_signed()),
         _ => raw.cast_signed(),
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Size of a page, bytes. On machines with larger pages, only data that fit into one page are found.
 pub(crate) const PAGE: u64 = 4096;
-/// The same, in memory.
+/// The same number as a length of memory.
 pub(crate) const PAGE_LEN: usize = 4096;
 /// Number of bytes read at once.
 const PIECE: usize = 1 << 20;

@@ -28,7 +28,7 @@ fn report(place: &Place) -> Ran {
     place.run(&["report", "region", "--bundle", "bundle"])
 }
 
-/// What is printed of the same events in the layout that a form has in known kernels.
+/// Returns the text of the same events in the layout that a form has in known kernels.
 fn expected(form: Form) -> String {
     let place = Place::new();
     let known = Layout::known(form, 8, false);

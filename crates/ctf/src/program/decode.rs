@@ -2,7 +2,7 @@
 
 use super::fault::{Expected, Fault};
 use super::op::{Choice, Code, Count, Kind, Op};
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u16, low_u32};
 use lastwords_trace::class::Role;
 use lastwords_trace::visit::{NodeId, Visitor};
 
@@ -193,8 +193,8 @@ impl<V: Visitor> Runner<'_, '_, V> {
                 self.state.last = value;
                 self.visitor.integer(node, value);
             }
-            Kind::Half => self.visitor.float(node, half((raw & 0xffff) as u16)),
-            Kind::Single => self.visitor.float(node, f64::from(f32::from_bits((raw & 0xffff_ffff) as u32))),
+            Kind::Half => self.visitor.float(node, half(low_u16(raw))),
+            Kind::Single => self.visitor.float(node, f64::from(f32::from_bits(low_u32(raw)))),
             Kind::Double => self.visitor.float(node, f64::from_bits(raw)),
         }
     }

@@ -17,7 +17,7 @@ pub use op::Code;
 
 use decode::{Runner, State, Window, load, updated_clock};
 use header::Word;
-use lastwords_bytes::Budget;
+use lastwords_bytes::{Budget, low_u8};
 use lastwords_trace::class::{Scope, TraceClass};
 use lastwords_trace::visit::{Ignore, NodeId, Visitor};
 use std::collections::HashMap;
@@ -519,7 +519,7 @@ struct Uuid {
 impl Visitor for Uuid {
     fn integer(&mut self, _: NodeId, value: u64) {
         if self.inside && self.bytes.len() < 16 {
-            self.bytes.push((value & 0xff) as u8);
+            self.bytes.push(low_u8(value));
         }
     }
     fn blob(&mut self, node: NodeId, bytes: &[u8]) {

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::read::Watch;
 use crate::session::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
 use crate::{Totals, create_file};
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::{PacketInfo, Source};
@@ -285,7 +285,7 @@ impl Header {
     }
 
     fn word(&self, out: &mut Vec<u8>, clock: u64, tag: u32) {
-        let word = ((clock & 0xffff_ffff) as u32) << TAG_BITS | tag;
+        let word = low_u32(clock) << TAG_BITS | tag;
         out.extend(if self.big { word.to_be_bytes() } else { word.to_le_bytes() });
     }
 

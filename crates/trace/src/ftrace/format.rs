@@ -12,8 +12,8 @@ pub struct HeaderPage {
 impl HeaderPage {
     /// Returns the layout of a machine whose `long` has this many bytes.
     #[must_use]
-    pub fn of_word_size(word_size: u8) -> Self {
-        Self { commit_size: word_size, data_offset: 8 + u32::from(word_size) }
+    pub const fn of_word_size(word_size: u8) -> Self {
+        Self { commit_size: word_size, data_offset: 8u32.saturating_add(word_size as u32) }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Size of a row, bytes.
 const ROW: u64 = 16;
-/// The same, in memory.
+/// The same number as a length of memory.
 const ROW_LEN: usize = 16;
 /// A table has two to the power of 1 to `ROWS_BITS` rows.
 const ROWS_BITS: u32 = 12;

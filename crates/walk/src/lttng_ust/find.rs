@@ -2,7 +2,7 @@
 
 use super::stream::{self, Lack, Raw};
 use crate::lttng::{Domain, Metadata, NAMELESS, Session, Shape, metadata};
-use crate::pages::{PageTables, Stitched, Whose, pieces};
+use crate::pages::{PAGE, PAGE_LEN, PageTables, Stitched, Whose, pieces};
 use lastwords_bytes::{Budget, Error};
 use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
@@ -11,10 +11,6 @@ use std::sync::Arc;
 
 /// Most bytes of metadata that are accepted.
 pub(super) const METADATA_MAX: u64 = 256 << 20;
-/// Alignment of mappings: the smallest page size of Linux.
-const PAGE: u64 = 4096;
-/// The same, in memory.
-const PAGE_LEN: usize = 4096;
 /// Number of bytes read at once.
 const PIECE: usize = 1 << 20;
 /// Most pages of streams that are mapped from raw memory.

@@ -133,7 +133,7 @@ impl SubBuffer {
         let whole = self.whole(bytes, layout, order);
         if self.verdict == Verdict::Committed {
             let claimed = self.claimed;
-            // What follows the committed bytes proves nothing unless it is events up to the end.
+            // Bytes behind the committed ones prove nothing unless they are events up to the end.
             if claimed > 0 && whole.is_none() {
                 return;
             }
@@ -344,7 +344,7 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
 }
 
 fn by_time(why: String, all: &[SubBuffer]) -> Chain {
-    // What was emptied is older than all others, unless its header is damaged.
+    // An emptied sub-buffer is older than all others, unless its header is damaged.
     let oldest = all.iter().filter(|sub| sub.committed > 0).map(|sub| sub.first).min();
     let is_cut = |sub: &SubBuffer| sub.has_remains && oldest.is_some_and(|oldest| sub.first > oldest);
     let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty() || is_cut(sub)).collect();

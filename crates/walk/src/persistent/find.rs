@@ -28,7 +28,7 @@ pub fn find(
     // The bytes that have the two words.
     let reach = layouts.iter().map(|layout| layout.magic.end().max(layout.sizes.end())).max().unwrap_or(0);
     let search = Search { image, layouts: &layouts, reach: reach as usize, budget };
-    let mut found: Vec<Range<u64>> = Vec::new();
+    let (mut found, mut head): (Vec<Range<u64>>, _) = (Vec::new(), Vec::new());
     let ranges = || image.ranges().iter().filter(|range| range.hole.is_none());
     let total = ranges().map(|range| range.len).fold(0, u64::saturating_add);
     let (mut done, mut told) = (0u64, 0u64);
@@ -42,7 +42,7 @@ pub fn find(
                 told = seen;
                 watch(Progress { what: "searching persistent ring buffers", done: seen, total: Some(total) });
             }
-            let part = search.begin(at..range.end())?;
+            let part = search.begin(at..range.end(), &mut head)?;
             let mut behind = at.saturating_add(PAGE);
             if let Some(part) = part {
                 let floor = found.last().map_or(0, |last| last.end).max(range.address);
@@ -113,20 +113,21 @@ impl Search<'_> {
 
     /// No other region begins behind the first page of a CPU. `end`: the end of the memory.
     fn has_none_within(&self, cpu: Range<u64>, end: u64) -> Result<bool, Error> {
+        let mut head = Vec::new();
         for at in (cpu.start..cpu.end).step_by(PAGE_LEN).skip(1) {
-            if self.begin(at..end)?.is_some() {
+            if self.begin(at..end, &mut head)?.is_some() {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    /// The region at the beginning of `place`, if one of its two words says that there may be one.
-    fn begin(&self, place: Range<u64>) -> Result<Option<Extent>, Error> {
-        let mut head = vec![0; self.reach];
+    /// The region at the beginning of `place`, if one of its two words says that there may be one. `head` is scratch memory.
+    fn begin(&self, place: Range<u64>, head: &mut Vec<u8>) -> Result<Option<Extent>, Error> {
+        head.resize(self.reach, 0);
         self.budget.bytes(self.image.name(), head.len() as u64)?;
-        match self.image.read(place.start, &mut head) {
-            Ok(()) if words::may_begin(&head, self.layouts) => self.extent(place),
+        match self.image.read(place.start, head) {
+            Ok(()) if words::may_begin(head, self.layouts) => self.extent(place),
             _ => Ok(None),
         }
     }

@@ -481,7 +481,7 @@ impl Layout {
         Ok(None)
     }
 
-    /// The table of a CPU's metadata. What is too large for a number is -1.
+    /// The table of a CPU's metadata. A value that does not fit becomes -1.
     fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
         let Number { at: offset, size } = self.members.cpu.table;
         let begin = at.saturating_add(offset.into());

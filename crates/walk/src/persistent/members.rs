@@ -45,7 +45,7 @@ pub struct Members {
     /// The magic word of a region, and the size of its structure or of both structures.
     pub(super) magic: Number,
     pub(super) sizes: Number,
-    /// What all CPUs have in common; none where each CPU has its own magic word.
+    /// The structure that all CPUs have in common; none where each CPU has its own magic word.
     pub(super) common: Option<Common>,
     pub(super) cpu: Cpu,
 }
@@ -172,8 +172,7 @@ impl Members {
     }
 
     const fn known(byte_order: ByteOrder, word_size: u8, common: Option<Common>, cpu: Cpu) -> Self {
-        // `HeaderPage::of_word_size`, which is not constant.
-        let header_page = HeaderPage { commit_size: word_size, data_offset: 8u32.saturating_add(word_size as u32) };
+        let header_page = HeaderPage::of_word_size(word_size);
         let (magic, sizes) = (Number::nth(0, 4, 0), Number::nth(0, 4, 1));
         Self { byte_order, word_size, header_page, magic, sizes, common, cpu }
     }

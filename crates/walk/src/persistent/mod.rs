@@ -44,7 +44,7 @@ pub struct Region {
     evidence: Evidence,
 }
 
-/// Whether a file of `len` bytes that begins with `head` is a persistent ring buffer: of a known layout, or of another that begins with the
+/// Returns true if a file of `len` bytes that begins with `head` is a persistent ring buffer: of a known layout, or of another that begins with the
 /// magic word.
 #[must_use]
 pub fn is_region(head: &[u8], len: u64) -> bool {

@@ -82,7 +82,7 @@ impl Fixed {
         let cpu = layout.cpu;
         let magic = if layout.common.is_none() { Some(layout.magic.read(structure)?) } else { None };
         let [text, data] = [cpu.text, cpu.data].map(|place| place.and_then(|place| place.read(structure)).unwrap_or(0));
-        // What is too large for a number is larger than all that can be.
+        // A value that does not fit becomes the largest number, which no region can have.
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         Some(Self {
             magic,

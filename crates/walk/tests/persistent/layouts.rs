@@ -182,7 +182,7 @@ fn a_scratch_area_without_a_clock_is_told_by_types_alone() {
     }
 }
 
-/// What came back by wrong types: only what was recorded, each event once, and a loss is told.
+/// Checks the events that came back by wrong types: each was recorded and comes once, and a loss is told.
 fn judge(made: &Made, members: Members, context: &str) -> bool {
     let Ok(region) = read_by(&made.bytes, &[members]) else { return false };
     let found = events(&region);

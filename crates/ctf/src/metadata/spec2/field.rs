@@ -2,8 +2,7 @@
 
 use super::{Object, Wrong, attributes, extensions, list, location, map, number, text};
 use crate::program::MAX_ALIGNMENT;
-use lastwords_bytes::Budget;
-use lastwords_bytes::ByteOrder;
+use lastwords_bytes::{Budget, ByteOrder, low_u8};
 use lastwords_trace::class::MAX_DEPTH;
 use lastwords_trace::class::{
     Array, Bits, Blob, Encoding, Field, FieldClass, Float, Integer, Labels, Length, Mapping, Optional, Range, Role,
@@ -254,7 +253,7 @@ fn bits(object: &Object) -> Result<Bits, Wrong> {
 fn integer(object: &Object, bits: Bits, signed: bool) -> Result<Integer, Wrong> {
     let base = match number(object, "preferred-display-base")? {
         None => 10,
-        Some(base @ (2 | 8 | 10 | 16)) => (base & 0xff) as u8,
+        Some(base @ (2 | 8 | 10 | 16)) => low_u8(base),
         Some(base) => return Err(format!("preferred-display-base {base}: expected 2, 8, 10 or 16")),
     };
     let mut integer = Integer::new(bits, signed, base);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Size of a chunk, bytes.
 const CHUNK: u64 = 512;
-/// The same, in memory.
+/// The same number as a length of memory.
 const CHUNK_LEN: usize = 512;
 /// Number of page frames in a chunk.
 const CHUNK_BITS: u64 = CHUNK * 8;
