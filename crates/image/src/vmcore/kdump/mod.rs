@@ -115,6 +115,7 @@ fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
 
 impl DumpFile {
     fn open(file: Backing, budget: &Budget, remarks: &mut Vec<String>) -> Result<Self, Error> {
+        let file = file.cached();
         let mut head = [0u8; HEADER_LEN];
         file.read_all(0, &mut head)?;
         let mut header = Header::parse(&file.name, &head)?;
