@@ -23,7 +23,7 @@ use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most bytes of decompressed pages in the cache.
-const KEPT: u64 = 16 << 20;
+const KEPT: u64 = 4 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
 const MOST_NOTES: u64 = 64 << 20;
 /// Best compression ratio assumed for the budget; real dumps have a ratio of 4 to 8.
