@@ -1,8 +1,9 @@
 //! Files that are read with `pread`.
 
 use crate::flattened::Index;
+use crate::pages::{PAGE, Pages};
 use lastwords_bytes::{Budget, Error, irregular};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, PROC_SUPER_MAGIC, fstatfs};
 use std::fs::File;
 use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
@@ -17,6 +18,8 @@ pub(crate) struct Backing {
     pub(crate) name: Arc<str>,
     /// For a flattened stream: the index of the file in it, and the stream.
     flattened: Option<Box<(Index, Backing)>>,
+    /// Cached pages, if the file cannot change while it is read.
+    pages: Option<Box<Pages>>,
 }
 
 /// Result of a read.
@@ -52,7 +55,7 @@ impl Backing {
     pub(crate) fn of_memory(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| Error::io(&name, 0, &e))?;
-        Ok(Self { file, len: u64::MAX, name: name.into(), flattened: None })
+        Ok(Self { file, len: u64::MAX, name: name.into(), flattened: None, pages: None })
     }
 
     /// Wraps a file that is already open.
@@ -66,14 +69,27 @@ impl Backing {
         }
         // Seeking finds the end of block devices too.
         let len = file.seek(SeekFrom::End(0)).map_err(|e| Error::io(name, 0, &e))?;
-        Ok(Self { file, len, name: name.into(), flattened: None })
+        Ok(Self { file, len, name: name.into(), flattened: None, pages: None })
     }
 
     /// Opens the file inside a flattened stream.
     pub(crate) fn flattened(self, budget: &Budget, notes: &mut Vec<String>) -> Result<Self, Error> {
         let index = Index::read(&self, budget, notes)?;
         let file = self.file.try_clone().map_err(|e| Error::io(&self.name, 0, &e))?;
-        Ok(Self { file, len: index.len, name: self.name.clone(), flattened: Some(Box::new((index, self))) })
+        let (len, name) = (index.len, self.name.clone());
+        Ok(Self { file, len, name, flattened: Some(Box::new((index, self))), pages: None })
+    }
+
+    /// Caches pages of a dump, for small reads. Devices and `/proc/kcore` are left as they are: their memory changes
+    /// while it is read.
+    pub(crate) fn cached(mut self) -> Self {
+        let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
+        let is_of_proc = fstatfs(&self.file).map_or(true, |system| system.f_type == PROC_SUPER_MAGIC);
+        // The memory of a crashed kernel does not change.
+        if is_file && (!is_of_proc || &*self.name == "/proc/vmcore") {
+            self.pages = Some(Box::new(Pages::new()));
+        }
+        self
     }
 
     /// Number of bytes stored; for a flattened stream, the size of the stream.
@@ -83,6 +99,13 @@ impl Backing {
 
     /// Fills `buf` from `offset` on.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) -> Got {
+        match &self.pages {
+            Some(pages) if buf.len() < PAGE => pages.read(offset, buf, |at, part| self.read_uncached(at, part)),
+            _ => self.read_uncached(offset, buf),
+        }
+    }
+
+    fn read_uncached(&self, offset: u64, buf: &mut [u8]) -> Got {
         if let Some(flattened) = &self.flattened {
             return flattened.0.fill(&flattened.1, offset, buf);
         }
@@ -129,6 +152,17 @@ impl Backing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_memory_that_cannot_change_is_cached() {
+        let open = |path: &Path| Backing::open(path, true, &Budget::default()).expect("a file").cached();
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        assert!(open(file.path()).pages.is_some());
+        let memory = Backing::of_memory(Path::new("/proc/self/mem")).expect("a process has memory").cached();
+        assert!(memory.file.metadata().expect("its kind").is_file() && memory.pages.is_none());
+        assert!(open(Path::new("/dev/zero")).pages.is_none());
+        assert!(Backing::open(file.path(), true, &Budget::default()).expect("a file").pages.is_none());
+    }
 
     #[test]
     fn files_of_a_folder_are_regular() {

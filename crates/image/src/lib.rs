@@ -29,6 +29,7 @@ mod file;
 mod flattened;
 mod open;
 mod orphans;
+mod pages;
 mod process;
 mod program_headers;
 mod segments;

@@ -137,10 +137,14 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write;
 
-    fn image(len: usize, segments: Vec<Segment>) -> (Segments, usize) {
+    fn backing(len: usize) -> Backing {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&(0..len).map(|i| (i % 251) as u8).collect::<Vec<_>>()).unwrap();
-        Segments::new("t", vec![Backing::of(file, "f").unwrap()], segments, true)
+        Backing::of(file, "f").unwrap()
+    }
+
+    fn image(len: usize, segments: Vec<Segment>) -> (Segments, usize) {
+        Segments::new("t", vec![backing(len)], segments, true)
     }
 
     fn segment(address: u64, len: u64, held: u64, offset: u64) -> Segment {
@@ -164,6 +168,25 @@ mod tests {
     }
 
     proptest! {
+        /// Excluded and truncated memory are the same holes if pages of the file are cached.
+        #[test]
+        fn a_cached_file_gives_the_same_bytes_and_holes(
+            parts in proptest::collection::vec((0u64..60_000, 0u64..20_000, 0u64..20_000, 0u64..50_000), 1..8),
+            len in 0usize..50_000,
+            reads in proptest::collection::vec((0u64..80_000, 0usize..6000), 1..100),
+        ) {
+            let segments: Vec<Segment> = parts.iter().map(|&(a, l, h, o)| segment(a, l, h.min(l), o)).collect();
+            let (uncached, _) = image(len, segments.clone());
+            let (cached, _) = Segments::new("t", vec![backing(len).cached()], segments, true);
+            for (at, size) in reads {
+                let (mut got, mut want) = (vec![0; size], vec![0; size]);
+                let (outcome, expected) = (cached.read(at, &mut got), uncached.read(at, &mut want));
+                prop_assert_eq!(outcome, expected);
+                let filled = expected.map_or_else(|hole| (hole.address - at) as usize, |()| size);
+                prop_assert_eq!(&got[..filled], &want[..filled]);
+            }
+        }
+
         #[test]
         fn agrees_with_a_byte_map(parts in proptest::collection::vec((0u64..300, 0u64..80, 0u64..80, 0u64..200), 0..8), at in 0u64..400, len in 0usize..120) {
             let segments: Vec<Segment> = parts.iter().map(|&(a, l, h, o)| segment(a, l, h.min(l), o)).collect();

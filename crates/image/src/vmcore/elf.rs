@@ -87,7 +87,7 @@ pub(super) fn open(file: Backing, head: &[u8], budget: &Budget) -> Result<Option
     }
     table.tell_cut();
     let Table { segments, notes: remarks, .. } = table;
-    let (image, _) = Segments::new(&name, vec![file], segments, false);
+    let (image, _) = Segments::new(&name, vec![file.cached()], segments, false);
     Ok(Some(Physical {
         image: Arc::new(image),
         format: Format::Elf,

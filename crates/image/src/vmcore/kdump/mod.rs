@@ -23,7 +23,7 @@ use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most bytes of decompressed pages in the cache.
-const KEPT: u64 = 16 << 20;
+const KEPT: u64 = 4 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
 const MOST_NOTES: u64 = 64 << 20;
 /// Best compression ratio assumed for the budget; real dumps have a ratio of 4 to 8.
@@ -115,6 +115,7 @@ fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
 
 impl DumpFile {
     fn open(file: Backing, budget: &Budget, remarks: &mut Vec<String>) -> Result<Self, Error> {
+        let file = file.cached();
         let mut head = [0u8; HEADER_LEN];
         file.read_all(0, &mut head)?;
         let mut header = Header::parse(&file.name, &head)?;
