@@ -37,9 +37,9 @@ pub(crate) struct Events {
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
-    /// Only events for which this expression is true, as in ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio < 100`. It
-    /// has the names of fields and contexts (`$ctx.NAME` is only a context), and cpu, comm, pid, tid, level, event, channel;
-    /// precedence is C's: write `(flags & 4) == 4`. An event without a field does not match where that field decides
+    /// Only events for which this expression is true, as in filters of ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio <
+    /// 100`. Names are those of fields and contexts, and cpu, comm, pid, tid, level, event, channel. As in C, `&` is weaker than
+    /// `==`: write `(flags & 4) == 4`. docs/FILTER.md has the grammar
     #[arg(long, value_name = "EXPR", value_parser = expression, allow_hyphen_values = true)]
     filter: Option<Arc<Filter>>,
 
@@ -142,8 +142,8 @@ impl Events {
     fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
         let Some(expression) = &self.filter else { return Ok(()) };
         let kernels = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
-        Ok(filter::check(expression, &traces.packets(Version::V2)?, &kernels.collect::<Vec<_>>())
-            .context("--filter")?)
+        let kernels: Vec<_> = kernels.collect();
+        filter::check(expression, &traces.packets(Version::V2)?, &kernels).context("--filter")
     }
 
     fn cpus(&self, traces: &Traces) -> anyhow::Result<Vec<u32>> {
