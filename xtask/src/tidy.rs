@@ -102,8 +102,12 @@ fn list(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<()> {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
         let path = if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
+        // In a worktree of git, `.git` is a file.
+        if rules::SKIPPED.contains(&name.as_str()) {
+            continue;
+        }
         let kind = entry.file_type()?;
-        if kind.is_dir() && !rules::SKIPPED.contains(&name.as_str()) && !name.ends_with(".ctf") {
+        if kind.is_dir() && !name.ends_with(".ctf") {
             list(root, &path, files)?;
         } else if kind.is_file() {
             files.push(path);

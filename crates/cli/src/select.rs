@@ -5,16 +5,20 @@ use crate::input::{Traces, glob};
 use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
-use anyhow::bail;
+use anyhow::{Context, bail};
+use lastwords_ctf::Version;
+use lastwords_filter::Filter;
+use lastwords_formats::filter;
 use lastwords_formats::ftrace::Choice;
 use lastwords_formats::select::{Selection, is_named, matches};
 use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The options of [`Events`], for messages.
-const OPTIONS: &str = "--cpu, --channel, --event, --since, --until and --last";
+const OPTIONS: &str = "--cpu, --channel, --event, --filter, --since, --until and --last";
 
 /// The options that select events.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -33,6 +37,12 @@ pub(crate) struct Events {
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
+    /// Only events for which this expression is true, as in filters of ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio <
+    /// 100`. Names are those of fields and contexts, and cpu, comm, pid, tid, level, event, channel. As in C, `&` is weaker than
+    /// `==`: write `(flags & 4) == 4`. docs/FILTER.md has the grammar
+    #[arg(long, value_name = "EXPR", value_parser = expression, allow_hyphen_values = true)]
+    filter: Option<Arc<Filter>>,
+
     /// Only events at or after this moment: a date and time, a time of day, seconds as they are printed (17.6 or
     /// @17.6), or -2s before the newest event
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
@@ -46,6 +56,10 @@ pub(crate) struct Events {
     /// says so and N counts for each of them
     #[arg(long, value_name = "N")]
     last: Option<u64>,
+}
+
+fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {
+    Filter::parse(text).map(Arc::new)
 }
 
 /// A range of CPUs, both ends included.
@@ -72,6 +86,7 @@ pub(crate) struct Chosen {
     pub(crate) cpus: Vec<u32>,
     channels: Vec<String>,
     events: Vec<String>,
+    filter: Option<Arc<Filter>>,
     since: Option<Moment>,
     until: Option<Moment>,
     pub(crate) last: Option<u64>,
@@ -85,38 +100,50 @@ impl Events {
     pub(crate) fn is_default(&self) -> bool {
         let (moments, streams) =
             (self.since.is_some() || self.until.is_some(), !self.cpus.is_empty() || !self.channels.is_empty());
-        !moments && !streams && self.events.is_empty() && self.last.is_none()
+        let events = !self.events.is_empty() || self.filter.is_some();
+        !moments && !streams && !events && self.last.is_none()
     }
 
-    /// Refuses any selection, because the format writes all events. `why` is the reason for the message.
-    pub(crate) fn refuse(&self, why: &str) -> anyhow::Result<()> {
+    /// Refuses any selection, because the format writes all events. `why` is the reason for the message, and `others` are the
+    /// formats that can select.
+    pub(crate) fn refuse(&self, why: &str, others: &str) -> anyhow::Result<()> {
         if self.is_default() {
             return Ok(());
         }
-        bail!("{why}; {OPTIONS} are for other formats")
+        bail!("{why}; {OPTIONS} are for other formats: {others}")
     }
 
     /// Returns the selection for these traces.
     ///
     /// # Errors
-    /// No trace has a CPU that is wanted; channels are wanted and a trace is not a session; a moment cannot be related
+    /// No trace has a CPU that is wanted; the filter reads a name that no event has; channels are wanted and a trace is not a session; a moment cannot be related
     /// to the clock of a trace.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
+        self.check_names(traces)?;
         clocks::check_moments(traces, &[self.since, self.until])?;
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
         Ok(Chosen {
             cpus: self.cpus(traces)?,
             channels: self.channels.clone(),
             events: self.events.clone(),
+            filter: self.filter.clone(),
             since: self.since,
             until: self.until,
             last: self.last,
             end: if relative { traces.all.iter().filter_map(Trace::newest).max().unwrap_or(0) } else { 0 },
             is_default: self.is_default(),
         })
+    }
+
+    /// Checks that some event has each name that the filter reads.
+    fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
+        let Some(expression) = &self.filter else { return Ok(()) };
+        let kernels = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
+        let kernels: Vec<_> = kernels.collect();
+        filter::check(expression, &traces.packets(Version::V2)?, &kernels).context("--filter")
     }
 
     fn cpus(&self, traces: &Traces) -> anyhow::Result<Vec<u32>> {
@@ -161,6 +188,7 @@ impl Chosen {
             cpus: self.cpus.clone(),
             channels: self.channels.clone(),
             events: self.events.clone(),
+            filter: self.filter.clone(),
             since: self.since.map(|moment| moment.resolve(self.end)),
             until: self.until.map(|moment| moment.resolve(self.end)),
             last: self.last,
@@ -171,7 +199,9 @@ impl Chosen {
     /// Returns the selection for output that people read. An event that several channels of a session have appears
     /// once, unless channels were selected.
     pub(crate) fn once(&self) -> Selection {
-        Selection { deduplicate: self.channels.is_empty(), ..self.selection() }
+        let reads_channel = |filter: &Arc<Filter>| filter.names().iter().any(|name| name.plain() == Some("channel"));
+        let deduplicate = self.channels.is_empty() && !self.filter.as_ref().is_some_and(reads_channel);
+        Selection { deduplicate, ..self.selection() }
     }
 
     /// Returns the selection for arrays of one machine, by their clock. Dates work if the clock's relation to real time
@@ -191,6 +221,7 @@ impl Chosen {
             snapshot: arrays.iter().any(|array| array.snapshot),
             cpus: self.cpus.clone(),
             events: self.events.clone(),
+            filter: self.filter.clone(),
             since: self.since.map(clock),
             until: self.until.map(clock),
             last: self.last,
@@ -204,9 +235,9 @@ impl Chosen {
 
     /// Returns the selection without `--last`, which the caller counts itself.
     pub(crate) fn without_last(&self) -> Self {
-        let Self { cpus, channels, events, .. } = self;
-        let (cpus, channels, events) = (cpus.clone(), channels.clone(), events.clone());
-        Self { cpus, channels, events, last: None, ..*self }
+        let Self { cpus, channels, events, filter, .. } = self;
+        let (cpus, channels, events, filter) = (cpus.clone(), channels.clone(), events.clone(), filter.clone());
+        Self { cpus, channels, events, filter, last: None, ..*self }
     }
 
     /// Prints why events may be missing: a glob that matches no event or channel, or a selection that left no event.

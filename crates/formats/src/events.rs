@@ -2,6 +2,7 @@
 
 use crate::Totals;
 use crate::duplicates::Deduplicator;
+use crate::filter::packets::EventFilter;
 use crate::select::Selection;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Error, Loss, Reader, Sink, Trace, Watch, cpu, readers, run, unwatched};
@@ -184,6 +185,8 @@ pub(crate) struct Filter<'t> {
     /// True for each stream and event class whose events are wanted.
     classes: Vec<Vec<bool>>,
     deduplicator: Option<Deduplicator<'t>>,
+    /// The expression that events must match.
+    expression: Option<EventFilter<'t>>,
     /// Number of events to skip before the first of the last events that are wanted.
     to_skip: u64,
 }
@@ -192,7 +195,8 @@ impl<'t> Filter<'t> {
     fn new(traces: &'t [Trace], facts: &[StreamInfo], selection: &'t Selection) -> Self {
         let deduplicator = selection.deduplicate.then(|| Deduplicator::new(traces, facts));
         let deduplicator = deduplicator.filter(|deduplicator| !deduplicator.is_idle());
-        let timeless = selection.since.is_none() && selection.until.is_none();
+        let expression = selection.filter.as_deref().map(|filter| EventFilter::new(traces, facts, filter));
+        let timeless = selection.since.is_none() && selection.until.is_none() && expression.is_none();
         let classes = |facts: &StreamInfo| -> Vec<bool> {
             let class = traces.get(facts.trace).and_then(|trace| trace.class().streams.get(facts.class));
             let events = class.map_or(&[][..], |class| &class.events);
@@ -204,7 +208,7 @@ impl<'t> Filter<'t> {
         let takes_all = takes_all.collect();
         let is_uncounted = |facts: &StreamInfo| traces.get(facts.trace).is_some_and(|trace| trace.is_beside);
         let is_uncounted = facts.iter().map(is_uncounted).collect();
-        Self { selection, takes_all, is_uncounted, classes, deduplicator, to_skip: 0 }
+        Self { selection, takes_all, is_uncounted, classes, deduplicator, expression, to_skip: 0 }
     }
 
     /// Returns true if the event is wanted. The caller must pass every event, in order.
@@ -231,7 +235,10 @@ impl<'t> Filter<'t> {
         let is_copy = deduplicator.is_some_and(|deduplicator| deduplicator.is_copy(stream, reader, event));
         let named = self.classes.get(stream).and_then(|classes| classes.get(event.class)).copied().unwrap_or(true);
         let timed = || event.nanoseconds.is_none_or(|moment| self.selection.wants_time(moment));
-        !is_copy && named && timed()
+        if is_copy || !named || !timed() {
+            return false;
+        }
+        self.expression.as_mut().is_none_or(|expression| expression.matches(stream, reader, event))
     }
 }
 

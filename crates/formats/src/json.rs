@@ -110,7 +110,7 @@ fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
 }
 
 /// Returns the word for a severity.
-fn level(level: LogLevel) -> &'static str {
+pub(crate) fn level(level: LogLevel) -> &'static str {
     match level.number() {
         0..=3 => "error",
         4 => "warn",

@@ -22,6 +22,7 @@ mod duplicates;
 pub mod events;
 pub mod evidence;
 mod fields;
+pub mod filter;
 pub mod ftrace;
 pub mod json;
 pub mod perfetto;

@@ -2,6 +2,9 @@
 
 pub use lastwords_glob::{is_well_formed, matches};
 
+use lastwords_filter::Filter;
+use std::sync::Arc;
+
 /// The events to show. The default selects all events.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selection {
@@ -12,6 +15,8 @@ pub struct Selection {
     /// Select only events whose `provider:name` matches one of these globs ([`is_named()`]). An empty list selects all
     /// names.
     pub events: Vec<String>,
+    /// Select only events for which this expression is true. [`crate::filter::check`] finds names that no event has.
+    pub filter: Option<Arc<Filter>>,
     /// Select no events before this time, in nanoseconds since the epoch.
     pub since: Option<i64>,
     /// Select no events after this time, in nanoseconds since the epoch.

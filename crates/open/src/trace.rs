@@ -166,8 +166,8 @@ impl Trace {
             return text::write(&[trace?], style, selection, &zone, out, &read::unwatched, &mut |_| {});
         }
         let Some(Ftrace { machine, index, snapshot, .. }) = self.ftrace() else { return Ok(Totals::default()) };
-        let (events, last) = (selection.events.clone(), selection.last);
-        let options = ftrace::Options { events, last, snapshot, ..ftrace::Options::default() };
+        let (events, filter, last) = (selection.events.clone(), selection.filter.clone(), selection.last);
+        let options = ftrace::Options { events, filter, last, snapshot, ..ftrace::Options::default() };
         let summary = ftrace::write_trace(out, &machine.tracing, index, &options)?;
         Ok(Totals { events: summary.events, bytes: summary.bytes, faults: summary.faults, ..Totals::default() })
     }

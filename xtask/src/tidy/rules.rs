@@ -5,6 +5,7 @@
 pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("abi", &[]),
     ("glob", &[]),
+    ("filter", &["glob"]),
     ("ring", &["abi"]),
     ("lastwords", &["ring", "glob", "abi"]),
     ("capi", &["lastwords"]),
@@ -14,11 +15,28 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("kernel", &["image", "bytes", "trace"]),
     ("ctf", &["trace", "bytes"]),
     ("walk", &["ctf", "kernel", "image", "abi", "trace", "bytes"]),
-    ("formats", &["ctf", "trace", "glob", "bytes"]),
-    ("open", &["abi", "glob", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"]),
+    ("formats", &["ctf", "trace", "filter", "glob", "bytes"]),
+    (
+        "open",
+        &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
+    ),
     (
         "cli",
-        &["abi", "glob", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "open"],
+        &[
+            "abi",
+            "glob",
+            "filter",
+            "ring",
+            "lastwords",
+            "bytes",
+            "image",
+            "kernel",
+            "trace",
+            "ctf",
+            "walk",
+            "formats",
+            "open",
+        ],
     ),
     ("testkit", &[]),
     ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
@@ -35,7 +53,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
-pub(super) const READERS: &[&str] = &["bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open"];
+pub(super) const READERS: &[&str] = &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open"];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
 /// other crates too.
 pub(super) const DENIED: &[&str] =
@@ -65,7 +83,7 @@ pub(super) const UNSAFE: &[(&str, &str)] = &[
     ("bench/", "the floors of the benches: clock reads and bare stores; the peers' own interfaces"),
 ];
 
-/// Folders that are not ours to check: what builds, fuzzers and git leave.
+/// Folders and files that are not ours to check: what builds, fuzzers and git leave.
 pub(super) const SKIPPED: &[&str] = &["target", ".git", "artifacts", "corpus"];
 
 /// What the folder beside the checkout is called at the project's own place, and who may look for it.

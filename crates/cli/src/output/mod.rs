@@ -215,9 +215,11 @@ impl Job<'_> {
         for family in held {
             match self.format(family) {
                 Format::Ctf | Format::Ctf2 if family != Family::Ftrace => {
-                    self.events.refuse("CTF is copied packet by packet")?;
+                    self.events.refuse("CTF is copied packet by packet", "text, json and perfetto")?;
                 }
-                Format::TraceDat => self.events.refuse("a trace.dat file is written whole")?,
+                Format::TraceDat => {
+                    self.events.refuse("a trace.dat file is written whole", "text, json, perfetto, ctf and ctf2")?
+                }
                 _ => {}
             }
         }

@@ -199,6 +199,7 @@ impl Run<'_> {
             cpus: choice.cpus,
             style: LineStyle::of_kernel(self.form.style)?,
             events: choice.events,
+            filter: choice.filter,
             since: choice.since,
             until: choice.until,
             last: choice.last,

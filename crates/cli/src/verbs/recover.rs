@@ -61,7 +61,7 @@ pub(crate) struct Args {
 
     /// Consume the events that are written: the next such run begins after them, and a session that discards events has
     /// its room again. Only for sessions in their folders
-    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "since", "until", "last"])]
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
     /// Do not count the events of CTF: counting takes longer than copying

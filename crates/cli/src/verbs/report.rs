@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
     /// Consume the events that are reported: the next such report begins after them, and a session that discards events
     /// has its room again. Only for sessions in their folders, and always for all events of a session
-    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "since", "until", "last"])]
+    #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
     /// Print to the terminal, not through a pager

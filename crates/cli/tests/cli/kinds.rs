@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A place with a session `a`, a folder of CTF `ctf` of another, and `k.dat`, a kernel's trace.
-fn place() -> Place {
+pub(crate) fn place() -> Place {
     let place = Place::new();
     small(&place, "a", 0);
     small(&place, "b", 1);

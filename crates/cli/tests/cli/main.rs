@@ -9,6 +9,7 @@ mod cores;
 mod crafted;
 mod damaged;
 mod errors;
+mod filters;
 mod golden;
 mod inputs;
 mod kinds;

@@ -1,5 +1,8 @@
 //! The selection of events of a trace array.
 
+use std::sync::Arc;
+
+use lastwords_filter::Filter;
 use lastwords_trace::ftrace::{Ring, Tracing};
 
 use super::text::is_selected;
@@ -14,6 +17,8 @@ pub struct Choice {
     /// Selects only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty
     /// list selects all events.
     pub events: Vec<String>,
+    /// Selects only events for which this expression is true.
+    pub filter: Option<Arc<Filter>>,
     /// Selects no event before this value of the clock.
     pub since: Option<u64>,
     /// Selects no event after this value of the clock.

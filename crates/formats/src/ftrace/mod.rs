@@ -7,6 +7,7 @@
 pub(crate) mod choice;
 pub mod ctf;
 pub mod dat;
+pub(crate) mod filter;
 pub mod format_file;
 pub mod log;
 pub mod print;

@@ -75,7 +75,7 @@ pub fn trace(
         unknown: (0..=u16::MAX).rev().find(|id| !tracing.formats.contains_key(id)).unwrap_or(u16::MAX),
         form,
         uuid: uuid(tracing, array, of, &**ring),
-        options: Options { snapshot: choice.snapshot, ..Options::default() },
+        options: Options { snapshot: choice.snapshot, filter: choice.filter.clone(), ..Options::default() },
         remarks: Arc::clone(remarks),
     };
     let class = trace_class(&packets, of, &**ring, offset);
@@ -293,6 +293,7 @@ impl CpuPackets<'_> {
         let common = Common::read(payload, order);
         if !packets.choice.wants_time(event.time)
             || !packets.wanted.get(usize::from(common.id)).copied().unwrap_or(false)
+            || (packets.choice.filter.is_some() && !self.printer.matches(payload, self.cpu))
         {
             return None;
         }

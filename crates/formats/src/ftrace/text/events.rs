@@ -13,6 +13,7 @@ use super::merge::{Merge, NextEvent};
 use super::own::Own;
 use super::syscall::Syscall;
 use super::{Options, is_selected, is_since};
+use crate::ftrace::filter::RawFilter;
 use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, number};
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
@@ -51,6 +52,7 @@ pub(crate) struct Printer<'a> {
     machine: Machine,
     in_ns: bool,
     globs: &'a [String],
+    filter: Option<RawFilter<'a>>,
     /// Kinds of events by id. A kind is compiled when its first event is printed.
     kinds: Vec<Option<Box<Kind<'a>>>>,
     state: State<'a>,
@@ -83,6 +85,7 @@ impl<'a> Printer<'a> {
             machine: Machine::of(tracing),
             in_ns: array.clock_in_ns,
             globs: &options.events,
+            filter: options.filter.as_deref().map(|filter| RawFilter::new(filter, tracing)),
             kinds: Vec::new(),
             state: State {
                 tasks: Tasks::new(tracing, flags.tgid),
@@ -122,6 +125,12 @@ impl<'a> Printer<'a> {
             Some(Some(kind)) => kind.is_selected,
             _ => is_selected(self.globs, "unknown", &id.to_string()),
         }
+    }
+
+    /// Returns true if the filter, if there is one, is true for the event of this payload.
+    pub(crate) fn matches(&mut self, payload: &[u8], cpu: u32) -> bool {
+        let tasks = &self.state.tasks;
+        self.filter.as_mut().is_none_or(|filter| filter.matches(payload, cpu, |pid| tasks.comm(pid)))
     }
 
     /// Compiles the event's kind, once.

@@ -20,7 +20,9 @@ mod slot;
 mod syscall;
 
 use std::io::Write;
+use std::sync::Arc;
 
+use lastwords_filter::Filter;
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use crate::ftrace::choice::selected_lanes;
@@ -31,6 +33,7 @@ pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
+pub(crate) use slot::Slot;
 
 /// Bytes that are collected before they are written.
 const CHUNK: usize = 128 << 10;
@@ -66,6 +69,8 @@ pub struct Options {
     /// Writes only events whose name matches one of these globs: `sched_*`, or with the system `sched:*`. An empty list
     /// writes all events.
     pub events: Vec<String>,
+    /// Writes only events for which this expression is true.
+    pub filter: Option<Arc<Filter>>,
     /// Writes no event before this value of the clock.
     pub since: Option<u64>,
     /// Writes no event after this value of the clock.
@@ -191,7 +196,7 @@ fn write_to(
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    run(&mut out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
+    run(&mut out, &mut buffer, tracing, array, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
 }
@@ -210,6 +215,7 @@ fn run(
     out: &mut Output<'_>,
     buffer: &mut Vec<u8>,
     tracing: &Tracing,
+    array: &Array,
     ring: &dyn Ring,
     lanes: &[usize],
     printer: &mut Printer<'_>,
@@ -217,7 +223,11 @@ fn run(
     log: &mut Log<'_>,
     summary: &mut Summary,
 ) -> Result<()> {
-    let mut skip = count_to_skip(tracing, ring, lanes, printer, options);
+    let mut skip = match options.filter {
+        None => count_to_skip(tracing, ring, lanes, printer, options),
+        // A filter sees the names of tasks as far as they are known at each event, so that they are learned twice.
+        Some(_) => count_to_skip(tracing, ring, lanes, &mut Printer::new(tracing, array, ring, options), options),
+    };
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
     let mut page = Page::default();
@@ -274,6 +284,7 @@ fn run(
 fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
     options.since.is_none_or(|since| time >= since)
         && (options.events.is_empty() || printer.is_selected(merge.payload()))
+        && (options.filter.is_none() || printer.matches(merge.payload(), merge.cpu()))
 }
 
 /// Returns the number of matching events before the last ones.
@@ -292,6 +303,9 @@ fn count_to_skip(
             break;
         }
         count = count.saturating_add(u64::from(wanted(&merge, time, printer, options)));
+        if options.filter.is_some() {
+            printer.skip(merge.payload());
+        }
         merge.advance();
     }
     count.saturating_sub(last)

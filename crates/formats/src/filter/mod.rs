@@ -1,0 +1,86 @@
+//! Binds the names of a filter expression to the fields of events.
+//!
+//! A name is looked for among the fields of the payload, then among the contexts, then among the names in [`BUILT_IN`]. `CPU` and
+//! `COMM` are always the CPU and the name of the task, as in the kernel; `$ctx.NAME` is only a context.
+//!
+//! `packets` evaluates a filter on decoded events, `crate::ftrace` on the bytes of a kernel's events.
+
+mod nearest;
+pub(crate) mod packets;
+
+use crate::ftrace::filter as ftrace;
+use lastwords_ctf::read::Trace;
+use lastwords_filter::{Error, Filter, Name};
+use lastwords_trace::ftrace::Tracing;
+use std::collections::BTreeSet;
+
+/// Names that mean the same for traces of several kinds, as far as a trace has them: the CPU, the name of the thread, the ids of
+/// process and thread, the priority, the severity (a word and a number), the event's whole name, and the channel's name.
+pub const BUILT_IN: &[&str] = &["cpu", "CPU", "comm", "COMM", "pid", "tid", "prio", "level", "event", "channel"];
+
+/// A name that has the same meaning for traces of several kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BuiltIn {
+    Cpu,
+    Comm,
+    Pid,
+    Tid,
+    Level,
+    Event,
+    Channel,
+}
+
+impl BuiltIn {
+    /// Returns what a name means if no field has the name. `$ctx.` may stand before the names that are contexts.
+    pub(crate) fn of(name: &Name) -> Option<Self> {
+        let found = match name.plain()? {
+            "cpu" | "CPU" | "cpu_id" => Self::Cpu,
+            "comm" | "COMM" => Self::Comm,
+            "pid" => Self::Pid,
+            "tid" => Self::Tid,
+            "level" => Self::Level,
+            "event" => Self::Event,
+            "channel" => Self::Channel,
+            _ => return None,
+        };
+        let is_context = !matches!(found, Self::Level | Self::Event | Self::Channel);
+        (is_context || !name.is_context()).then_some(found)
+    }
+
+    /// Returns true for `CPU` and `COMM`, which mean the same where a field has the name.
+    pub(crate) fn is_above_fields(name: &Name) -> bool {
+        matches!(name.plain(), Some("CPU" | "COMM"))
+    }
+}
+
+/// Checks that an event class of these traces has each name that the filter reads. `kernels` describe trace arrays.
+///
+/// # Errors
+/// No event class has a name. The error points at it in the expression, and has the names that are nearest to it.
+pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<(), Error> {
+    let is_known =
+        |name: &Name| packets::is_known(name, traces) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing));
+    let Some((position, unknown)) = filter.names().iter().enumerate().find(|(_, name)| !is_known(name)) else {
+        return Ok(());
+    };
+    let mut known = BTreeSet::new();
+    packets::add_names(traces, &mut known);
+    kernels.iter().for_each(|tracing| ftrace::add_names(tracing, &mut known));
+    known.retain(|name| name.starts_with("$ctx.") == unknown.is_context());
+    if !unknown.is_context() {
+        known.extend(BUILT_IN.iter().filter_map(|name| {
+            let filter = Filter::parse(name).ok()?;
+            filter.names().first().is_some_and(is_known).then(|| (*name).to_owned())
+        }));
+    }
+    let near = nearest::names(&unknown.to_string(), &known);
+    let what = if unknown.is_context() { "a context" } else { "a field, a context" };
+    let expected = match near.as_slice() {
+        [] if unknown.is_context() => {
+            format!("{what} that an event of the input has; `lastwords recover --to json` shows them")
+        }
+        [] => format!("{what} that an event of the input has, or one of {}", BUILT_IN.join(", ")),
+        near => format!("{what} that an event of the input has, such as {}", near.join(", ")),
+    };
+    Err(filter.unknown_name(position, &expected))
+}
