@@ -78,15 +78,13 @@ impl SubBuffer {
         };
         judged.last = header.time;
         (judged.claimed, judged.missed) = (header.committed, header.missed);
-        let first_event = bytes.get(begin..).and_then(|rest| rest.first_chunk::<4>());
         judged.has_remains =
-            header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
+            header.committed == 0 && judged.first != 0 && may_be_event(bytes.get(begin..).unwrap_or_default());
         let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
         judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let rest = bytes.get(begin.saturating_add(header.committed)..).unwrap_or_default();
-        let has_more = rest.len() >= SMALLEST_EVENT && rest.first_chunk::<4>().is_some_and(|word| *word != [0; 4]);
         // Where a reader had it, a number of lost events may stand behind what is committed.
-        judged.has_bad_size = header.committed > 0 && header.missed.is_none() && has_more;
+        judged.has_bad_size = header.committed > 0 && header.missed.is_none() && may_be_event(rest);
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {
@@ -238,6 +236,12 @@ impl SubBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.claimed == 0 && self.verdict == Verdict::Committed
     }
+}
+
+/// Returns true if an event can begin here. Its first word alone may be zero: a long event at the time of the event before it has its length
+/// in the second word.
+fn may_be_event(bytes: &[u8]) -> bool {
+    bytes.first_chunk::<SMALLEST_EVENT>().is_some_and(|words| *words != [0; SMALLEST_EVENT])
 }
 
 /// The numbers of a CPU's sub-buffers in the order of their events.
