@@ -177,7 +177,7 @@ impl Region {
                 sub.refuse_lost_size(&bytes, layout);
                 continue;
             }
-            let is_emptied = sub.has_remains && position >= order.ring;
+            let is_emptied = sub.has_remains && (position < order.consumed || position >= order.ring);
             let is_open = is_last && order.has_open && sub.broken.is_some();
             let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
             // A writer that goes on from the reader's sub-buffer has set the time of the next.
