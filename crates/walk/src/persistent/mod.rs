@@ -6,12 +6,14 @@
 //!
 //! 1. `members` has the layouts of the metadata: those that are known, and those that a kernel's types give;
 //! 2. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
-//! 3. `find` looks for regions in an image of memory;
-//! 4. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
+//! 3. `geometry` derives the size and the number of a CPU's sub-buffers from all evidence, as each word of the metadata may be damaged;
+//! 4. `find` looks for regions in an image of memory;
+//! 5. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
 mod emptied;
 mod find;
+mod geometry;
 mod layout;
 mod members;
 mod words;

@@ -23,6 +23,27 @@ fn fill(made: &mut Made, number: usize) {
     put(&mut made.bytes, begin + at + 4, (SIZE - at - 4) as u64, 4);
 }
 
+/// The sizes of all CPUs are damaged, and that of CPU 0 such that its sub-buffers reach up to the end of the region: CPU 0 must not take
+/// the sub-buffers of the others for its own (mutant 2645 of 6.12, 6.18 and 7.2).
+#[test]
+fn sub_buffers_of_others_are_not_taken_by_a_damaged_size() {
+    let mut several = 0;
+    for (seed, form, made) in regions(150).filter(|(_, _, made)| made.places.len() > 1) {
+        let mut bytes = made.bytes.clone();
+        for (cpu, (meta, _)) in made.places.iter().enumerate() {
+            let size = if cpu == 0 { SIZE * made.places.len().next_power_of_two() } else { 0x27_a000 };
+            put(&mut bytes, meta + form.addresses() + 24, size as u64, 4);
+        }
+        let region = read(&bytes).unwrap();
+        let found = events(&region);
+        assert!(found.iter().cloned().collect::<BTreeSet<_>>() == made.events, "{form:?} {seed}");
+        assert_eq!(found.len(), made.events.len(), "{form:?} {seed}: an event comes twice");
+        assert!(!region.evidence().notes.is_empty(), "{form:?} {seed}");
+        several += 1;
+    }
+    assert!(several > 100, "{several}");
+}
+
 /// The first event of a sub-buffer whose committed size became zero is a long one at the sub-buffer's own time, so that its first word is zero:
 /// the sub-buffer is not taken for one that was never written (mutants 4498 of 6.18, 5833 and 19453 of 6.12).
 #[test]
