@@ -78,15 +78,13 @@ impl SubBuffer {
         };
         judged.last = header.time;
         (judged.claimed, judged.missed) = (header.committed, header.missed);
-        let first_event = bytes.get(begin..).and_then(|rest| rest.first_chunk::<4>());
         judged.has_remains =
-            header.committed == 0 && judged.first != 0 && first_event.is_some_and(|word| *word != [0; 4]);
+            header.committed == 0 && judged.first != 0 && may_be_event(bytes.get(begin..).unwrap_or_default());
         let is_blank = || bytes.iter().skip(begin).all(|byte| *byte == 0);
         judged.has_lost_header = header.committed == 0 && judged.first == 0 && !is_blank();
         let rest = bytes.get(begin.saturating_add(header.committed)..).unwrap_or_default();
-        let has_more = rest.len() >= SMALLEST_EVENT && rest.first_chunk::<4>().is_some_and(|word| *word != [0; 4]);
         // Where a reader had it, a number of lost events may stand behind what is committed.
-        judged.has_bad_size = header.committed > 0 && header.missed.is_none() && has_more;
+        judged.has_bad_size = header.committed > 0 && header.missed.is_none() && may_be_event(rest);
         let mut events = Events::new(bytes, layout, order, header.committed);
         let mut end = begin;
         for event in events.by_ref() {
@@ -240,6 +238,12 @@ impl SubBuffer {
     }
 }
 
+/// Returns true if an event can begin here. Its first word alone may be zero: a long event at the time of the event before it has its length
+/// in the second word.
+fn may_be_event(bytes: &[u8]) -> bool {
+    bytes.first_chunk::<SMALLEST_EVENT>().is_some_and(|words| *words != [0; SMALLEST_EVENT])
+}
+
 /// The numbers of a CPU's sub-buffers in the order of their events.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Chain {
@@ -259,7 +263,7 @@ pub(super) struct Chain {
 pub(super) fn chain(meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     match by_metadata(meta, all).and_then(|chain| has_newest(chain, all)) {
         Ok(chain) => chain,
-        Err(why) => by_time(why, all),
+        Err(why) => by_time(why, meta, all),
     }
 }
 
@@ -290,7 +294,8 @@ fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
 }
 
 /// Follows the metadata as the kernel does (`rb_meta_validate_events`): the reader's sub-buffer, then from the head to the commit. What
-/// stands before the head was read in the boot that is gone; it counts as long as the times go back from sub-buffer to sub-buffer.
+/// stands before the head was read in the boot that is gone; it counts as long as the times go back from sub-buffer to sub-buffer. A damaged
+/// sub-buffer does not end this where older ones follow: the head may be damaged as well.
 fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
     let mut seen = vec![false; all.len()];
     for number in &meta.order {
@@ -323,30 +328,42 @@ fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
     }
     let mut time = all.get(*reader as usize).filter(|sub| !sub.is_empty()).map(|sub| sub.first);
     time = time.or_else(|| all.get(head as usize).map(|sub| sub.first));
-    let mut before = Vec::new();
+    let (mut before, mut doubtful) = (Vec::new(), Vec::new());
     for number in ring.iter().rev().cycle().skip(ring.len().saturating_sub(begin)).take(ring.len()) {
         let Some(sub) = all.get(*number as usize) else { break };
-        let is_older = sub.first != 0 && time.is_some_and(|time| sub.first <= time && sub.last <= time);
-        if is_ahead.get(*number as usize) == Some(&true)
-            || sub.is_empty()
-            || !is_older
-            || sub.verdict != Verdict::Committed
-        {
+        if is_ahead.get(*number as usize) == Some(&true) || sub.is_empty() && !sub.has_remains {
             break;
         }
-        time = Some(sub.first);
-        before.push(*number);
+        let is_older = sub.first != 0 && time.is_some_and(|time| sub.first <= time && sub.last <= time);
+        if is_older && sub.verdict == Verdict::Committed && sub.committed > 0 {
+            time = Some(sub.first);
+            before.append(&mut doubtful);
+            before.push(*number);
+        } else {
+            doubtful.push(*number);
+        }
     }
+    // The oldest can be damaged too. Only a writer commits something, so its events were recorded, and their loss is told.
+    let is_damaged = |number: &u32| {
+        let sub = all.get(*number as usize).filter(|sub| sub.verdict == Verdict::Invalid && sub.first != 0);
+        sub.is_some_and(|sub| time.is_some_and(|time| sub.first <= time))
+    };
+    before.extend(doubtful.into_iter().take_while(is_damaged));
     before.reverse();
     let consumed = before.len();
     let numbers = before.into_iter().chain([*reader]).chain(forward).collect();
     Ok(Chain { numbers, consumed, ring: consumed.saturating_add(1), has_open: true, by_time: None })
 }
 
-fn by_time(why: String, all: &[SubBuffer]) -> Chain {
+fn by_time(why: String, meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     // An emptied sub-buffer is older than all others, unless its header is damaged.
     let oldest = all.iter().filter(|sub| sub.committed > 0).map(|sub| sub.first).min();
-    let is_cut = |sub: &SubBuffer| sub.has_remains && oldest.is_some_and(|oldest| sub.first > oldest);
+    // The head was not read, so it was not emptied. It was written if the writer is behind it, and not yet at the reader's sub-buffer.
+    let reader = meta.order.first().map(|number| number.cast_unsigned());
+    let is_written = meta.commit.is_some_and(|commit| Some(commit) != reader && Some(commit) != meta.head);
+    let head = meta.head.filter(|_| is_written);
+    let is_late = |sub: &SubBuffer| oldest.is_some_and(|oldest| sub.first > oldest || head == Some(sub.number));
+    let is_cut = |sub: &SubBuffer| sub.has_remains && is_late(sub);
     let mut used: Vec<&SubBuffer> = all.iter().filter(|sub| !sub.is_empty() || is_cut(sub)).collect();
     used.sort_by_key(|sub| (sub.first, sub.number));
     let numbers = used.iter().map(|sub| sub.number).collect();

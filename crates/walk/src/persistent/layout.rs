@@ -3,9 +3,9 @@
 //! All addresses in the metadata are virtual addresses of the boot that wrote them; only their distance from the first sub-buffer has a
 //! meaning later.
 
+use super::geometry::places;
 use super::members::{Common, Form, KNOWN, Members, Number, Scratch};
 use super::words::{Fixed, MAGIC, PAGE, most, permuted, recognise, recognise_within};
-use crate::pages::PAGE_LEN;
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_trace::ftrace::page;
 
@@ -77,18 +77,18 @@ pub(super) struct Layout {
     /// Offsets at the end of the region where no metadata of a CPU could be read.
     pub(super) unread: Option<std::ops::Range<u64>>,
     /// Size and number of sub-buffers by the first metadata of a CPU that is whole: all CPUs have the same.
-    hint: Option<Geometry>,
+    pub(super) hint: Option<Geometry>,
     /// Offset of the metadata of CPU 0, where the words before it are damaged.
     begin: Option<u64>,
 }
 
 /// Size and number of a CPU's sub-buffers.
-type Geometry = (u32, u32);
+pub(super) type Geometry = (u32, u32);
 /// Fills a buffer from an offset of the region.
 pub(super) type Fill<'a> = &'a dyn Fn(u64, &mut [u8]) -> Result<(), Error>;
 
 /// The place and geometry of metadata.
-type Place = Option<(u64, Geometry)>;
+pub(super) type Place = Option<(u64, Geometry)>;
 
 /// Reads metadata at offsets of a region, by one of these layouts.
 pub(super) struct Source<'a> {
@@ -143,7 +143,7 @@ pub(super) fn extent(source: &Source<'_>) -> Result<Option<Extent>, Error> {
     // The first words are recognised already, and one of them may be damaged.
     while let Some((size, count)) = layout.metadata(source, end, end > 0)?.filter(|own| layout.is_hinted(*own)) {
         layout.hint = Some((size, count));
-        let behind = layout.data(end, (size, count)).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
+        let behind = layout.end(end, (size, count));
         per_cpu = Some(behind.saturating_sub(end));
         end = behind;
     }
@@ -225,9 +225,7 @@ impl Layout {
             let found = if found.is_some() { found } else { layout.first_whole(source, 0)? };
             let Some((at, geometry)) = found else { continue };
             let first = members.begin();
-            let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
-            let end = |at: u64| layout.data(at, geometry).saturating_add(bytes);
-            let (span, begins) = (end(at).saturating_sub(at), end(first));
+            let (span, begins) = (layout.end(at, geometry).saturating_sub(at), layout.end(first, geometry));
             let is_behind = at >= begins && at.saturating_sub(begins).checked_rem(span) == Some(0);
             let begin = if is_behind { first } else { at };
             layout.begin = Some(begin);
@@ -338,10 +336,7 @@ impl Layout {
             // The first CPU's metadata is damaged, or the offset of it is.
             let found = self.first_whole_word(source, size)?;
             // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
-            let is_behind = |at: u64, geometry: Geometry| {
-                let bytes = u64::from(geometry.0).saturating_mul(u64::from(geometry.1));
-                at == self.data(buffers, geometry).saturating_add(bytes)
-            };
+            let is_behind = |at: u64, geometry: Geometry| at == self.end(buffers, geometry);
             if let Some((found, _)) = found.filter(|(at, geometry)| !is_behind(*at, *geometry)) {
                 self.notes.push(format!(
                     "offset {at_buffers}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}"
@@ -405,7 +400,7 @@ impl Layout {
     }
 
     /// A CPU's metadata at an offset, if all of it can be: size and number of its sub-buffers.
-    fn whole(&self, source: &Source<'_>, at: u64) -> Result<Option<Geometry>, Error> {
+    pub(super) fn whole(&self, source: &Source<'_>, at: u64) -> Result<Option<Geometry>, Error> {
         self.metadata(source, at, true)
     }
 
@@ -417,7 +412,7 @@ impl Layout {
     }
 
     /// The same, and the table may be damaged too.
-    fn words(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
+    pub(super) fn words(&self, source: &Source<'_>, at: u64, needs_magic: bool) -> Result<Option<Geometry>, Error> {
         let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(None);
@@ -430,7 +425,7 @@ impl Layout {
     }
 
     /// Metadata of a CPU may be at an offset: of its geometry, its addresses and its table, two can be.
-    fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
+    pub(super) fn is_likely(&self, source: &Source<'_>, at: u64) -> Result<bool, Error> {
         let len = self.members.cpu.len as usize;
         if at.saturating_add(len as u64) > source.len {
             return Ok(false);
@@ -450,23 +445,6 @@ impl Layout {
         if followed.is_some() { Ok(followed) } else { self.first_of(source, &mut places(source, first)) }
     }
 
-    /// The first metadata of a CPU whose sub-buffers end where the next metadata begin, or where the region ends: its size and its count
-    /// are right, although its table may be damaged.
-    fn first_followed(&self, source: &Source<'_>, first: u64) -> Result<Place, Error> {
-        let mut found: Vec<(u64, Geometry)> = Vec::new();
-        for at in places(source, first) {
-            found.extend(self.words(source, at, true)?.map(|geometry| (at, geometry)));
-        }
-        let slack = u64::from(PAGE).saturating_mul(2).saturating_mul((found.len() as u64).saturating_add(1));
-        let is_followed = |index: usize, (at, (size, count)): (u64, Geometry)| {
-            let bytes = u64::from(size).saturating_mul(u64::from(count));
-            let end = self.data(at, (size, count)).saturating_add(bytes);
-            let next = found.get(index.saturating_add(1));
-            next.map_or(source.len.saturating_sub(end) <= slack, |(next, _)| *next == end)
-        };
-        Ok(found.iter().enumerate().find(|(index, place)| is_followed(*index, **place)).map(|(_, place)| *place))
-    }
-
     /// The first metadata of a CPU that is whole, at the beginning of the region on a boundary of words.
     fn first_whole_word(&self, source: &Source<'_>, from: u64) -> Result<Place, Error> {
         self.first_of(source, &mut (from..source.len.min(HEAD)).step_by(self.word()))
@@ -482,27 +460,13 @@ impl Layout {
     }
 
     /// The table of a CPU's metadata. A value that does not fit becomes -1.
-    fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
+    pub(super) fn table(&self, source: &Source<'_>, at: u64, count: u32) -> Result<Vec<i32>, Error> {
         let Number { at: offset, size } = self.members.cpu.table;
         let begin = at.saturating_add(offset.into());
         let room = usize::try_from(source.len.saturating_sub(begin)).unwrap_or(usize::MAX);
         let bytes = source.bytes(begin, (count as usize).saturating_mul(size.into()).min(room))?;
         let number = |bytes: &[u8]| i32::try_from(page::native(bytes, 0, size, self.members.byte_order)).unwrap_or(-1);
         Ok(bytes.chunks_exact(size.into()).map(number).collect())
-    }
-
-    /// Offset of the first sub-buffer of a CPU whose metadata is at `at`.
-    fn data(&self, at: u64, (size, count): Geometry) -> u64 {
-        let Members { cpu, .. } = &self.members;
-        let table = u64::from(count).saturating_mul(cpu.table.size.into());
-        let behind = at.saturating_add(cpu.len.into()).saturating_add(table);
-        behind.checked_next_multiple_of(u64::from(size)).unwrap_or(u64::MAX)
-    }
-
-    /// As few bytes as a kernel leaves unused at the end of a region, because each CPU has the same number of sub-buffers.
-    fn is_slack(&self, bytes: u64, size: u32) -> bool {
-        let cpus = (self.cpus.len() as u64).saturating_add(1);
-        bytes <= u64::from(size).saturating_mul(2).saturating_mul(cpus)
     }
 
     /// Reads a CPU's metadata at an offset; none where no metadata of a CPU can stand.
@@ -544,47 +508,9 @@ impl Layout {
         let order = self.table(source, at, count)?;
         Ok(Some(CpuMeta { at, data: self.data(at, (size, count)), sub_buffer_size: size, order, head, commit, faults }))
     }
-
-    /// Size and number of a CPU's sub-buffers: its own words where they can be; else those of another CPU, as all have the same, or as
-    /// many as its table counts. What the table counts and what ends where the next CPU begins is believed first. None where nothing
-    /// can be.
-    fn geometry(&self, source: &Source<'_>, at: u64, fixed: &Fixed) -> Result<Option<Geometry>, Error> {
-        let room = source.len.saturating_sub(at);
-        let table = self.table(source, at, most(room))?;
-        let counted = permuted(&table);
-        let own = (fixed.size, fixed.count);
-        let mut candidates = vec![own];
-        candidates.extend(self.hint);
-        candidates.extend([(PAGE, counted), (fixed.size, counted)]);
-        let can_be = |(size, count): Geometry| {
-            let end = self.data(at, (size, count)).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
-            Fixed { size, count, ..*fixed }.has_geometry(room) && end <= source.len
-        };
-        let mut best = None;
-        for geometry in candidates.into_iter().filter(|geometry| can_be(*geometry)) {
-            let (size, count) = geometry;
-            let end = self.data(at, geometry).saturating_add(u64::from(size).saturating_mul(u64::from(count)));
-            // The next metadata may be damaged as well.
-            let is_next = self.whole(source, end)? == Some(geometry) || self.is_likely(source, end)?;
-            let ends = is_next || self.is_slack(source.len.saturating_sub(end), size);
-            let is_counted = permuted(table.get(..count as usize).unwrap_or_default()) == count;
-            let is_hinted = self.hint == Some(geometry);
-            let score = [ends, is_next, is_counted, is_hinted].map(u8::from).iter().sum::<u8>();
-            if best.is_none_or(|(highest, _)| score > highest) {
-                best = Some((score, geometry));
-            }
-        }
-        Ok(best.map(|(_, geometry)| geometry))
-    }
 }
 
 /// An address can be that of a kernel's code, which begins with a page.
 fn is_code(address: u64) -> bool {
     address.is_multiple_of(u64::from(PAGE))
-}
-
-/// Where metadata of a CPU may stand: at `first`, or on a page boundary behind.
-fn places(source: &Source<'_>, first: u64) -> impl Iterator<Item = u64> {
-    let begin = first.saturating_add(1).checked_next_multiple_of(u64::from(PAGE)).unwrap_or(u64::MAX);
-    std::iter::once(first).chain((begin..source.len).step_by(PAGE_LEN))
 }

@@ -6,12 +6,14 @@
 //!
 //! 1. `members` has the layouts of the metadata: those that are known, and those that a kernel's types give;
 //! 2. `layout` reads the metadata: sizes, the order of sub-buffers, where the kernel and its modules were;
-//! 3. `find` looks for regions in an image of memory;
-//! 4. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
+//! 3. `geometry` derives the size and the number of a CPU's sub-buffers from all evidence, as each word of the metadata may be damaged;
+//! 4. `find` looks for regions in an image of memory;
+//! 5. `chain` judges each sub-buffer by its bytes and puts the sub-buffers in order.
 
 mod chain;
 mod emptied;
 mod find;
+mod geometry;
 mod layout;
 mod members;
 mod words;
@@ -177,7 +179,7 @@ impl Region {
                 sub.refuse_lost_size(&bytes, layout);
                 continue;
             }
-            let is_emptied = sub.has_remains && position >= order.ring;
+            let is_emptied = sub.has_remains && (position < order.consumed || position >= order.ring);
             let is_open = is_last && order.has_open && sub.broken.is_some();
             let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
             // A writer that goes on from the reader's sub-buffer has set the time of the next.

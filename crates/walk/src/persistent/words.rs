@@ -113,6 +113,16 @@ impl Fixed {
             && holds(self.head)
             && holds(self.commit)
     }
+
+    /// The head and the commit are the addresses of sub-buffers: neither is inside one.
+    pub(super) fn has_sub_buffers(&self) -> bool {
+        let is_one = |address: u64| {
+            let distance = address.wrapping_sub(self.first);
+            distance.checked_rem(self.size.into()) == Some(0)
+                && distance.checked_div(self.size.into()).is_some_and(|number| number < u64::from(self.count))
+        };
+        is_one(self.head) && is_one(self.commit)
+    }
 }
 
 /// Most sub-buffers that have room in so many bytes.

@@ -3,6 +3,7 @@
 
 mod layouts;
 mod made;
+mod several;
 
 use lastwords_bytes::Budget;
 use lastwords_image::unwatched;
