@@ -10,7 +10,7 @@ const LONGEST: usize = 64;
 /// Returns the known names that are nearest to `wanted`, the nearest first: those that differ in few characters, or in case, or
 /// that begin or end like it.
 pub(super) fn names(wanted: &str, known: &BTreeSet<String>) -> Vec<String> {
-    let limit = wanted.chars().count().div_ceil(3).min(3);
+    let limit = wanted.chars().count().div_ceil(4).min(2);
     let lower = wanted.to_lowercase();
     let mut near: Vec<(usize, &String)> = Vec::new();
     for name in known {
