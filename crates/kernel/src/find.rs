@@ -29,6 +29,8 @@ const PAGE_LEN: usize = 4096;
 const BATCH: usize = 1 << 20;
 /// Most invalid VMCOREINFO texts that are kept.
 const MOST_REJECTED: usize = 64;
+/// Most kernels that are kept.
+const MOST_KERNELS: usize = 16;
 /// Length of each name in struct new_utsname; the release is the third.
 const NAME_LEN: usize = 65;
 /// Offsets of new_utsname in struct uts_namespace before Linux 5.11, whose VMCOREINFO lacks the offset; a kref may come
@@ -48,6 +50,26 @@ pub struct FoundKernel {
     pub scanned: Option<u64>,
     /// Notes for the user: the note is missing or damaged.
     pub notes: Vec<String>,
+    /// The other kernels that the search saw, in the order of their addresses: of an earlier boot, or of a guest. Empty if the note was used.
+    pub others: Vec<FoundKernel>,
+}
+
+impl FoundKernel {
+    /// Words that tell this kernel from others in the same memory: release, build ID and the place of its VMCOREINFO.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let release = self.info.release().unwrap_or("of an unknown release").escape_debug();
+        let build = self.info.build_id().map_or(String::new(), |id| format!(", build {}", id.escape_debug()));
+        match self.scanned {
+            Some(place) => format!("Linux {release}{build}, with VMCOREINFO at {place:#x}"),
+            None => format!("Linux {release}{build}"),
+        }
+    }
+
+    /// Physical address of the kernel's own names. Copies of VMCOREINFO that lead to the same address are of one kernel.
+    fn names_at(&self) -> Option<u64> {
+        self.memory.translate(self.info.symbol("init_uts_ns")?).ok().map(|mapping| mapping.physical)
+    }
 }
 
 /// The reason why no kernel was found.
@@ -158,7 +180,7 @@ fn by_note(physical: &Physical, note: &[u8]) -> Result<FoundKernel, Error> {
     let machine = physical.machine.or_else(|| info.machine());
     let machine = machine.ok_or_else(|| Error::Machine { image: physical.image.name().into() })?;
     let memory = VirtualMemory::new(physical.image.clone(), &info, machine)?;
-    Ok(FoundKernel { info, memory, scanned: None, notes: Vec::new() })
+    Ok(FoundKernel { info, memory, scanned: None, notes: Vec::new(), others: Vec::new() })
 }
 
 /// Finds the kernel in a file of raw memory, and the physical addresses of the file's bytes. `map` gives the addresses.
@@ -177,9 +199,14 @@ pub fn raw(path: &Path, map: &[RawRange], budget: &Budget, watch: Watch<'_>) -> 
         for map in maps(info, len) {
             let physical = open_raw(path, &map, budget)?;
             if let Some(memory) = memory(&physical.image, None, info).filter(|m| holds(info, m)) {
-                let place = scan(&physical, budget, watch)?;
-                let scanned = if let Scanned::Found(found) = place { found.scanned } else { None };
-                return Ok((physical, FoundKernel { info: info.clone(), memory, scanned, notes: Vec::new() }));
+                let found = match scan(&physical, budget, watch)? {
+                    Scanned::Found(found) => *found,
+                    Scanned::Rejected(_) => {
+                        let (scanned, notes, others) = (None, Vec::new(), Vec::new());
+                        FoundKernel { info: info.clone(), memory, scanned, notes, others }
+                    }
+                };
+                return Ok((physical, found));
             }
         }
     }
@@ -214,7 +241,8 @@ fn nothing(physical: &Physical, rejected: &[VmcoreInfo]) -> Error {
 fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanned, Error> {
     let image = &physical.image;
     let total = image.ranges().iter().filter(|r| r.hole.is_none()).map(|r| r.len).fold(0, u64::saturating_add);
-    let (mut done, mut rejected, mut damaged) = (0u64, Vec::new(), None);
+    let (mut done, mut rejected) = (0u64, Vec::new());
+    let (mut whole, mut damaged): (Vec<FoundKernel>, Vec<FoundKernel>) = (Vec::new(), Vec::new());
     let mut batch = vec![0u8; BATCH];
     for range in image.ranges().iter().filter(|r| r.hole.is_none()) {
         let mut at = image.next_data(range.address, range.end());
@@ -233,9 +261,9 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
             let held = bytes.get(..usize::try_from(held).unwrap_or(0)).unwrap_or_default();
             for place in places(held, at) {
                 match candidate(image, physical.machine, place) {
-                    Some(Ok((found, true))) => return Ok(Scanned::Found(Box::new(found))),
+                    Some(Ok((found, true))) => add(&mut whole, found),
                     // The text leads to the kernel but lacks lines; another copy may be complete.
-                    Some(Ok((found, false))) => damaged = damaged.or(Some(Box::new(found))),
+                    Some(Ok((found, false))) => add(&mut damaged, found),
                     Some(Err(info)) if rejected.len() < MOST_REJECTED => rejected.push(info),
                     Some(Err(_)) | None => {}
                 }
@@ -245,7 +273,19 @@ fn scan(physical: &Physical, budget: &Budget, watch: Watch<'_>) -> Result<Scanne
             at = image.next_data(at.saturating_add(step), range.end());
         }
     }
-    Ok(damaged.map_or(Scanned::Rejected(rejected), Scanned::Found))
+    damaged.into_iter().for_each(|found| add(&mut whole, found));
+    let mut kernels = whole.into_iter();
+    let Some(first) = kernels.next() else { return Ok(Scanned::Rejected(rejected)) };
+    Ok(Scanned::Found(Box::new(FoundKernel { others: kernels.collect(), ..first })))
+}
+
+/// Adds a kernel, unless it is another copy of one that is there. All memory is searched, because an earlier boot may have left a whole kernel
+/// before the running one.
+fn add(kernels: &mut Vec<FoundKernel>, found: FoundKernel) {
+    let place = found.names_at();
+    if kernels.len() < MOST_KERNELS && kernels.iter().all(|known| known.names_at() != place) {
+        kernels.push(found);
+    }
 }
 
 /// Physical addresses in `bytes`, which start at address `at`, where a VMCOREINFO may begin.
@@ -277,7 +317,7 @@ fn candidate(
         return Some(Err(info));
     }
     let is_whole = vmcoreinfo::is_whole(text.split(|byte| *byte == 0).next().unwrap_or_default());
-    Some(Ok((FoundKernel { info, memory, scanned: Some(place), notes: Vec::new() }, is_whole)))
+    Some(Ok((FoundKernel { info, memory, scanned: Some(place), notes: Vec::new(), others: Vec::new() }, is_whole)))
 }
 
 /// The memory that `info` describes, if it has enough facts.

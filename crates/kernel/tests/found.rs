@@ -167,6 +167,30 @@ fn by_looking_for_it() {
     assert_eq!(found.memory.text(0xffff_8000_0000_8082, 65).unwrap(), RELEASE);
 }
 
+/// The whole kernel of an earlier boot stands before the running one, which has copies of its text: each is found once.
+#[test]
+fn other_kernels_are_told() {
+    let (mut ram, text) = x86_64(RELEASE);
+    let earlier = ram.bytes[0x20_0000..0x20_9000].to_vec();
+    ram.put(0x10_0000, &earlier);
+    for (table, next) in [(0x10_1000 + 511 * 8, 0x10_2003), (0x10_2000 + 510 * 8, 0x10_3003)] {
+        ram.word(table, next);
+    }
+    // Pages of 4 KiB, because the earlier image is at no multiple of 2 MiB.
+    ram.word(0x10_3000 + 8 * 8, 0x10_a003);
+    for page in 0..16 {
+        ram.word(0x10_a000 + page * 8, (0x10_0000 + page * 4096) | 3);
+    }
+    let old = text.replace("phys_base)=-14680064", &format!("phys_base)={}", 0x10_0000 - 0x100_0000));
+    for (place, text) in [(0xf_0000, &old), (0x30_0000, &text), (0x30_1018, &text)] {
+        ram.put(place, text.as_bytes());
+    }
+    let found = kernel(&ram.physical(&[], None)).unwrap();
+    let others: Vec<_> = found.others.iter().map(|other| other.scanned).collect();
+    assert_eq!((found.scanned, others), (Some(0xf_0000), vec![Some(0x30_0000)]));
+    assert_eq!(found.others[0].words(), format!("Linux {RELEASE}, with VMCOREINFO at 0x300000"));
+}
+
 /// VMCOREINFO's text as kernels have it, of which the second half is not needed to find the version.
 fn long_text(text: &str) -> String {
     let symbols: String = (0..40).map(|n| format!("SYMBOL(symbol_{n})=ffffffff8100{n:04x}\n")).collect();

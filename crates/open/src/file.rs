@@ -46,9 +46,7 @@ pub(super) fn open(
             Source::Machine(memory) => {
                 let (physical, found) = *memory;
                 let path = &location.shown;
-                let done = found.and_then(|found| {
-                    machine::open_memory(path, &physical, found, options, Arc::clone(budget), opened)
-                });
+                let done = found.and_then(|found| of_kernels(path, &physical, found, options, budget, opened));
                 done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened))
             }
             Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
@@ -57,6 +55,50 @@ pub(super) fn open(
         LocationKind::Lttng => of_lttng(location, options, given, budget, opened),
         LocationKind::Ctf => of_ctf(location.path(), options, budget, opened),
     }
+}
+
+/// Opens the first kernel of a memory whose tracer can be read. Notes name the kernels before it and behind it.
+///
+/// # Errors
+/// The tracer of no kernel can be read.
+fn of_kernels(
+    path: &Path,
+    physical: &Physical,
+    found: find::FoundKernel,
+    options: &Options<'_>,
+    budget: &Arc<Budget>,
+    opened: &mut Opened,
+) -> anyhow::Result<()> {
+    let mut failures: Vec<(String, anyhow::Error)> = Vec::new();
+    let mut next = Some(found);
+    while let Some(mut kernel) = next.take() {
+        let (words, mut others) = (kernel.words(), std::mem::take(&mut kernel.others).into_iter());
+        kernel.notes.extend(failures.iter().map(|(words, error)| format!("{words} is not read: {}", chain(error))));
+        match machine::open_memory(path, physical, kernel, options, Arc::clone(budget), opened) {
+            Ok(()) => return Ok(()),
+            Err(error) => failures.push((words, error)),
+        }
+        next = others.next().map(|kernel| noted(find::FoundKernel { others: others.collect(), ..kernel }));
+    }
+    let mut failures = failures.into_iter();
+    let (words, first) = failures.next().context("no kernel")?;
+    let also = failures.map(|(words, error)| format!("; {words}: {}", chain(&error)));
+    let also: String = also.collect();
+    Err(if also.is_empty() { first } else { anyhow::anyhow!("{words}: {}{also}", chain(&first)) })
+}
+
+/// Adds a note that names the kernels that are in a memory beside the one that is read.
+fn noted(mut found: find::FoundKernel) -> find::FoundKernel {
+    let others: Vec<String> = found.others.iter().map(find::FoundKernel::words).collect();
+    if !others.is_empty() {
+        found.notes.push(format!(
+            "the memory has several kernels, of which some may be of an earlier boot: {} is read, and not {}; --vmlinux FILE chooses the \
+             first kernel of that file's build",
+            found.words(),
+            others.join("; ")
+        ));
+    }
+    found
 }
 
 /// Opens a persistent instance of the running kernel, given by its folder in tracefs. It is read in memory: `trace` in
@@ -136,7 +178,7 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
     } else if location.kind == LocationKind::File && path.is_file() {
         if let Some(map) = &options.memory.raw {
             let memory = match find::raw(path, map, budget, watch) {
-                Ok((physical, found)) => (physical, Ok(found)),
+                Ok((physical, found)) => (physical, Ok(noted(found))),
                 Err(error) => {
                     (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
                 }
@@ -146,7 +188,7 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
         physical = vmcore::open_physical(path, budget, watch).with_context(named)?;
     }
     if let Some(physical) = physical {
-        let found = find::kernel(&physical, budget, watch).with_context(named);
+        let found = find::kernel(&physical, budget, watch).map(noted).with_context(named);
         return Ok(Source::Machine(Box::new((physical, found))));
     }
     if let Some(node) = dax_node::open(path, budget)? {
@@ -230,7 +272,40 @@ pub(super) fn name_of(trace: &read::Trace) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Options, open};
+    use crate::{Memory, Options, open};
+
+    /// Raw memory with two kernels that have no tracer: both are tried, and the error names both with the places of their VMCOREINFO.
+    #[test]
+    fn every_kernel_of_raw_memory_is_tried() {
+        let mut ram = vec![0; 8 << 20];
+        let mut put = |at: usize, bytes: &[u8]| ram[at..at + bytes.len()].copy_from_slice(bytes);
+        for (release, image) in [("6.12.1-earlier", 0x20_0000usize), ("6.18.2-running", 0x40_0000)] {
+            // The top table is 4 KiB into the image, whose 2 MiB are at 0xffffffff81000000.
+            let table = |page: usize| ((image + page) as u64 | 3).to_le_bytes();
+            put(image + 0x1000 + 511 * 8, &table(0x2000));
+            put(image + 0x2000 + 510 * 8, &table(0x3000));
+            put(image + 0x3000 + 8 * 8, &(image as u64 | 0x83).to_le_bytes());
+            put(image + 0x8000 + 2 * 65, release.as_bytes());
+            let text = format!(
+                "OSRELEASE={release}\nPAGESIZE=4096\nSYMBOL(init_uts_ns)=ffffffff81007ff8\nOFFSET(uts_namespace.name)=8\n\
+                 SYMBOL(swapper_pg_dir)=ffffffff81001000\nNUMBER(phys_base)={}\nNUMBER(pgtable_l5_enabled)=0\n",
+                image as i64 - 0x100_0000
+            );
+            // The text, and its copy in a note, are one kernel.
+            put(image + 0x10_0000, text.as_bytes());
+            put(image + 0x10_1018, text.as_bytes());
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), &ram).unwrap();
+        let memory = Memory { raw: Some(Vec::new()), ..Memory::default() };
+        let opened = open(&[file.path().to_str().unwrap()], &Options { memory, ..Options::default() }).unwrap();
+        let why = &opened.failures[0].why;
+        for words in
+            ["6.12.1-earlier, with VMCOREINFO at 0x300000: ", "; Linux 6.18.2-running, with VMCOREINFO at 0x500000: "]
+        {
+            assert_eq!(why.matches(words).count(), 1, "{why}");
+        }
+    }
 
     #[test]
     fn the_users_budget_pays_for_a_folder_of_ctf() {
