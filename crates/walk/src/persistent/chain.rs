@@ -370,6 +370,17 @@ fn by_time(why: String, meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     Chain { numbers, consumed: 0, ring: 0, has_open: false, by_time: Some(why) }
 }
 
+/// The newest emptied sub-buffer before all others, where the metadata do not say whether it is of the ring. None where a reader can have
+/// emptied it: a reader exchanges its own sub-buffer, which is blank at first, for one that was written.
+pub(super) fn oldest_in_doubt<'a>(meta: &CpuMeta, chain: &Chain, all: &'a [SubBuffer]) -> Option<&'a SubBuffer> {
+    chain.by_time.as_ref()?;
+    let reader = meta.order.first().and_then(|number| all.get(usize::try_from(*number).ok()?))?;
+    let first = chain.numbers.first().and_then(|number| all.get(*number as usize))?.first;
+    let before = all.iter().filter(|sub| sub.has_remains && sub.committed == 0 && sub.first <= first);
+    let before = before.filter(|sub| reader.first == 0 && reader.is_empty() && !chain.numbers.contains(&sub.number));
+    before.max_by_key(|sub| sub.first)
+}
+
 /// How the times of a sub-buffer stand to those of the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fit {

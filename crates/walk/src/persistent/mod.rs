@@ -22,7 +22,7 @@ pub use find::find;
 pub use layout::{Boot, Module};
 pub use members::{Form, Members};
 
-use chain::{Chain, Fit, SubBuffer as Judged, chain, fits};
+use chain::{Chain, Fit, SubBuffer as Judged, chain, fits, oldest_in_doubt};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -149,6 +149,9 @@ impl Region {
             self.tell(stream, planned.len(), &sub, &meta);
             planned.push(sub);
         }
+        if let Some(sub) = oldest_in_doubt(&meta, &order, &all) {
+            self.tell_doubt(stream, sub, &meta);
+        }
         let emptied = self.emptied_of(&meta, &all);
         self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
         let total = |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
@@ -174,7 +177,8 @@ impl Region {
             let Some(sub) = all.get_mut(*number as usize) else { continue };
             let is_last = position.saturating_add(1) == order.numbers.len();
             // A writer sets the time with the first event, which is committed soon.
-            if is_last && order.has_open && sub.has_remains && newest.is_some_and(|newest| sub.first >= newest) {
+            let may_be_open = is_last && (order.has_open || order.by_time.is_some());
+            if may_be_open && sub.has_remains && newest.is_some_and(|newest| sub.first >= newest) {
                 self.load(meta, *number, &mut bytes);
                 sub.refuse_lost_size(&bytes, layout);
                 continue;
@@ -266,6 +270,19 @@ impl Region {
         let number = sub.number;
         let place = format!("sub-buffer {number} in memory, offsets {begin:#x} to {end:#x} of the region: {}", sub.why);
         self.evidence.gaps.push(Gap { stream: Some(stream), place, cause, events: None, bytes: Some(lost) });
+    }
+
+    /// Reports an emptied sub-buffer as lost, because damage of its header may have emptied it.
+    fn tell_doubt(&mut self, stream: usize, sub: &Judged, meta: &CpuMeta) {
+        let begin = meta.offset_of(sub.number).saturating_add(self.header_page().data_offset.into());
+        let end = meta.offset_of(sub.number).saturating_add(meta.sub_buffer_size.into());
+        let place = format!(
+            "sub-buffer {} in memory, offsets {begin:#x} to {end:#x} of the region: its header says that nothing is committed, nobody has read \
+             it, and no other metadata say whether it has events",
+            sub.number
+        );
+        let bytes = Some(end.saturating_sub(begin));
+        self.evidence.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Damaged, events: None, bytes });
     }
 
     /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside

@@ -133,3 +133,34 @@ fn an_empty_header_at_the_head_is_damage_without_a_table_too() {
     }
     assert!(several > 40, "{several}");
 }
+
+/// A word of the metadata is damaged so that the times alone give the order, and the committed size of the newest or of the oldest sub-buffer
+/// became zero: its loss is reported (mutants 1045130, 1053229, 1105131 and 1118985 of 6.12).
+#[test]
+fn an_empty_header_at_either_end_is_reported_without_metadata() {
+    let mut several = 0;
+    for (seed, form, mut made) in regions(60) {
+        let ring = made.order[0].get(1..).unwrap_or_default().to_vec();
+        let [oldest, .., newest] = ring[..] else { continue };
+        let reader = made.order[0][0];
+        let begin = place(&made, reader);
+        made.bytes[begin..begin + SIZE].fill(0);
+        let words = made.places[0].0 + form.addresses();
+        let table = made.places[0].0 + form.fixed() + 4;
+        // The first sub-buffer's address, the head, the commit; a number in the table, without which nothing shows the oldest.
+        let damages = [(words, oldest), (words + 8, oldest), (words + 16, newest), (table, newest), (words, newest)];
+        for (word, number) in damages {
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, word, 0x1234_5677, 4);
+            let begin = place(&made, number);
+            put(&mut bytes, begin + 8, 0, 8);
+            let region = read(&bytes).unwrap();
+            let found: BTreeSet<Event> = events(&region).into_iter().collect();
+            let context = format!("{form:?} {seed}: word {word:#x}, sub-buffer {number} of {ring:?}");
+            assert!(found == &(&made.events - &made.pages[&(0, reader)]) - &made.pages[&(0, number)], "{context}");
+            assert!(region.evidence().has_losses(), "{context}: nothing is reported");
+            several += 1;
+        }
+    }
+    assert!(several > 200, "{several}");
+}
