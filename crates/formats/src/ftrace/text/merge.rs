@@ -101,21 +101,6 @@ impl<'a> Merge<'a> {
         lane.head.as_ref().map(|event| event.time)
     }
 
-    /// Returns the next event, or `None` at the end.
-    #[inline]
-    pub(crate) fn front(&self) -> Option<NextEvent<'_>> {
-        let at = self.current?;
-        let lane = self.lanes.get(at)?;
-        let event = lane.head.as_ref()?;
-        Some(NextEvent {
-            time: event.time,
-            lane: at,
-            payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
-            follows_loss: lane.lost.is_some(),
-            is_started: lane.started,
-        })
-    }
-
     /// Returns the payload of the next event.
     #[inline]
     pub(crate) fn payload(&self) -> &[u8] {
@@ -154,6 +139,47 @@ impl<'a> Merge<'a> {
         let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
         let place = head.map(|event| (event.time, at));
         if place.is_none_or(|place| place > self.runner_up) {
+            self.settle();
+        }
+    }
+
+    /// Passes the next event and those after it to `put`, in order, and skips each event for which `put` returns true.
+    /// Stops at the first event for which it returns false, or earlier, when the lane or the sub-buffer changes.
+    #[inline(always)]
+    pub(crate) fn skip_while(&mut self, mut put: impl FnMut(&NextEvent<'_>) -> bool) {
+        let Some((at, lane)) = self.current.and_then(|at| Some((at, self.lanes.get_mut(at)?))) else { return };
+        let (Some(head), Some(place)) = (lane.head.as_mut(), lane.cursor.as_mut()) else { return };
+        // The compiler keeps the copy of the cursor in registers.
+        let (mut cursor, mut event) = (place.clone(), head.clone());
+        let last = self.runner_up;
+        let is_next = loop {
+            let front = NextEvent {
+                time: event.time,
+                lane: at,
+                payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
+                follows_loss: lane.lost.is_some(),
+                is_started: lane.started,
+            };
+            if !put(&front) {
+                break true;
+            }
+            let before = cursor.clone();
+            match cursor.next(&lane.bytes) {
+                Some(Ok(next)) if next.payload.start >= lane.from && next.time >= self.start => event = next,
+                _ => {
+                    // The end of the sub-buffer, or an event that is not shown: the lane is filled from before it.
+                    cursor = before;
+                    break false;
+                }
+            }
+            if (event.time, at) > last {
+                break true;
+            }
+        };
+        (*place, *head) = (cursor, event);
+        if !is_next {
+            self.advance();
+        } else if self.head().is_some_and(|time| (time, at) > last) {
             self.settle();
         }
     }

@@ -31,6 +31,7 @@ pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
+use merge::NextEvent;
 
 /// Bytes that are collected before they are written.
 const CHUNK: usize = 128 << 10;
@@ -217,63 +218,143 @@ fn run(
     log: &mut Log<'_>,
     summary: &mut Summary,
 ) -> Result<()> {
-    let mut skip = count_to_skip(tracing, ring, lanes, printer, options);
+    let skip = count_to_skip(tracing, ring, lanes, printer, options);
     log.skip_to(options.since.unwrap_or(0));
     let mut merge = Merge::new(tracing, ring, lanes);
-    let mut page = Page::default();
-    page.append(buffer);
-    while let Some(front) = merge.front() {
-        let time = front.time;
-        if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
-            // Clocks of CPUs may disagree, but the merge is in order of time.
-            break;
+    let mut pass = Pass::new(out, buffer, printer, options, log, skip);
+    while merge.head().is_some() && pass.stop != Stop::End {
+        pass.stop = Stop::Other;
+        merge.skip_while(|front| pass.event(front));
+        if pass.stop == Stop::Other {
+            pass.other(&mut merge);
         }
-        if !wanted(&merge, time, printer, options) {
-            printer.skip(merge.payload());
-            merge.advance();
-            continue;
-        }
-        if skip > 0 {
-            skip = skip.saturating_sub(1);
-            printer.skip(merge.payload());
-            log.skip_to(time);
-            merge.advance();
-            continue;
-        }
-        while let Some((_, line)) = log.before(Some(time)) {
-            buffer.clear();
-            write_text(buffer, line);
-            page.append(buffer);
-        }
-        if printer.line(&mut page, &front) {
-            merge.advance();
-        } else {
-            buffer.clear();
-            printer.event(buffer, &mut merge);
-            page.append(buffer);
-        }
-        summary.events = summary.events.saturating_add(1);
-        if out.is_full(page.len()) {
-            out.write(time, page.text(), summary)?;
-            page.clear();
+        if out.is_full(pass.page.len()) {
+            out.write(pass.time, pass.page.text(), summary)?;
+            pass.page.clear();
         }
     }
-    buffer.clear();
-    while let Some((_, line)) = log.before(options.until) {
-        write_text(buffer, line);
-    }
-    page.append(buffer);
-    out.write(u64::MAX, page.text(), summary)?;
+    pass.rest_of_log();
+    out.write(u64::MAX, pass.page.text(), summary)?;
     out.flush()?;
+    summary.events = pass.events;
     summary.faults = merge.faults;
     merge.notes.truncate(MOST_NOTES);
     summary.notes.append(&mut merge.notes);
     Ok(())
 }
 
-fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
-    options.since.is_none_or(|since| time >= since)
-        && (options.events.is_empty() || printer.is_selected(merge.payload()))
+/// The reason why a [`Pass`] returns to its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The text must be written first, or the lane of the next event has changed.
+    Pause,
+    /// The next event needs more than its own fields.
+    Other,
+    /// No later event is shown.
+    End,
+}
+
+/// The events of a run are passed one by one, and their text is collected.
+struct Pass<'r, 'p, 'l> {
+    page: Page,
+    /// Most bytes of text before an event.
+    room: usize,
+    buffer: &'r mut Vec<u8>,
+    printer: &'r mut Printer<'p>,
+    options: &'r Options,
+    log: &'r mut Log<'l>,
+    /// Number of matching events to skip.
+    skip: u64,
+    /// True if some events are not shown, or if lines of the log come between them.
+    is_selective: bool,
+    /// Time and number of the events whose text was made.
+    time: u64,
+    events: u64,
+    stop: Stop,
+}
+
+impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
+    fn new(
+        out: &Output<'_>,
+        buffer: &'r mut Vec<u8>,
+        printer: &'r mut Printer<'p>,
+        options: &'r Options,
+        log: &'r mut Log<'l>,
+        skip: u64,
+    ) -> Self {
+        let mut page = Page::default();
+        page.append(buffer);
+        let room = if out.is_full(1) { 1 } else { CHUNK };
+        let is_all = options.since.or(options.until).is_none() && options.events.is_empty() && skip == 0;
+        let is_selective = !is_all || !log.is_empty();
+        Self { page, room, buffer, printer, options, log, skip, is_selective, time: 0, events: 0, stop: Stop::Pause }
+    }
+
+    /// Makes the text of an event, or skips it. Returns false if it did neither.
+    #[inline(always)]
+    fn event(&mut self, front: &NextEvent<'_>) -> bool {
+        self.stop = Stop::Pause;
+        if self.page.len() >= self.room {
+            return false;
+        }
+        if self.is_selective && !self.is_shown(front) {
+            return self.stop != Stop::End;
+        }
+        self.time = front.time;
+        let is_line = self.printer.line(&mut self.page, front);
+        self.events = self.events.wrapping_add(u64::from(is_line));
+        if !is_line {
+            self.stop = Stop::Other;
+        }
+        is_line
+    }
+
+    /// Returns true if an event is shown. The lines of the log before it are appended then.
+    fn is_shown(&mut self, front: &NextEvent<'_>) -> bool {
+        let Options { since, until, .. } = *self.options;
+        if until.is_some_and(|until| front.time > until) && since.is_none_or(|since| since <= front.time) {
+            // Clocks of CPUs may disagree, but the merge is in order of time.
+            self.stop = Stop::End;
+            return false;
+        }
+        if !wanted(front.payload, front.time, self.printer, self.options) {
+            self.printer.skip(front.payload);
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip = self.skip.saturating_sub(1);
+            self.printer.skip(front.payload);
+            self.log.skip_to(front.time);
+            return false;
+        }
+        self.log_before(Some(front.time));
+        true
+    }
+
+    /// Appends the text of an event that needs more than its own fields, and skips it.
+    fn other(&mut self, merge: &mut Merge<'_>) {
+        self.buffer.clear();
+        self.printer.event(self.buffer, merge);
+        self.page.append(self.buffer);
+        self.events = self.events.wrapping_add(1);
+    }
+
+    /// Appends the lines of the log after the events.
+    fn rest_of_log(&mut self) {
+        self.log_before(self.options.until);
+    }
+
+    fn log_before(&mut self, clock: Option<u64>) {
+        self.buffer.clear();
+        while let Some((_, line)) = self.log.before(clock) {
+            write_text(self.buffer, line);
+        }
+        self.page.append(self.buffer);
+    }
+}
+
+fn wanted(payload: &[u8], time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
+    options.since.is_none_or(|since| time >= since) && (options.events.is_empty() || printer.is_selected(payload))
 }
 
 /// Returns the number of matching events before the last ones.
@@ -291,7 +372,7 @@ fn count_to_skip(
         if options.until.is_some_and(|until| time > until) {
             break;
         }
-        count = count.saturating_add(u64::from(wanted(&merge, time, printer, options)));
+        count = count.saturating_add(u64::from(wanted(merge.payload(), time, printer, options)));
         merge.advance();
     }
     count.saturating_sub(last)
