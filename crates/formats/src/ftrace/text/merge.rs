@@ -1,9 +1,12 @@
 //! Merges the events of a ring's CPUs in order of time. Of events with equal times the one of the lower CPU is first,
 //! as in the kernel.
 
-use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
+use std::collections::VecDeque;
 
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::ftrace::{HeaderPage, Ring, SubBufferInfo, Tracing};
+
+use super::ahead::{Ahead, Ready};
 use crate::ftrace::page::{Cursor, Event, Misfit};
 
 /// Most notes on faults that are kept.
@@ -18,6 +21,9 @@ struct Lane<'a> {
     /// Number of sub-buffers, and the next one to read.
     count: usize,
     next: usize,
+    /// Sub-buffers that were read ahead, and buffers that are no longer needed.
+    batch: VecDeque<Ready>,
+    used: Vec<Vec<u8>>,
     bytes: Vec<u8>,
     cursor: Option<Cursor>,
     /// Offset of the first event that no consumer has read.
@@ -34,6 +40,7 @@ struct Lane<'a> {
 /// The events of some CPUs of a ring, in order of time.
 pub(crate) struct Merge<'a> {
     lanes: Vec<Lane<'a>>,
+    ahead: Option<&'a Ahead<'a>>,
     layout: HeaderPage,
     order: ByteOrder,
     /// Clock value at the last reset of the ring. Older events are not shown.
@@ -59,6 +66,11 @@ pub(crate) struct NextEvent<'m> {
 
 impl<'a> Merge<'a> {
     pub(crate) fn new(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize]) -> Self {
+        Self::of(tracing, ring, lanes, None)
+    }
+
+    /// Merges the same events; `ahead` reads their sub-buffers.
+    pub(crate) fn of(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize], ahead: Option<&'a Ahead<'a>>) -> Self {
         let cpus = ring.cpus();
         let lane = |index: &usize| {
             let cpu = cpus.get(*index)?;
@@ -68,6 +80,8 @@ impl<'a> Merge<'a> {
                 cpu: cpu.cpu,
                 count: cpu.sub_buffers,
                 next: 0,
+                batch: VecDeque::new(),
+                used: Vec::new(),
                 bytes: Vec::new(),
                 cursor: None,
                 from: 0,
@@ -81,7 +95,7 @@ impl<'a> Merge<'a> {
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
         let mut merge =
-            Self { lanes, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
+            Self { lanes, ahead, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
@@ -245,7 +259,7 @@ impl<'a> Merge<'a> {
                 lane.cursor = None;
                 return;
             }
-            let info = lane.ring.sub_buffer(lane.index, lane.next, &mut lane.bytes);
+            let info = lane.read(at, self.ahead);
             // Events that were overwritten before the first sub-buffer are not a gap in the text.
             if lane.next > 0 && info.missed.is_some() {
                 lane.lost = info.missed;
@@ -282,6 +296,20 @@ impl<'a> Merge<'a> {
 }
 
 impl Lane<'_> {
+    /// Reads the next sub-buffer of the lane at `at`.
+    fn read(&mut self, at: usize, ahead: Option<&Ahead<'_>>) -> SubBufferInfo {
+        if let Some(ahead) = ahead.filter(|_| self.batch.is_empty()) {
+            ahead.take(at, &mut self.batch, &mut self.used);
+        }
+        match self.batch.pop_front() {
+            Some((info, bytes)) => {
+                self.used.push(std::mem::replace(&mut self.bytes, bytes));
+                info
+            }
+            None => self.ring.sub_buffer(self.index, self.next, &mut self.bytes),
+        }
+    }
+
     fn payload(&self) -> Option<&[u8]> {
         self.bytes.get(self.head.as_ref()?.payload.clone())
     }

@@ -3,6 +3,7 @@
 //! Events of all CPUs are merged by time as in the kernel. Formats are compiled once, and memory does not grow with the
 //! trace.
 
+mod ahead;
 mod arguments;
 mod block;
 mod context;
@@ -27,6 +28,7 @@ use crate::ftrace::choice::selected_lanes;
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
+use ahead::Ahead;
 pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
@@ -192,7 +194,11 @@ fn write_to(
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    run(&mut out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
+    // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their faults be reported.
+    let ahead_of = if options.until.is_none() { lanes.as_slice() } else { &[] };
+    ahead::with(ring, ahead_of, |ahead| {
+        run(&mut out, &mut buffer, tracing, ring, &lanes, &mut printer, options, &mut log, &mut summary, ahead)
+    })?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
 }
@@ -217,10 +223,11 @@ fn run(
     options: &Options,
     log: &mut Log<'_>,
     summary: &mut Summary,
+    ahead: Option<&Ahead<'_>>,
 ) -> Result<()> {
     let skip = count_to_skip(tracing, ring, lanes, printer, options);
     log.skip_to(options.since.unwrap_or(0));
-    let mut merge = Merge::new(tracing, ring, lanes);
+    let mut merge = Merge::of(tracing, ring, lanes, ahead);
     let mut pass = Pass::new(out, buffer, printer, options, log, skip);
     while merge.head().is_some() && pass.stop != Stop::End {
         pass.stop = Stop::Other;
