@@ -177,7 +177,7 @@ impl<'a> Printer<'a> {
 
     /// Appends the line of an event whose text depends only on its own fields; most events are of this kind. Returns
     /// false for other events.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn line(&mut self, page: &mut Page, front: &NextEvent<'_>) -> bool {
         let is_marked = front.follows_loss || (self.annotate && !front.is_started);
         if is_marked || !self.is_default {
@@ -194,7 +194,7 @@ impl<'a> Printer<'a> {
             is_put
         });
         self.printed = self.printed.saturating_add(u64::from(is_put));
-        if is_put && self.state.tasks.lacks(&kind.named, front.payload, order) {
+        if is_put && !kind.named.is_empty() && self.state.tasks.lacks(&kind.named, front.payload, order) {
             self.state.tasks.learn(&kind.named, front.payload, order);
             self.heads.forget();
         }

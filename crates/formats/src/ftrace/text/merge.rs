@@ -1,9 +1,12 @@
 //! Merges the events of a ring's CPUs in order of time. Of events with equal times the one of the lower CPU is first,
 //! as in the kernel.
 
-use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::{HeaderPage, Ring, Tracing};
+use std::collections::VecDeque;
 
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::ftrace::{HeaderPage, Ring, SubBufferInfo, Tracing};
+
+use super::ahead::{Ahead, Ready};
 use crate::ftrace::page::{Cursor, Event, Misfit};
 
 /// Most notes on faults that are kept.
@@ -18,6 +21,9 @@ struct Lane<'a> {
     /// Number of sub-buffers, and the next one to read.
     count: usize,
     next: usize,
+    /// Sub-buffers that were read ahead, and buffers that are no longer needed.
+    batch: VecDeque<Ready>,
+    used: Vec<Vec<u8>>,
     bytes: Vec<u8>,
     cursor: Option<Cursor>,
     /// Offset of the first event that no consumer has read.
@@ -34,6 +40,7 @@ struct Lane<'a> {
 /// The events of some CPUs of a ring, in order of time.
 pub(crate) struct Merge<'a> {
     lanes: Vec<Lane<'a>>,
+    ahead: Option<&'a Ahead<'a>>,
     layout: HeaderPage,
     order: ByteOrder,
     /// Clock value at the last reset of the ring. Older events are not shown.
@@ -59,6 +66,11 @@ pub(crate) struct NextEvent<'m> {
 
 impl<'a> Merge<'a> {
     pub(crate) fn new(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize]) -> Self {
+        Self::of(tracing, ring, lanes, None)
+    }
+
+    /// Merges the same events; `ahead` reads their sub-buffers.
+    pub(crate) fn of(tracing: &Tracing, ring: &'a dyn Ring, lanes: &[usize], ahead: Option<&'a Ahead<'a>>) -> Self {
         let cpus = ring.cpus();
         let lane = |index: &usize| {
             let cpu = cpus.get(*index)?;
@@ -68,6 +80,8 @@ impl<'a> Merge<'a> {
                 cpu: cpu.cpu,
                 count: cpu.sub_buffers,
                 next: 0,
+                batch: VecDeque::new(),
+                used: Vec::new(),
                 bytes: Vec::new(),
                 cursor: None,
                 from: 0,
@@ -81,7 +95,7 @@ impl<'a> Merge<'a> {
         let (layout, order) = (tracing.header_page, tracing.byte_order);
         let start = ring.time_start();
         let mut merge =
-            Self { lanes, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
+            Self { lanes, ahead, layout, order, start, current: None, runner_up: (0, 0), faults: 0, notes: Vec::new() };
         (0..merge.lanes.len()).for_each(|at| merge.fill(at));
         // `test_cpu_buff_start` does not mark a CPU whose first events are hidden.
         merge.lanes.iter_mut().for_each(|lane| lane.started = lane.skipped > 0);
@@ -101,25 +115,15 @@ impl<'a> Merge<'a> {
         lane.head.as_ref().map(|event| event.time)
     }
 
-    /// Returns the next event, or `None` at the end.
-    #[inline]
-    pub(crate) fn front(&self) -> Option<NextEvent<'_>> {
-        let at = self.current?;
-        let lane = self.lanes.get(at)?;
-        let event = lane.head.as_ref()?;
-        Some(NextEvent {
-            time: event.time,
-            lane: at,
-            payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
-            follows_loss: lane.lost.is_some(),
-            is_started: lane.started,
-        })
-    }
-
     /// Returns the payload of the next event.
     #[inline]
     pub(crate) fn payload(&self) -> &[u8] {
         self.current.and_then(|at| self.lanes.get(at)?.payload()).unwrap_or_default()
+    }
+
+    /// Returns the CPU of each lane.
+    pub(crate) fn cpus(&self) -> Vec<u32> {
+        self.lanes.iter().map(|lane| lane.cpu).collect()
     }
 
     /// Returns the CPU of the next event.
@@ -154,6 +158,47 @@ impl<'a> Merge<'a> {
         let head = self.lanes.get(at).and_then(|lane| lane.head.as_ref());
         let place = head.map(|event| (event.time, at));
         if place.is_none_or(|place| place > self.runner_up) {
+            self.settle();
+        }
+    }
+
+    /// Passes the next event and those after it to `put`, in order, and skips each event for which `put` returns true.
+    /// Stops at the first event for which it returns false, or earlier, when the lane or the sub-buffer changes.
+    #[inline(always)]
+    pub(crate) fn skip_while(&mut self, mut put: impl FnMut(&NextEvent<'_>) -> bool) {
+        let Some((at, lane)) = self.current.and_then(|at| Some((at, self.lanes.get_mut(at)?))) else { return };
+        let (Some(head), Some(place)) = (lane.head.as_mut(), lane.cursor.as_mut()) else { return };
+        // The compiler keeps the copy of the cursor in registers.
+        let (mut cursor, mut event) = (place.clone(), head.clone());
+        let last = self.runner_up;
+        let is_next = loop {
+            let front = NextEvent {
+                time: event.time,
+                lane: at,
+                payload: lane.bytes.get(event.payload.clone()).unwrap_or_default(),
+                follows_loss: lane.lost.is_some(),
+                is_started: lane.started,
+            };
+            if !put(&front) {
+                break true;
+            }
+            let before = cursor.clone();
+            match cursor.next(&lane.bytes) {
+                Some(Ok(next)) if next.payload.start >= lane.from && next.time >= self.start => event = next,
+                _ => {
+                    // The end of the sub-buffer, or an event that is not shown: the lane is filled from before it.
+                    cursor = before;
+                    break false;
+                }
+            }
+            if (event.time, at) > last {
+                break true;
+            }
+        };
+        (*place, *head) = (cursor, event);
+        if !is_next {
+            self.advance();
+        } else if self.head().is_some_and(|time| (time, at) > last) {
             self.settle();
         }
     }
@@ -219,7 +264,7 @@ impl<'a> Merge<'a> {
                 lane.cursor = None;
                 return;
             }
-            let info = lane.ring.sub_buffer(lane.index, lane.next, &mut lane.bytes);
+            let info = lane.read(at, self.ahead);
             // Events that were overwritten before the first sub-buffer are not a gap in the text.
             if lane.next > 0 && info.missed.is_some() {
                 lane.lost = info.missed;
@@ -256,6 +301,20 @@ impl<'a> Merge<'a> {
 }
 
 impl Lane<'_> {
+    /// Reads the next sub-buffer of the lane at `at`.
+    fn read(&mut self, at: usize, ahead: Option<&Ahead<'_>>) -> SubBufferInfo {
+        if let Some(ahead) = ahead.filter(|_| self.batch.is_empty()) {
+            ahead.take(at, &mut self.batch, &mut self.used);
+        }
+        match self.batch.pop_front() {
+            Some((info, bytes)) => {
+                self.used.push(std::mem::replace(&mut self.bytes, bytes));
+                info
+            }
+            None => self.ring.sub_buffer(self.index, self.next, &mut self.bytes),
+        }
+    }
+
     fn payload(&self) -> Option<&[u8]> {
         self.bytes.get(self.head.as_ref()?.payload.clone())
     }

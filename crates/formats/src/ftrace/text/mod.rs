@@ -3,6 +3,7 @@
 //! Events of all CPUs are merged by time as in the kernel. Formats are compiled once, and memory does not grow with the
 //! trace.
 
+mod ahead;
 mod arguments;
 mod block;
 mod context;
@@ -29,10 +30,12 @@ use crate::ftrace::choice::selected_lanes;
 use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
+use ahead::Ahead;
 pub(crate) use context::{Common, EventInfo, irq_flags};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
+use merge::NextEvent;
 pub(crate) use slot::Slot;
 
 /// Bytes that are collected before they are written.
@@ -196,7 +199,11 @@ fn write_to(
             header::write(&mut buffer, tracing, array, ring, &printer.flags, is_empty);
         }
     }
-    run(&mut out, &mut buffer, tracing, array, ring, &lanes, &mut printer, options, &mut log, &mut summary)?;
+    // Nothing is read ahead up to a time: sub-buffers that are not needed would be read, and their faults be reported.
+    let ahead_of = if options.until.is_none() { lanes.as_slice() } else { &[] };
+    ahead::with(ring, ahead_of, |ahead| {
+        run(&mut out, &mut buffer, tracing, array, ring, &lanes, &mut printer, options, &mut log, &mut summary, ahead)
+    })?;
     summary.notes.append(&mut printer.notes);
     Ok(summary)
 }
@@ -222,69 +229,169 @@ fn run(
     options: &Options,
     log: &mut Log<'_>,
     summary: &mut Summary,
+    ahead: Option<&Ahead<'_>>,
 ) -> Result<()> {
-    let mut skip = match options.filter {
+    let skip = match options.filter {
         None => count_to_skip(tracing, ring, lanes, printer, options),
         // A filter sees the names of tasks as far as they are known at each event, so that they are learned twice.
         Some(_) => count_to_skip(tracing, ring, lanes, &mut Printer::new(tracing, array, ring, options), options),
     };
     log.skip_to(options.since.unwrap_or(0));
-    let mut merge = Merge::new(tracing, ring, lanes);
-    let mut page = Page::default();
-    page.append(buffer);
-    while let Some(front) = merge.front() {
-        let time = front.time;
-        if options.until.is_some_and(|until| time > until) && options.since.is_none_or(|since| since <= time) {
-            // Clocks of CPUs may disagree, but the merge is in order of time.
-            break;
+    let mut merge = Merge::of(tracing, ring, lanes, ahead);
+    let mut pass = Pass::new(out, buffer, printer, options, log, merge.cpus(), skip);
+    while merge.head().is_some() && pass.stop != Stop::End {
+        pass.stop = Stop::Other;
+        merge.skip_while(|front| pass.event(front));
+        if pass.stop == Stop::Other {
+            pass.other(&mut merge);
         }
-        if !wanted(&merge, time, printer, options) {
-            printer.skip(merge.payload());
-            merge.advance();
-            continue;
-        }
-        if skip > 0 {
-            skip = skip.saturating_sub(1);
-            printer.skip(merge.payload());
-            log.skip_to(time);
-            merge.advance();
-            continue;
-        }
-        while let Some((_, line)) = log.before(Some(time)) {
-            buffer.clear();
-            write_text(buffer, line);
-            page.append(buffer);
-        }
-        if printer.line(&mut page, &front) {
-            merge.advance();
-        } else {
-            buffer.clear();
-            printer.event(buffer, &mut merge);
-            page.append(buffer);
-        }
-        summary.events = summary.events.saturating_add(1);
-        if out.is_full(page.len()) {
-            out.write(time, page.text(), summary)?;
-            page.clear();
+        if out.is_full(pass.page.len()) {
+            out.write(pass.time, pass.page.text(), summary)?;
+            pass.page.clear();
         }
     }
-    buffer.clear();
-    while let Some((_, line)) = log.before(options.until) {
-        write_text(buffer, line);
-    }
-    page.append(buffer);
-    out.write(u64::MAX, page.text(), summary)?;
+    pass.rest_of_log();
+    out.write(u64::MAX, pass.page.text(), summary)?;
     out.flush()?;
+    summary.events = pass.events;
     summary.faults = merge.faults;
     merge.notes.truncate(MOST_NOTES);
     summary.notes.append(&mut merge.notes);
     Ok(())
 }
 
-fn wanted(merge: &Merge<'_>, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
+/// The reason why a [`Pass`] returns to its caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The text must be written first, or the lane of the next event has changed.
+    Pause,
+    /// The next event needs more than its own fields.
+    Other,
+    /// No later event is shown.
+    End,
+}
+
+/// The events of a run are passed one by one, and their text is collected.
+struct Pass<'r, 'p, 'l> {
+    page: Page,
+    /// Most bytes of text before an event.
+    room: usize,
+    buffer: &'r mut Vec<u8>,
+    printer: &'r mut Printer<'p>,
+    options: &'r Options,
+    log: &'r mut Log<'l>,
+    /// The CPUs of the lanes.
+    cpus: Vec<u32>,
+    /// Number of matching events to skip.
+    skip: u64,
+    /// True if some events are not shown, or if lines of the log come between them.
+    is_selective: bool,
+    /// Time and number of the events whose text was made.
+    time: u64,
+    events: u64,
+    stop: Stop,
+}
+
+impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
+    fn new(
+        out: &Output<'_>,
+        buffer: &'r mut Vec<u8>,
+        printer: &'r mut Printer<'p>,
+        options: &'r Options,
+        log: &'r mut Log<'l>,
+        cpus: Vec<u32>,
+        skip: u64,
+    ) -> Self {
+        let mut page = Page::default();
+        page.append(buffer);
+        let room = if out.is_full(1) { 1 } else { CHUNK };
+        let Options { since, until, ref events, ref filter, .. } = *options;
+        let is_all = since.or(until).is_none() && events.is_empty() && filter.is_none() && skip == 0;
+        let is_selective = !is_all || !log.is_empty();
+        Self {
+            page,
+            room,
+            buffer,
+            printer,
+            options,
+            log,
+            cpus,
+            skip,
+            is_selective,
+            time: 0,
+            events: 0,
+            stop: Stop::Pause,
+        }
+    }
+
+    /// Makes the text of an event, or skips it. Returns false if it did neither.
+    #[inline(always)]
+    fn event(&mut self, front: &NextEvent<'_>) -> bool {
+        self.stop = Stop::Pause;
+        if self.page.len() >= self.room {
+            return false;
+        }
+        if self.is_selective && !self.is_shown(front) {
+            return self.stop != Stop::End;
+        }
+        self.time = front.time;
+        let is_line = self.printer.line(&mut self.page, front);
+        self.events = self.events.wrapping_add(u64::from(is_line));
+        if !is_line {
+            self.stop = Stop::Other;
+        }
+        is_line
+    }
+
+    /// Returns true if an event is shown. The lines of the log before it are appended then.
+    fn is_shown(&mut self, front: &NextEvent<'_>) -> bool {
+        let Options { since, until, .. } = *self.options;
+        if until.is_some_and(|until| front.time > until) && since.is_none_or(|since| since <= front.time) {
+            // Clocks of CPUs may disagree, but the merge is in order of time.
+            self.stop = Stop::End;
+            return false;
+        }
+        let cpu = self.cpus.get(front.lane).copied().unwrap_or(0);
+        if !wanted(front.payload, cpu, front.time, self.printer, self.options) {
+            self.printer.skip(front.payload);
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip = self.skip.saturating_sub(1);
+            self.printer.skip(front.payload);
+            self.log.skip_to(front.time);
+            return false;
+        }
+        self.log_before(Some(front.time));
+        true
+    }
+
+    /// Appends the text of an event that needs more than its own fields, and skips it.
+    fn other(&mut self, merge: &mut Merge<'_>) {
+        self.buffer.clear();
+        self.printer.event(self.buffer, merge);
+        self.page.append(self.buffer);
+        self.events = self.events.wrapping_add(1);
+    }
+
+    /// Appends the lines of the log after the events.
+    fn rest_of_log(&mut self) {
+        self.log_before(self.options.until);
+    }
+
+    fn log_before(&mut self, clock: Option<u64>) {
+        self.buffer.clear();
+        while let Some((_, line)) = self.log.before(clock) {
+            write_text(self.buffer, line);
+        }
+        self.page.append(self.buffer);
+    }
+}
+
+fn wanted(payload: &[u8], cpu: u32, time: u64, printer: &mut Printer<'_>, options: &Options) -> bool {
     options.since.is_none_or(|since| time >= since)
-        && (options.events.is_empty() || printer.is_selected(merge.payload()))
-        && (options.filter.is_none() || printer.matches(merge.payload(), merge.cpu()))
+        && (options.events.is_empty() || printer.is_selected(payload))
+        && (options.filter.is_none() || printer.matches(payload, cpu))
 }
 
 /// Returns the number of matching events before the last ones.
@@ -302,7 +409,7 @@ fn count_to_skip(
         if options.until.is_some_and(|until| time > until) {
             break;
         }
-        count = count.saturating_add(u64::from(wanted(&merge, time, printer, options)));
+        count = count.saturating_add(u64::from(wanted(merge.payload(), merge.cpu(), time, printer, options)));
         if options.filter.is_some() {
             printer.skip(merge.payload());
         }

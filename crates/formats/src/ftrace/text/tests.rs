@@ -41,6 +41,19 @@ fn two_cpus() -> Tracing {
 }
 
 #[test]
+fn reading_ahead_changes_no_text() {
+    // Rings of this size are read ahead, unless the text ends at a time.
+    let lane = |first: u64| {
+        let times = (0..400).map(|at| (first + at * 1000, first + at * 1000 + at));
+        times.map(|(one, two)| page(&[(one, wake(7)), (two, wake(9))], None)).collect()
+    };
+    let tracing = tracing(ring(vec![lane(5000), lane(70_000)], stats(1600, 0)), empty());
+    let ahead = text(&tracing, &Options::default());
+    assert_eq!(ahead.1.events, 1600);
+    assert_eq!(ahead, text(&tracing, &Options { until: Some(u64::MAX), ..Options::default() }));
+}
+
+#[test]
 fn lines_as_the_kernel_has_them() {
     let (out, summary) = text(&two_cpus(), &Options::default());
     let expected = "\
