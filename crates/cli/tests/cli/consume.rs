@@ -115,6 +115,8 @@ struct Had {
     is_beside: bool,
     /// Reads that had events.
     full: usize,
+    /// Lines about losses, with the number of the read.
+    losses: Vec<String>,
 }
 
 fn field(line: &str, name: &str) -> u64 {
@@ -155,6 +157,9 @@ impl Had {
             assert!(is_behind, "thread {thread}: {sequence} behind {before:?}, in read {}", self.reads);
         }
         for line in ran.err.lines() {
+            if !line.contains("nothing lost") {
+                self.losses.push(format!("{}: {line}", self.reads));
+            }
             assert!(!line.contains("invalid") && !line.contains("damaged"), "{}", ran.err);
             assert!(!line.contains(": torn, ") || is_being_written(line, &ran.err), "{}", ran.err);
             let count =
@@ -171,8 +176,16 @@ impl Had {
     fn check_all(&self) {
         self.check_once();
         let all = (0..THREADS).flat_map(|thread| (0..EVENTS).map(move |sequence| (thread, sequence)));
-        let missing: Vec<_> = all.filter(|event| !self.events.contains_key(event)).take(5).collect();
-        assert!(missing.is_empty(), "{missing:?} and more are missing, after {} reads", self.reads);
+        let missing: Vec<_> = all.filter(|event| !self.events.contains_key(event)).collect();
+        // The first and the last, and what the reads said of losses, tell which part of the recording is concerned.
+        let ends = missing.first().zip(missing.last());
+        assert!(
+            missing.is_empty(),
+            "{} events are missing, from {ends:?}, after {} reads; the reads said: {:#?}",
+            missing.len(),
+            self.reads,
+            self.losses
+        );
     }
 }
 
