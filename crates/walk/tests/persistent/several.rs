@@ -164,3 +164,22 @@ fn an_empty_header_at_either_end_is_reported_without_metadata() {
     }
     assert!(several > 200, "{several}");
 }
+
+/// The offset of the metadata of CPU 0 is damaged, and a word of these metadata: no other CPU is taken for CPU 0 (mutants 2021072, 2023230
+/// and 2035121 of 6.18 and 7.2).
+#[test]
+fn damaged_metadata_are_found_where_kernels_place_them() {
+    for (seed, form, made) in regions(60).filter(|(_, form, _)| *form == Form::Common) {
+        let meta = made.places[0].0;
+        // The first sub-buffer's address, the size of sub-buffers, a number in the table.
+        for (word, value) in [(0, u64::MAX), (24, 0x44_8bd3), (form.fixed() + 4, 0x10e)] {
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, meta + word, value, if word == 0 { 8 } else { 4 });
+            put(&mut bytes, 0x10, meta as u64 + 0x3000, 8);
+            let region = read(&bytes).unwrap();
+            let found: BTreeSet<Event> = events(&region).into_iter().collect();
+            assert!(found == made.events, "{seed} {word}: {} of {}", found.len(), made.events.len());
+            assert!(!region.evidence().notes.is_empty(), "{seed} {word}");
+        }
+    }
+}
