@@ -267,6 +267,29 @@ pub(super) fn chain(meta: &CpuMeta, all: &[SubBuffer]) -> Chain {
     }
 }
 
+/// Exchanges two neighbours of a chain whose times fit only the other way round, between those of the sub-buffers on both sides: the table has
+/// them in the wrong order. Returns the pairs, each in the order of their times.
+pub(super) fn exchange(chain: &mut [u32], all: &[SubBuffer]) -> Vec<(u32, u32)> {
+    let times = |number: u32| {
+        let sub = all.get(number as usize).filter(|sub| sub.committed > 0 && sub.verdict == Verdict::Committed);
+        sub.map(|sub| (sub.first, sub.last))
+    };
+    let mut exchanged = Vec::new();
+    for at in 0..chain.len() {
+        let Some([before, left, right, behind]) = chain.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>())
+        else {
+            break;
+        };
+        let around = [*before, *right, *left, *behind].map(times);
+        let is_rising = around.windows(2).all(|pair| matches!(pair, [Some(one), Some(next)] if one.1 <= next.0));
+        if is_rising && times(*left).zip(times(*right)).is_some_and(|(left, right)| left.1 > right.0) {
+            std::mem::swap(left, right);
+            exchanged.push((*left, *right));
+        }
+    }
+    exchanged
+}
+
 /// Refuses a chain where a sub-buffer outside it has newer events than the chain's beginning. Outside are only sub-buffers that a reader
 /// consumed before the reader's own, so the head or the commit is wrong, as when its cache line did not reach memory.
 fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {

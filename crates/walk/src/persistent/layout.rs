@@ -333,11 +333,16 @@ impl Layout {
             ));
         }
         if !self.is_likely(source, buffers)? {
-            // The first CPU's metadata is damaged, or the offset of it is.
-            let found = self.first_whole_word(source, size)?;
+            // The first CPU's metadata is damaged, or the offset of it is, or both.
+            let begin = self.members.begin();
+            let usual = if begin != buffers && self.is_likely(source, begin)? { Some(begin) } else { None };
             // Where CPU 0 alone is damaged, the first that is whole is CPU 1 or one behind.
-            let is_behind = |at: u64, geometry: Geometry| at == self.end(buffers, geometry);
-            if let Some((found, _)) = found.filter(|(at, geometry)| !is_behind(*at, *geometry)) {
+            let is_behind = |(at, geometry): (u64, Geometry)| at == self.end(buffers, geometry);
+            let found = match usual {
+                Some(begin) => Some(begin),
+                None => self.first_whole_word(source, size)?.filter(|place| !is_behind(*place)).map(|(at, _)| at),
+            };
+            if let Some(found) = found {
                 self.notes.push(format!(
                     "offset {at_buffers}: the metadata of CPU 0 is at offset {found:#x} and not at {buffers:#x}"
                 ));

@@ -22,7 +22,7 @@ pub use find::find;
 pub use layout::{Boot, Module};
 pub use members::{Form, Members};
 
-use chain::{Chain, Fit, SubBuffer as Judged, chain, fits, oldest_in_doubt};
+use chain::{Chain, Fit, SubBuffer as Judged, chain, exchange, fits, oldest_in_doubt};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -134,7 +134,17 @@ impl Region {
             budget.bytes(self.image.name(), u64::from(meta.sub_buffer_size))?;
             all.push(self.judge(&meta, number, u64::MAX, &mut bytes));
         }
-        let order = chain(&meta, &all);
+        let mut order = chain(&meta, &all);
+        for (one, other) in exchange(&mut order.numbers, &all) {
+            let why = || {
+                format!(
+                    "the table of the order has sub-buffer {other} before {one}, and their times are the other way round: the table or a \
+                     time is damaged, and they are read in the order of their times"
+                )
+            };
+            let both = all.iter_mut().filter(|sub| [one, other].contains(&sub.number));
+            both.for_each(|sub| sub.refuse(why()));
+        }
         self.judge_chained(&meta, &order, &mut all);
         self.tell_order(stream, &meta, &order);
         let chained: Vec<&Judged> = order.numbers.iter().filter_map(|n| all.get(*n as usize)).collect();

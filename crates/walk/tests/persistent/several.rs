@@ -164,3 +164,57 @@ fn an_empty_header_at_either_end_is_reported_without_metadata() {
     }
     assert!(several > 200, "{several}");
 }
+
+/// Two neighbours of the table are exchanged, each by another number: they are read in the order of their times, and the contradiction is
+/// reported (mutant 2037827 of 6.12).
+#[test]
+fn exchanged_neighbours_of_the_table_come_in_the_order_of_their_times() {
+    let mut several = 0;
+    for (seed, form, made) in regions(60) {
+        let words: Vec<i32> = {
+            let table = made.places[0].0 + form.fixed();
+            let words = made.bytes[table..table + 4 * made.count].chunks(4);
+            words.map(|word| i32::from_le_bytes(word.try_into().unwrap())).collect()
+        };
+        for (index, pair) in made.order[0].windows(2).enumerate() {
+            // One on each side must show the order.
+            if index < 1 || index + 3 > made.order[0].len() {
+                continue;
+            }
+            let mut bytes = made.bytes.clone();
+            for (from, to) in [(pair[0], pair[1]), (pair[1], pair[0])] {
+                let at = words.iter().position(|word| *word == from as i32).unwrap();
+                put(&mut bytes, made.places[0].0 + form.fixed() + 4 * at, to as u64, 4);
+            }
+            let region = read(&bytes).unwrap();
+            let found = events(&region);
+            let context = format!("{form:?} {seed} {index}: {:?}", made.order[0]);
+            assert!(found.windows(2).all(|two| two[0].0 < two[1].0 || two[0].1 <= two[1].1), "{context}");
+            assert!(found.into_iter().collect::<BTreeSet<_>>() == made.events, "{context}");
+            // Where the head is one of the two, the times alone give the order, which a note says.
+            let evidence = region.evidence();
+            assert!(evidence.has_losses() || !evidence.notes.is_empty(), "{context}: nothing is reported");
+            several += 1;
+        }
+    }
+    assert!(several > 60, "{several}");
+}
+
+/// The offset of the metadata of CPU 0 is damaged, and a word of these metadata: no other CPU is taken for CPU 0 (mutants 2021072, 2023230
+/// and 2035121 of 6.18 and 7.2).
+#[test]
+fn damaged_metadata_are_found_where_kernels_place_them() {
+    for (seed, form, made) in regions(60).filter(|(_, form, _)| *form == Form::Common) {
+        let meta = made.places[0].0;
+        // The first sub-buffer's address, the size of sub-buffers, a number in the table.
+        for (word, value) in [(0, u64::MAX), (24, 0x44_8bd3), (form.fixed() + 4, 0x10e)] {
+            let mut bytes = made.bytes.clone();
+            put(&mut bytes, meta + word, value, if word == 0 { 8 } else { 4 });
+            put(&mut bytes, 0x10, meta as u64 + 0x3000, 8);
+            let region = read(&bytes).unwrap();
+            let found: BTreeSet<Event> = events(&region).into_iter().collect();
+            assert!(found == made.events, "{seed} {word}: {} of {}", found.len(), made.events.len());
+            assert!(!region.evidence().notes.is_empty(), "{seed} {word}");
+        }
+    }
+}
