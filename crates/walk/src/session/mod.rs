@@ -256,6 +256,13 @@ impl Builder<'_> {
         let mut evidence = Evidence::default();
         evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
         let session = self.session_region(regions.session.as_ref(), &mut evidence);
+        let threads = regions.session.as_ref().zip(session.threads);
+        let limit = self.options.limit.filter(|limit| limit.session == uuid);
+        let mut of_streams = Evidence::default();
+        let mut data = self.streams(&regions, &mut of_streams);
+        // An event is described before it is recorded. So the descriptions are read after the end of a consuming read was set: it would
+        // consume an event that is described in between, and could not decode it.
+        let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
         let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
         let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.append(&mut spans.notes);
@@ -263,10 +270,7 @@ impl Builder<'_> {
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
-        let mut data = self.streams(&regions, &mut evidence);
-        let threads = regions.session.as_ref().zip(session.threads);
-        let limit = self.options.limit.filter(|limit| limit.session == uuid);
-        let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
+        evidence.gaps.append(&mut of_streams.gaps);
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
