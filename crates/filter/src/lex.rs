@@ -7,7 +7,7 @@ use crate::program::{Binary, Constant, Unary};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<Error>>;
 
-/// What may stand where an operand is expected.
+/// A token where an operand is expected.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operand {
     Open,
@@ -16,7 +16,7 @@ pub(crate) enum Operand {
     Name(Name),
 }
 
-/// What may stand behind an operand.
+/// A token behind an operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operator {
     Binary(Binary),
@@ -25,9 +25,9 @@ pub(crate) enum Operator {
     End,
 }
 
-/// What is expected where an operand is.
+/// Words of an error for a token that cannot begin an operand.
 const AN_OPERAND: &str = "a name, a number, text in double quotes or `(`";
-/// What is expected behind an operand.
+/// Words of an error for a token that cannot follow an operand.
 const AN_OPERATOR: &str =
     "an operator (`&&`, `||`, `==`, `!=`, `<`, `<=`, `>`, `>=`, `~`, `!~`, `&`, `|`, `^`, `<<`, `>>`) or the end";
 
@@ -128,11 +128,12 @@ impl<'s> Lexer<'s> {
                 first => Operand::Name(self.name(false, first)?),
             },
             Some(c) if c.is_ascii_digit() || c == '.' => Operand::Constant(self.number()?),
-            Some(_) if self.operator_here().is_some() => {
-                let found = OPERATORS.iter().find(|(symbol, _)| self.rest().starts_with(symbol));
-                return self.error(at, quoted(found.map_or("", |(symbol, _)| symbol)), AN_OPERAND);
+            _ => {
+                return match self.operator_here() {
+                    Some((symbol, _)) => self.error(at, quoted(symbol), AN_OPERAND),
+                    None => self.unexpected(at, AN_OPERAND),
+                };
             }
-            _ => return self.unexpected(at, AN_OPERAND),
         })
     }
 

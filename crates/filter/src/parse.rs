@@ -7,7 +7,7 @@ use crate::name::Name;
 use crate::program::{Binary, Constant, EQUALITY, Filter, ORDER, Op, Unary};
 use crate::{MAX_LENGTH, MAX_NESTING};
 
-/// What the parser knows of an operand.
+/// An operand that was parsed: its place and its kind.
 #[derive(Debug, Clone, Copy)]
 struct Parsed {
     /// Offset of its first byte.

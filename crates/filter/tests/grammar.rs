@@ -1,4 +1,4 @@
-//! What the grammar takes and refuses, and what operators make of edge values.
+//! Expressions that the grammar accepts and refuses, and results of operators on edge values.
 
 use lastwords_filter::{Filter, MAX_LENGTH, MAX_NESTING, Value};
 

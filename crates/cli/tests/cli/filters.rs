@@ -21,7 +21,7 @@ fn lines(text: &str) -> Vec<(String, Value)> {
     text.lines().skip(1).map(of).collect()
 }
 
-/// What `convert` writes as JSON.
+/// The JSON lines that `convert` writes.
 fn json(place: &Place, input: &str, args: &[&str]) -> String {
     let ran = place.run(&[&["convert", input, "--to", "json", "-o", "-"], args].concat());
     assert!(matches!(ran.status, 0 | 1), "{args:?}: {}", ran.err);

@@ -88,13 +88,13 @@ fn source<'a>(name: &Name, format: Option<&'a Format>, tracing: &Tracing) -> Opt
     match (name.plain()?, BuiltIn::of(name)) {
         (_, Some(BuiltIn::Cpu)) | ("common_cpu", _) => Some(Source::Cpu),
         (_, Some(BuiltIn::Comm)) | ("common_comm", _) => Some(Source::Comm),
-        // What the kernel calls a pid is the id of a thread.
+        // The kernel's `pid` is the id of a thread.
         (_, Some(BuiltIn::Pid | BuiltIn::Tid)) => Some(Source::Pid),
         (_, Some(BuiltIn::Event)) => {
             let name = format.map(|format| format!("{}:{}", format.system, format.name));
             Some(Source::Event(name.unwrap_or_else(|| "ftrace:unknown".to_owned())))
         }
-        // What other formats show of a text that user space wrote.
+        // A text that user space wrote has this name in the other formats.
         ("msg", _) => {
             let print =
                 format.filter(|format| format.system == "ftrace" && format.name == "print" && !name.is_context())?;

@@ -127,7 +127,7 @@ impl Layout {
         Ok(!is_inside && !is_wrong)
     }
 
-    /// What the first bytes of a page are, as those of a sub-buffer of `size` bytes.
+    /// Classifies the first bytes of a page as the beginning of a sub-buffer of `size` bytes.
     fn beginning(&self, bytes: &[u8], size: u32) -> Beginning {
         let Members { byte_order, header_page: layout, .. } = self.members;
         let (time, commit) = (page::long(bytes, 0, byte_order), page::native(bytes, 8, layout.commit_size, byte_order));
