@@ -1,6 +1,6 @@
 //! Formats numbers without the overhead of `core::fmt`.
 
-use super::page::Put;
+use super::page::{Line, Put};
 use lastwords_bytes::{low_u8, low_u32};
 use std::io::Write;
 
@@ -138,6 +138,36 @@ pub(crate) fn signed(out: &mut impl Put, value: i64) {
     unsigned(out, value.unsigned_abs());
 }
 
+/// Appends a signed decimal number that seldom has more than six digits. A longer number is first written apart: the compiler
+/// keeps the position of a line in a register only if no function that it calls has the line's address.
+#[inline(always)]
+pub(crate) fn signed_short(out: &mut impl Put, value: i64) {
+    if value < 0 {
+        out.block(b"-", 1);
+    }
+    unsigned_short(out, value.unsigned_abs());
+}
+
+/// The same for an unsigned number.
+#[inline(always)]
+pub(crate) fn unsigned_short(out: &mut impl Put, value: u64) {
+    if value < 1_000_000 {
+        return unsigned(out, value);
+    }
+    let (digits, used) = apart(value);
+    out.block(&digits, used);
+}
+
+/// Returns the digits of a number, and how many they are.
+#[inline(never)]
+fn apart(value: u64) -> ([u8; 32], usize) {
+    let mut digits = [0; 32];
+    let mut line = Line::new(&mut digits);
+    unsigned(&mut line, value);
+    let used = line.used();
+    (digits, used)
+}
+
 /// Appends `0x` and upper-case hexadecimal digits without leading zeroes.
 #[inline]
 pub(crate) fn hexadecimal(out: &mut impl Put, value: u64) {
@@ -146,24 +176,29 @@ pub(crate) fn hexadecimal(out: &mut impl Put, value: u64) {
 }
 
 /// Appends lower-case hexadecimal digits without leading zeroes.
-#[inline]
+#[inline(always)]
 pub(crate) fn hex(out: &mut impl Put, value: u64) {
     hexadecimal_digits(out, value, b'a');
 }
 
-#[inline]
+/// Appends the digits of a number from its first digit that is not zero. The number is shifted until that digit is the
+/// highest one: a shift of 64 bits is cheaper than one of the 128 bits of the text.
+#[inline(always)]
 fn hexadecimal_digits(out: &mut impl Put, value: u64, ten: u8) {
+    if value < 10 {
+        // Most arguments of system calls have one digit.
+        return out.block(&[b'0'.wrapping_add(low_u8(value))], 1);
+    }
     if let Ok(low) = u32::try_from(value) {
         let leading = (low | 1).leading_zeros() / 4;
-        return out.block(
-            &(eight_hexadecimal(low, ten) >> leading.wrapping_mul(8)).to_le_bytes(),
-            8usize.wrapping_sub(leading as usize),
-        );
+        let digits = eight_hexadecimal(low.wrapping_shl(leading.wrapping_mul(4)), ten);
+        return out.block(&digits.to_le_bytes(), 8usize.wrapping_sub(leading as usize));
     }
-    let leading = (value | 1).leading_zeros() / 4;
+    let leading = value.leading_zeros() / 4;
+    let value = value.wrapping_shl(leading.wrapping_mul(4));
     let (high, low) = (eight_hexadecimal(low_u32(value >> 32), ten), eight_hexadecimal(low_u32(value), ten));
     let digits = u128::from(high) | u128::from(low) << 64;
-    out.block(&(digits >> leading.wrapping_mul(8)).to_le_bytes(), 16usize.wrapping_sub(leading as usize));
+    out.block(&digits.to_le_bytes(), 16usize.wrapping_sub(leading as usize));
 }
 
 /// Returns the eight hexadecimal digits of a number, each in a byte, the first digit in the lowest byte. The function
@@ -297,6 +332,8 @@ mod tests {
         for value in values {
             assert_eq!(text(|out| unsigned(out, value)), format!("={value}"));
             assert_eq!(text(|out| signed(out, value.cast_signed())), format!("={}", value.cast_signed()));
+            assert_eq!(text(|out| unsigned_short(out, value)), format!("={value}"));
+            assert_eq!(text(|out| signed_short(out, value.cast_signed())), format!("={}", value.cast_signed()));
             assert_eq!(text(|out| hexadecimal(out, value)), format!("={value:#X}").replace('X', "x"));
             assert_eq!(text(|out| hex(out, value)), format!("={value:x}"));
             let small = (value % 1_000_000_000) as u32;

@@ -81,12 +81,24 @@ impl Page {
     }
 }
 
-/// Writes a line into the free space of a page.
+/// Writes a line into the free space of a page, or into any other bytes.
 pub(crate) struct Line<'p> {
     page: &'p mut [u8],
     at: usize,
     /// The space was too small for the line.
     is_cut: bool,
+}
+
+impl<'p> Line<'p> {
+    /// Begins a line at the first of the bytes.
+    pub(crate) fn new(page: &'p mut [u8]) -> Self {
+        Self { page, at: 0, is_cut: false }
+    }
+
+    /// Returns the length of the line in bytes.
+    pub(crate) fn used(&self) -> usize {
+        self.at
+    }
 }
 
 impl Put for Line<'_> {

@@ -117,7 +117,7 @@ impl Chunks {
         }
         let mut start = 0u64;
         for _ in 0..count {
-            let (compressed, size) = (at.u32()?, at.u32()?);
+            let [compressed, size] = at.two_u32()?;
             if size > largest || at.offset.saturating_add(u64::from(compressed)) > end {
                 return Err(at.unexpected(u64::from(compressed), "a compressed piece that ends within its data"));
             }

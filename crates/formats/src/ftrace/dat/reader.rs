@@ -143,6 +143,13 @@ impl SourceReader<'_> {
         Ok(if self.source.order == ByteOrder::Little { u32::from_le_bytes(raw) } else { u32::from_be_bytes(raw) })
     }
 
+    /// Reads two numbers at once.
+    pub(super) fn two_u32(&mut self) -> Result<[u32; 2], Error> {
+        let [a, b, c, d, e, f, g, h] = self.fixed()?;
+        let raw = [[a, b, c, d], [e, f, g, h]];
+        Ok(raw.map(if self.source.order == ByteOrder::Little { u32::from_le_bytes } else { u32::from_be_bytes }))
+    }
+
     pub(super) fn u64(&mut self) -> Result<u64, Error> {
         let raw = self.fixed()?;
         Ok(if self.source.order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) })

@@ -7,7 +7,7 @@ use super::compile::Piece;
 use super::directive::{Directive, Kind, Size};
 use super::number::Spec;
 use super::tree::Expr;
-use crate::text::number::{Constant, hex, signed, unsigned};
+use crate::text::number::{Constant, hex, signed_short, unsigned_short};
 use crate::text::page::Put;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::nul;
@@ -63,8 +63,8 @@ impl IntegerField {
             ByteOrder::Big => u64::from_be_bytes(*word) << self.shift,
         };
         match self.format {
-            IntegerFormat::Signed => signed(out, word.cast_signed() >> self.shift),
-            IntegerFormat::Unsigned => unsigned(out, word >> self.shift),
+            IntegerFormat::Signed => signed_short(out, word.cast_signed() >> self.shift),
+            IntegerFormat::Unsigned => unsigned_short(out, word >> self.shift),
             IntegerFormat::Hexadecimal => hex(out, word >> self.shift),
         }
         Ok(())
