@@ -145,6 +145,36 @@ impl Input {
         Ok((done, Some(consumed).filter(|_| whole)))
     }
 
+    /// Follows the sessions in their folders: calls `use_it` with the events that were committed since the call before, until
+    /// the sessions have ended, `wait` returns false or `use_it` does.
+    ///
+    /// # Errors
+    /// None of the inputs can be read.
+    pub(crate) fn follow(
+        &self,
+        wait: impl FnMut() -> bool,
+        mut use_it: impl FnMut(&mut Traces) -> anyhow::Result<bool>,
+    ) -> anyhow::Result<()> {
+        self.memory.refuse()?;
+        let mut result = Ok(());
+        let mut is_first = true;
+        let mut use_it = |traces: &mut Traces| {
+            if std::mem::take(&mut is_first) {
+                traces.all.iter().for_each(note_snapshot);
+            }
+            use_it(traces)
+        };
+        let read = |opened| match self.traces(opened).and_then(|mut traces| Ok((use_it(&mut traces)?, traces))) {
+            Ok((goes_on, traces)) => (traces.all, goes_on && say::failed().is_none()),
+            Err(error) => {
+                result = Err(error);
+                (Vec::new(), false)
+            }
+        };
+        open::follow(&self.inputs, &self.options(false, &unwatched), wait, read)?;
+        result
+    }
+
     /// Prints the notes and failures of opening, and sorts the traces.
     fn traces(&self, opened: Opened) -> anyhow::Result<Traces> {
         opened.notes.iter().for_each(|note| say::note(plain(note)));

@@ -119,10 +119,23 @@ impl Events {
     /// No trace has a CPU that is wanted; the filter reads a name that no event has; channels are wanted and a trace is not a session; a moment cannot be related
     /// to the clock of a trace.
     pub(crate) fn choose(&self, traces: &Traces) -> anyhow::Result<Chosen> {
+        self.check_channels(traces)?;
+        self.check_names(traces)?;
+        self.choose_unchecked(traces)
+    }
+
+    fn check_channels(&self, traces: &Traces) -> anyhow::Result<()> {
         if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
             bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
         }
-        self.check_names(traces)?;
+        Ok(())
+    }
+
+    /// Does the same, but a filter may read a name that no event has so far.
+    ///
+    /// # Errors
+    /// The same, except for the filter.
+    pub(crate) fn choose_unchecked(&self, traces: &Traces) -> anyhow::Result<Chosen> {
         clocks::check_moments(traces, &[self.since, self.until])?;
         let relative = [self.since, self.until].iter().flatten().any(|m| m.needs_end());
         Ok(Chosen {
@@ -138,8 +151,16 @@ impl Events {
         })
     }
 
+    /// Returns the same events without a limit of their number.
+    pub(crate) fn without_last(&self) -> Self {
+        Self { last: None, ..self.clone() }
+    }
+
     /// Checks that some event has each name that the filter reads.
-    fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// No event has one of the names.
+    pub(crate) fn check_names(&self, traces: &Traces) -> anyhow::Result<()> {
         let Some(expression) = &self.filter else { return Ok(()) };
         let kernels = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing);
         let kernels: Vec<_> = kernels.collect();

@@ -56,7 +56,7 @@ pub use session::registry::{EventDesc, FieldDesc, FieldType};
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
 };
-pub use session::{consume, dirs, processes, remote_control, rules, snapshot};
+pub use session::{consume, dirs, follow, processes, remote_control, rules, snapshot};
 
 /// The items that the macros expand to. Applications must not use them directly.
 #[doc(hidden)]

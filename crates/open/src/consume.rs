@@ -110,10 +110,14 @@ impl ConsumedSession<'_> {
         let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
         consumer.look();
         let (clock, is_over) = (consumer.clock().filter(|_| !self.is_over), self.is_over);
-        let end =
-            |&Bound { half, position, lost, told, .. }: &Bound| End { half, position, lost, told, clock, is_over };
-        consumer.bounds().iter().map(|bound| bound.as_ref().map(end)).collect()
+        consumer.bounds().iter().map(|bound| bound.as_ref().map(|bound| end_of(bound, clock, is_over))).collect()
     }
+}
+
+/// Returns the end of a read up to a bound.
+pub(crate) fn end_of(bound: &Bound, clock: Option<u64>, is_over: bool) -> End {
+    let &Bound { half, position, lost, told, .. } = bound;
+    End { half, position, lost, told, clock, is_over, begin: None }
 }
 
 fn open(folder: &Path) -> anyhow::Result<Handle> {

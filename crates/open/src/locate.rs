@@ -80,7 +80,7 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    fn named(location: anyhow::Result<Location>) -> Self {
+    pub(super) fn named(location: anyhow::Result<Location>) -> Self {
         Self { location, is_named: true }
     }
 

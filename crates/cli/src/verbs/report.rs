@@ -1,5 +1,7 @@
 //! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
+mod follow;
+
 use crate::account;
 use crate::clocks;
 use crate::exit::{Facts, Outcome};
@@ -45,6 +47,11 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
+    /// Go on and print events as they are recorded, until all sessions have ended or Ctrl-C; nothing is consumed. Only for
+    /// sessions in their folders. With --last, only so many of the events that are there already are printed
+    #[arg(long, short = 'f', conflicts_with_all = ["consume", "pid", "metadata", "with_log", "snapshot", "since", "until"])]
+    follow: bool,
+
     /// Print to the terminal, not through a pager
     #[arg(long)]
     no_pager: bool,
@@ -52,10 +59,17 @@ pub(crate) struct Args {
 
 /// Runs `report`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.follow {
+        return follow::run(args);
+    }
     if args.consume {
         return finish_consuming(args.input.consume(|traces| report(args, traces))?);
     }
     args.input.read(false, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
+}
+
+fn zone(args: &Args) -> Zone {
+    if args.utc { Zone::utc() } else { Zone::local() }
 }
 
 /// Prints the report. Returns the result, and whether everything was written.
@@ -71,7 +85,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     let mut out = Pager::open(!args.no_pager && !args.consume);
     let form = Form {
         style: args.style,
-        zone: if args.utc { Zone::utc() } else { Zone::local() },
+        zone: zone(args),
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
     };

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-const THREADS: u64 = 3;
+pub(crate) const THREADS: u64 = 3;
 /// Events of each thread.
-const EVENTS: u64 = 30_000;
+pub(crate) const EVENTS: u64 = 30_000;
 
 /// What the recorder is told by its environment.
 const HOW: &str = "LASTWORDS_TEST_CONSUMED";
@@ -72,14 +72,14 @@ fn flood(done: &str) {
 }
 
 /// The recorder; killed when dropped.
-struct Recorder {
+pub(crate) struct Recorder {
     _running: Running,
     done: PathBuf,
     begun: Instant,
 }
 
 impl Recorder {
-    fn start(place: &Place, reservation: &str, mode: &str) -> Self {
+    pub(crate) fn start(place: &Place, reservation: &str, mode: &str) -> Self {
         let done = place.at("done");
         let how = format!("{reservation} {mode} {}", done.display());
         let recorder = Self { _running: run(place, "consume::recorder", HOW, &how), done, begun: Instant::now() };
@@ -89,13 +89,13 @@ impl Recorder {
         recorder
     }
 
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         assert!(self.begun.elapsed() < Duration::from_secs(50), "the recorder is not done in 50 s");
         self.done.exists()
     }
 
     /// Waits until all is recorded.
-    fn wait(&self) {
+    pub(crate) fn wait(&self) {
         while !self.is_done() {
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -104,12 +104,12 @@ impl Recorder {
 
 /// What was reported until now.
 #[derive(Default)]
-struct Had {
-    events: BTreeMap<(u64, u64), usize>,
+pub(crate) struct Had {
+    pub(crate) events: BTreeMap<(u64, u64), usize>,
     /// The newest of each thread.
     newest: BTreeMap<u64, u64>,
     /// Events that were told as discarded.
-    discarded: u64,
+    pub(crate) discarded: u64,
     reads: usize,
     /// What is reported are several things beside each other.
     is_beside: bool,
@@ -144,7 +144,7 @@ impl Had {
     }
 
     /// Takes in a report, which must have gone well.
-    fn take(&mut self, ran: &Ran) {
+    pub(crate) fn take(&mut self, ran: &Ran) {
         assert_eq!(ran.status, 0, "{}", ran.err);
         self.reads += 1;
         self.full += usize::from(!ran.out.is_empty());
@@ -168,12 +168,12 @@ impl Had {
         }
     }
 
-    fn check_once(&self) {
+    pub(crate) fn check_once(&self) {
         let twice = self.events.iter().find(|(_, times)| **times != 1);
         assert!(twice.is_none(), "{twice:?} times, in {} reads", self.reads);
     }
 
-    fn check_all(&self) {
+    pub(crate) fn check_all(&self) {
         self.check_once();
         let all = (0..THREADS).flat_map(|thread| (0..EVENTS).map(move |sequence| (thread, sequence)));
         let missing: Vec<_> = all.filter(|event| !self.events.contains_key(event)).collect();

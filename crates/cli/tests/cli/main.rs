@@ -10,6 +10,7 @@ mod crafted;
 mod damaged;
 mod errors;
 mod filters;
+mod follow;
 mod golden;
 mod inputs;
 mod kinds;

@@ -73,10 +73,7 @@ impl<'a> Consumer<'a> {
     pub fn look(&mut self) {
         let regions = self.regions;
         self.snapshots = regions.view.control().snapshots.load(Acquire);
-        // The clock is read before the first ring is looked at, so an event that is not in its ring by then has a later
-        // time.
-        let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
-        self.clock = kind.map(ClockKind::now_ordered);
+        self.clock = clock_before(regions);
         let word = regions.view.control().snapshot_stream.load(Acquire);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
             None => Some(stream.spare(&regions.view) ^ 1),
@@ -150,8 +147,15 @@ impl<'a> Consumer<'a> {
     }
 }
 
-/// Returns the bound of a stream. `tells`: this consumer reports the losses.
-fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> Bound {
+/// Returns the session's clock, if it never steps back. It is read before the first ring is looked at, so an event that is
+/// not in its ring by then has a later time.
+pub(crate) fn clock_before(regions: &Regions) -> Option<u64> {
+    let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
+    kind.map(ClockKind::now_ordered)
+}
+
+/// Returns the bound of a stream. `tells`: this reader reports the losses.
+pub(crate) fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells: bool) -> Bound {
     let control = stream.stream.control();
     let read = |counters: &[AtomicU64; 7]| counters.each_ref().map(|counter| counter.load(Relaxed));
     // The losses are read after the position, because they must include the losses that sub-buffers before the position

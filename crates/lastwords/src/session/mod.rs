@@ -8,6 +8,7 @@ pub mod dirs;
 pub(crate) mod ending;
 pub(crate) mod environment;
 mod error;
+pub mod follow;
 pub(crate) mod join;
 pub(crate) mod layout;
 pub(crate) mod listener;

@@ -11,6 +11,7 @@ use lastwords_abi::session::{
 
 use crate::session::consume::Consumer;
 use crate::session::dirs::{self, Base, Folder};
+use crate::session::follow::Follower;
 use crate::session::processes::{self, Identity, Life};
 pub use crate::session::regions::Regions;
 use crate::session::regions::look;
@@ -230,6 +231,12 @@ impl Handle {
     /// Another process consumes them, or the folder cannot be locked.
     pub fn consume_live(&self) -> Result<Consumer<'_>, Error> {
         Consumer::new(self, None)
+    }
+
+    /// Makes a reader that follows the live rings and consumes nothing.
+    #[must_use]
+    pub fn follow(&self) -> Follower<'_> {
+        Follower::new(self)
     }
 
     /// Makes a consumer of the snapshot.

@@ -46,8 +46,8 @@ struct CopiedSubBuffer {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) halves: &'a [usize],
-    /// Skip sub-buffers that were consumed or cleared.
-    pub(crate) new_only: bool,
+    /// Skip sub-buffers that were consumed or cleared, and those before this position; none to copy all.
+    pub(crate) new_from: Option<u64>,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
 }
@@ -79,7 +79,7 @@ impl Frozen {
             frozen.announced = announced(&*stream.image, region, table, budget);
         }
         for (half, before) in wanted.halves.iter().zip(before) {
-            let places = frozen.copy(stream, *half, wanted.new_only, budget).map_err(|error| failed(&error))?;
+            let places = frozen.copy(stream, *half, wanted.new_from, budget).map_err(|error| failed(&error))?;
             if let Some(of) = frozen.halves.get_mut(*half) {
                 *of = Half { slots: [before, slots(*half)], places };
             }
@@ -94,7 +94,7 @@ impl Frozen {
         &self,
         stream: &Stream,
         half: usize,
-        new_only: bool,
+        new_from: Option<u64>,
         budget: &Budget,
     ) -> std::io::Result<Vec<Option<CopiedSubBuffer>>> {
         let g = stream.geometry;
@@ -108,11 +108,11 @@ impl Frozen {
         // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
         let newest = g.number(position).saturating_sub(u64::from(g.within(position) == 0));
         let mut oldest = newest.saturating_add(1).saturating_sub(g.count);
-        if new_only {
-            oldest = oldest.max(g.number(words.first));
+        if let Some(from) = new_from {
+            oldest = oldest.max(g.number(words.first.max(from)));
         }
         // In a ring that has not wrapped, the places after the current sub-buffer are copied too: damage shows there.
-        let newest = if new_only { newest } else { oldest.saturating_add(g.count).saturating_sub(1) };
+        let newest = if new_from.is_some() { newest } else { oldest.saturating_add(g.count).saturating_sub(1) };
         let mut left = oldest..=newest;
         let mut is_behind = false;
         let mut buf = Vec::new();
@@ -165,13 +165,13 @@ impl Frozen {
     }
 
     /// True if writers were so fast that the copy has no event of the half up to `clock`, although events were recorded
-    /// since `first`.
-    pub(crate) fn is_hollow(&self, stream: &Stream, half: usize, clock: u64) -> bool {
+    /// since the half's first position and since `from`.
+    pub(crate) fn is_hollow(&self, stream: &Stream, half: usize, from: u64, clock: u64) -> bool {
         let g = stream.geometry;
         let words = self.control.half.get(half).copied().unwrap_or_default();
         let current = g.number(words.position(&g));
         let oldest = current.saturating_add(1).saturating_sub(g.count);
-        let has_come_round = g.number(words.first) < oldest;
+        let has_come_round = g.number(words.first.max(from)) < oldest;
         let mut head = Vec::new();
         let is_early = |number: u64, head: &mut Vec<u8>| {
             self.load(stream, half, number, HEADER_LEN, head);

@@ -56,7 +56,7 @@ use session_region::SessionRegion;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use end::End;
+pub use end::{Begin, End};
 pub use read_limit::ReadLimit;
 
 /// Selects the parts of a session to read.
@@ -501,7 +501,7 @@ impl Planning<'_> {
             }
         }
         // The stream is being written: plan and deliver a copy.
-        let wanted = Wanted { halves: &[0, 1], new_only: false, threads: self.threads };
+        let wanted = Wanted { halves: &[0, 1], new_from: None, threads: self.threads };
         let frozen = match Frozen::file().and_then(|file| Frozen::of(stream, &file, &wanted, budget)) {
             Ok(frozen) => Some(Arc::new(frozen)),
             Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),

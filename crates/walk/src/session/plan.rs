@@ -194,9 +194,9 @@ impl<'a> Planner<'a> {
         kept.max(begun)
     }
 
-    /// Cause of a gap that writers overwrote; in a consuming read, no consumer had read it.
+    /// Cause of a gap that writers overwrote; in a consuming or following read, the reader had not read it.
     fn overwritten(&self) -> Cause {
-        if self.end.is_some() { Cause::Unread } else { Cause::Overwritten }
+        if self.end.is_some_and(|end| !end.is_first_followed()) { Cause::Unread } else { Cause::Overwritten }
     }
 
     /// Adds a gap for a sub-buffer that writers overwrote while the stream was read. Several in a row make one gap.

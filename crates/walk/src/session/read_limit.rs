@@ -1,7 +1,7 @@
-//! Reads a living session up to an end that a consumer chose; later events are left for its next read.
+//! Reads a living session up to an end that its reader chose; later events are left for the next read.
 
 use super::data::Stream;
-use super::end::End;
+use super::end::{Begin, End};
 use super::frozen::{Frozen, Wanted};
 use super::layout::ThreadTable;
 use super::plan::Planner;
@@ -61,13 +61,14 @@ impl ReadLimit<'_> {
                 let Some((stream, end)) = streams.get(*index).and_then(|stream| Some((stream, end(stream)?))) else {
                     return Ok((None, false));
                 };
-                let wanted = Wanted { halves: &[end.half], new_only: true, threads };
+                let wanted = Wanted { halves: &[end.half], new_from: Some(end.begin_position()), threads };
                 let frozen = match Frozen::of(stream, file, &wanted, budget) {
                     // Planning finds the same error and reports it.
                     Err(error) if error.kind == lastwords_bytes::Kind::Short => return Ok((None, false)),
                     frozen => frozen?,
                 };
-                let is_hollow = frozen.is_hollow(stream, end.half, end.clock.unwrap_or(u64::MAX));
+                let clock = end.clock.unwrap_or(u64::MAX);
+                let is_hollow = frozen.is_hollow(stream, end.half, end.begin_position(), clock);
                 Ok((Some(Arc::new(frozen)), is_hollow))
             };
             let copied = parallel::map(&files, workers, copy).into_iter().collect::<Result<Vec<_>, Error>>()?;
@@ -100,10 +101,29 @@ impl Planner<'_> {
         }
         // It may be the clock of an event after the end.
         words.last_clock = 0;
-        let first = words.first;
+        if let Some(begin) = end.begin.filter(|_| !end.is_first_followed()) {
+            self.begin_at(end.half, begin);
+        }
+        let first = self.words(end.half).first;
         if first > end.position {
             self.gap(format!("positions up to {}, while they were read", end.position), Cause::Cleared, None);
         }
         first < end.position
+    }
+
+    /// Begins a half where the reader's last read ended. What was cleared since then is a gap.
+    fn begin_at(&mut self, half: usize, begin: Begin) {
+        let Some(words) = self.control.half.get_mut(half) else { return };
+        let more = words.first.saturating_sub(begin.position);
+        words.first = words.first.max(begin.position);
+        // An earlier read reported it.
+        words.dropped = 0;
+        let (to, is_consumed) = (words.first, words.consumed >= words.first);
+        let skipped = begin.skipped.saturating_add(more);
+        if skipped > 0 {
+            let cause = if is_consumed { Cause::Consumed } else { Cause::Cleared };
+            let place = format!("positions {} to {to}, before they were read", to.saturating_sub(skipped));
+            self.gap(place, cause, Some(skipped));
+        }
     }
 }

@@ -1,0 +1,121 @@
+//! Implements `lastwords report --follow`: prints the events of sessions as they are recorded.
+
+use super::{Args, zone};
+use crate::account::LIMIT;
+use crate::exit::{Facts, Outcome};
+use crate::input::{Arrays, Traces};
+use crate::pager::Pager;
+use crate::say;
+use crate::select::Events;
+use crate::text::{self, Form, LineStyle};
+use anyhow::Context;
+use lastwords_open::{Account, Losses, accounts_after_reading};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Prints events as they are recorded.
+pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.style == Some(LineStyle::Babeltrace) {
+        anyhow::bail!(
+            "--style babeltrace shows times between events, which each step of --follow would begin anew; fields, ftrace and raw do not"
+        );
+    }
+    let mut following = Following { events: args.events.clone(), ..Following::default() };
+    let stop = Stop::on_signals()?;
+    args.input.follow(|| stop.wait(INTERVAL), |traces| following.step(args, traces))?;
+    Ok(following.outcome(args))
+}
+
+/// Time between two looks at the sessions that are followed.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// The state of `report --follow`.
+#[derive(Default)]
+struct Following {
+    /// The selection; `--last` is for the first step only.
+    events: Events,
+    /// Whether a step was made.
+    has_begun: bool,
+    printed: u64,
+    facts: Facts,
+    /// Remarks that were printed.
+    notes: BTreeSet<String>,
+}
+
+impl Following {
+    /// Prints the events of a step, and what was lost since the step before. Returns whether anybody still reads.
+    fn step(&mut self, args: &Args, traces: &mut Traces) -> anyhow::Result<bool> {
+        traces.choose(Arrays::Top)?;
+        let chosen = self.events.choose_unchecked(traces)?;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            if let Err(error) = self.events.check_names(traces) {
+                say::note(format_args!("so far, {error:#}"));
+            }
+            self.events = self.events.without_last();
+        }
+        let mut out = Pager::open(false);
+        let form = Form { style: args.style, zone: zone(args), with_log: false, title: None };
+        let result = text::write(traces, &chosen, &form, &mut out)?;
+        let is_closed = !out.finish()? || result.is_closed;
+        self.printed += result.totals.events;
+        let mut accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
+        for account in &mut accounts {
+            account.spans.clear();
+            account
+                .evidence
+                .to_mut()
+                .notes
+                .retain(|note| self.notes.len() < MOST_NOTES && self.notes.insert(note.clone()));
+        }
+        let has_news = |account: &&Account<'_>| {
+            account.has_losses() || !account.evidence.gaps.is_empty() || !account.evidence.notes.is_empty()
+        };
+        for account in accounts.iter().filter(has_news) {
+            let mut text = Vec::new();
+            account.write(LIMIT, &mut text)?;
+            say::remark(text);
+        }
+        result.notes.print_undecoded();
+        self.facts.losses.add(&Losses::of(&accounts));
+        self.facts.failed |= result.notes.unreadable > 0;
+        self.facts.worst_failure = self.facts.worst_failure.max(traces.worst_failure);
+        Ok(!is_closed)
+    }
+
+    fn outcome(&self, args: &Args) -> Outcome {
+        let events = if self.printed == 1 { "event" } else { "events" };
+        say::note(format_args!("{} {events} printed; {}", self.printed, self.facts.losses.words(None)));
+        Facts { strict: args.strict, ..self.facts }.outcome()
+    }
+}
+
+/// Most different remarks of sessions that are printed while they are followed.
+const MOST_NOTES: usize = 1000;
+
+/// Set by a signal that ends the program.
+struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Makes signals that end programs set the flag. A second one ends the program at once.
+    fn on_signals() -> anyhow::Result<Self> {
+        let came = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            let again = signal_hook::flag::register_conditional_default(signal, Arc::clone(&came));
+            again
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&came)))
+                .context("signals cannot be handled")?;
+        }
+        Ok(Self(came))
+    }
+
+    /// Waits; returns false if a signal came. The flag carries no other data, so it needs no order.
+    fn wait(&self, time: Duration) -> bool {
+        if !self.0.load(Ordering::Relaxed) {
+            std::thread::sleep(time);
+        }
+        !self.0.load(Ordering::Relaxed)
+    }
+}

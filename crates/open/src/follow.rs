@@ -1,0 +1,137 @@
+//! Follows sessions in their folders: gives their events in steps, each event once, and consumes nothing.
+
+use crate::consume::end_of;
+use crate::locate::{Candidate, Location};
+use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
+use anyhow::{Context, bail};
+use lastwords::follow::{Follower, Range};
+use lastwords::remote_control::Handle;
+use lastwords_walk::session::{Begin, End, ReadLimit};
+use std::sync::{Mutex, PoisonError};
+
+/// Follows the sessions of inputs until they have ended. `read` gets the events that were committed since the step before; it
+/// returns the traces of sessions, and whether to go on. `wait` is called between two steps; if it returns false, one last
+/// step follows. Sessions that start later are not followed.
+///
+/// # Errors
+/// The same as for [`crate::open()`]. An input that is no session in its own folder is a failure in the first step.
+pub fn follow<W: AsRef<str>>(
+    inputs: &[W],
+    options: &Options<'_>,
+    mut wait: impl FnMut() -> bool,
+    mut read: impl FnMut(Opened) -> (Vec<Trace>, bool),
+) -> Result<()> {
+    let mut opened = Opened::default();
+    let mut candidates = resolve(inputs, options, &mut opened)?;
+    let mut handles: Vec<(Location, Handle)> = Vec::new();
+    for candidate in &mut candidates {
+        let Ok(location) = &candidate.location else { continue };
+        match open(location) {
+            Ok(handle) if options.wants(&handle.name()) => handles.push((location.clone(), handle)),
+            Ok(_) => {}
+            Err(error) => candidate.location = Err(error),
+        }
+    }
+    let sessions: Vec<FollowedSession<'_>> = handles
+        .iter()
+        .map(|(location, handle)| FollowedSession { location, handle, follower: Mutex::new(handle.follow()) })
+        .collect();
+    let mut is_first = true;
+    let mut is_last = false;
+    loop {
+        // A recorder that dies between this check and the look is seen by the next step.
+        let is_over = sessions.iter().all(FollowedSession::is_over);
+        // Each session is looked at, also after one that has news.
+        let has_news = sessions.iter().filter(|session| session.look()).count() > 0;
+        if is_first || has_news {
+            step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
+            let (traces, is_wanted) = read(std::mem::take(&mut opened));
+            if !is_wanted {
+                return Ok(());
+            }
+            sessions.iter().for_each(|session| session.done(&traces));
+        } else if is_over {
+            return Ok(());
+        }
+        if is_last {
+            return Ok(());
+        }
+        is_first = false;
+        is_last = !is_over && !wait();
+        let again = |session: &FollowedSession<'_>| Candidate::named(Ok(session.location.clone()));
+        candidates = sessions.iter().map(again).collect();
+    }
+}
+
+/// Reads what is new in the sessions.
+fn step(
+    candidates: Vec<Candidate>,
+    sessions: &[FollowedSession<'_>],
+    options: &Options<'_>,
+    opened: &mut Opened,
+) -> Result<()> {
+    let looks: Vec<Box<dyn Fn() -> Vec<Option<End>> + Sync + '_>> =
+        sessions.iter().map(|session| Box::new(|| session.ends()) as Box<_>).collect();
+    open_all(candidates, options, opened, &|location| {
+        let (session, look) = sessions.iter().zip(&looks).find(|(session, _)| session.location == location)?;
+        Some(ReadLimit { session: session.lock().session(), look: &**look })
+    })
+}
+
+/// A session that is followed.
+struct FollowedSession<'a> {
+    location: &'a Location,
+    handle: &'a Handle,
+    follower: Mutex<Follower<'a>>,
+}
+
+impl<'a> FollowedSession<'a> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Follower<'a>> {
+        self.follower.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if no process records in the session any more.
+    fn is_over(&self) -> bool {
+        !is_live_summary(&self.handle.summary())
+    }
+
+    /// Looks at the rings; returns true if there is anything new.
+    fn look(&self) -> bool {
+        let mut follower = self.lock();
+        follower.look();
+        follower.has_news()
+    }
+
+    /// Returns the current range of each stream.
+    fn ends(&self) -> Vec<Option<End>> {
+        let is_over = self.is_over();
+        let mut follower = self.lock();
+        follower.look();
+        let clock = follower.clock().filter(|_| !is_over);
+        let end = |range: &Range| {
+            let begin = Begin { position: range.begin.unwrap_or(0), skipped: range.skipped };
+            Some(End { begin: Some(begin), ..end_of(&range.bound, clock, is_over) })
+        };
+        follower.ranges().iter().map(end).collect()
+    }
+
+    /// Ends a step in which these traces were read.
+    fn done(&self, traces: &[Trace]) {
+        let mut follower = self.lock();
+        let uuid = follower.session();
+        let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));
+        let streams: Vec<_> = sessions.filter(|info| info.uuid == uuid).flat_map(|info| &info.streams).collect();
+        follower.done(|index| {
+            let is_it = |index: usize, of: u32| usize::try_from(of).is_ok_and(|of| of == index);
+            streams.iter().find(|stream| is_it(index, stream.index)).and_then(|stream| stream.reached)
+        });
+    }
+}
+
+fn open(location: &Location) -> anyhow::Result<Handle> {
+    let folder = &location.shown;
+    if !folder.is_dir() {
+        bail!("{}: only sessions in their folders are followed", folder.display());
+    }
+    Handle::open(folder).with_context(|| folder.display().to_string())
+}
