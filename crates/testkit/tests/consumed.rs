@@ -12,8 +12,9 @@ use lastwords_image::{Hole, Image, Range};
 use lastwords_testkit::layout::session as se;
 use lastwords_testkit::ring::{DeadSwitch, Event};
 use lastwords_testkit::samples;
+use lastwords_testkit::schema::Record;
 use lastwords_testkit::session::Session;
-use lastwords_walk::session::{End, Options, ReadLimit};
+use lastwords_walk::session::{Begin, End, Options, ReadLimit};
 
 /// Reads the live half of one stream up to a position.
 fn read(session: &Session, stream: usize, position: u64) -> Found {
@@ -94,7 +95,11 @@ fn in_two(name: &str, session: &Session, stream: usize) -> usize {
         let after = read(&rest, stream, produced);
         let consumed = right.iter().filter(|(position, _)| *position < cut).count();
         assert_eq!(in_flight(&before) + in_flight(&after), holes, "{name}: told once, cut at {cut}");
+        let begin = Some(Begin { position: cut, skipped: 0 });
+        let followed = read_upto(session, stream, End { half: ring.live, position: produced, begin, ..End::default() });
+        assert_eq!(in_flight(&followed), in_flight(&after), "{name}: followed from {cut}");
         let (before, after) = (events(before), events(after));
+        assert_eq!(events(followed), after, "{name}: followed from {cut}");
         assert_eq!(before.len(), consumed, "{name}: up to {cut}");
         let both: Vec<&Event> = before.iter().chain(&after).collect();
         assert_eq!(both, right.iter().map(|(_, event)| event).collect::<Vec<_>>(), "{name}: cut at {cut}");
@@ -225,6 +230,61 @@ fn bounds_are_those_of_when_the_rings_are_copied() {
         let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
         let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
         assert_eq!(events(found), right, "{reservation}");
+    }
+}
+
+/// An event may be described after the reader has opened the session, and be recorded before the reader looks at the end.
+#[test]
+fn descriptions_are_read_after_the_end_is_set() {
+    for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
+        let (mut before, [_, later]) = before_and_after(reservation, 200);
+        let mut after = before.clone();
+        samples::record(&mut after.rings[0], 5000, 200, &[]);
+        before.records.retain(|record| !matches!(record, Record::Event { .. }));
+        let bytes = before.image().arena();
+        let len = bytes.len();
+        assert_eq!(len, after.image().arena().len(), "the same places");
+        let now = Bytes::new(bytes.into(), len, None);
+        let ring = &after.rings[0];
+        let (half, position) = (ring.live, ring.halves[ring.live].position);
+        let moving = Arc::new(Moving { now, later, reads_left: AtomicUsize::new(usize::MAX) });
+        let look = || {
+            moving.reads_left.store(0, Ordering::Relaxed);
+            vec![Some(End { half, position, ..End::default() })]
+        };
+        let image: Arc<dyn Image> = moving.clone();
+        let limit = Some(ReadLimit { session: before.uuid, look: &look });
+        let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
+        let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+        assert_eq!(events(found), right, "{reservation}");
+    }
+}
+
+/// A follower that was overtaken, or whose events were cleared, gets a gap of exactly the bytes that it lacks.
+#[test]
+fn what_a_follower_missed_is_told_to_the_byte() {
+    for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
+        let session = samples::one_stream(reservation, 1024, 4, 9);
+        let ring = &session.rings[0];
+        let (half, position) = (ring.live, ring.halves[ring.live].position);
+        let truth = ring.truth(half);
+        let oldest = truth.first().map(|sub| sub.number * 1024).expect("a sub-buffer");
+        for begin in [500, 1024, oldest - 1, oldest, oldest + 300, position] {
+            let at = Begin { position: begin, skipped: 0 };
+            let found = read_upto(&session, 0, End { half, position, begin: Some(at), ..End::default() });
+            assert_eq!(unread(&found), oldest.saturating_sub(begin), "{reservation}, from {begin}: {found:?}");
+            let wanted = truth.iter().flat_map(|sub| &sub.events).filter(|(place, _)| *place >= begin);
+            assert_eq!(events(found), wanted.map(|(_, event)| event.clone()).collect::<Vec<_>>(), "from {begin}");
+        }
+        let cut = truth.last().and_then(|sub| sub.events.first()).map(|(place, _)| *place).expect("an event");
+        let mut cleared = session.clone();
+        cleared.rings[0].halves[half].first = cut;
+        for skipped in [0, 77] {
+            let at = Begin { position: oldest + 300, skipped };
+            let found = read_upto(&cleared, 0, End { half, position, begin: Some(at), ..End::default() });
+            let gap = format!("cause: Cleared, events: None, bytes: Some({})", cut - at.position + skipped);
+            assert_eq!(found.evidence.iter().filter(|said| said.contains(&gap)).count(), 1, "{found:?}");
+        }
     }
 }
 

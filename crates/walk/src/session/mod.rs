@@ -260,7 +260,7 @@ impl Builder<'_> {
         let limit = self.options.limit.filter(|limit| limit.session == uuid);
         let mut of_streams = Evidence::default();
         let mut data = self.streams(&regions, &mut of_streams);
-        // An event is described before it is recorded. So the descriptions are read after the end of a consuming read was set: it would
+        // An event is described before it is recorded. So the descriptions are read after the end of the read was set: a consuming read would
         // consume an event that is described in between, and could not decode it.
         let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
         let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
