@@ -4,6 +4,7 @@
 //! lastwords-bench list                                   the contenders that are built in
 //! lastwords-bench generate DIR EVENTS                   leave a session of ours with so many events in a folder
 //! lastwords-bench NAME PAYLOAD EVENTS CPU[,CPU...]       run one, print a line of JSON
+//! lastwords-bench server RECORDER REQUESTS              serve so many requests, print the CPU time of one as JSON
 //! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
 //! ```
 //!
@@ -16,6 +17,7 @@ mod contenders;
 mod job;
 mod machine;
 mod measure;
+mod server;
 
 /// What a contender or the stop-watch can fail with: a text for the person at the terminal.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -40,6 +42,8 @@ fn run(arguments: &[String]) -> Result<()> {
         [verb, dir, events] if verb == "generate" => {
             contenders::lastwords::generate(std::path::Path::new(dir), events.parse()?)
         }
+        [verb, recorder, requests] if verb == "server" => server::run(recorder, requests),
+        [verb, address, requests] if verb == "client" => server::client(address, requests),
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
             println!("{}", measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?);
             Ok(())

@@ -13,6 +13,7 @@ mod contenders;
 mod ctf;
 mod floors;
 mod lttng;
+mod overhead;
 mod programs;
 mod record;
 mod recover;
@@ -41,6 +42,8 @@ enum Bench {
     Vmcore(vmcore::Args),
     /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against babeltrace2
     Ctf(ctf::Args),
+    /// What recording costs a server, a compiler and a search, in interleaved pairs
+    Overhead(overhead::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
 }
@@ -51,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
         Bench::Ctf(args) => ctf::run(args),
+        Bench::Overhead(args) => overhead::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
     }
 }

@@ -24,7 +24,7 @@ const EVENTS_A_STEP: u64 = 4;
 /// Memory of an event in the ring, generously, bytes.
 const EVENT_BYTES: u64 = 80;
 /// How many times faster than trace-cmd.
-const FASTER: f64 = 10.0;
+const FASTER: f64 = 30.0;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
