@@ -212,7 +212,13 @@ pub struct Rules {
     pub turn: AtomicU32,
     /// Rules in use, of each table.
     pub len: [AtomicU32; 2],
-    pad: [u32; 11],
+    /// Offset of [`Filters`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
+    /// before the session is published.
+    pub filters_off: AtomicU32,
+    /// Of each table: the `turn` in which its filters hold. In another turn the table was written by version 1.0, which
+    /// knows no filters, and [`Rule::filter`] means nothing. Written by the holder of `lock` before `turn`.
+    pub filters_turn: [AtomicU32; 2],
+    pad: [u32; 8],
     /// The rules in order; the last that matches decides.
     pub tables: [[Rule; MAX_RULES]; 2],
 }
@@ -252,10 +258,35 @@ pub struct Rule {
     pub channel: AtomicU32,
     /// Least severe level that matches plus one ([`crate::registry`] levels), or 0 for any.
     pub level: AtomicU32,
-    /// 0.
-    pub reserved: AtomicU32,
+    /// 0: no filter. Else the offset in the table's [`Filters`], plus one, of the expression that an event of an enabling rule
+    /// must fulfil: a word of [`filter_head`], the text, and the code (crate `filter`, module `code`), padded to 8 bytes.
+    pub filter: AtomicU32,
     /// Glob over `provider:name`, NUL-padded: 112 bytes.
     pub pattern: [AtomicU64; 14],
+}
+
+/// Bytes of the filters of each table of rules.
+pub const FILTERS_LEN: usize = 16384;
+
+/// The filters of the rules, twice, like the rules: see [`Rule::filter`]. A table is written and read as [`Rules`] are.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Filters {
+    /// The filters of each table of rules, in words.
+    pub tables: [[AtomicU64; FILTERS_LEN / 8]; 2],
+}
+const _: () = assert!(size_of::<Filters>() == 2 * FILTERS_LEN || cfg!(loom));
+
+/// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the high ones.
+#[must_use]
+pub const fn filter_head(text: u32, code: u32) -> u64 {
+    text as u64 | (code as u64) << 32
+}
+
+/// The bytes of text and code by the first word of a filter.
+#[must_use]
+pub const fn filter_lens(head: u64) -> (usize, usize) {
+    (head as u32 as usize, (head >> 32) as usize)
 }
 
 /// Time: how the session's clock relates to CLOCK_MONOTONIC and to wall time.

@@ -325,6 +325,10 @@ struct lw_rule {
     uint32_t max_level;
     /* Not 0: events that match are disabled. Default: they are enabled. */
     uint32_t disable;
+    /* An expression that events must fulfil: "bytes > 4096 && comm ~ \"redis*\"" (docs/FILTER.md). It is evaluated in the
+     * application before anything is reserved; events for which it is false or unknown are not recorded, which is no loss.
+     * Default: all events that match are taken. */
+    const char *filter;
 };
 
 /* Begins a session of that name with all defaults. Errors: those of lw_builder_start. */
@@ -361,7 +365,7 @@ int lw_session_disable(const struct lw_session *session, const char *glob);
 
 /* Adds a rule, by lw_session_rule below. size is that of struct lw_rule when the caller was compiled.
  * Errors: LW_ERROR_ARGUMENT if there is no such channel, LW_ERROR_FULL, LW_ERROR_BUSY, LW_ERROR_UNSUPPORTED as for
- * lw_session_enable and lw_builder_channel_sized. */
+ * lw_session_enable and lw_builder_channel_sized, and if the filter is not an expression. */
 int lw_session_rule_sized(const struct lw_session *session, const struct lw_rule *rule, size_t size);
 
 /* Stops recording if recording is 0, else continues, in all processes of the session. */
@@ -459,6 +463,7 @@ struct lw_callsite {
     void *desc;
     void *next;
     void *other;
+    void *filters;
 };
 
 /* An event. Lives as long as the process, with all that it points to. */

@@ -173,7 +173,8 @@ fn rule_text(rule: &RuleSpec, channels: &[ChannelSummary]) -> String {
     let name = |id| channels.iter().find(|c| c.id == id).map_or_else(|| format!("channel {id}"), |c| c.name.clone());
     let channel = rule.channel.map_or_else(String::new, |id| format!(" in {}", name(id)));
     let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level as u8)));
-    format!("{verb} {}{channel}{level}", plain(&rule.pattern))
+    let filter = rule.filter.as_deref().map_or_else(String::new, |filter| format!(" if {}", plain(filter)));
+    format!("{verb} {}{channel}{level}{filter}", plain(&rule.pattern))
 }
 
 fn level_word(level: u8) -> String {
@@ -224,7 +225,7 @@ fn data(summary: &Summary) -> Value {
             "sub_buffers": c.sub_buffers, "sub_buffer_size": c.sub_buffer_size, "streams": c.streams, "events": c.events,
         })
     };
-    let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern });
+    let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern, "filter": r.filter });
     json!({
         "name": summary.name,
         "folder": summary.folder,

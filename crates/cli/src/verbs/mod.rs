@@ -37,7 +37,7 @@ pub(crate) enum Verb {
     /// List sessions, live and left over
     List(list::Args),
     /// Record events that match, from now on
-    Enable(rule::Args),
+    Enable(rule::EnableArgs),
     /// Do not record events that match, from now on
     Disable(rule::Args),
     /// Record again after `stop`
@@ -72,8 +72,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::List(args) => list::run(&args),
-        Verb::Enable(args) => rule::run(&args, true),
-        Verb::Disable(args) => rule::run(&args, false),
+        Verb::Enable(args) => rule::enable(&args),
+        Verb::Disable(args) => rule::disable(&args),
         Verb::Start(args) => recording::run(&args, true),
         Verb::Stop(args) => recording::run(&args, false),
         Verb::Snapshot(args) => snapshot::run(&args),

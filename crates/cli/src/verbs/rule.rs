@@ -5,8 +5,22 @@ use crate::control::SessionOption;
 use crate::exit::Outcome;
 use anyhow::Context;
 use lastwords::rules::RuleSpec;
+use lastwords_filter::Filter;
+use std::sync::Arc;
 
-/// The arguments of `enable` and `disable`.
+/// The arguments of `enable`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnableArgs {
+    #[command(flatten)]
+    rule: Args,
+
+    /// Only events for which the expression is true, such as `bytes > 4096 && comm ~ "redis*"`; the application evaluates it
+    /// before it records. An event that lacks a field of the expression is not recorded
+    #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
+    filter: Option<Arc<Filter>>,
+}
+
+/// The arguments of `disable`, and those that `enable` has too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
@@ -36,13 +50,28 @@ enum Level {
     Trace,
 }
 
-/// Adds the rules.
-pub(crate) fn run(args: &Args, enable: bool) -> anyhow::Result<Outcome> {
+/// Adds rules that enable events.
+pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
+    add(&args.rule, true, args.filter.as_deref())
+}
+
+/// Adds rules that disable events.
+pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
+    add(args, false, None)
+}
+
+fn add(args: &Args, enable: bool, filter: Option<&Filter>) -> anyhow::Result<Outcome> {
     let session = args.which.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
     let level = args.level.and_then(|level| lastwords::Level::of(level as u32 + 1));
     for pattern in &args.events {
-        let rule = RuleSpec { enable, channel, level, pattern: pattern.clone() };
+        let rule = RuleSpec {
+            enable,
+            channel,
+            level,
+            pattern: pattern.clone(),
+            filter: filter.map(|filter| filter.text().to_owned()),
+        };
         session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;
     }
     Ok(Outcome::Done)

@@ -33,7 +33,7 @@ pub struct Builder {
     pub(crate) size: Option<u64>,
     pub(crate) seconds: Option<u32>,
     pub(crate) rate: Option<u64>,
-    /// Rules of the environment, which follow all other rules.
+    /// Rules of [`Builder::rule`], then those of the environment, which follow all other rules.
     pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
     pub(crate) retention: Retention,
@@ -104,6 +104,18 @@ impl Builder {
 
         /// Limits the memory of the session, in bytes. A session that needs more is an error at the start.
         size_limit(it, bytes: u64) => it.size_limit = bytes;
+
+        /// Adds a rule, behind those of [`Builder::events`]. The last rule that matches an event decides.
+        ///
+        /// ```
+        /// use lastwords::{Session, rules::RuleSpec};
+        ///
+        /// let rule = RuleSpec::enable("shop:*").with_filter(r#"bytes > 4096 && comm ~ "redis*""#);
+        /// let session = Session::builder("doc-filter").rule(RuleSpec::disable("*")).rule(rule).start()?;
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        rule(it, rule: RuleSpec) => it.rules.push(rule);
 
         /// Allocates the spare for snapshots from the start.
         snapshot(it, on: bool) => it.snapshot = on;

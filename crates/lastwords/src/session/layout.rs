@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
+    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
     RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
@@ -45,6 +45,7 @@ pub(crate) struct Shape {
     pub(crate) channels: [Channel; MAX_CHANNELS],
     pub(crate) processes: [Process; MAX_PROCESSES],
     pub(crate) threads: [Thread; MAX_THREADS],
+    pub(crate) filters: Filters,
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 

@@ -177,7 +177,7 @@ fn details(view: &SessionRegion) -> Details {
         snapshot: word_of(&SNAPSHOT_WORDS, control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
-        rules: rules::read(&control.rules),
+        rules: rules::read(view.rules()),
     }
 }
 
@@ -260,7 +260,7 @@ impl Regions {
     /// Adds a rule. The processes of the session follow it within milliseconds.
     ///
     /// # Errors
-    /// The list of rules is full or held.
+    /// The list of rules is full or held, or the filter is not valid.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
         rules::add(&self.view, rule)
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
@@ -15,6 +15,7 @@ use lastwords_ring::{ClockKind, flush, init};
 use super::error::Error;
 use super::regions::is_persistent;
 use crate::session::listener;
+use crate::session::rules::Tables;
 
 /// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
 /// region.
@@ -23,6 +24,8 @@ pub(crate) struct SessionRegion {
     pub(crate) mapping: Mapping,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
+    /// Offset of the filters; 0 if there are none.
+    filters_off: u32,
 }
 
 impl SessionRegion {
@@ -33,7 +36,21 @@ impl SessionRegion {
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
         let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
-        Ok(Self { mapping, info, uuid: header.session })
+        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0 };
+        let offset = view.control().rules.filters_off.load(Acquire);
+        // The offset is not covered by the checksum. A wrong one costs the filters.
+        let fits = u64::from(offset) + size_of::<Filters>() as u64 <= view.mapping.len();
+        if fits && offset.is_multiple_of(64) {
+            view.filters_off = offset;
+        }
+        Ok(view)
+    }
+
+    /// Returns the rules and their filters.
+    pub(crate) fn rules(&self) -> Tables<'static> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        let filters = (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
+        Tables { rules: &self.control().rules, filters }
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
@@ -111,6 +128,10 @@ impl SessionRegion {
         if is_persistent(self.info.backend) {
             // SAFETY: this is the control area, which is mapped.
             unsafe { flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>()) };
+            if let Some(filters) = self.rules().filters {
+                // SAFETY: this is the area of the filters, which is mapped.
+                unsafe { flush::flush(core::ptr::from_ref(filters).cast(), size_of::<Filters>()) };
+            }
             flush::fence();
         }
     }
