@@ -32,6 +32,8 @@ const CALLS: listener::Calls = listener::Calls {
     after: || (),
     #[cfg(not(feature = "tracing"))]
     each_second: || (),
+    fire: crate::trigger::fire_for_another,
+    saved: crate::trigger::report,
     watch,
 };
 

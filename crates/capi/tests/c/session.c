@@ -225,7 +225,7 @@ static void control(void)
 {
     struct lw_channel channel = plain();
     struct lw_builder *builder = with_channel("control", &channel);
-    struct lw_rule rule = { "s:step", "main", 0, 1 };
+    struct lw_rule rule = { "s:step", "main", 0, 1, NULL };
     struct lw_session *session;
 
     channel.name = "rare";
@@ -249,6 +249,18 @@ static void control(void)
     CHECK(!enabled() && error_enabled());
     steps(17, 20);
     LW_EVENT_AT(LW_LEVEL_ERROR, "s", "error", lw_u64(n, 20));
+    rule.glob = "s:*";
+    rule.channel = "main";
+    rule.max_level = 0;
+    rule.filter = "n >= 31 && (n < 33 || text ~ \"l*g\" || level == \"error\")";
+    CHECK(lw_session_rule(session, &rule) == 0);
+    steps(30, 35);
+    LW_EVENT_AT(LW_LEVEL_ERROR, "s", "error", lw_u64(n, 36));
+    LW_EVENT("s", "text", lw_u64(n, 37), lw_str(text, "long"));
+    LW_EVENT("s", "text", lw_u64(n, 38), lw_str(text, "log, but not at the end"));
+    rule.filter = "n >";
+    REFUSED(lw_session_rule(session, &rule) == 0, "filter");
+    rule.filter = NULL;
     rule.channel = "none";
     REFUSED(lw_session_rule(session, &rule) == 0, "session control has no channel \"none\"");
     REFUSED(lw_session_rule(session, NULL) == 0, "the rule is a null pointer");

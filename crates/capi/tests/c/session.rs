@@ -78,9 +78,12 @@ fn rules_and_what_is_cleared() {
     let (prefix, programs) = programs();
     for program in programs {
         let folder = &said(prefix.path(), &program, &["control"])[0];
-        let error = ["s:error: n=20".to_owned()];
-        assert_eq!(reported(&[folder, "--channel", "main"]), [&steps([10, 11])[..], &error].concat());
-        assert_eq!(reported(&[folder, "--channel", "rare"]), [&steps([10, 11, 15, 16])[..], &error].concat());
+        let error = |n: u64| [format!("s:error: n={n}")];
+        let text = ["s:text: n=37 text=long".to_owned()];
+        let main = [&steps([10, 11])[..], &error(20), &steps([31, 32]), &error(36), &text].concat();
+        assert_eq!(reported(&[folder, "--channel", "main"]), main);
+        let rare = [&steps([10, 11, 15, 16])[..], &error(20), &error(36)].concat();
+        assert_eq!(reported(&[folder, "--channel", "rare"]), rare);
     }
 }
 

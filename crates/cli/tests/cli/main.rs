@@ -8,6 +8,7 @@ mod control;
 mod cores;
 mod crafted;
 mod damaged;
+mod enabled;
 mod errors;
 mod filters;
 mod golden;

@@ -1,12 +1,14 @@
 //! The configuration of a session.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
 use super::config::setters;
 use super::layout::cpus;
 use super::rules::RuleSpec;
+use super::trigger::Limits;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
 /// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
@@ -25,6 +27,7 @@ pub struct Builder {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) size_limit: u64,
     pub(crate) snapshot: bool,
+    pub(crate) triggers: Limits,
     pub(crate) listen: bool,
     pub(crate) events: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -116,6 +119,17 @@ impl Builder {
         /// # Ok::<(), lastwords::Error>(())
         /// ```
         rule(it, rule: RuleSpec) => it.rules.push(rule);
+
+        /// Limits the snapshots that triggers take: at most `most` (1 or more) in any `period`. Triggers above that are
+        /// counted, and their events say so. Default: 4 in 60 seconds. See [`crate::trigger`].
+        trigger_limit(it, most: u32, period: Duration) => {
+            it.triggers.most = most;
+            it.triggers.period = period;
+        };
+
+        /// Chooses whether the session's thread saves the snapshots of triggers as sessions of their own. Otherwise a
+        /// snapshot stays in the session until it is read, and triggers that fire meanwhile take none. Default: it does.
+        save_snapshots(it, on: bool) => it.triggers.saves = on;
 
         /// Allocates the spare for snapshots from the start.
         snapshot(it, on: bool) => it.snapshot = on;

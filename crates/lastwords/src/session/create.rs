@@ -27,6 +27,7 @@ use crate::session::rate;
 use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention;
 use crate::session::rules::{self, Line, RuleSpec};
+use crate::session::trigger;
 
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
 ///
@@ -111,8 +112,10 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
     };
     // SAFETY: mappings are page-aligned, and no region is smaller than a page. Nobody else sees this one yet.
     unsafe {
-        let filters_off = offset_of!(Shape, control) + offset_of!(Control, rules.filters_off);
-        mapping.as_ptr().add(filters_off).cast::<u32>().write(offset_of!(Shape, filters) as u32);
+        let control = mapping.as_ptr().add(offset_of!(Shape, control));
+        let write = |field: usize, area: usize| control.add(field).cast::<u32>().write(area as u32);
+        write(offset_of!(Control, rules.filters_off), offset_of!(Shape, filters));
+        write(offset_of!(Control, rules.triggers_off), offset_of!(Shape, triggers));
         write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info);
     }
     SessionRegion::of(mapping)
@@ -173,6 +176,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     }
     let rules = first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
     rules::write(view.rules(), &rules)?;
+    trigger::init(view, builder.triggers);
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
     processes::join(view.processes());
     let control = view.control();

@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
     Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ, SessionInfo, Thread,
+    RESERVATION_RSEQ, SessionInfo, Thread, Triggers,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
@@ -46,6 +46,7 @@ pub(crate) struct Shape {
     pub(crate) processes: [Process; MAX_PROCESSES],
     pub(crate) threads: [Thread; MAX_THREADS],
     pub(crate) filters: Filters,
+    pub(crate) triggers: Triggers,
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 

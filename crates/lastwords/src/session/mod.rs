@@ -19,9 +19,11 @@ pub mod registry;
 pub mod remote_control;
 pub(crate) mod retention;
 pub mod rules;
+pub(crate) mod save;
 pub(crate) mod session_region;
 pub(crate) mod shared;
 pub mod snapshot;
+pub mod trigger;
 pub(crate) mod user_context;
 
 use lastwords_ring::backend::{Mapping, discard_pages};

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use lastwords_abi::region;
 use lastwords_abi::session::{
     Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+    Triggers,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
@@ -26,6 +27,8 @@ pub(crate) struct SessionRegion {
     pub(crate) uuid: [u8; 16],
     /// Offset of the filters; 0 if there are none.
     filters_off: u32,
+    /// Offset of the triggers; 0 if there are none.
+    triggers_off: u32,
 }
 
 impl SessionRegion {
@@ -36,14 +39,30 @@ impl SessionRegion {
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
         let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
-        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0 };
-        let offset = view.control().rules.filters_off.load(Acquire);
-        // The offset is not covered by the checksum. A wrong one costs the filters.
-        let fits = u64::from(offset) + size_of::<Filters>() as u64 <= view.mapping.len();
-        if fits && offset.is_multiple_of(64) {
-            view.filters_off = offset;
-        }
+        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0, triggers_off: 0 };
+        let rules = &view.control().rules;
+        (view.filters_off, view.triggers_off) =
+            (view.area::<Filters>(&rules.filters_off), view.area::<Triggers>(&rules.triggers_off));
         Ok(view)
+    }
+
+    /// Returns the offset of an area that version 1.0 does not have; 0 if it has none. The offset is not covered by the
+    /// checksum. A wrong one costs the area.
+    fn area<T>(&self, offset: &AtomicU32) -> u32 {
+        let offset = offset.load(Acquire);
+        let fits = u64::from(offset) + size_of::<T>() as u64 <= self.mapping.len();
+        if fits && offset.is_multiple_of(64) { offset } else { 0 }
+    }
+
+    /// Returns the offset of the triggers; 0 if there are none.
+    pub(crate) fn triggers_off(&self) -> u32 {
+        self.triggers_off
+    }
+
+    /// Returns the area of the triggers; none in sessions of version 1.0.
+    pub(crate) fn triggers(&self) -> Option<&'static Triggers> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        (self.triggers_off != 0).then(|| unsafe { &*self.at::<Triggers>(self.triggers_off) })
     }
 
     /// Returns the rules and their filters.
