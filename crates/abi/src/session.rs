@@ -221,7 +221,9 @@ pub struct Rules {
     /// Offset of [`Triggers`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
     /// before the session is published.
     pub triggers_off: AtomicU32,
-    pad: [u32; 7],
+    /// Offset of [`Conditions`] in the session region; 0 in sessions of version 1.0, which have none. Written likewise.
+    pub conditions_off: AtomicU32,
+    pad: [u32; 6],
     /// The rules in order; the last that matches decides.
     pub tables: [[Rule; MAX_RULES]; 2],
 }
@@ -318,6 +320,24 @@ pub struct Triggers {
     pad: [u32; 9],
 }
 const _: () = assert!(size_of::<Triggers>() == 192 || cfg!(loom));
+
+/// The conditions on events that fire triggers. They are kept as rules are, with their filters: [`Rule::enable`] is one of
+/// `TRIGGER_`, [`Rule::channel`] the number of events to which one trigger is due (0 stands for 1).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Conditions {
+    /// The conditions.
+    pub rules: Rules,
+    /// Their filters.
+    pub filters: Filters,
+    /// Events that fulfilled the condition of each place, since the conditions changed.
+    pub hits: [AtomicU64; MAX_RULES],
+}
+
+/// [`Rule::enable`] of a condition: recording stops behind the event.
+pub const TRIGGER_STOP: u32 = 0;
+/// [`Rule::enable`] of a condition: a snapshot.
+pub const TRIGGER_SNAPSHOT: u32 = 1;
 
 /// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the high ones.
 #[must_use]

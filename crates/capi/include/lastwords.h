@@ -302,6 +302,12 @@ int lw_builder_env(struct lw_builder *builder, const char *key, const char *valu
 /* Allocates the spare memory for snapshots at the start, as lw_session_enable_snapshots does later. */
 int lw_builder_snapshot(struct lw_builder *builder);
 
+/* Limits the snapshots that triggers take: at most `most` (1 or more) in any `milliseconds`. Default: 4 in 60000. */
+int lw_builder_trigger_limit(struct lw_builder *builder, uint32_t most, uint64_t milliseconds);
+
+/* Whether the snapshots of triggers are saved as sessions of their own: not if on is 0. Default: they are. */
+int lw_builder_save_snapshots(struct lw_builder *builder, int on);
+
 /* Removes the session when it ends in good order. Default: it stays, until newer sessions take its place. */
 int lw_builder_remove_at_end(struct lw_builder *builder);
 
@@ -413,6 +419,14 @@ struct lw_snapshot_reader *lw_session_read_snapshot(const struct lw_session *ses
 /* Takes the mark away and frees it. If done is not 0, the snapshot was read and may be replaced; else it can be read again. NULL
  * is passed over. */
 void lw_snapshot_reader_end(struct lw_snapshot_reader *reader, int done);
+
+/* ---- Triggers ---- */
+
+/* Fires a trigger in all sessions of this process: takes a snapshot of each that has snapshots enabled, so that what was recorded
+ * before the call is kept while recording goes on. Records an event lastwords:trigger with at most 64 bytes of the name (UTF-8). The
+ * session's thread saves the snapshot as a session of its own. May be called from every thread; in signal handlers, where it is
+ * async-signal-safe, the session's thread takes the snapshot. NULL is passed over. docs/TRIGGERS.md has the rest. */
+void lw_trigger(const char *name);
 
 /* ---- Calls that pass the sizes of structures ---- */
 

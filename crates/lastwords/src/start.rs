@@ -33,6 +33,7 @@ const CALLS: listener::Calls = listener::Calls {
     #[cfg(not(feature = "tracing"))]
     each_second: || (),
     fire: crate::trigger::fire_for_another,
+    fulfilled: crate::trigger::fire_for_event,
     saved: crate::trigger::report,
     watch,
 };
@@ -98,6 +99,7 @@ impl Builder {
         }
         if is_new {
             slot::install(session, contexts)?;
+            crate::trigger::prime();
         }
         if is_new && self.listen {
             listener::start();

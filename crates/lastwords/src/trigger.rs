@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::process::cut;
+use crate::process::{cut, cut_len};
 use crate::record::callsite;
 use crate::record::dispatch::record_to;
 use crate::record::encode::Values as _;
+use crate::session::condition::Action;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
-use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, act, decide};
+use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, Place, act, decide, stop};
 
 crate::__site!(("lastwords"), "trigger", "", WARN, ["name", "cause", "leads_to", "snapshot", "limited"]);
 
@@ -42,7 +43,7 @@ type Payload<'a> = (&'a str, &'a str, &'a str, u32, u32);
 pub fn trigger(name: &str) {
     let mut decisions = [const { None }; MAX_SESSIONS];
     for (place, session) in decisions.iter_mut().zip(shared::all()) {
-        *place = Some(decide(session));
+        *place = Some(decide(session, Place::Call));
     }
     fire(&decisions, name, "call");
 }
@@ -58,7 +59,7 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
         let snapshot = if *outcome == Outcome::Snapshot { taken.wrapping_add(1) } else { 0 };
         Some((name, cause, outcome.word(), snapshot, *limited))
     };
-    callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
+    prime();
     if let Some(desc) = __LW_CALLSITE.desc() {
         __LW_CALLSITE.each_slot(
             desc,
@@ -76,7 +77,22 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
 /// Fires a trigger that another process asks for in one session.
 pub(crate) fn fire_for_another(session: &'static SessionShared, name: &[u8]) {
     let name = str::from_utf8(name).unwrap_or("a name that is not UTF-8");
-    fire(&[Some(decide(session))], name, "command");
+    fire(&[Some(decide(session, Place::Call))], name, "command");
+}
+
+/// Fires a trigger for an event that fulfils a condition of its session. The trigger has the name of the event.
+pub(crate) fn fire_for_event(session: &'static SessionShared, event: &'static [u8], action: Action) {
+    let decision = match action {
+        Action::Snapshot => decide(session, Place::Event),
+        Action::Stop => stop(session),
+    };
+    let len = cut_len(event, NAME_LEN);
+    fire(&[Some(decision)], str::from_utf8(&event[..len]).unwrap_or_default(), "event");
+}
+
+/// Registers the callsite of triggers' events, which a signal handler may reach.
+pub(crate) fn prime() {
+    callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
 }
 
 /// Records what became of the snapshot of a trigger.

@@ -345,6 +345,27 @@ static void snapshots(const char *of)
     lw_session_end(session);
 }
 
+/* Each of two triggers leaves a snapshot of its own. The end of the session waits until both are saved. */
+static void triggers(void)
+{
+    struct lw_channel channel = plain();
+    struct lw_builder *builder = with_channel("triggers", &channel);
+    struct lw_session *session;
+
+    CHECK(lw_builder_snapshot(builder) == 0 && lw_builder_trigger_limit(builder, 2, 60000) == 0);
+    CHECK(lw_builder_save_snapshots(builder, 1) == 0);
+    REFUSED(lw_builder_trigger_limit(NULL, 1, 1) == 0, "null pointer");
+    session = start(builder);
+    CHECK(lw_session_disable(session, "lastwords:*") == 0);
+    steps(0, 10);
+    lw_trigger("first");
+    lw_trigger(NULL);
+    steps(10, 20);
+    lw_trigger("second");
+    lw_trigger("\xc3 and above the limit");
+    lw_session_end(session);
+}
+
 /* A session that was ended stays, with the handlers of crashes or without. */
 static void crash(void)
 {
@@ -389,6 +410,8 @@ int main(int argc, char **argv)
         control();
     else if (!strcmp(what, "snapshots") && argc > 2)
         snapshots(argv[2]);
+    else if (!strcmp(what, "triggers"))
+        triggers();
     else if (!strcmp(what, "crash"))
         crash();
     else if (!strcmp(what, "finish"))

@@ -122,6 +122,24 @@ fn snapshots_of_all_of_a_cpu_and_of_a_stream() {
 }
 
 #[test]
+fn two_triggers_leave_a_snapshot_each() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = std::path::PathBuf::from(&said(prefix.path(), &program, &["triggers"])[0]);
+        let (name, unique) = folder.to_str().and_then(|path| path.rsplit_once('-')).expect("a name");
+        for (number, taken) in [(1, 0..10), (2, 10..20)] {
+            let copy = format!("{name}.snapshot-{number}-{unique}");
+            assert_eq!(reported(&[&copy]), steps(taken), "{copy}");
+        }
+        let listed = lastwords(&["list", folder.to_str().expect("a path")]);
+        assert!(
+            listed.contains("triggers fired: 3, 1 above the limit, 0 waiting; snapshots saved: 2, 0 not"),
+            "{listed}"
+        );
+    }
+}
+
+#[test]
 fn what_was_ended_stays() {
     let (prefix, programs) = programs();
     for program in programs {

@@ -8,6 +8,7 @@ use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use anyhow::Context;
 use lastwords::Ending;
+use lastwords::Triggered;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
@@ -139,6 +140,11 @@ fn details_text(summary: &Summary) -> String {
     if let Some(ended) = &d.ended {
         text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
     }
+    if let Some(Triggered { fired, limited, waiting, saved, failed }) = d.triggered.filter(|t| t.fired > 0) {
+        text.push_str(&format!(
+            "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}, {failed} not\n"
+        ));
+    }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
     }
@@ -243,6 +249,7 @@ fn data(summary: &Summary) -> Value {
         "bytes": d.bytes,
         "ended": d.ended.map(EndedReport::from),
         "panics": d.panics,
+        "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed })),
         "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),

@@ -14,6 +14,7 @@ mod recover;
 mod report;
 mod rule;
 mod snapshot;
+mod trigger;
 
 use crate::exit::Outcome;
 use crate::say;
@@ -46,6 +47,8 @@ pub(crate) enum Verb {
     Stop(recording::Args),
     /// Keep what was recorded until now while recording goes on
     Snapshot(snapshot::Args),
+    /// Keep the moments before an error, each in a session of its own
+    Trigger(trigger::Args),
     /// Make readers skip what was recorded until now
     Clear(clear::Args),
     /// End sessions and remove what they held
@@ -77,6 +80,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Start(args) => recording::run(&args, true),
         Verb::Stop(args) => recording::run(&args, false),
         Verb::Snapshot(args) => snapshot::run(&args),
+        Verb::Trigger(args) => trigger::run(&args),
         Verb::Clear(args) => clear::run(&args),
         Verb::Destroy(args) => destroy::run(&args),
         Verb::Bundle(args) => bundle::run(&args),

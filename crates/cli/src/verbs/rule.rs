@@ -4,6 +4,7 @@
 use crate::control::SessionOption;
 use crate::exit::Outcome;
 use anyhow::Context;
+use clap::ValueEnum;
 use lastwords::rules::RuleSpec;
 use lastwords_filter::Filter;
 use std::sync::Arc;
@@ -42,12 +43,26 @@ pub(crate) struct Args {
 
 /// A severity.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Level {
+pub(crate) enum Level {
     Error,
     Warn,
     Info,
     Debug,
     Trace,
+}
+
+impl Level {
+    /// Returns the level of the library.
+    pub(crate) fn of(self) -> Option<lastwords::Level> {
+        lastwords::Level::of(self as u32 + 1)
+    }
+
+    /// Returns the word of a level of the library, as the command line takes it.
+    pub(crate) fn word(level: lastwords::Level) -> String {
+        let own = Self::value_variants().iter().find(|own| own.of() == Some(level));
+        let value = own.and_then(clap::ValueEnum::to_possible_value);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
 }
 
 /// Adds rules that enable events.
@@ -63,7 +78,7 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
 fn add(args: &Args, enable: bool, filter: Option<&Filter>) -> anyhow::Result<Outcome> {
     let session = args.which.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
-    let level = args.level.and_then(|level| lastwords::Level::of(level as u32 + 1));
+    let level = args.level.and_then(Level::of);
     for pattern in &args.events {
         let rule = RuleSpec {
             enable,

@@ -25,3 +25,4 @@ mod pipes;
 mod recovery;
 mod support;
 mod surface;
+mod triggers;

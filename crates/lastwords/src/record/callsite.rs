@@ -13,7 +13,7 @@ use lastwords_ring::os::{ErrnoKept, SignalsBlocked, pause};
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
 use crate::record::encode::{Given, Site, Values};
-use crate::record::filter::{Bound, Found, SiteFilters};
+use crate::record::filter::{Bound, BoundCondition, Found, SiteFilters};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::session::listener;
@@ -111,6 +111,27 @@ impl Callsite {
         unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
     }
 
+    /// Returns the conditions of the session of a slot.
+    fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index)
+    }
+
+    /// Sets the conditions that triggers of the slot's session have on the event. Returns whether there are any; none if
+    /// there is no memory. The caller holds [`LOCK`].
+    fn set_conditions(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc) -> Option<bool> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
+        let matches = slot::conditions(slot, desc);
+        let has_any = matches.iter().any(Option::is_some);
+        if has_any || filters.is_some() {
+            let kept = filters.or_else(SiteFilters::keep)?;
+            kept.set_conditions(index, slot, desc, &matches)?;
+            self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
+        }
+        Some(has_any)
+    }
+
     /// Sets the filter of a slot, or removes it. Returns none if there is no memory. The caller holds [`LOCK`].
     fn set_filter(
         &self,
@@ -196,6 +217,9 @@ impl Callsite {
                 _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
                 _ => record(slot, id),
             }
+            if let Some(conditions) = self.conditions(index) {
+                conditions.check(slot, passes);
+            }
         }
         if mask & UNKNOWN != 0 {
             slot::count_unregistered(Some(desc), mask);
@@ -247,11 +271,12 @@ impl Callsite {
                 Verdict::Filtered(found) => Some(found),
             };
             // A missing memory for the filter is a busy registry: the next event tries again.
-            let given = self.set_filter(index, slot, desc, filter).ok_or(Busy);
-            match given.and_then(|()| self.give_id(index, slot, desc)) {
-                Ok(id) => {
+            let given = self.set_filter(index, slot, desc, filter);
+            let given = given.and_then(|()| self.set_conditions(index, slot, desc)).ok_or(Busy);
+            match given.and_then(|has_any| Ok((self.give_id(index, slot, desc)?, has_any))) {
+                Ok((id, has_conditions)) => {
                     enabled |= 1 << index;
-                    let is_plain = id != NO_ROOM && filter.is_none();
+                    let is_plain = id != NO_ROOM && filter.is_none() && !has_conditions;
                     only = if is_plain { with_id(slot, id) } else { std::ptr::null_mut() };
                 }
                 Err(Busy) => enabled |= UNKNOWN,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
+use super::condition::Condition;
 use super::config::setters;
 use super::layout::cpus;
 use super::rules::RuleSpec;
@@ -28,6 +29,7 @@ pub struct Builder {
     pub(crate) size_limit: u64,
     pub(crate) snapshot: bool,
     pub(crate) triggers: Limits,
+    pub(crate) conditions: Vec<Condition>,
     pub(crate) listen: bool,
     pub(crate) events: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -119,6 +121,19 @@ impl Builder {
         /// # Ok::<(), lastwords::Error>(())
         /// ```
         rule(it, rule: RuleSpec) => it.rules.push(rule);
+
+        /// Adds a condition on events that fires triggers.
+        ///
+        /// ```
+        /// use lastwords::{Level, Session, condition::Condition};
+        ///
+        /// let builder = Session::builder("doc-trigger").snapshot(true);
+        /// let slow = Condition::on("shop:request").with_filter("took_ms > 1000");
+        /// let session = builder.trigger_on(slow).trigger_on(Condition::on("*").up_to(Level::Error)).start()?;
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        trigger_on(it, condition: Condition) => it.conditions.push(condition);
 
         /// Limits the snapshots that triggers take: at most `most` (1 or more) in any `period`. Triggers above that are
         /// counted, and their events say so. Default: 4 in 60 seconds. See [`crate::trigger`].

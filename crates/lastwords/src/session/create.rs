@@ -21,6 +21,7 @@ use super::session_region::SessionRegion;
 use super::shared::SessionShared;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
+use crate::session::condition;
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::rate;
@@ -116,6 +117,7 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         let write = |field: usize, area: usize| control.add(field).cast::<u32>().write(area as u32);
         write(offset_of!(Control, rules.filters_off), offset_of!(Shape, filters));
         write(offset_of!(Control, rules.triggers_off), offset_of!(Shape, triggers));
+        write(offset_of!(Control, rules.conditions_off), offset_of!(Shape, conditions));
         write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info);
     }
     SessionRegion::of(mapping)
@@ -177,6 +179,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     let rules = first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
     rules::write(view.rules(), &rules)?;
     trigger::init(view, builder.triggers);
+    condition::init(view, &builder.conditions)?;
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
     processes::join(view.processes());
     let control = view.control();

@@ -25,6 +25,7 @@ use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::thread::{ClockId, Timespec};
 
 use crate::process::{identity, signals};
+use crate::session::condition::Action;
 use crate::session::regions::clock_refresh;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger;
@@ -73,6 +74,8 @@ pub(crate) struct Calls {
     pub(crate) each_second: fn(),
     /// Called for a trigger that another process asks for, with its name.
     pub(crate) fire: fn(&'static SessionShared, &[u8]),
+    /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
+    pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Action),
     /// Called when the snapshot of a trigger was saved, or could not be saved.
     pub(crate) saved: fn(&'static SessionShared, trigger::Done),
     /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
@@ -87,6 +90,7 @@ const NO_CALLS: Calls = Calls {
     after: || (),
     each_second: || (),
     fire: |_, _| (),
+    fulfilled: |_, _, _| (),
     saved: |_, _| (),
     watch: || (),
 };

@@ -1,6 +1,7 @@
 //! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of callsites and events.
 
 pub(crate) mod builder;
+pub mod condition;
 pub(crate) mod config;
 pub mod consume;
 pub(crate) mod create;

@@ -16,6 +16,7 @@ pub use crate::session::regions::Regions;
 use crate::session::regions::look;
 use crate::session::rules::{self, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
+use crate::session::trigger::Triggered;
 use crate::session::{Ended, Error, ending, retention, wipe};
 
 /// The state of a session.
@@ -84,6 +85,8 @@ pub struct Details {
     pub channels: Vec<ChannelSummary>,
     /// Rules of the session.
     pub rules: Vec<RuleSpec>,
+    /// What triggers did; none if the session is of version 1.0.
+    pub triggered: Option<Triggered>,
 }
 
 /// A channel of a session.
@@ -178,6 +181,7 @@ fn details(view: &SessionRegion) -> Details {
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
         rules: rules::read(view.rules()),
+        triggered: view.triggered(),
     }
 }
 

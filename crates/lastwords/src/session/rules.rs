@@ -84,8 +84,8 @@ pub(crate) struct Tables<'a> {
 }
 
 /// The table that is current at one moment.
-struct Current<'a> {
-    rules: &'a [Rule],
+pub(crate) struct Current<'a> {
+    pub(crate) rules: &'a [Rule],
     /// The words of the filters; none if the rules of this table have no filters.
     filters: &'a [AtomicU64],
 }
@@ -118,15 +118,9 @@ pub(crate) fn judge<F>(
 fn decide<F>(current: &Current<'_>, channel: u32, desc: &EventDesc, filter: &impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
     let rules = current.rules;
     let level = u32::from(desc.level);
-    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
-    let limit_of = |rule: &Rule| Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0);
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
-    let matches = |rule: &&Rule| {
-        (rule.channel.load(Relaxed) == 0 || is_own(rule))
-            && limit_of(rule).is_none_or(|limit| level < limit)
-            && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event.clone()))
-    };
+    let matches = |rule: &&Rule| (rule.channel.load(Relaxed) == 0 || is_own(rule)) && matches(rule, desc);
     let decides = rules.iter().rev().find(matches);
     let limit = rules.iter().rev().filter(|rule| enables(rule) && is_own(rule)).find_map(limit_of);
     if !decides.is_none_or(enables) || limit.is_some_and(|limit| level >= limit) {
@@ -138,8 +132,20 @@ fn decide<F>(current: &Current<'_>, channel: u32, desc: &EventDesc, filter: &imp
     }
 }
 
+/// Returns the limit of a rule's level.
+fn limit_of(rule: &Rule) -> Option<u32> {
+    Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0)
+}
+
+/// Returns true if the event has the name and level of the rule.
+pub(crate) fn matches(rule: &Rule, desc: &EventDesc) -> bool {
+    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
+    limit_of(rule).is_none_or(|limit| u32::from(desc.level) < limit)
+        && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event))
+}
+
 /// Returns the words of a rule's filter, without those behind it; none if the rule has no filter.
-fn filter_of<'a>(current: &Current<'a>, rule: &Rule) -> Option<&'a [AtomicU64]> {
+pub(crate) fn filter_of<'a>(current: &Current<'a>, rule: &Rule) -> Option<&'a [AtomicU64]> {
     let at = (rule.filter.load(Relaxed) as usize).checked_sub(1)?;
     let words = current.filters.get(at / 8..)?;
     let (text, code) = filter_lens(words.first()?.load(Relaxed));
@@ -160,7 +166,7 @@ pub(crate) fn read(tables: Tables<'_>) -> Vec<RuleSpec> {
 
 /// Returns what `look` returns for the current table, if the table did not change meanwhile. Returns `None` if it
 /// changed in each of [`READ_TRIES`] rounds.
-fn at_one_moment<T>(tables: Tables<'_>, look: impl Fn(&Current<'_>) -> T) -> Option<T> {
+pub(crate) fn at_one_moment<T>(tables: Tables<'_>, look: impl Fn(&Current<'_>) -> T) -> Option<T> {
     let rules = tables.rules;
     (0..READ_TRIES).find_map(|round| {
         // Acquire: the table was filled before the turn was stored.
@@ -179,7 +185,7 @@ fn at_one_moment<T>(tables: Tables<'_>, look: impl Fn(&Current<'_>) -> T) -> Opt
 
 impl<'a> Tables<'a> {
     /// Returns the rules in use of the table that is current in a turn, and their filters.
-    fn current(&self, turn: u32) -> Current<'a> {
+    pub(crate) fn current(&self, turn: u32) -> Current<'a> {
         let which = (turn & 1) as usize;
         let used = (self.rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
         // A writer of version 1.0 leaves the words of earlier filters in its table.
@@ -192,7 +198,7 @@ impl<'a> Tables<'a> {
 /// A rule with the words of its filter. They are kept as they were read, because they may be of a later version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
-    spec: RuleSpec,
+    pub(crate) spec: RuleSpec,
     filter: Vec<u64>,
 }
 
@@ -204,17 +210,26 @@ impl Line {
             let why = format!("{:?} has {} bytes", spec.pattern, spec.pattern.len());
             return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
         }
-        let filter = spec.filter.as_deref().map_or(Ok(Vec::new()), |filter| compile(filter, spec.enable))?;
+        if spec.filter.is_some() && !spec.enable {
+            let why = "a rule that disables events takes none".to_owned();
+            return Err(Error::Unsupported {
+                what: "filter",
+                why,
+                remedy: "enable the events with the opposite filter",
+            });
+        }
+        Self::of(spec)
+    }
+
+    /// Compiles the filter of a rule, or of a condition.
+    pub(crate) fn of(spec: RuleSpec) -> Result<Self, Error> {
+        let filter = spec.filter.as_deref().map_or(Ok(Vec::new()), compile)?;
         Ok(Self { spec, filter })
     }
 }
 
 /// Returns the words of a filter.
-fn compile(text: &str, enables: bool) -> Result<Vec<u64>, Error> {
-    if !enables {
-        let why = "a rule that disables events takes none".to_owned();
-        return Err(Error::Unsupported { what: "filter", why, remedy: "enable the events with the opposite filter" });
-    }
+fn compile(text: &str) -> Result<Vec<u64>, Error> {
     let filter = Filter::parse(text).map_err(|error| {
         let why = format!("{error}\n{}", error.caret());
         Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
@@ -237,12 +252,12 @@ fn text_of(words: &[u64]) -> Option<String> {
 }
 
 /// Reads the rules of a session in one consistent state. Returns no rules if they keep changing.
-fn lines(tables: Tables<'_>) -> Vec<Line> {
+pub(crate) fn lines(tables: Tables<'_>) -> Vec<Line> {
     at_one_moment(tables, |current| current.lines()).unwrap_or_default()
 }
 
 impl Current<'_> {
-    fn lines(&self) -> Vec<Line> {
+    pub(crate) fn lines(&self) -> Vec<Line> {
         self.rules.iter().map(|rule| self.line(rule)).collect()
     }
 

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
-    Triggers,
+    Channel, ClockArea, Conditions, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo,
+    Thread, Triggers,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
@@ -29,6 +29,8 @@ pub(crate) struct SessionRegion {
     filters_off: u32,
     /// Offset of the triggers; 0 if there are none.
     triggers_off: u32,
+    /// Offset of the conditions; 0 if there are none.
+    conditions_off: u32,
 }
 
 impl SessionRegion {
@@ -39,10 +41,11 @@ impl SessionRegion {
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
         let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
-        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0, triggers_off: 0 };
+        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0, triggers_off: 0, conditions_off: 0 };
         let rules = &view.control().rules;
         (view.filters_off, view.triggers_off) =
             (view.area::<Filters>(&rules.filters_off), view.area::<Triggers>(&rules.triggers_off));
+        view.conditions_off = view.area::<Conditions>(&rules.conditions_off);
         Ok(view)
     }
 
@@ -57,6 +60,12 @@ impl SessionRegion {
     /// Returns the offset of the triggers; 0 if there are none.
     pub(crate) fn triggers_off(&self) -> u32 {
         self.triggers_off
+    }
+
+    /// Returns the conditions of triggers; none in sessions of version 1.0.
+    pub(crate) fn conditions(&self) -> Option<&'static Conditions> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        (self.conditions_off != 0).then(|| unsafe { &*self.at::<Conditions>(self.conditions_off) })
     }
 
     /// Returns the area of the triggers; none in sessions of version 1.0.

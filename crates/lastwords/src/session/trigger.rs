@@ -50,6 +50,8 @@ pub(crate) enum Outcome {
     Limited,
     /// Nothing: snapshots are not enabled, or the session is of version 1.0.
     NoSnapshots,
+    /// Recording stops.
+    Stop,
 }
 
 impl Outcome {
@@ -60,6 +62,7 @@ impl Outcome {
             Self::Waits => "snapshot by the session's thread",
             Self::Limited => "limited",
             Self::NoSnapshots => "snapshots are not enabled",
+            Self::Stop => "recording stops",
         }
     }
 }
@@ -82,8 +85,25 @@ pub(crate) fn init(view: &SessionRegion, limits: Limits) {
     }
 }
 
+/// Where a trigger fires.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a call, perhaps in a signal handler. The snapshot is taken there if that is safe.
+    Call,
+    /// In a thread that records an event. The session's thread takes the snapshot.
+    Event,
+}
+
+/// Counts a trigger that stops recording.
+pub(crate) fn stop(session: &'static SessionShared) -> Decision {
+    if let Some(triggers) = session.view().triggers() {
+        triggers.fired.fetch_add(1, Relaxed);
+    }
+    Decision { session, outcome: Outcome::Stop, limited: 0 }
+}
+
 /// Counts a trigger and decides what it leads to. Async-signal-safe.
-pub(crate) fn decide(session: &'static SessionShared) -> Decision {
+pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision {
     let control = session.view().control();
     let decision = |outcome, limited| Decision { session, outcome, limited };
     let Some(triggers) = session.view().triggers() else { return decision(Outcome::NoSnapshots, 0) };
@@ -98,7 +118,8 @@ pub(crate) fn decide(session: &'static SessionShared) -> Decision {
     let limited = triggers.limited.load(Relaxed);
     let limited = limited.wrapping_sub(triggers.told.swap(limited, Relaxed));
     let is_free = control.snapshot.load(Acquire) == SNAPSHOT_READY && triggers.waiting.load(Relaxed) == 0;
-    let may_take = || listener::is_thread(identity().word()) || signals::is_outside_handlers();
+    let is_safe = || listener::is_thread(identity().word()) || signals::is_outside_handlers();
+    let may_take = || place == Place::Call && is_safe();
     decision(if is_free && may_take() { Outcome::Snapshot } else { Outcome::Waits }, limited)
 }
 
@@ -120,6 +141,8 @@ pub(crate) fn act(decision: Decision) {
     let Some(triggers) = decision.session.view().triggers() else { return };
     match decision.outcome {
         Outcome::Limited | Outcome::NoSnapshots => return,
+        // This notifies the processes, too.
+        Outcome::Stop => return decision.session.regions.set_recording(None, false),
         Outcome::Snapshot if take(&decision.session.regions, triggers) => (),
         Outcome::Snapshot | Outcome::Waits => _ = triggers.waiting.fetch_add(1, AcqRel),
     }

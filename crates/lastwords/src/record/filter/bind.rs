@@ -69,7 +69,7 @@ pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc)
 }
 
 /// Returns the name of the event as readers show it.
-fn event_name(desc: &EventDesc) -> Option<&'static [u8]> {
+pub(super) fn event_name(desc: &EventDesc) -> Option<&'static [u8]> {
     let parts = [desc.provider.as_bytes(), b":", desc.name.as_bytes()];
     let len = parts.iter().map(|part| part.len()).sum::<usize>();
     let mut bytes = parts.into_iter().flatten();

@@ -23,9 +23,10 @@ use crate::record::context;
 use crate::record::encode::writer::Bytes;
 use crate::record::encode::{Pieces, Values};
 use crate::record::slot::{MAX_SLOTS, RecorderSlot};
+use crate::session::condition::{self, Action, Match};
 use crate::session::registry::EventDesc;
-use crate::session::rules;
 use crate::session::user_context::MAX_LEN;
+use crate::session::{listener, rules};
 
 /// The code of a filter, once in a process.
 #[derive(Debug)]
@@ -115,13 +116,59 @@ pub(crate) struct SiteFilters {
     newest: [AtomicPtr<Bound>; MAX_SLOTS],
     /// The filter that the events of the slot must fulfil; null if the slot takes all.
     current: [AtomicPtr<Bound>; MAX_SLOTS],
+    /// The conditions of the slot's session, at the first slot of the session that takes the event.
+    conditions: [AtomicPtr<BoundCondition>; MAX_SLOTS],
+}
+
+/// A condition on the events of a callsite, and those behind it.
+#[derive(Debug)]
+pub(crate) struct BoundCondition {
+    place: usize,
+    each: u32,
+    action: Action,
+    filter: Option<&'static Bound>,
+    slot: *const RecorderSlot,
+    /// The name of the event.
+    event: &'static [u8],
+    next: Option<&'static BoundCondition>,
+}
+
+// SAFETY: the pointer is compared, never followed.
+unsafe impl Sync for BoundCondition {}
+
+impl BoundCondition {
+    fn is_same(&self, other: &Self) -> bool {
+        let same = |a: Option<&'static Bound>, b: Option<&'static Bound>| match (a, b) {
+            (Some(a), Some(b)) => std::ptr::eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let of = |it: &Self| (it.place, it.each, it.action, it.slot, it.next.is_some());
+        of(self) == of(other)
+            && same(self.filter, other.filter)
+            && self.next.zip(other.next).is_none_or(|(a, b)| a.is_same(b))
+    }
+
+    /// Counts an event, and fires the triggers that are due. `passes` returns whether the event fulfils a filter.
+    pub(crate) fn check(&self, slot: &'static RecorderSlot, passes: &mut dyn FnMut(&Bound, &RecorderSlot) -> bool) {
+        // Another session took the slot meanwhile.
+        if !std::ptr::eq(self.slot, slot) {
+            return;
+        }
+        for one in std::iter::successors(Some(self), |one| one.next) {
+            let is_fulfilled = one.filter.is_none_or(|filter| passes(filter, slot));
+            if is_fulfilled && condition::hit(slot.session.view(), one.place, one.each) {
+                (listener::calls().fulfilled)(slot.session, one.event, one.action);
+            }
+        }
+    }
 }
 
 impl SiteFilters {
     /// Makes the entry of a callsite, without filters.
     pub(crate) fn keep() -> Option<&'static Self> {
         let none = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
-        kept_memory::keep(Self { newest: none(), current: none() })
+        let no_conditions = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
+        kept_memory::keep(Self { newest: none(), current: none(), conditions: no_conditions })
     }
 
     /// Returns the filter of a slot.
@@ -137,21 +184,67 @@ impl SiteFilters {
 
     /// Sets the filter of a slot. Returns none if there is no memory. The caller holds the callsites' lock.
     pub(crate) fn set(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc, found: Found) -> Option<()> {
+        let bound = self.bound(index, slot, desc, found)?;
+        self.current[index].store(std::ptr::from_ref(bound).cast_mut(), Release);
+        Some(())
+    }
+
+    /// Returns the conditions of a slot.
+    pub(crate) fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+        // SAFETY: only pointers to kept values are stored.
+        unsafe { self.conditions[index].load(Acquire).as_ref() }
+    }
+
+    /// Sets the conditions of a slot. Returns none if there is no memory. The caller holds the callsites' lock.
+    pub(crate) fn set_conditions(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        matches: &[Option<Match<Found>>],
+    ) -> Option<()> {
+        let mut list: Option<&'static BoundCondition> = None;
+        let mut old = self.conditions(index);
+        for Match { place, each, action, filter } in matches.iter().flatten().rev() {
+            let filter = match filter {
+                Some(found) => Some(self.bound(index, slot, desc, *found)?),
+                None => None,
+            };
+            let event = old.map_or_else(|| bind::event_name(desc), |old| Some(old.event))?;
+            let (place, each, action) = (*place, *each, *action);
+            let new = BoundCondition { place, each, action, filter, slot, event, next: list };
+            // The same conditions again take no memory.
+            let same = std::iter::successors(old, |old| old.next).find(|old| old.is_same(&new));
+            list = Some(match same {
+                Some(same) => same,
+                None => kept_memory::keep(new)?,
+            });
+            old = old.or(list);
+        }
+        let list = list.map_or(std::ptr::null_mut(), |list| std::ptr::from_ref(list).cast_mut());
+        self.conditions[index].store(list, Release);
+        Some(())
+    }
+
+    /// Returns the filter bound to the event and the slot; none if there is no memory.
+    fn bound(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        found: Found,
+    ) -> Option<&'static Bound> {
         let program = found.program()?;
         // SAFETY: only pointers to kept values are stored.
         let newest = unsafe { self.newest[index].load(Acquire).as_ref::<'static>() };
         let is_same = |bound: &&Bound| std::ptr::eq(bound.program, program) && std::ptr::eq(bound.slot, slot);
         let known = std::iter::successors(newest, |bound| bound.next).find(is_same);
-        let bound = match known {
-            Some(known) => known,
-            None => {
-                let new = Bound::keep(program, slot, desc, newest)?;
-                self.newest[index].store(std::ptr::from_ref(new).cast_mut(), Release);
-                new
-            }
-        };
-        self.current[index].store(std::ptr::from_ref(bound).cast_mut(), Release);
-        Some(())
+        if known.is_some() {
+            return known;
+        }
+        let new = Bound::keep(program, slot, desc, newest)?;
+        self.newest[index].store(std::ptr::from_ref(new).cast_mut(), Release);
+        Some(new)
     }
 }
 
