@@ -46,11 +46,11 @@ fn child() {
 
 fn record(round: usize, n: u64) {
     let (bytes, delta, load) = (n as u32 * 100, 5 - (n % 10) as i64, [0.25, n as f64 / 100.0]);
-    let path = format!("/{}/{n}", if n % 3 == 0 { "data" } else { "var" });
-    let (state, flags, code) = (if n % 7 == 0 { State::Stopped } else { State::Running }, n as u8, n as i16);
+    let path = format!("/{}/{n}", if n.is_multiple_of(3) { "data" } else { "var" });
+    let (state, flags, code) = (if n.is_multiple_of(7) { State::Stopped } else { State::Running }, n as u8, n as i16);
     let data: Vec<u8> = (0..n % 4).map(|at| (n + at) as u8 % 9).collect();
     event!(shop, "item", round, n, bytes, data = data.as_slice(), delta, load, state, flags, code, path);
-    if n % 5 == 0 {
+    if n.is_multiple_of(5) {
         event!(shop, "rare", level: WARN, round, n, only_some = n % 4);
     }
 }
@@ -86,7 +86,7 @@ fn the_application_records_what_a_reader_selects() {
         assert!(selected.len() > 5 && selected.len() < all.len(), "{expression} selects {}", selected.len());
         assert_eq!(events(&place, "main", &format!("round == {round}")), selected, "{expression}");
     }
-    let ran = place.run(&["inspect", "app", "--strict"]);
+    let ran = place.run(&["report", "app", "--strict"]);
     assert_eq!(ran.status, 0, "events that a filter refuses are not losses: {}{}", ran.out, ran.err);
     place.ok(&["enable", "shop:*", "-c", "main"]);
     assert!(place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"), "the filter is gone");

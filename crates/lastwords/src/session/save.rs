@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -84,10 +85,10 @@ fn remove_oldest(base: &Base, name: &str) -> u32 {
 
 fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
     let view = &regions.view;
-    let session = copy_file(&view.mapping, to, SESSION, &[0..view.mapping.len()])?;
+    let session = copy_file(&view.mapping, to, SESSION, [0..view.mapping.len(), 0..0])?;
     end(regions, &session).map_err(|error| Error::io("write", to.path.join(SESSION), error))?;
     let registry = &regions.registry.mapping;
-    copy_file(registry, to, REGISTRY, &[0..registry.len()])?;
+    copy_file(registry, to, REGISTRY, [0..registry.len(), 0..0])?;
     for (index, region) in regions.streams.iter().enumerate() {
         let spec = region.stream.spec();
         if spec.page_size != 0 {
@@ -101,7 +102,7 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
         let data = spec.data_range(region.spare(view));
         // Everything before the data: headers, positions and slots of both halves.
         let head = 0..spec.data_range(0).start;
-        copy_file(&region.mapping, to, &stream_name(index as u32), &[head, data])?;
+        copy_file(&region.mapping, to, &stream_name(index as u32), [head, data])?;
     }
     Ok(())
 }
@@ -131,8 +132,8 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     }
 }
 
-/// Copies ranges of a region into a file of the region's size. The rest of the file is a hole.
-fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: &[std::ops::Range<u64>]) -> Result<File, Error> {
+/// Copies two ranges of a region into a file of the region's size. The rest of the file is a hole.
+fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: [Range<u64>; 2]) -> Result<File, Error> {
     let Some((path, offset)) = from.place() else {
         let why = "the session is in no file";
         return Err(Error::unsupported("saving of a snapshot", why, "use shared memory, or read it with --snapshot"));
