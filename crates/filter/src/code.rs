@@ -22,13 +22,16 @@
 //! A name is 1 for `$ctx.NAME` and else 0 (u8), the number of its steps (u8), and for each step a kind (u8) and 0: a length (u16) and the
 //! text of a member, 1: the position (u64) of an element.
 
-use crate::eval::{self, MAX_HEIGHT, Step};
+use crate::eval::{self, Step};
 use crate::name;
 use crate::program::{Binary, Constant, Filter, Op, Unary};
 use crate::value::{Item, Value};
 
 /// Most bytes of an encoded expression.
 pub const MAX_CODE: usize = 8192;
+
+/// Most values of an encoded expression that wait for their operator. It is evaluated on the stack of signal handlers, too.
+pub const MAX_CODE_HEIGHT: usize = 16;
 
 /// The operators with two operands, in the order of their numbers.
 const BINARIES: [Binary; 13] = [
@@ -119,8 +122,11 @@ impl Encoder {
     }
 }
 
-/// Returns the encoded expression; none if it has more than [`MAX_CODE`] bytes.
+/// Returns the encoded expression; none if it exceeds [`MAX_CODE`] or [`MAX_CODE_HEIGHT`].
 pub(crate) fn encode(filter: &Filter) -> Option<Vec<u8>> {
+    if filter.height > MAX_CODE_HEIGHT {
+        return None;
+    }
     let mut encoder = Encoder::default();
     let position = |is: bool| u8::from(is);
     let mut ops = Vec::new();
@@ -196,7 +202,7 @@ impl<'a> Code<'a> {
             };
             let Some(left) = height.checked_sub(takes) else { return false };
             height = left.saturating_add(gives);
-            if height > MAX_HEIGHT {
+            if height > MAX_CODE_HEIGHT {
                 return false;
             }
         }
@@ -260,12 +266,25 @@ pub struct Instruction<'a>(Step<'a>);
 /// Evaluates the operations of an encoded expression, as [`Filter::eval`](crate::Filter::eval) does. Allocates nothing.
 #[inline]
 pub fn eval<'v>(code: &[Instruction<'v>], value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
-    // An expression of so few operations needs no larger stack.
-    if code.len() <= eval::SMALL {
-        eval::run::<{ eval::SMALL }>(&mut |at| code.get(at).map(|instruction| instruction.0), value)
-    } else {
-        eval::run::<MAX_HEIGHT>(&mut |at| code.get(at).map(|instruction| instruction.0), value)
+    // Of an odd number of operations, half push a value that waits for an operator, and one more does.
+    match code.len() {
+        0..=3 => run::<2>(code, value),
+        4..=8 => run::<4>(code, value),
+        _ => run_long(code, value),
     }
+}
+
+#[inline(never)]
+fn run_long<'v>(code: &[Instruction<'v>], value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
+    run::<MAX_CODE_HEIGHT>(code, value)
+}
+
+#[inline]
+fn run<'v, const N: usize>(
+    code: &[Instruction<'v>],
+    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
+) -> Option<bool> {
+    eval::run::<N>(&mut |at| code.get(at).map(|instruction| instruction.0), value)
 }
 
 /// A name of an encoded expression.

@@ -6,7 +6,7 @@ use lastwords_glob::matches_chars;
 use std::cmp::Ordering;
 
 /// Values of a small stack, which most expressions need.
-pub(crate) const SMALL: usize = 8;
+const SMALL: usize = 8;
 /// Most values that wait for their operator at a time.
 pub(crate) const MAX_HEIGHT: usize = 128;
 

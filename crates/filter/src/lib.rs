@@ -69,7 +69,7 @@ mod print;
 mod program;
 mod value;
 
-pub use code::{Code, CodeName, CodeStep, Instruction, MAX_CODE, eval};
+pub use code::{Code, CodeName, CodeStep, Instruction, MAX_CODE, MAX_CODE_HEIGHT, eval};
 pub use error::Error;
 pub use name::{Name, Step};
 pub use program::Filter;

@@ -163,7 +163,7 @@ impl Filter {
     }
 
     /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has more than
-    /// [`MAX_CODE`](crate::MAX_CODE).
+    /// [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         code::encode(self)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lastwords::condition::Condition;
 use lastwords::{Session, event};
 
-fn main() -> Result<(), lastwords::Error> {
+pub(crate) fn main() -> Result<(), lastwords::Error> {
     // Errors of the payment service fire a trigger by themselves. A slow request calls `lastwords::trigger`.
     let failed = Condition::on("shop:payment").with_filter("status >= 500");
     let session = Session::builder("errors").snapshot(true).trigger_on(failed).start()?;

@@ -293,20 +293,28 @@ fn nothing_that_was_recorded_before_is_missing_under_load() {
     session.remove();
 }
 
+#[path = "../examples/errors.rs"]
+mod example;
+
+#[test]
+fn child_is_the_example() {
+    if child_dir().is_some() {
+        example::main().expect("it runs");
+    }
+}
+
 /// The program in `examples/errors.rs`: two errors, one during the snapshot of the other, while recording goes on.
 #[test]
 fn the_example_keeps_the_moments_before_both_errors() {
     let dir = tempfile::tempdir().expect("a folder");
-    let this = std::env::current_exe().expect("this program");
-    let example = this.parent().and_then(Path::parent).expect("the folder of the build").join("examples/errors");
-    let ran = std::process::Command::new(&example).env("LASTWORDS_DIR", dir.path()).output();
-    let ran = ran.unwrap_or_else(|error| panic!("{}: {error}", example.display()));
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let live = PathBuf::from(String::from_utf8_lossy(&ran.stdout).trim());
+    let variables = [("LASTWORDS_DIR", dir.path().to_str().expect("a path"))];
+    assert!(spawn("child_is_the_example", dir.path(), &variables).wait().expect("it ends").success());
     let entries = std::fs::read_dir(dir.path()).expect("readable").flatten().map(|entry| entry.path());
-    let mut folders: Vec<PathBuf> = entries.filter(|path| path.to_string_lossy().contains(".snapshot-")).collect();
+    let (mut folders, live): (Vec<PathBuf>, Vec<PathBuf>) =
+        entries.filter(|path| path.is_dir()).partition(|path| path.to_string_lossy().contains(".snapshot-"));
     folders.sort();
-    assert_eq!(folders.len(), 2, "{folders:?}");
+    assert_eq!((folders.len(), live.len()), (2, 1), "{folders:?}");
+    let live = &live[0];
     // Each channel has the thread's id in front. The first event of each class has the id 0 of `shop:request`.
     let requests = |folder: &Path| -> Vec<u64> {
         let of =
@@ -315,7 +323,7 @@ fn the_example_keeps_the_moments_before_both_errors() {
     };
     let [first, second] = [&folders[0], &folders[1]].map(|folder| requests(folder));
     assert!(first.len() > 1000 && first[..=1000].iter().copied().eq(0..=1000), "before the first error");
-    let all = [first, second.clone(), requests(&live)].concat();
+    let all = [first, second.clone(), requests(live)].concat();
     assert!(second.last() >= Some(&1001) || all.len() == 3000, "before the second error");
     assert!(all.iter().copied().eq(0..3000), "recording went on, and nothing is missing");
 }

@@ -122,14 +122,13 @@ impl Callsite {
     fn set_conditions(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc) -> Option<bool> {
         // SAFETY: only pointers to values that live for ever are stored.
         let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
-        let matches = slot::conditions(slot, desc);
-        let has_any = matches.iter().any(Option::is_some);
-        if has_any || filters.is_some() {
+        let places = slot::conditions(slot, desc);
+        if places != 0 || filters.is_some() {
             let kept = filters.or_else(SiteFilters::keep)?;
-            kept.set_conditions(index, slot, desc, &matches)?;
+            kept.set_conditions(index, slot, desc, places)?;
             self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
         }
-        Some(has_any)
+        Some(places != 0)
     }
 
     /// Sets the filter of a slot, or removes it. Returns none if there is no memory. The caller holds [`LOCK`].

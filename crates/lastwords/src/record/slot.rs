@@ -12,7 +12,7 @@ use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
 use crate::record::filter::{self, Found};
-use crate::session::condition::{self, MOST, Match};
+use crate::session::condition;
 use crate::session::registry::EventDesc;
 use crate::session::rules::{self, Verdict};
 use crate::session::shared::SessionShared;
@@ -138,14 +138,12 @@ pub(crate) fn judge(slot: &RecorderSlot, desc: &EventDesc) -> Verdict<Found> {
     judge_by(slot, desc, filter::find)
 }
 
-/// Returns the conditions that triggers have on the event, for one slot of each session: the first that takes the event.
-pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc) -> [Option<Match<Found>>; MOST] {
-    let is_before = |other: &&RecorderSlot| !std::ptr::eq(*other, slot) && std::ptr::eq(other.session, slot.session);
+/// Returns the places of the conditions that triggers have on the event, for one slot of each session: the first that
+/// takes the event.
+pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc) -> u64 {
     let before = (0..MAX_SLOTS).filter_map(at).take_while(|other| !std::ptr::eq(*other, slot));
-    match before.filter(is_before).any(|other| enabled(other, desc)) {
-        true => [None; MOST],
-        false => condition::matching(slot.session.view(), desc, filter::find),
-    }
+    let mut of_session = before.filter(|other| std::ptr::eq(other.session, slot.session));
+    if of_session.any(|other| enabled(other, desc)) { 0 } else { condition::places(slot.session.view(), desc) }
 }
 
 /// Returns true if the slot takes the event, or some events of the callsite.

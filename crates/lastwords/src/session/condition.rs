@@ -11,7 +11,7 @@ use super::Error;
 use super::config::{Level, setters};
 use super::regions::Regions;
 use super::registry::EventDesc;
-use super::rules::{self, Line, RuleSpec, Tables};
+use super::rules::{self, Current, Line, RuleSpec, Tables};
 use super::session_region::{SessionRegion, locked};
 
 /// Largest number of conditions of a session.
@@ -117,39 +117,39 @@ pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
 /// A condition that matches the name and level of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Match<F> {
-    /// The place of the condition in the table.
-    pub(crate) place: usize,
     pub(crate) each: u32,
     pub(crate) action: Action,
     /// The result of the function for its filter; none if it has none.
     pub(crate) filter: Option<F>,
 }
 
-/// Returns the conditions that match an event, with what `filter` returns for the words of their filters, as
-/// [`rules::judge`] does. Allocates nothing. If the conditions keep changing, none match.
-pub(crate) fn matching<F: Copy>(
+/// Returns a bit for the place of each condition that matches an event. Allocates nothing, and needs little of the stack,
+/// which may be that of a signal handler. If the conditions keep changing, none match.
+pub(crate) fn places(view: &SessionRegion, desc: &EventDesc) -> u64 {
+    // A trigger's own events fire none.
+    let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
+    let bits = |current: &Current<'_>| {
+        let matching = current.rules.iter().enumerate().filter(|(_, rule)| rules::matches(rule, desc));
+        matching.fold(0, |bits, (place, _)| bits | 1 << place)
+    };
+    rules::at_one_moment(tables(area), bits).unwrap_or(0)
+}
+
+/// Returns the condition at a place, if it matches an event, with what `filter` returns for the words of its filter, as
+/// [`rules::judge`] does.
+pub(crate) fn at<F>(
     view: &SessionRegion,
     desc: &EventDesc,
+    place: usize,
     filter: impl Fn(&[AtomicU64]) -> F,
-) -> [Option<Match<F>>; MOST] {
-    // A trigger's own events fire none.
-    let area = view.conditions().filter(|_| desc.provider != "lastwords");
-    let Some(area) = area else { return [None; MOST] };
-    let all = rules::at_one_moment(tables(area), |current| {
-        let mut found = [None; MOST];
-        for (place, (rule, found)) in current.rules.iter().zip(&mut found).enumerate() {
-            if rules::matches(rule, desc) {
-                let action = match rule.enable.load(Relaxed) {
-                    TRIGGER_SNAPSHOT => Action::Snapshot,
-                    _ => Action::Stop,
-                };
-                let each = rule.channel.load(Relaxed).max(1);
-                *found = Some(Match { place, each, action, filter: rules::filter_of(current, rule).map(&filter) });
-            }
-        }
-        found
-    });
-    all.unwrap_or([None; MOST])
+) -> Option<Match<F>> {
+    let at = |current: &Current<'_>| {
+        let rule = current.rules.get(place).filter(|rule| rules::matches(rule, desc))?;
+        let action = if rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT { Action::Snapshot } else { Action::Stop };
+        let each = rule.channel.load(Relaxed).max(1);
+        Some(Match { each, action, filter: rules::filter_of(current, rule).map(&filter) })
+    };
+    rules::at_one_moment(tables(view.conditions()?), at)?
 }
 
 /// Counts an event that fulfils a condition. Returns true if it fires.

@@ -235,8 +235,8 @@ fn compile(text: &str) -> Result<Vec<u64>, Error> {
         Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
     })?;
     let Some(code) = filter.encode() else {
-        let why = format!("an expression of {} bytes takes too much room in the session", text.len());
-        return Err(Error::Unsupported { what: "filter", why, remedy: "use a shorter one" });
+        let why = format!("an expression of {} bytes, or its nesting, is too much for a session", text.len());
+        return Err(Error::Unsupported { what: "filter", why, remedy: "use a shorter one with fewer parentheses" });
     };
     let mut bytes = [text.as_bytes(), &code].concat();
     bytes.resize(bytes.len().next_multiple_of(8), 0);

@@ -20,8 +20,9 @@ use self::payload::{Payload, Unclear};
 use crate::process::identity::{self, Identity};
 use crate::process::kept_memory;
 use crate::record::context;
+use crate::record::dispatch::words_by;
 use crate::record::encode::writer::Bytes;
-use crate::record::encode::{Pieces, Values};
+use crate::record::encode::{Pieces, Values, memory};
 use crate::record::slot::{MAX_SLOTS, RecorderSlot};
 use crate::session::condition::{self, Action, Match};
 use crate::session::registry::EventDesc;
@@ -87,7 +88,7 @@ type Loaded = (Code<'static>, &'static [Instruction<'static>]);
 /// Returns the code in the words of a filter: none if there is no memory, none inside if it cannot be evaluated.
 fn load(words: &'static [u64]) -> Option<Option<Loaded>> {
     let Some((head, rest)) = words.split_first() else { return Some(None) };
-    let bytes = crate::record::encode::memory(rest);
+    let bytes = memory(rest);
     let Some(code) = rules::parts(*head, bytes).and_then(|(_, code)| Code::new(code)) else { return Some(None) };
     Some(Some((code, kept_memory::keep_all(code.instructions())?)))
 }
@@ -195,23 +196,25 @@ impl SiteFilters {
         unsafe { self.conditions[index].load(Acquire).as_ref() }
     }
 
-    /// Sets the conditions of a slot. Returns none if there is no memory. The caller holds the callsites' lock.
+    /// Sets the conditions of a slot: those at the places whose bits are set. Returns none if there is no memory. The caller holds the callsites' lock.
     pub(crate) fn set_conditions(
         &self,
         index: usize,
         slot: &'static RecorderSlot,
         desc: &EventDesc,
-        matches: &[Option<Match<Found>>],
+        places: u64,
     ) -> Option<()> {
         let mut list: Option<&'static BoundCondition> = None;
         let mut old = self.conditions(index);
-        for Match { place, each, action, filter } in matches.iter().flatten().rev() {
+        for place in (0..u64::BITS as usize).rev().filter(|place| places >> place & 1 != 0) {
+            // A condition that is gone meanwhile is not set: its change makes callsites look again.
+            let matching = condition::at(slot.session.view(), desc, place, find);
+            let Some(Match { each, action, filter }) = matching else { continue };
             let filter = match filter {
-                Some(found) => Some(self.bound(index, slot, desc, *found)?),
+                Some(found) => Some(self.bound(index, slot, desc, found)?),
                 None => None,
             };
             let event = old.map_or_else(|| bind::event_name(desc), |old| Some(old.event))?;
-            let (place, each, action) = (*place, *each, *action);
             let new = BoundCondition { place, each, action, filter, slot, event, next: list };
             // The same conditions again take no memory.
             let same = std::iter::successors(old, |old| old.next).find(|old| old.is_same(&new));
@@ -276,7 +279,11 @@ impl Bound {
             return self.decide(slot, &[]);
         }
         match values.size() {
-            0..=256 => self.takes_buffered::<256, V>(slot, values),
+            0..=64 => {
+                let words = words_by::<8>(|out| values.write(out));
+                self.decide(slot, &[memory(&words).get(..values.size()).unwrap_or_default()])
+            }
+            65..=256 => self.takes_buffered::<256, V>(slot, values),
             257..=2048 => self.takes_buffered::<2048, V>(slot, values),
             _ => self.takes_pieces(slot, values),
         }
@@ -300,15 +307,21 @@ impl Bound {
     }
 
     /// Evaluates the code on the pieces of a payload.
-    #[inline(never)]
     fn decide(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
+        if self.reads_user { self.decide_with_contexts(slot, pieces) } else { self.decide_with(pieces, &[]) }
+    }
+
+    #[inline(never)]
+    fn decide_with_contexts(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
+        let mut user = [0; MAX_LEN];
+        context::write(bits::USER, &slot.user_contexts, &mut Bytes::new(&mut user));
+        self.decide_with(pieces, &[&user])
+    }
+
+    #[inline(never)]
+    fn decide_with(&self, pieces: &[&[u8]], user: &[&[u8]]) -> bool {
         let Some((_, instructions)) = self.program.code else { return true };
         let me = identity::identity();
-        let mut user = [0; MAX_LEN];
-        if self.reads_user {
-            context::write(bits::USER, &slot.user_contexts, &mut Bytes::new(&mut user));
-        }
-        let user: &[&[u8]] = &[&user];
         let mut unclear = false;
         let result = lastwords_filter::eval(instructions, &mut |name| {
             let value = self.value(self.sources.get(name)?, pieces, &me, user);
