@@ -35,7 +35,7 @@ fn child() {
     let channel = |name| ChannelConfig::new(name).contexts(lastwords::Context::ALL);
     let session = Session::builder("app").channel(channel("main")).channel(channel("all")).start().expect("a session");
     std::fs::write(format!("{dir}/begun"), "").expect("written");
-    for round in 0..EXPRESSIONS.len() {
+    for round in 0..EXPRESSIONS.len() + 2 {
         wait_for(format!("{dir}/go-{round}").as_ref());
         (0..EVENTS).for_each(|n| record(round, n));
         std::fs::write(format!("{dir}/done-{round}"), "").expect("written");
@@ -72,14 +72,17 @@ fn the_application_records_what_a_reader_selects() {
     let dir = place.path().to_str().expect("a path").to_owned();
     let _child: Running = run(&place, "enabled::child", HOW, &dir);
     wait_for(&place.at("begun"));
-    for (round, expression) in EXPRESSIONS.iter().enumerate() {
-        place.ok(&["enable", "shop:*", "-c", "main", "--filter", expression]);
-        let listed = place.ok(&["list", "app"]);
-        assert!(listed.contains(&format!("rule: enable shop:* in main if {expression}")), "{listed}");
+    let record = |round: usize| {
         // The application follows within milliseconds.
         std::thread::sleep(Duration::from_millis(150));
         std::fs::write(place.at(&format!("go-{round}")), "").expect("written");
         wait_for(&place.at(&format!("done-{round}")));
+    };
+    for (round, expression) in EXPRESSIONS.iter().enumerate() {
+        place.ok(&["enable", "shop:*", "-c", "main", "--filter", expression]);
+        let listed = place.ok(&["list", "app"]);
+        assert!(listed.contains(&format!("rule: enable shop:* in main if {expression}")), "{listed}");
+        record(round);
         let all = events(&place, "all", &format!("round == {round}"));
         assert_eq!(all.len() as u64, EVENTS + EVENTS / 5);
         let selected = events(&place, "all", &format!("({expression}) && round == {round}"));
@@ -88,6 +91,19 @@ fn the_application_records_what_a_reader_selects() {
     }
     let ran = place.run(&["report", "app", "--strict"]);
     assert_eq!(ran.status, 0, "events that a filter refuses are not losses: {}{}", ran.out, ran.err);
+    place.ok(&["enable", "*"]);
+    // Some events go to one channel in place of all others, then to a second besides.
+    let counts = |round: usize| {
+        ["main", "all"].map(|channel| events(&place, channel, &format!("round == {round}")).len() as u64)
+    };
+    let round = EXPRESSIONS.len();
+    place.ok(&["enable", "shop:rare", "--to", "all"]);
+    record(round);
+    assert_eq!(counts(round), [EVENTS, EVENTS + EVENTS / 5]);
+    place.ok(&["enable", "shop:rare", "--also", "main", "--filter", "n < 50"]);
+    record(round + 1);
+    assert_eq!(counts(round + 1), [EVENTS + 10, EVENTS + EVENTS / 5]);
+    assert_eq!(place.run(&["enable", "a:b", "--to", "none"]).status, 1);
     place.ok(&["enable", "shop:*", "-c", "main"]);
     assert!(place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"), "the filter is gone");
     let ran = place.run(&["enable", "shop:*", "--filter", "bytes >"]);
