@@ -99,7 +99,6 @@ impl Builder {
         }
         if is_new {
             slot::install(session, contexts)?;
-            crate::trigger::prime();
         }
         if is_new && self.listen {
             listener::start();

@@ -59,7 +59,7 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
         let snapshot = if *outcome == Outcome::Snapshot { taken.wrapping_add(1) } else { 0 };
         Some((name, cause, outcome.word(), snapshot, *limited))
     };
-    prime();
+    callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
     if let Some(desc) = __LW_CALLSITE.desc() {
         __LW_CALLSITE.each_slot(
             desc,
@@ -88,11 +88,6 @@ pub(crate) fn fire_for_event(session: &'static SessionShared, event: &'static [u
     };
     let len = cut_len(event, NAME_LEN);
     fire(&[Some(decision)], str::from_utf8(&event[..len]).unwrap_or_default(), "event");
-}
-
-/// Registers the callsite of triggers' events, which a signal handler may reach.
-pub(crate) fn prime() {
-    callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
 }
 
 /// Records what became of the snapshot of a trigger.
