@@ -28,6 +28,6 @@ pub mod sync {
 /// Major version: a reader refuses a region whose major version it does not list.
 pub const VERSION_MAJOR: u16 = 1;
 /// Minor version: fields were only added since; a reader of the same major version reads it.
-pub const VERSION_MINOR: u16 = 0;
+pub const VERSION_MINOR: u16 = 1;
 /// The major versions a reader of this crate understands.
 pub const READABLE_MAJORS: [u16; 1] = [1];

@@ -212,7 +212,18 @@ pub struct Rules {
     pub turn: AtomicU32,
     /// Rules in use, of each table.
     pub len: [AtomicU32; 2],
-    pad: [u32; 11],
+    /// Offset of [`Filters`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
+    /// before the session is published.
+    pub filters_off: AtomicU32,
+    /// Of each table: the `turn` in which its filters hold. In another turn the table was written by version 1.0, which
+    /// knows no filters, and [`Rule::filter`] means nothing. Written by the holder of `lock` before `turn`.
+    pub filters_turn: [AtomicU32; 2],
+    /// Offset of [`Triggers`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
+    /// before the session is published.
+    pub triggers_off: AtomicU32,
+    /// Offset of [`Conditions`] in the session region; 0 in sessions of version 1.0, which have none. Written likewise.
+    pub conditions_off: AtomicU32,
+    pad: [u32; 6],
     /// The rules in order; the last that matches decides.
     pub tables: [[Rule; MAX_RULES]; 2],
 }
@@ -252,10 +263,92 @@ pub struct Rule {
     pub channel: AtomicU32,
     /// Least severe level that matches plus one ([`crate::registry`] levels), or 0 for any.
     pub level: AtomicU32,
-    /// 0.
-    pub reserved: AtomicU32,
+    /// 0: no filter. Else the offset in the table's [`Filters`], plus one, of the expression that an event of an enabling rule
+    /// must fulfil: a word of [`filter_head`], the text, and the code (crate `filter`, module `code`), padded to 8 bytes.
+    pub filter: AtomicU32,
     /// Glob over `provider:name`, NUL-padded: 112 bytes.
     pub pattern: [AtomicU64; 14],
+}
+
+/// Bytes of the filters of each table of rules.
+pub const FILTERS_LEN: usize = 16384;
+
+/// The filters of the rules, twice, like the rules: see [`Rule::filter`]. A table is written and read as [`Rules`] are.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Filters {
+    /// The filters of each table of rules, in words.
+    pub tables: [[AtomicU64; FILTERS_LEN / 8]; 2],
+}
+const _: () = assert!(size_of::<Filters>() == 2 * FILTERS_LEN || cfg!(loom));
+
+/// What triggers of the session ask for and have done. All counters only grow.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Triggers {
+    /// Held by a process that asks for a trigger of another process.
+    pub lock: OwnerLock,
+    /// Requests so far. Written by the holder of `lock` (Release) after `name`.
+    pub asked: AtomicU32,
+    /// Requests that a process of the session has carried out or is carrying out.
+    pub answered: AtomicU32,
+    /// Name of the newest request, NUL-padded.
+    pub name: [AtomicU64; 8],
+    /// At most `most` snapshots in any `period`. Written by the creator before the session is published.
+    pub most: AtomicU32,
+    /// 1 if snapshots of triggers are saved as sessions of their own. Written by the creator likewise.
+    pub saves: AtomicU32,
+    /// Nanoseconds.
+    pub period: AtomicU64,
+    /// CLOCK_MONOTONIC, ns, up to which snapshots are spoken for: each adds `period / most`, and one is refused that would
+    /// lead further than `period` ahead.
+    pub due: AtomicU64,
+    /// Triggers that fired.
+    pub fired: AtomicU32,
+    /// Of these, the ones without a snapshot of their own because of the limit.
+    pub limited: AtomicU32,
+    /// The part of `limited` that an event of a trigger has reported.
+    pub told: AtomicU32,
+    /// Triggers whose snapshot is not taken yet, because the snapshot before is not saved.
+    pub waiting: AtomicU32,
+    /// Number of the snapshot that is to be saved; 0: none.
+    pub unsaved: AtomicU32,
+    /// Snapshots that were saved.
+    pub saved: AtomicU32,
+    /// Attempts to save a snapshot that failed.
+    pub failed: AtomicU32,
+    pad: [u32; 9],
+}
+const _: () = assert!(size_of::<Triggers>() == 192 || cfg!(loom));
+
+/// The conditions on events that fire triggers. They are kept as rules are, with their filters: [`Rule::enable`] is one of
+/// `TRIGGER_`, [`Rule::channel`] the number of events to which one trigger is due (0 stands for 1).
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Conditions {
+    /// The conditions.
+    pub rules: Rules,
+    /// Their filters.
+    pub filters: Filters,
+    /// Events that fulfilled the condition of each place, since the conditions changed.
+    pub hits: [AtomicU64; MAX_RULES],
+}
+
+/// [`Rule::enable`] of a condition: recording stops behind the event.
+pub const TRIGGER_STOP: u32 = 0;
+/// [`Rule::enable`] of a condition: a snapshot.
+pub const TRIGGER_SNAPSHOT: u32 = 1;
+
+/// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the high ones.
+#[must_use]
+pub const fn filter_head(text: u32, code: u32) -> u64 {
+    text as u64 | (code as u64) << 32
+}
+
+/// The bytes of text and code by the first word of a filter.
+#[must_use]
+pub const fn filter_lens(head: u64) -> (usize, usize) {
+    (head as u32 as usize, (head >> 32) as usize)
 }
 
 /// Time: how the session's clock relates to CLOCK_MONOTONIC and to wall time.

@@ -302,6 +302,12 @@ int lw_builder_env(struct lw_builder *builder, const char *key, const char *valu
 /* Allocates the spare memory for snapshots at the start, as lw_session_enable_snapshots does later. */
 int lw_builder_snapshot(struct lw_builder *builder);
 
+/* Limits the snapshots that triggers take: at most `most` (1 or more) in any `milliseconds`. Default: 4 in 60000. */
+int lw_builder_trigger_limit(struct lw_builder *builder, uint32_t most, uint64_t milliseconds);
+
+/* Whether the snapshots of triggers are saved as sessions of their own: not if on is 0. Default: they are. */
+int lw_builder_save_snapshots(struct lw_builder *builder, int on);
+
 /* Removes the session when it ends in good order. Default: it stays, until newer sessions take its place. */
 int lw_builder_remove_at_end(struct lw_builder *builder);
 
@@ -325,6 +331,10 @@ struct lw_rule {
     uint32_t max_level;
     /* Not 0: events that match are disabled. Default: they are enabled. */
     uint32_t disable;
+    /* An expression that events must fulfil: "bytes > 4096 && comm ~ \"redis*\"" (docs/FILTER.md). It is evaluated in the
+     * application before anything is reserved; events for which it is false or unknown are not recorded, which is no loss.
+     * Default: all events that match are taken. */
+    const char *filter;
 };
 
 /* Begins a session of that name with all defaults. Errors: those of lw_builder_start. */
@@ -361,7 +371,7 @@ int lw_session_disable(const struct lw_session *session, const char *glob);
 
 /* Adds a rule, by lw_session_rule below. size is that of struct lw_rule when the caller was compiled.
  * Errors: LW_ERROR_ARGUMENT if there is no such channel, LW_ERROR_FULL, LW_ERROR_BUSY, LW_ERROR_UNSUPPORTED as for
- * lw_session_enable and lw_builder_channel_sized. */
+ * lw_session_enable and lw_builder_channel_sized, and if the filter is not an expression. */
 int lw_session_rule_sized(const struct lw_session *session, const struct lw_rule *rule, size_t size);
 
 /* Stops recording if recording is 0, else continues, in all processes of the session. */
@@ -409,6 +419,14 @@ struct lw_snapshot_reader *lw_session_read_snapshot(const struct lw_session *ses
 /* Takes the mark away and frees it. If done is not 0, the snapshot was read and may be replaced; else it can be read again. NULL
  * is passed over. */
 void lw_snapshot_reader_end(struct lw_snapshot_reader *reader, int done);
+
+/* ---- Triggers ---- */
+
+/* Fires a trigger in all sessions of this process: takes a snapshot of each that has snapshots enabled, so that what was recorded
+ * before the call is kept while recording goes on. Records an event lastwords:trigger with at most 64 bytes of the name (UTF-8). The
+ * session's thread saves the snapshot as a session of its own. May be called from every thread; in signal handlers, where it is
+ * async-signal-safe, the session's thread takes the snapshot. NULL is passed over. docs/TRIGGERS.md has the rest. */
+void lw_trigger(const char *name);
 
 /* ---- Calls that pass the sizes of structures ---- */
 
@@ -459,6 +477,7 @@ struct lw_callsite {
     void *desc;
     void *next;
     void *other;
+    void *filters;
 };
 
 /* An event. Lives as long as the process, with all that it points to. */

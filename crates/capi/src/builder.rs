@@ -1,6 +1,7 @@
 //! A session that is being configured.
 
 use std::ffi::{c_char, c_int};
+use std::time::Duration;
 
 use lastwords::{
     Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention, Scope, Session,
@@ -95,6 +96,9 @@ options! {
         sessions: if sessions == u32::MAX { usize::MAX } else { sessions as usize },
         bytes,
     });
+    fn lw_builder_trigger_limit(builder, most: u32, milliseconds: u64) =
+        builder.trigger_limit(most, Duration::from_millis(milliseconds));
+    fn lw_builder_save_snapshots(builder, on: c_int) = builder.save_snapshots(on != 0);
     fn lw_builder_listen(builder, on: c_int) = builder.listen(on != 0);
 }
 

@@ -18,6 +18,7 @@ pub struct lw_callsite {
     pub desc: *mut c_void,
     pub next: *mut c_void,
     pub other: *mut c_void,
+    pub filters: *mut c_void,
 }
 
 const _: () = assert!(size_of::<lw_callsite>() == size_of::<Callsite>());

@@ -17,7 +17,7 @@ mod session;
 mod snapshot;
 mod text;
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 
 use lastwords::crash;
 
@@ -49,4 +49,13 @@ extern "C" fn lw_refresh_modules() {
 #[unsafe(no_mangle)]
 extern "C" fn lw_refresh_thread() {
     lastwords::context::refresh_thread();
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lw_trigger(name: *const c_char) {
+    if !name.is_null() {
+        // SAFETY: C passes a text that ends with a NUL.
+        let name = unsafe { CStr::from_ptr(name) };
+        lastwords::trigger(name.to_str().unwrap_or("a name that is not UTF-8"));
+    }
 }

@@ -33,6 +33,7 @@ struct lw_rule {
     channel: *const c_char,
     max_level: u32,
     disable: u32,
+    filter: *const c_char,
 }
 
 // SAFETY: the fields are pointers and numbers without padding, which may all be zero.
@@ -88,6 +89,10 @@ unsafe fn spec(session: &Session, rule: &lw_rule) -> Outcome<RuleSpec> {
         let name = unsafe { text(rule.channel, "the channel's name") }?;
         let none = || Failure::argument(format!("session {} has no channel {name:?}", session.name()));
         spec = spec.in_channel(session.channel(name).ok_or_else(none)?);
+    }
+    if !rule.filter.is_null() {
+        // SAFETY: the caller guarantees the texts of the rule.
+        spec = spec.with_filter(unsafe { text(rule.filter, "the filter") }?);
     }
     Ok(Level::of(rule.max_level).into_iter().fold(spec, RuleSpec::up_to))
 }

@@ -58,7 +58,7 @@ pub(crate) struct Events {
     last: Option<u64>,
 }
 
-fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {
+pub(crate) fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {
     Filter::parse(text).map(Arc::new)
 }
 

@@ -12,7 +12,46 @@ pub(crate) const MAX_HEIGHT: usize = 128;
 
 #[inline]
 pub(crate) fn eval<'v>(filter: &'v Filter, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
-    if filter.height <= SMALL { run::<SMALL>(filter, value) } else { run::<MAX_HEIGHT>(filter, value) }
+    let step = &mut |at| filter.ops.get(at).map(|op| filter.step(*op));
+    if filter.height <= SMALL { run::<SMALL>(step, value) } else { run::<MAX_HEIGHT>(step, value) }
+}
+
+/// An operation with its operand.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Step<'v> {
+    /// Pushes the value of the name at this position.
+    Name(u16),
+    /// Pushes a constant.
+    Push(Item<'v>),
+    Unary(Unary),
+    Binary(Binary),
+    /// Matches the top against the glob.
+    Glob {
+        glob: &'v str,
+        /// The result is true if the glob does not match.
+        is_negated: bool,
+    },
+    /// See [`Op::Shortcut`].
+    Shortcut {
+        skips_on: bool,
+        to: u16,
+    },
+}
+
+impl Filter {
+    #[inline]
+    fn step(&self, op: Op) -> Step<'_> {
+        match op {
+            Op::Name(position) => Step::Name(position),
+            Op::Constant(position) => Step::Push(constant(self, position)),
+            Op::Unary(operator) => Step::Unary(operator),
+            Op::Binary(operator) => Step::Binary(operator),
+            Op::Glob { glob, is_negated } => {
+                Step::Glob { glob: self.globs.get(usize::from(glob)).map_or("", String::as_str), is_negated }
+            }
+            Op::Shortcut { skips_on, to } => Step::Shortcut { skips_on, to },
+        }
+    }
 }
 
 /// The values that wait for their operator.
@@ -38,27 +77,31 @@ impl<'v, const N: usize> Stack<'v, N> {
     }
 }
 
-fn run<'v, const N: usize>(filter: &'v Filter, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
+/// Evaluates the operations that `step` returns, in order, until it returns none.
+#[inline]
+pub(crate) fn run<'v, const N: usize>(
+    step: &mut impl FnMut(usize) -> Option<Step<'v>>,
+    value: &mut impl FnMut(usize) -> Option<Value<'v>>,
+) -> Option<bool> {
     let mut stack = Stack { items: [Item::Unknown; N], len: 0 };
     let mut next = 0usize;
     // Shortcuts only lead forward.
-    while let Some(op) = filter.ops.get(next) {
+    while let Some(step) = step(next) {
         next = next.wrapping_add(1);
-        let item = match *op {
-            Op::Name(position) => value(position.into()).map_or(Item::Unknown, Item::from),
-            Op::Constant(position) => constant(filter, position),
-            Op::Unary(operator) => unary(operator, stack.pop()),
-            Op::Binary(operator) => {
+        let item = match step {
+            Step::Name(position) => value(position.into()).map_or(Item::Unknown, Item::from),
+            Step::Push(constant) => constant,
+            Step::Unary(operator) => unary(operator, stack.pop()),
+            Step::Binary(operator) => {
                 let right = stack.pop();
                 binary(operator, stack.pop(), right)
             }
-            Op::Glob { glob, is_negated } => {
-                let glob = filter.globs.get(usize::from(glob)).map_or("", String::as_str);
+            Step::Glob { glob, is_negated } => {
                 let text = stack.pop().text();
                 let is_match = text.map(|text| text.is_some_and(|text| matches(glob, text)));
                 Item::from(is_match.map(|is_match| is_match != is_negated))
             }
-            Op::Shortcut { skips_on, to } => {
+            Step::Shortcut { skips_on, to } => {
                 let truth = stack.pop().truth();
                 if truth == Some(skips_on) {
                     next = next.max(to.into());

@@ -59,6 +59,7 @@
     )
 )]
 
+mod code;
 mod error;
 mod eval;
 mod lex;
@@ -68,6 +69,7 @@ mod print;
 mod program;
 mod value;
 
+pub use code::{Code, CodeName, CodeStep, Instruction, MAX_CODE, MAX_CODE_HEIGHT, eval};
 pub use error::Error;
 pub use name::{Name, Step};
 pub use program::Filter;

@@ -3,7 +3,7 @@
 use crate::error::{Error, quoted};
 use crate::name::Name;
 use crate::value::Value;
-use crate::{eval, parse};
+use crate::{code, eval, parse};
 use std::str::FromStr;
 
 /// A compiled expression. Two are equal if they have the same operations on the same names and constants.
@@ -160,6 +160,19 @@ impl Filter {
     #[must_use]
     pub fn eval<'v>(&'v self, value: &mut impl FnMut(usize) -> Option<Value<'v>>) -> Option<bool> {
         eval::eval(self, value)
+    }
+
+    /// Returns the compiled expression as bytes for [`Code::new`](crate::Code::new); none if it has more than
+    /// [`MAX_CODE`](crate::MAX_CODE) bytes or is nested too deeply.
+    #[must_use]
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        code::encode(self)
+    }
+
+    /// Returns the expression as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     /// Returns an error that points at the first use of a name, for a caller that does not know the name.

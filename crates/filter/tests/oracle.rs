@@ -1,7 +1,7 @@
 //! Random expressions against a naive evaluator of their trees. The evaluator and the printer share nothing with the library.
 //! `LASTWORDS_SEED` is the first seed, `LASTWORDS_EXPRESSIONS` the number of expressions.
 
-use lastwords_filter::{Filter, Value};
+use lastwords_filter::{Code, CodeName, CodeStep, Filter, Value};
 use std::collections::BTreeMap;
 
 /// SplitMix64.
@@ -423,16 +423,55 @@ fn random_expressions_have_the_values_of_their_trees() {
         let parsed = Filter::parse(&again).unwrap_or_else(|error| panic!("LASTWORDS_SEED={seed}: {again:?}: {error}"));
         assert_eq!(parsed, filter, "LASTWORDS_SEED={seed}: {text:?} is printed as {again:?}");
         let names: Vec<String> = filter.names().iter().map(ToString::to_string).collect();
+        let encoded = filter.encode().unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not encoded"));
+        let code = Code::new(&encoded).unwrap_or_else(|| panic!("LASTWORDS_SEED={seed}: {text:?} is not decoded"));
+        assert_eq!(code.names().map(shown).collect::<Vec<_>>(), names, "LASTWORDS_SEED={seed}: {text:?}");
+        let instructions: Vec<_> = code.instructions().map(|one| one.expect("checked")).collect();
         for _ in 0..20 {
             let event = event(&mut random);
             let found = filter.eval(&mut |name| event.get(names[name].as_str()).map(value));
             let expected = truth(tree.eval(&event));
             assert_eq!(found, expected, "LASTWORDS_SEED={seed}: {text:?} of {event:?}");
+            let found = lastwords_filter::eval(&instructions, &mut |name| event.get(names[name].as_str()).map(value));
+            assert_eq!(found, expected, "LASTWORDS_SEED={seed}: the code of {text:?} of {event:?}");
             known[expected.map_or(2, usize::from)] += 1;
         }
     }
     // Each of the three results must be common, or the test shows little.
     assert!(known.iter().all(|count| *count * 20 > known.iter().sum::<u64>()), "{known:?}");
+}
+
+/// Returns a name as the expression has it.
+fn shown(name: Option<CodeName<'_>>) -> String {
+    let name = name.expect("checked");
+    let steps = name.steps().map(|step| match step {
+        CodeStep::Member(member) => format!(".{member}"),
+        CodeStep::Element(index) => format!("[{index}]"),
+    });
+    let steps: String = steps.collect();
+    if name.is_context() { format!("$ctx{steps}") } else { steps[1..].to_owned() }
+}
+
+#[test]
+fn damaged_code_is_refused_or_ends() {
+    let mut random = Random(setting("LASTWORDS_SEED", std::process::id().into()));
+    for _ in 0..setting("LASTWORDS_EXPRESSIONS", 20_000) / 100 {
+        let mut text = String::new();
+        condition(&mut random, 4).print(&mut random, &mut text);
+        let Some(code) = Filter::parse(&text).ok().and_then(|filter| filter.encode()) else { continue };
+        for _ in 0..200 {
+            let mut damaged = code.clone();
+            damaged.truncate(random.below(code.len() * 2));
+            for _ in 0..=random.below(3) {
+                let at = random.below(damaged.len() + 1);
+                damaged.get_mut(at).into_iter().for_each(|byte| *byte = random.next() as u8);
+            }
+            let Some(code) = Code::new(&damaged) else { continue };
+            code.names().for_each(|name| drop(shown(name)));
+            let instructions: Vec<_> = code.instructions().map(|one| one.expect("checked")).collect();
+            let _ = lastwords_filter::eval(&instructions, &mut |name| Some(Value::Unsigned(name as u64)));
+        }
+    }
 }
 
 #[test]

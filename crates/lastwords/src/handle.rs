@@ -10,6 +10,7 @@ use crate::session::dirs::Base;
 use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
+use crate::session::trigger;
 use crate::session::{Builder, Ending, Error, ending, give_back, listener, processes, remove};
 
 /// A session that this process records in.
@@ -232,6 +233,9 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     if session.handles.fetch_sub(1, AcqRel) > 1 {
         return;
     }
+    // The thread that saves snapshots is not waited for later.
+    let saving = trigger::saving();
+    trigger::work(session, &mut |done| crate::trigger::report(session, done));
     slot::remove(session);
     processes::leave(view.processes());
     let is_left = processes::is_left(view);
@@ -253,6 +257,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
         }
     }
     drop(lock);
+    drop(saving);
     // The session stays listed until its files are no longer mapped, because the handler of lost memory looks for it in
     // the list.
     give_back(session);

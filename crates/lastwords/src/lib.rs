@@ -47,16 +47,19 @@ mod process;
 mod record;
 pub mod session;
 mod start;
+mod trigger;
 
 pub use lastwords_ring::{ClockKind, Persist, rseq_available};
 pub use process::clock;
 pub use record::context;
 pub use record::encode::{Element, Field, Hex, Integer, Labeled, Out, hex};
 pub use session::registry::{EventDesc, FieldDesc, FieldType};
+pub use session::trigger::Triggered;
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
 };
-pub use session::{consume, dirs, follow, processes, remote_control, rules, snapshot};
+pub use session::{condition, consume, dirs, follow, processes, remote_control, rules, snapshot};
+pub use trigger::trigger;
 
 /// The items that the macros expand to. Applications must not use them directly.
 #[doc(hidden)]

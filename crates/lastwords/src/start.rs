@@ -32,6 +32,9 @@ const CALLS: listener::Calls = listener::Calls {
     after: || (),
     #[cfg(not(feature = "tracing"))]
     each_second: || (),
+    fire: crate::trigger::fire_for_another,
+    fulfilled: crate::trigger::fire_for_event,
+    saved: crate::trigger::report,
     watch,
 };
 

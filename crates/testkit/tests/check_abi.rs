@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 0 => abi::VERSION_MINOR,
+        1 => abi::VERSION_MAJOR, 1 => abi::VERSION_MINOR,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -72,7 +72,9 @@ fn session_control_and_clock() {
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
         l::RULES_LOCK_AT => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
         l::RULES_LEN_AT => offset_of!(C, rules.len), l::RULES_AT => offset_of!(C, rules.tables), l::RULES_MAX => s::MAX_RULES, l::RULE_LEN => size_of::<R>(),
-        l::RULE_PATTERN_AT => offset_of!(R, pattern), 4 => offset_of!(R, channel), 8 => offset_of!(R, level),
+        l::RULE_PATTERN_AT => offset_of!(R, pattern), 148 => offset_of!(C, rules.filters_off),
+        152 => offset_of!(C, rules.filters_turn), 160 => offset_of!(C, rules.triggers_off), 164 => offset_of!(C, rules.conditions_off), 12 => offset_of!(R, filter), 16384 => s::FILTERS_LEN,
+        2 * 16384 => size_of::<s::Filters>(), (34u64 << 32) + 12 => s::filter_head(12, 34), 4 => offset_of!(R, channel), 8 => offset_of!(R, level),
         l::SNAPSHOT_OFF => s::SNAPSHOT_OFF, l::SNAPSHOT_READY => s::SNAPSHOT_READY,
         l::SNAPSHOT_SWAPPING => s::SNAPSHOT_SWAPPING, l::SNAPSHOT_TAKEN => s::SNAPSHOT_TAKEN,
         l::SNAPSHOT_READING => s::SNAPSHOT_READING,
@@ -86,6 +88,19 @@ fn session_control_and_clock() {
         l::RSEQ => s::RESERVATION_RSEQ, l::LOCKLESS => s::RESERVATION_LOCKLESS, l::LOCKED => s::RESERVATION_LOCKED,
         1 => s::BACKEND_HEAP, 2 => s::BACKEND_SHM, 3 => s::BACKEND_MEMFD, 4 => s::BACKEND_HUGE, 5 => s::BACKEND_DAX,
         6 => s::BACKEND_PHYSICAL, 1 => s::SCOPE_PROCESS, 2 => s::SCOPE_USER,
+    }
+}
+
+#[test]
+fn triggers() {
+    use abi::session::{self as s, Conditions as D, Triggers as T};
+    same! {
+        0 => offset_of!(D, rules), 64 + 2 * 64 * 128 => offset_of!(D, filters), 0 => s::TRIGGER_STOP, 1 => s::TRIGGER_SNAPSHOT,
+        64 + 2 * 64 * 128 + 2 * 16384 => offset_of!(D, hits),
+        192 => size_of::<T>(), 0 => offset_of!(T, lock), 8 => offset_of!(T, asked), 12 => offset_of!(T, answered),
+        16 => offset_of!(T, name), 80 => offset_of!(T, most), 84 => offset_of!(T, saves), 88 => offset_of!(T, period),
+        96 => offset_of!(T, due), 104 => offset_of!(T, fired), 108 => offset_of!(T, limited), 112 => offset_of!(T, told),
+        116 => offset_of!(T, waiting), 120 => offset_of!(T, unsaved), 124 => offset_of!(T, saved), 128 => offset_of!(T, failed),
     }
 }
 

@@ -7,7 +7,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("glob", &[]),
     ("filter", &["glob"]),
     ("ring", &["abi"]),
-    ("lastwords", &["ring", "glob", "abi"]),
+    ("lastwords", &["ring", "filter", "glob", "abi"]),
     ("capi", &["lastwords"]),
     ("bytes", &[]),
     ("image", &["bytes"]),

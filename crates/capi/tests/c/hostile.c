@@ -90,7 +90,7 @@ static void nulls(void)
 {
     struct lw_session *session = begin();
     struct lw_builder *builder = lw_builder_new("nulls");
-    struct lw_rule rule = { "*", NULL, 0, 0 };
+    struct lw_rule rule = { "*", NULL, 0, 0, NULL };
     struct {
         struct lw_rule rule;
         uint64_t more;

@@ -225,7 +225,7 @@ static void control(void)
 {
     struct lw_channel channel = plain();
     struct lw_builder *builder = with_channel("control", &channel);
-    struct lw_rule rule = { "s:step", "main", 0, 1 };
+    struct lw_rule rule = { "s:step", "main", 0, 1, NULL };
     struct lw_session *session;
 
     channel.name = "rare";
@@ -249,6 +249,18 @@ static void control(void)
     CHECK(!enabled() && error_enabled());
     steps(17, 20);
     LW_EVENT_AT(LW_LEVEL_ERROR, "s", "error", lw_u64(n, 20));
+    rule.glob = "s:*";
+    rule.channel = "main";
+    rule.max_level = 0;
+    rule.filter = "n >= 31 && (n < 33 || text ~ \"l*g\" || level == \"error\")";
+    CHECK(lw_session_rule(session, &rule) == 0);
+    steps(30, 35);
+    LW_EVENT_AT(LW_LEVEL_ERROR, "s", "error", lw_u64(n, 36));
+    LW_EVENT("s", "text", lw_u64(n, 37), lw_str(text, "long"));
+    LW_EVENT("s", "text", lw_u64(n, 38), lw_str(text, "log, but not at the end"));
+    rule.filter = "n >";
+    REFUSED(lw_session_rule(session, &rule) == 0, "filter");
+    rule.filter = NULL;
     rule.channel = "none";
     REFUSED(lw_session_rule(session, &rule) == 0, "session control has no channel \"none\"");
     REFUSED(lw_session_rule(session, NULL) == 0, "the rule is a null pointer");
@@ -333,6 +345,27 @@ static void snapshots(const char *of)
     lw_session_end(session);
 }
 
+/* Each of two triggers leaves a snapshot of its own. The end of the session waits until both are saved. */
+static void triggers(void)
+{
+    struct lw_channel channel = plain();
+    struct lw_builder *builder = with_channel("triggers", &channel);
+    struct lw_session *session;
+
+    CHECK(lw_builder_snapshot(builder) == 0 && lw_builder_trigger_limit(builder, 2, 60000) == 0);
+    CHECK(lw_builder_save_snapshots(builder, 1) == 0);
+    REFUSED(lw_builder_trigger_limit(NULL, 1, 1) == 0, "null pointer");
+    session = start(builder);
+    CHECK(lw_session_disable(session, "lastwords:*") == 0);
+    steps(0, 10);
+    lw_trigger("first");
+    lw_trigger(NULL);
+    steps(10, 20);
+    lw_trigger("second");
+    lw_trigger("\xc3 and above the limit");
+    lw_session_end(session);
+}
+
 /* A session that was ended stays, with the handlers of crashes or without. */
 static void crash(void)
 {
@@ -377,6 +410,8 @@ int main(int argc, char **argv)
         control();
     else if (!strcmp(what, "snapshots") && argc > 2)
         snapshots(argv[2]);
+    else if (!strcmp(what, "triggers"))
+        triggers();
     else if (!strcmp(what, "crash"))
         crash();
     else if (!strcmp(what, "finish"))

@@ -78,9 +78,12 @@ fn rules_and_what_is_cleared() {
     let (prefix, programs) = programs();
     for program in programs {
         let folder = &said(prefix.path(), &program, &["control"])[0];
-        let error = ["s:error: n=20".to_owned()];
-        assert_eq!(reported(&[folder, "--channel", "main"]), [&steps([10, 11])[..], &error].concat());
-        assert_eq!(reported(&[folder, "--channel", "rare"]), [&steps([10, 11, 15, 16])[..], &error].concat());
+        let error = |n: u64| [format!("s:error: n={n}")];
+        let text = ["s:text: n=37 text=long".to_owned()];
+        let main = [&steps([10, 11])[..], &error(20), &steps([31, 32]), &error(36), &text].concat();
+        assert_eq!(reported(&[folder, "--channel", "main"]), main);
+        let rare = [&steps([10, 11, 15, 16])[..], &error(20), &error(36)].concat();
+        assert_eq!(reported(&[folder, "--channel", "rare"]), rare);
     }
 }
 
@@ -115,6 +118,24 @@ fn snapshots_of_all_of_a_cpu_and_of_a_stream() {
             assert_eq!(reported(&[folder, "--snapshot"]), steps(taken.clone()), "{of}");
             assert_eq!(reported(&[folder]), steps((0..30).filter(|n| !taken.contains(n))), "{of}");
         }
+    }
+}
+
+#[test]
+fn two_triggers_leave_a_snapshot_each() {
+    let (prefix, programs) = programs();
+    for program in programs {
+        let folder = std::path::PathBuf::from(&said(prefix.path(), &program, &["triggers"])[0]);
+        let (name, unique) = folder.to_str().and_then(|path| path.rsplit_once('-')).expect("a name");
+        for (number, taken) in [(1, 0..10), (2, 10..20)] {
+            let copy = format!("{name}.snapshot-{number}-{unique}");
+            assert_eq!(reported(&[&copy]), steps(taken), "{copy}");
+        }
+        let listed = lastwords(&["list", folder.to_str().expect("a path")]);
+        assert!(
+            listed.contains("triggers fired: 3, 1 above the limit, 0 waiting; snapshots saved: 2, 0 not"),
+            "{listed}"
+        );
     }
 }
 

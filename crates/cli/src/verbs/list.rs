@@ -8,6 +8,7 @@ use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use anyhow::Context;
 use lastwords::Ending;
+use lastwords::Triggered;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
@@ -139,6 +140,11 @@ fn details_text(summary: &Summary) -> String {
     if let Some(ended) = &d.ended {
         text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
     }
+    if let Some(Triggered { fired, limited, waiting, saved, failed }) = d.triggered.filter(|t| t.fired > 0) {
+        text.push_str(&format!(
+            "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}, {failed} not\n"
+        ));
+    }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
     }
@@ -173,7 +179,8 @@ fn rule_text(rule: &RuleSpec, channels: &[ChannelSummary]) -> String {
     let name = |id| channels.iter().find(|c| c.id == id).map_or_else(|| format!("channel {id}"), |c| c.name.clone());
     let channel = rule.channel.map_or_else(String::new, |id| format!(" in {}", name(id)));
     let level = rule.level.map_or_else(String::new, |level| format!(" up to {}", level_word(level as u8)));
-    format!("{verb} {}{channel}{level}", plain(&rule.pattern))
+    let filter = rule.filter.as_deref().map_or_else(String::new, |filter| format!(" if {}", plain(filter)));
+    format!("{verb} {}{channel}{level}{filter}", plain(&rule.pattern))
 }
 
 fn level_word(level: u8) -> String {
@@ -224,7 +231,7 @@ fn data(summary: &Summary) -> Value {
             "sub_buffers": c.sub_buffers, "sub_buffer_size": c.sub_buffer_size, "streams": c.streams, "events": c.events,
         })
     };
-    let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern });
+    let rule = |r: &RuleSpec| json!({ "enable": r.enable, "channel": r.channel, "level": r.level.map(|level| level as u8), "pattern": r.pattern, "filter": r.filter });
     json!({
         "name": summary.name,
         "folder": summary.folder,
@@ -242,6 +249,7 @@ fn data(summary: &Summary) -> Value {
         "bytes": d.bytes,
         "ended": d.ended.map(EndedReport::from),
         "panics": d.panics,
+        "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed })),
         "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),

@@ -14,6 +14,7 @@ mod recover;
 mod report;
 mod rule;
 mod snapshot;
+mod trigger;
 
 use crate::exit::Outcome;
 use crate::say;
@@ -37,7 +38,7 @@ pub(crate) enum Verb {
     /// List sessions, live and left over
     List(list::Args),
     /// Record events that match, from now on
-    Enable(rule::Args),
+    Enable(rule::EnableArgs),
     /// Do not record events that match, from now on
     Disable(rule::Args),
     /// Record again after `stop`
@@ -46,6 +47,8 @@ pub(crate) enum Verb {
     Stop(recording::Args),
     /// Keep what was recorded until now while recording goes on
     Snapshot(snapshot::Args),
+    /// Keep the moments before an error, each in a session of its own
+    Trigger(trigger::Args),
     /// Make readers skip what was recorded until now
     Clear(clear::Args),
     /// End sessions and remove what they held
@@ -72,11 +75,12 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::List(args) => list::run(&args),
-        Verb::Enable(args) => rule::run(&args, true),
-        Verb::Disable(args) => rule::run(&args, false),
+        Verb::Enable(args) => rule::enable(&args),
+        Verb::Disable(args) => rule::disable(&args),
         Verb::Start(args) => recording::run(&args, true),
         Verb::Stop(args) => recording::run(&args, false),
         Verb::Snapshot(args) => snapshot::run(&args),
+        Verb::Trigger(args) => trigger::run(&args),
         Verb::Clear(args) => clear::run(&args),
         Verb::Destroy(args) => destroy::run(&args),
         Verb::Bundle(args) => bundle::run(&args),

@@ -3,10 +3,35 @@
 
 use crate::control::SessionOption;
 use crate::exit::Outcome;
+use crate::say;
 use anyhow::Context;
+use clap::ValueEnum;
+use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
+use lastwords_filter::Filter;
+use std::sync::Arc;
 
-/// The arguments of `enable` and `disable`.
+/// The arguments of `enable`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnableArgs {
+    #[command(flatten)]
+    rule: Args,
+
+    /// Only events for which the expression is true, such as `bytes > 4096 && comm ~ "redis*"`; the application evaluates it
+    /// before it records. An event that lacks a field of the expression is not recorded
+    #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
+    filter: Option<Arc<Filter>>,
+
+    /// Record the events in this channel, in place of all others
+    #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["channel", "also"])]
+    to: Option<String>,
+
+    /// Record the events in this channel, besides those that have them already
+    #[arg(long, value_name = "CHANNEL", conflicts_with = "channel")]
+    also: Option<String>,
+}
+
+/// The arguments of `disable`, and those that `enable` has too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
@@ -28,7 +53,7 @@ pub(crate) struct Args {
 
 /// A severity.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Level {
+pub(crate) enum Level {
     Error,
     Warn,
     Info,
@@ -36,14 +61,59 @@ enum Level {
     Trace,
 }
 
-/// Adds the rules.
-pub(crate) fn run(args: &Args, enable: bool) -> anyhow::Result<Outcome> {
-    let session = args.which.open()?;
-    let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
-    let level = args.level.and_then(|level| lastwords::Level::of(level as u32 + 1));
-    for pattern in &args.events {
-        let rule = RuleSpec { enable, channel, level, pattern: pattern.clone() };
-        session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;
+impl Level {
+    /// Returns the level of the library.
+    pub(crate) fn of(self) -> Option<lastwords::Level> {
+        lastwords::Level::of(self as u32 + 1)
+    }
+
+    /// Returns the word of a level of the library, as the command line takes it.
+    pub(crate) fn word(level: lastwords::Level) -> String {
+        let own = Self::value_variants().iter().find(|own| own.of() == Some(level));
+        let value = own.and_then(clap::ValueEnum::to_possible_value);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// Adds rules that enable events.
+pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
+    let session = args.rule.which.open()?;
+    let channel = args.to.as_ref().or(args.also.as_ref()).or(args.rule.channel.as_ref());
+    let channel = channel.map(|name| super::channel(&session, name)).transpose()?;
+    let filter = args.filter.as_ref().map(|filter| filter.text().to_owned());
+    let spec = RuleSpec { channel, filter, level: args.rule.level.and_then(Level::of), ..RuleSpec::enable("") };
+    add(&session, &args.rule.events, &spec)?;
+    let details = session.summary().details.map_err(anyhow::Error::msg)?;
+    if args.to.is_some() {
+        // The events are in this channel already, so that none is missing from both.
+        for other in details.channels.iter().filter(|other| Some(other.id) != channel) {
+            add(&session, &args.rule.events, &RuleSpec::disable("").in_channel(other.id))?;
+        }
+    }
+    let is_limit = |rule: &&RuleSpec| rule.enable && rule.channel == channel && rule.level.is_some();
+    if let Some(limit) =
+        details.rules.iter().rev().find(is_limit).filter(|_| channel.is_some()).and_then(|rule| rule.level)
+        && spec.level.is_none()
+    {
+        say::note(format_args!("the channel keeps to its level: it takes events up to {}", Level::word(limit)));
     }
     Ok(Outcome::Done)
+}
+
+/// Adds rules that disable events.
+pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
+    let session = args.which.open()?;
+    let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
+    let spec = RuleSpec { channel, level: args.level.and_then(Level::of), ..RuleSpec::disable("") };
+    add(&session, &args.events, &spec)?;
+    Ok(Outcome::Done)
+}
+
+/// Adds a rule like `spec` for each glob.
+fn add(session: &Handle, events: &[String], spec: &RuleSpec) -> anyhow::Result<()> {
+    for pattern in events {
+        let rule = RuleSpec { pattern: pattern.clone(), ..spec.clone() };
+        session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;
+    }
+    Ok(())
 }

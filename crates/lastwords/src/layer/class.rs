@@ -7,6 +7,9 @@ use super::threads;
 use super::values::{Payload, Signature};
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
+use crate::record::encode::Parts;
+use crate::record::filter::Bound;
+use crate::record::slot::RecorderSlot;
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 pub(super) struct Class {
@@ -26,7 +29,8 @@ pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, 
     if let Some((slot, id)) = class.callsite.only() {
         dispatch::record_bytes(slot, id, bytes);
     } else if class.callsite.enabled() != 0 {
-        class.callsite.each_slot(&class.desc, &mut |slot, id| dispatch::record_bytes(slot, id, bytes));
+        let passes = &mut |filter: &Bound, slot: &RecorderSlot| filter.takes(slot, &Parts(&[bytes]));
+        class.callsite.each_slot(&class.desc, passes, &mut |slot, id| dispatch::record_bytes(slot, id, bytes));
     }
 }
 

@@ -13,10 +13,12 @@ use lastwords_ring::os::{ErrnoKept, SignalsBlocked, pause};
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
 use crate::record::encode::{Given, Site, Values};
+use crate::record::filter::{Bound, BoundCondition, Found, SiteFilters};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::session::listener;
 use crate::session::registry::{Busy, EventDesc, MOST_IDS};
+use crate::session::rules::Verdict;
 
 /// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit belongs to no slot.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
@@ -40,7 +42,7 @@ pub struct Callsite {
     enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written under [`LOCK`].
     known: AtomicU32,
-    /// If exactly one slot takes the event: the slot, with the event's id there in the bits above the address; null
+    /// If exactly one slot takes the event, and without a filter: the slot, with the event's id there in the bits above the address; null
     /// otherwise. One load from here leads to the slot: `rseq_fast.rs` in the crate `ring` explains why that matters.
     /// It is written under [`LOCK`], before `enabled`.
     only: AtomicPtr<RecorderSlot>,
@@ -50,6 +52,8 @@ pub struct Callsite {
     next: AtomicPtr<Callsite>,
     /// The callsite of the same place with values of other types: a generic function has one static for all its types.
     other: AtomicPtr<Callsite>,
+    /// The filters of its slots; null before the first. It is written under [`LOCK`].
+    filters: AtomicPtr<SiteFilters>,
 }
 
 /// The callsites that were reached, newest first.
@@ -69,6 +73,7 @@ impl Callsite {
             desc: AtomicPtr::new(std::ptr::null_mut()),
             next: AtomicPtr::new(std::ptr::null_mut()),
             other: AtomicPtr::new(std::ptr::null_mut()),
+            filters: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -98,6 +103,52 @@ impl Callsite {
         // Another slot may have taken this place meanwhile. Then the id belongs to that slot.
         let is_same = std::ptr::eq(slot, SLOTS[index].load(Relaxed));
         (id != NO_ID && is_same).then_some((slot, id))
+    }
+
+    /// Returns the filter of a slot.
+    fn filter(&self, index: usize) -> Option<&'static Bound> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
+    }
+
+    /// Returns the conditions of the session of a slot.
+    fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index)
+    }
+
+    /// Sets the conditions that triggers of the slot's session have on the event. Returns whether there are any; none if
+    /// there is no memory. The caller holds [`LOCK`].
+    fn set_conditions(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc) -> Option<bool> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
+        let places = slot::conditions(slot, desc);
+        if places != 0 || filters.is_some() {
+            let kept = filters.or_else(SiteFilters::keep)?;
+            kept.set_conditions(index, slot, desc, places)?;
+            self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
+        }
+        Some(places != 0)
+    }
+
+    /// Sets the filter of a slot, or removes it. Returns none if there is no memory. The caller holds [`LOCK`].
+    fn set_filter(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        found: Option<Found>,
+    ) -> Option<()> {
+        // SAFETY: only pointers to values that live for ever are stored.
+        let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
+        let Some(found) = found else {
+            filters.into_iter().for_each(|filters| filters.clear(index));
+            return Some(());
+        };
+        let kept = filters.or_else(SiteFilters::keep)?;
+        kept.set(index, slot, desc, found)?;
+        self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
+        Some(())
     }
 
     /// Returns the event's description, once the callsite is known.
@@ -141,12 +192,13 @@ impl Callsite {
     }
 
     /// Registers the callsite, then calls `record` for each slot that takes the event. A slot whose registry could not
-    /// be locked counts the event as lost.
+    /// be locked counts the event as lost. If a slot has a filter, `passes` returns whether the event fulfils it.
     #[cold]
     #[inline(never)]
     pub(crate) fn each_slot(
         &'static self,
         desc: &'static EventDesc,
+        passes: &mut dyn FnMut(&Bound, &RecorderSlot) -> bool,
         record: &mut dyn FnMut(&'static RecorderSlot, u16),
     ) {
         if listener::is_missing() {
@@ -157,10 +209,15 @@ impl Callsite {
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
-            match self.slot(index) {
-                Some((slot, NO_ROOM)) => slot.count(LOST_NO_ENTRY),
-                Some((slot, id)) => record(slot, id),
-                None => (),
+            let Some((slot, id)) = self.slot(index) else { continue };
+            // The filter is loaded behind the id: whoever puts another slot into this place stores its filter before.
+            match self.filter(index) {
+                Some(filter) if !passes(filter, slot) => (),
+                _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
+                _ => record(slot, id),
+            }
+            if let Some(conditions) = self.conditions(index) {
+                conditions.check(slot, passes);
             }
         }
         if mask & UNKNOWN != 0 {
@@ -207,13 +264,19 @@ impl Callsite {
                 self.ids[index].store(NO_ID, Relaxed);
                 continue;
             };
-            if !slot::enabled(slot, desc) {
-                continue;
-            }
-            match self.give_id(index, slot, desc) {
-                Ok(id) => {
+            let filter = match slot::judge(slot, desc) {
+                Verdict::Refused => continue,
+                Verdict::Taken => None,
+                Verdict::Filtered(found) => Some(found),
+            };
+            // A missing memory for the filter is a busy registry: the next event tries again.
+            let given = self.set_filter(index, slot, desc, filter);
+            let given = given.and_then(|()| self.set_conditions(index, slot, desc)).ok_or(Busy);
+            match given.and_then(|has_any| Ok((self.give_id(index, slot, desc)?, has_any))) {
+                Ok((id, has_conditions)) => {
                     enabled |= 1 << index;
-                    only = if id == NO_ROOM { std::ptr::null_mut() } else { with_id(slot, id) };
+                    let is_plain = id != NO_ROOM && filter.is_none() && !has_conditions;
+                    only = if is_plain { with_id(slot, id) } else { std::ptr::null_mut() };
                 }
                 Err(Busy) => enabled |= UNKNOWN,
             }
@@ -361,7 +424,10 @@ pub fn is_enabled<S: Site>(_: &S, site: &'static Callsite) -> bool {
 fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, values: W) {
     let desc = V::DESC;
     match site.of_types(desc, const { V::SIGNATURE }) {
-        Some(site) => site.each_slot(desc, &mut |slot, id| record_to(slot, id, values)),
+        Some(site) => {
+            let passes = &mut |filter: &Bound, slot: &RecorderSlot| filter.takes(slot, &values);
+            site.each_slot(desc, passes, &mut |slot, id| record_to(slot, id, values));
+        }
         None => slot::count_unregistered(Some(desc), 0),
     }
 }

@@ -138,7 +138,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
 
 /// Returns the words that `write` fills.
 #[inline(always)]
-fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
+pub(crate) fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     write(&mut out);

@@ -106,7 +106,7 @@ fn record_text_with_tid(slot: &'static RecorderSlot, id: u16, len: usize, first:
 fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8], describe: impl Describe) {
     let words = memory(&words);
     let payload = [&words[..len.min(words.len())], text];
-    each_slot(site, describe, &mut |slot, id| dispatch::record_to(slot, id, Parts(&payload)));
+    each_slot(site, describe, Parts(&payload), &mut |slot, id| dispatch::record_to(slot, id, Parts(&payload)));
 }
 
 /// Records a payload given in parts.
@@ -114,19 +114,24 @@ fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8],
 /// # Safety
 /// Each part has `len` readable bytes that do not change during the call.
 pub unsafe fn record_parts(site: &'static Callsite, parts: &[Part], describe: impl Describe) {
-    each_slot(site, describe, &mut |slot, id| match parts {
+    each_slot(site, describe, Parts(parts), &mut |slot, id| match parts {
         [whole] => dispatch::record_bytes(slot, id, whole.as_ref()),
         _ => dispatch::record_to(slot, id, Parts(parts)),
     });
 }
 
-/// Calls `record` for each slot that takes the event.
-fn each_slot(site: &'static Callsite, describe: impl Describe, record: &mut dyn FnMut(&'static RecorderSlot, u16)) {
+/// Calls `record` for each slot that takes the event with this payload.
+fn each_slot<P: AsRef<[u8]>>(
+    site: &'static Callsite,
+    describe: impl Describe,
+    payload: Parts<'_, P>,
+    record: &mut dyn FnMut(&'static RecorderSlot, u16),
+) {
     if let Some((slot, id)) = site.only() {
         return record(slot, id);
     }
     match described(site, describe) {
-        Some(desc) => site.each_slot(desc, record),
+        Some(desc) => site.each_slot(desc, &mut |filter, slot| filter.takes(slot, &payload), record),
         None => slot::count_unregistered(None, 0),
     }
 }

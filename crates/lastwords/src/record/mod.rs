@@ -5,6 +5,7 @@ pub(crate) mod callsite;
 pub mod context;
 pub(crate) mod dispatch;
 pub(crate) mod encode;
+pub(crate) mod filter;
 pub(crate) mod from_c;
 pub(crate) mod signature;
 pub(crate) mod slot;

@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::Channel as ChannelEntry;
 use lastwords_abi::stream::LOST_LOCK;
+use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::{Channel, ClockKind, Persist};
 
 use crate::process::keep_loaded;
 use crate::record::callsite;
 use crate::record::context::{self, UserContext};
+use crate::record::filter::{self, Found};
+use crate::session::condition;
 use crate::session::registry::EventDesc;
-use crate::session::rules;
+use crate::session::rules::{self, Verdict};
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
 
@@ -130,13 +133,33 @@ pub(crate) fn remove(session: &'static SessionShared) {
     callsite::change(|| places.for_each(|place| SLOTS[*place].store(core::ptr::null_mut(), Release)));
 }
 
-/// Returns true if the slot takes the event: it records, and its rules allow the event.
-pub(crate) fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
-    let rules = &slot.session.view().control().rules;
-    slot.is_recording() && rules::takes(rules, u32::from(slot.channel_id), desc)
+/// Returns whether the slot takes the event: it records, and its rules allow the event, perhaps by a filter.
+pub(crate) fn judge(slot: &RecorderSlot, desc: &EventDesc) -> Verdict<Found> {
+    judge_by(slot, desc, filter::find)
+}
+
+/// Returns the places of the conditions that triggers have on the event, for one slot of each session: the first that
+/// takes the event.
+pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc) -> u64 {
+    let before = (0..MAX_SLOTS).filter_map(at).take_while(|other| !std::ptr::eq(*other, slot));
+    let mut of_session = before.filter(|other| std::ptr::eq(other.session, slot.session));
+    if of_session.any(|other| enabled(other, desc)) { 0 } else { condition::places(slot.session.view(), desc) }
+}
+
+/// Returns true if the slot takes the event, or some events of the callsite.
+fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
+    judge_by(slot, desc, |_| ()) != Verdict::Refused
+}
+
+fn judge_by<F>(slot: &RecorderSlot, desc: &EventDesc, filter: impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
+    match slot.is_recording() {
+        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), desc, filter),
+        false => Verdict::Refused,
+    }
 }
 
 /// Counts an event without an id, which it cannot get now, in each slot that takes it except those of the mask `but`.
+/// A slot with a filter counts it too, because its filter is not known yet.
 /// An event without a description counts in every slot that records.
 #[cold]
 pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {

@@ -1,12 +1,15 @@
 //! The configuration of a session.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
+use super::condition::Condition;
 use super::config::setters;
 use super::layout::cpus;
 use super::rules::RuleSpec;
+use super::trigger::Limits;
 use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
 
 /// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
@@ -25,6 +28,8 @@ pub struct Builder {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) size_limit: u64,
     pub(crate) snapshot: bool,
+    pub(crate) triggers: Limits,
+    pub(crate) conditions: Vec<Condition>,
     pub(crate) listen: bool,
     pub(crate) events: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -33,7 +38,7 @@ pub struct Builder {
     pub(crate) size: Option<u64>,
     pub(crate) seconds: Option<u32>,
     pub(crate) rate: Option<u64>,
-    /// Rules of the environment, which follow all other rules.
+    /// Rules of [`Builder::rule`], then those of the environment, which follow all other rules.
     pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
     pub(crate) retention: Retention,
@@ -104,6 +109,42 @@ impl Builder {
 
         /// Limits the memory of the session, in bytes. A session that needs more is an error at the start.
         size_limit(it, bytes: u64) => it.size_limit = bytes;
+
+        /// Adds a rule, behind those of [`Builder::events`]. The last rule that matches an event decides.
+        ///
+        /// ```
+        /// use lastwords::{Session, rules::RuleSpec};
+        ///
+        /// let rule = RuleSpec::enable("shop:*").with_filter(r#"bytes > 4096 && comm ~ "redis*""#);
+        /// let session = Session::builder("doc-filter").rule(RuleSpec::disable("*")).rule(rule).start()?;
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        rule(it, rule: RuleSpec) => it.rules.push(rule);
+
+        /// Adds a condition on events that fires triggers.
+        ///
+        /// ```
+        /// use lastwords::{Level, Session, condition::Condition};
+        ///
+        /// let builder = Session::builder("doc-trigger").snapshot(true);
+        /// let slow = Condition::on("shop:request").with_filter("took_ms > 1000");
+        /// let session = builder.trigger_on(slow).trigger_on(Condition::on("*").up_to(Level::Error)).start()?;
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        trigger_on(it, condition: Condition) => it.conditions.push(condition);
+
+        /// Limits the snapshots that triggers take: at most `most` (1 or more) in any `period`. Triggers above that are
+        /// counted, and their events say so. Default: 4 in 60 seconds. See [`crate::trigger`].
+        trigger_limit(it, most: u32, period: Duration) => {
+            it.triggers.most = most;
+            it.triggers.period = period;
+        };
+
+        /// Chooses whether the session's thread saves the snapshots of triggers as sessions of their own. Otherwise a
+        /// snapshot stays in the session until it is read, and triggers that fire meanwhile take none. Default: it does.
+        save_snapshots(it, on: bool) => it.triggers.saves = on;
 
         /// Allocates the spare for snapshots from the start.
         snapshot(it, on: bool) => it.snapshot = on;

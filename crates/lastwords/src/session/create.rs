@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
-    BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF,
-    SNAPSHOT_READY, SessionInfo,
+    BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER,
+    SNAPSHOT_OFF, SNAPSHOT_READY, SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
 use lastwords_ring::backend::{Mapping, write_places};
@@ -21,12 +21,14 @@ use super::session_region::SessionRegion;
 use super::shared::SessionShared;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
+use crate::session::condition;
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
 use crate::session::processes::{self, Identity};
 use crate::session::rate;
 use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention;
-use crate::session::rules::{self, RuleSpec};
+use crate::session::rules::{self, Line, RuleSpec};
+use crate::session::trigger;
 
 /// Creates the session that `builder` requests, in a folder of `base`. Also returns notes for people.
 ///
@@ -77,7 +79,7 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     let view = init_session(builder, session, &layout)?;
     let rings = layout.specs.iter().zip(mappings).map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot));
     let streams = rings.collect::<Result<_, _>>()?;
-    fill_tables(builder, &view, &layout);
+    fill_tables(builder, &view, &layout)?;
     let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
@@ -110,7 +112,14 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         program: program(),
     };
     // SAFETY: mappings are page-aligned, and no region is smaller than a page. Nobody else sees this one yet.
-    unsafe { write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info) };
+    unsafe {
+        let control = mapping.as_ptr().add(offset_of!(Shape, control));
+        let write = |field: usize, area: usize| control.add(field).cast::<u32>().write(area as u32);
+        write(offset_of!(Control, rules.filters_off), offset_of!(Shape, filters));
+        write(offset_of!(Control, rules.triggers_off), offset_of!(Shape, triggers));
+        write(offset_of!(Control, rules.conditions_off), offset_of!(Shape, conditions));
+        write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info);
+    }
     SessionRegion::of(mapping)
 }
 
@@ -141,7 +150,7 @@ fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<Stre
 }
 
 /// Fills channels, rules, clock and this process, then switches recording on.
-fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
+fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Result<(), Error> {
     for (id, channel) in layout.channels.iter().enumerate().take(MAX_CHANNELS) {
         let streams = || layout.specs.iter().filter(|spec| spec.channel == id as u32);
         let entry = Channel {
@@ -167,7 +176,10 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
         };
         entry.state.store(1, Release);
     }
-    rules::write(&view.control().rules, &first_rules(builder, layout));
+    let rules = first_rules(builder, layout).iter().map(Line::new).collect::<Result<Vec<_>, _>>()?;
+    rules::write(view.rules(), &rules)?;
+    trigger::init(view, builder.triggers);
+    condition::init(view, &builder.conditions)?;
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
     processes::join(view.processes());
     let control = view.control();
@@ -175,6 +187,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) {
     control.snapshot.store(state, Relaxed);
     control.persist.store(layout.persist as u32, Relaxed);
     control.recording.store(1, Release);
+    Ok(())
 }
 
 /// Returns the first rules: the levels of the channels, which remain valid whatever rules follow, then the requested

@@ -78,7 +78,7 @@ fn follow(builder: &mut Builder, directive: &str) -> Result<Option<RuleSpec>, St
 fn rule(pattern: String, level: Option<Level>) -> RuleSpec {
     // All events have the level `trace` or a more severe one.
     let limit = level.filter(|level| *level != Level::Trace);
-    RuleSpec { enable: level.is_some(), channel: None, level: limit, pattern }
+    RuleSpec { enable: level.is_some(), level: limit, ..RuleSpec::enable(pattern) }
 }
 
 /// Returns the level of a word, if the word is one: `Some(None)` for `off`.

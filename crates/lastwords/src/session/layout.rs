@@ -5,8 +5,8 @@ use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ, SessionInfo, Thread,
+    Channel, ClockArea, Conditions, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process,
+    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread, Triggers,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
@@ -45,6 +45,9 @@ pub(crate) struct Shape {
     pub(crate) channels: [Channel; MAX_CHANNELS],
     pub(crate) processes: [Process; MAX_PROCESSES],
     pub(crate) threads: [Thread; MAX_THREADS],
+    pub(crate) filters: Filters,
+    pub(crate) triggers: Triggers,
+    pub(crate) conditions: Conditions,
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 

@@ -6,6 +6,8 @@
 //! the thread. From then on a change is followed within milliseconds. The same happens if the system refuses the thread
 //! at the start of a session.
 //!
+//! It also fires triggers that other processes ask for, and saves the snapshots of triggers.
+//!
 //! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to keep the clocks'
 //! calibration up to date, and to look for dead processes if spans find no room. All its signals are blocked, so that
 //! no handler of the application ever runs on it.
@@ -23,8 +25,10 @@ use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::thread::{ClockId, Timespec};
 
 use crate::process::{identity, signals};
+use crate::session::condition::Action;
 use crate::session::regions::clock_refresh;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
+use crate::session::trigger;
 
 /// State of this process's thread: [`NONE`], [`STARTING`] or [`RUNS`].
 static RUNNING: AtomicU32 = AtomicU32::new(NONE);
@@ -68,13 +72,28 @@ pub(crate) struct Calls {
     pub(crate) after: fn(),
     /// Called each second.
     pub(crate) each_second: fn(),
+    /// Called for a trigger that another process asks for, with its name.
+    pub(crate) fire: fn(&'static SessionShared, &[u8]),
+    /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
+    pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Action),
+    /// Called when the snapshot of a trigger was saved, or could not be saved.
+    pub(crate) saved: fn(&'static SessionShared, trigger::Done),
     /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
     pub(crate) watch: fn(),
 }
 
 /// The functions. They are written at the start of the first session, before any is called.
 static CALLS: OnceLock<Calls> = OnceLock::new();
-const NO_CALLS: Calls = Calls { before: || (), changed: || (), after: || (), each_second: || (), watch: || () };
+const NO_CALLS: Calls = Calls {
+    before: || (),
+    changed: || (),
+    after: || (),
+    each_second: || (),
+    fire: |_, _| (),
+    fulfilled: |_, _, _| (),
+    saved: |_, _| (),
+    watch: || (),
+};
 
 /// Sets the functions. The first ones stay; each start of a session sets the same.
 pub(crate) fn set_calls(calls: Calls) {
@@ -213,6 +232,8 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         shared::all().map(SessionShared::view).for_each(|view| clock_refresh(view.info.backend)(view.clock()));
         (calls().each_second)();
         seen = follow(&seen);
+        // A panic there must not end the application.
+        drop(std::panic::catch_unwind(trigger::round));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Sessions: their folders and regions, rules, snapshots and processes. This layer knows nothing of callsites and events.
 
 pub(crate) mod builder;
+pub mod condition;
 pub(crate) mod config;
 pub mod consume;
 pub(crate) mod create;
@@ -20,9 +21,11 @@ pub mod registry;
 pub mod remote_control;
 pub(crate) mod retention;
 pub mod rules;
+pub(crate) mod save;
 pub(crate) mod session_region;
 pub(crate) mod shared;
 pub mod snapshot;
+pub mod trigger;
 pub(crate) mod user_context;
 
 use lastwords_ring::backend::{Mapping, discard_pages};

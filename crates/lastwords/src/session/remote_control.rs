@@ -17,6 +17,7 @@ pub use crate::session::regions::Regions;
 use crate::session::regions::look;
 use crate::session::rules::{self, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
+use crate::session::trigger::Triggered;
 use crate::session::{Ended, Error, ending, retention, wipe};
 
 /// The state of a session.
@@ -85,6 +86,8 @@ pub struct Details {
     pub channels: Vec<ChannelSummary>,
     /// Rules of the session.
     pub rules: Vec<RuleSpec>,
+    /// What triggers did; none if the session is of version 1.0.
+    pub triggered: Option<Triggered>,
 }
 
 /// A channel of a session.
@@ -178,7 +181,8 @@ fn details(view: &SessionRegion) -> Details {
         snapshot: word_of(&SNAPSHOT_WORDS, control.snapshot.load(Acquire)),
         processes,
         channels: view.channels().map(|(id, entry)| channel(id, entry)).collect(),
-        rules: rules::read(&control.rules),
+        rules: rules::read(view.rules()),
+        triggered: view.triggered(),
     }
 }
 
@@ -267,7 +271,7 @@ impl Regions {
     /// Adds a rule. The processes of the session follow it within milliseconds.
     ///
     /// # Errors
-    /// The list of rules is full or held.
+    /// The list of rules is full or held, or the filter is not valid.
     pub fn rule(&self, rule: &RuleSpec) -> Result<(), Error> {
         rules::add(&self.view, rule)
     }

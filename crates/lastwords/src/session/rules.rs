@@ -3,11 +3,16 @@
 //!
 //! If a channel has an enabling rule of its own with a level, it keeps to that level whatever rules for all channels
 //! say. So `enable '*'` does not flood a channel for errors.
+//!
+//! An enabling rule may have a filter. If such a rule decides, only events for which the filter is true are taken. The
+//! process that adds the rule parses the filter; recorders read its code ([`Verdict::Filtered`]).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use lastwords_abi::session::{Control, MAX_RULES, Rule, Rules};
+use lastwords_abi::session::{Control, FILTERS_LEN, Filters, MAX_RULES, Rule, Rules, filter_head, filter_lens};
+use lastwords_abi::sync::AtomicU64;
+use lastwords_filter::Filter;
 use lastwords_glob::matches_chars;
 use lastwords_ring::os;
 
@@ -33,17 +38,19 @@ pub struct RuleSpec {
     pub level: Option<Level>,
     /// Glob over `provider:name`: `*` is any text, `?` any character, `[a-z]` and `[!a-z]` a class.
     pub pattern: String,
+    /// Expression that an event must fulfil, or `None` if all that match are taken. Only for rules that enable.
+    pub filter: Option<String>,
 }
 
 impl RuleSpec {
     /// Enables events by a glob, in all channels.
     pub fn enable(pattern: impl Into<String>) -> Self {
-        Self { enable: true, channel: None, level: None, pattern: pattern.into() }
+        Self { enable: true, channel: None, level: None, pattern: pattern.into(), filter: None }
     }
 
     /// Disables events by a glob, in all channels.
     pub fn disable(pattern: impl Into<String>) -> Self {
-        Self { enable: false, channel: None, level: None, pattern: pattern.into() }
+        Self { enable: false, ..Self::enable(pattern) }
     }
 
     setters! {
@@ -52,6 +59,11 @@ impl RuleSpec {
 
         /// Limits the rule to this level and more severe ones.
         up_to(it, level: Level) => it.level = Some(level);
+
+        /// Takes only events for which the expression is true: `bytes > 4096 && comm ~ "redis*"` (see docs/FILTER.md). It is
+        /// evaluated in the application before anything is reserved. An event for which it is false or unknown, because
+        /// the event lacks a field, is not recorded, and is not a loss.
+        with_filter(it, filter: impl Into<String>) => it.filter = Some(filter.into());
     }
 
     /// Returns true if `newer`, which follows in the list, decides in all cases in which `self` matches.
@@ -63,40 +75,103 @@ impl RuleSpec {
     }
 }
 
-/// Returns true if the rules of a session let `channel` take the event. All rules are read in one consistent state.
-/// Allocates nothing. If the rules keep changing, the event is taken.
-pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
-    at_one_moment(rules, |lines| decide(lines, channel, desc)).unwrap_or(true)
+/// The rules of a session, and their filters.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tables<'a> {
+    pub(crate) rules: &'a Rules,
+    /// None in sessions of version 1.0.
+    pub(crate) filters: Option<&'a Filters>,
 }
 
-fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
+/// The table that is current at one moment.
+pub(crate) struct Current<'a> {
+    pub(crate) rules: &'a [Rule],
+    /// The words of the filters; none if the rules of this table have no filters.
+    filters: &'a [AtomicU64],
+}
+
+/// What the rules of a session say of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict<F> {
+    /// The channel does not take the event.
+    Refused,
+    /// The channel takes the event.
+    Taken,
+    /// The channel takes the event if this filter is true for it.
+    Filtered(F),
+}
+
+/// Returns what the rules of a session say of an event in `channel`. All rules are read in one consistent state.
+/// Allocates nothing. If the rules keep changing, the event is taken.
+///
+/// `filter` is called with the words of the filter that decides (see [`parts`]). Rules that change meanwhile make it see
+/// other words; then its result is dropped and it is called again.
+pub(crate) fn judge<F>(
+    tables: Tables<'_>,
+    channel: u32,
+    desc: &EventDesc,
+    filter: impl Fn(&[AtomicU64]) -> F,
+) -> Verdict<F> {
+    at_one_moment(tables, |current| decide(current, channel, desc, &filter)).unwrap_or(Verdict::Taken)
+}
+
+fn decide<F>(current: &Current<'_>, channel: u32, desc: &EventDesc, filter: &impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
+    let rules = current.rules;
     let level = u32::from(desc.level);
-    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
-    let limit_of = |rule: &Rule| Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0);
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
-    let matches = |rule: &&Rule| {
-        (rule.channel.load(Relaxed) == 0 || is_own(rule))
-            && limit_of(rule).is_none_or(|limit| level < limit)
-            && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event.clone()))
-    };
-    let decided = rules.iter().rev().find(matches).is_none_or(enables);
+    let matches = |rule: &&Rule| (rule.channel.load(Relaxed) == 0 || is_own(rule)) && matches(rule, desc);
+    let decides = rules.iter().rev().find(matches);
     let limit = rules.iter().rev().filter(|rule| enables(rule) && is_own(rule)).find_map(limit_of);
-    decided && limit.is_none_or(|limit| level < limit)
+    if !decides.is_none_or(enables) || limit.is_some_and(|limit| level >= limit) {
+        return Verdict::Refused;
+    }
+    match decides.and_then(|rule| filter_of(current, rule)) {
+        Some(words) => Verdict::Filtered(filter(words)),
+        None => Verdict::Taken,
+    }
+}
+
+/// Returns the limit of a rule's level.
+fn limit_of(rule: &Rule) -> Option<u32> {
+    Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0)
+}
+
+/// Returns true if the event has the name and level of the rule.
+pub(crate) fn matches(rule: &Rule, desc: &EventDesc) -> bool {
+    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
+    limit_of(rule).is_none_or(|limit| u32::from(desc.level) < limit)
+        && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event))
+}
+
+/// Returns the words of a rule's filter, without those behind it; none if the rule has no filter.
+pub(crate) fn filter_of<'a>(current: &Current<'a>, rule: &Rule) -> Option<&'a [AtomicU64]> {
+    let at = (rule.filter.load(Relaxed) as usize).checked_sub(1)?;
+    let words = current.filters.get(at / 8..)?;
+    let (text, code) = filter_lens(words.first()?.load(Relaxed));
+    words.get(..1 + text.checked_add(code)?.div_ceil(8))
+}
+
+/// Splits the bytes of a filter behind its first word, `head`, into the text and the code.
+pub(crate) fn parts(head: u64, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (text, code) = filter_lens(head);
+    let (text, rest) = bytes.split_at_checked(text)?;
+    Some((text, rest.get(..code)?))
 }
 
 /// Reads the rules of a session in one consistent state. Returns no rules if they keep changing.
-pub(crate) fn read(rules: &Rules) -> Vec<RuleSpec> {
-    at_one_moment(rules, |lines| lines.iter().map(spec_of).collect()).unwrap_or_default()
+pub(crate) fn read(tables: Tables<'_>) -> Vec<RuleSpec> {
+    lines(tables).into_iter().map(|line| line.spec).collect()
 }
 
 /// Returns what `look` returns for the current table, if the table did not change meanwhile. Returns `None` if it
 /// changed in each of [`READ_TRIES`] rounds.
-fn at_one_moment<T>(rules: &Rules, look: impl Fn(&[Rule]) -> T) -> Option<T> {
+pub(crate) fn at_one_moment<T>(tables: Tables<'_>, look: impl Fn(&Current<'_>) -> T) -> Option<T> {
+    let rules = tables.rules;
     (0..READ_TRIES).find_map(|round| {
         // Acquire: the table was filled before the turn was stored.
         let turn = rules.turn.load(Acquire);
-        let seen = look(table(rules, turn));
+        let seen = look(&tables.current(turn));
         // This pairs with the fence in `write`: a reader that saw a word of a later writer also sees the turn before
         // that writer.
         fence(Acquire);
@@ -108,11 +183,89 @@ fn at_one_moment<T>(rules: &Rules, look: impl Fn(&[Rule]) -> T) -> Option<T> {
     })
 }
 
-/// Returns the rules in use of the table that is current in a turn.
-fn table(rules: &Rules, turn: u32) -> &[Rule] {
-    let which = (turn & 1) as usize;
-    let used = (rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
-    &rules.tables[which][..used]
+impl<'a> Tables<'a> {
+    /// Returns the rules in use of the table that is current in a turn, and their filters.
+    pub(crate) fn current(&self, turn: u32) -> Current<'a> {
+        let which = (turn & 1) as usize;
+        let used = (self.rules.len[which].load(Relaxed) as usize).min(MAX_RULES);
+        // A writer of version 1.0 leaves the words of earlier filters in its table.
+        let has_filters = self.rules.filters_turn[which].load(Relaxed) == turn;
+        let filters = self.filters.filter(|_| has_filters).map_or(&[][..], |filters| &filters.tables[which]);
+        Current { rules: &self.rules.tables[which][..used], filters }
+    }
+}
+
+/// A rule with the words of its filter. They are kept as they were read, because they may be of a later version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) spec: RuleSpec,
+    filter: Vec<u64>,
+}
+
+impl Line {
+    /// Checks a rule and compiles its filter.
+    pub(crate) fn new(spec: &RuleSpec) -> Result<Self, Error> {
+        let spec = spec.clone();
+        if spec.pattern.len() > PATTERN_LEN || spec.pattern.contains('\0') {
+            let why = format!("{:?} has {} bytes", spec.pattern, spec.pattern.len());
+            return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
+        }
+        if spec.filter.is_some() && !spec.enable {
+            let why = "a rule that disables events takes none".to_owned();
+            return Err(Error::Unsupported {
+                what: "filter",
+                why,
+                remedy: "enable the events with the opposite filter",
+            });
+        }
+        Self::of(spec)
+    }
+
+    /// Compiles the filter of a rule, or of a condition.
+    pub(crate) fn of(spec: RuleSpec) -> Result<Self, Error> {
+        let filter = spec.filter.as_deref().map_or(Ok(Vec::new()), compile)?;
+        Ok(Self { spec, filter })
+    }
+}
+
+/// Returns the words of a filter.
+fn compile(text: &str) -> Result<Vec<u64>, Error> {
+    let filter = Filter::parse(text).map_err(|error| {
+        let why = format!("{error}\n{}", error.caret());
+        Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
+    })?;
+    let Some(code) = filter.encode() else {
+        let why = format!("an expression of {} bytes, or its nesting, is too much for a session", text.len());
+        return Err(Error::Unsupported { what: "filter", why, remedy: "use a shorter one with fewer parentheses" });
+    };
+    let mut bytes = [text.as_bytes(), &code].concat();
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    let words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+    Ok([filter_head(text.len() as u32, code.len() as u32)].into_iter().chain(words).collect())
+}
+
+/// Returns the text of a filter.
+fn text_of(words: &[u64]) -> Option<String> {
+    let (head, rest) = words.split_first()?;
+    let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    parts(*head, &bytes).map(|(text, _)| String::from_utf8_lossy(text).into_owned())
+}
+
+/// Reads the rules of a session in one consistent state. Returns no rules if they keep changing.
+pub(crate) fn lines(tables: Tables<'_>) -> Vec<Line> {
+    at_one_moment(tables, |current| current.lines()).unwrap_or_default()
+}
+
+impl Current<'_> {
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        self.rules.iter().map(|rule| self.line(rule)).collect()
+    }
+
+    fn line(&self, rule: &Rule) -> Line {
+        let words = filter_of(self, rule).unwrap_or_default();
+        let filter: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+        Line { spec: spec_of(rule, text_of(&filter)), filter }
+    }
 }
 
 /// Returns the pattern, NUL-padded.
@@ -124,8 +277,9 @@ fn pattern(rule: &Rule) -> [u8; PATTERN_LEN] {
     pattern
 }
 
-fn spec_of(rule: &Rule) -> RuleSpec {
+fn spec_of(rule: &Rule, filter: Option<String>) -> RuleSpec {
     RuleSpec {
+        filter,
         enable: rule.enable.load(Relaxed) != 0,
         channel: rule.channel.load(Relaxed).checked_sub(1),
         level: rule.level.load(Relaxed).checked_sub(1).and_then(Level::of),
@@ -133,7 +287,9 @@ fn spec_of(rule: &Rule) -> RuleSpec {
     }
 }
 
-fn store(rule: &Rule, spec: &RuleSpec) {
+/// Writes a rule. `filter` is the value of [`Rule::filter`].
+fn store(rule: &Rule, spec: &RuleSpec, filter: u32) {
+    rule.filter.store(filter, Relaxed);
     let mut bytes = spec.pattern.bytes();
     for word in &rule.pattern {
         word.store(u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))), Relaxed);
@@ -145,76 +301,109 @@ fn store(rule: &Rule, spec: &RuleSpec) {
 
 /// Appends a rule, removes those that it shadows, and notifies all processes of the session.
 pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
-    if rule.pattern.len() > PATTERN_LEN || rule.pattern.is_empty() || rule.pattern.contains('\0') {
-        let why = format!("{:?} has {} bytes", rule.pattern, rule.pattern.len());
+    if rule.pattern.is_empty() {
+        let why = "it has 0 bytes".to_owned();
         return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
     }
+    let line = Line::new(rule)?;
+    let tables = view.rules();
     let Control { rules, namespaces, .. } = view.control();
     let added = locked(&rules.lock, namespaces, || {
         // The holder of the lock is the only writer.
-        let mut lines: Vec<_> = table(rules, rules.turn.load(Acquire)).iter().map(spec_of).collect();
-        lines.retain(|old| !old.is_shadowed_by(rule));
-        lines.push(rule.clone());
-        if lines.len() > MAX_RULES {
-            let remedy = "enable or disable '*' first, which drops the others";
-            return Err(Error::Full { what: "rule", limit: MAX_RULES, remedy });
-        }
-        write(rules, &lines);
-        Ok(())
+        let mut lines = tables.current(rules.turn.load(Acquire)).lines();
+        lines.retain(|old| !old.spec.is_shadowed_by(rule));
+        lines.push(line);
+        write(tables, &lines)
     });
     added.map_err(|owner| Error::Busy { what: "the list of rules", owner })??;
     view.announce();
     Ok(())
 }
 
-/// Writes these rules, at most [`MAX_RULES`]. The caller holds the lock, or nobody else sees the session yet. If the
-/// caller dies in this function, the old rules stay valid.
-pub(crate) fn write(rules: &Rules, lines: &[RuleSpec]) {
+/// Refuses rules that do not fit into the tables.
+fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
+    if lines.len() > MAX_RULES {
+        let remedy = "enable or disable '*' first, which drops the others";
+        return Err(Error::Full { what: "rule", limit: MAX_RULES, remedy });
+    }
+    if tables.filters.is_none() && lines.iter().any(|line| !line.filter.is_empty()) {
+        let why = "the session is of version 1.0, which has no room for filters".to_owned();
+        let remedy = "filter what is read, with `lastwords report --filter`";
+        return Err(Error::Unsupported { what: "filter", why, remedy });
+    }
+    if lines.iter().map(|line| line.filter.len() * 8).sum::<usize>() > FILTERS_LEN {
+        let remedy = "enable or disable '*' first, which drops the others, or use shorter filters";
+        return Err(Error::Full { what: "filter (bytes of all filters)", limit: FILTERS_LEN, remedy });
+    }
+    Ok(())
+}
+
+/// Writes these rules. The caller holds the lock, or nobody else sees the session yet. If the caller dies in this
+/// function, the old rules stay valid.
+pub(crate) fn write(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
+    check(tables, lines)?;
+    let rules = tables.rules;
     let turn = rules.turn.load(Acquire);
     let next = turn.wrapping_add(1);
     // This pairs with the fence in `at_one_moment`: readers of this table, which was current one turn ago, notice the
     // change.
     fence(Release);
     let which = (next & 1) as usize;
+    let room: &[AtomicU64] = tables.filters.map_or(&[], |filters| &filters.tables[which]);
+    let mut used = 0;
     for (rule, line) in rules.tables[which].iter().zip(lines) {
-        store(rule, line);
+        let filter = if line.filter.is_empty() { 0 } else { used * 8 + 1 };
+        store(rule, &line.spec, filter as u32);
+        for (place, word) in room[used..].iter().zip(&line.filter) {
+            place.store(*word, Relaxed);
+        }
+        used += line.filter.len();
     }
-    rules.len[which].store(lines.len().min(MAX_RULES) as u32, Relaxed);
+    rules.len[which].store(lines.len() as u32, Relaxed);
+    rules.filters_turn[which].store(next, Relaxed);
     rules.turn.store(next, Release);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn empty() -> Box<Rules> {
-        // SAFETY: the shape is atomics and integers, for which zeroes are a value; the box is large enough and aligned.
-        unsafe { Box::<Rules>::new_zeroed().assume_init() }
+    fn empty() -> (Box<Rules>, Box<Filters>) {
+        (zeroed(), zeroed())
     }
 
-    /// Returns the largest number of rules, all of the same pattern.
-    fn many(pattern: char) -> Vec<RuleSpec> {
-        vec![RuleSpec::enable(String::from(pattern).repeat(PATTERN_LEN)); if cfg!(miri) { 4 } else { MAX_RULES }]
+    fn zeroed<T>() -> Box<T> {
+        // SAFETY: the shape is atomics and integers, for which zeroes are a value; the box is large enough and aligned.
+        unsafe { Box::<T>::new_zeroed().assume_init() }
+    }
+
+    /// Returns the largest number of rules, all of the same pattern and filter.
+    fn many(pattern: char) -> Vec<Line> {
+        let filter = format!("{} == {:?}", String::from(pattern).repeat(8), String::from(pattern).repeat(40));
+        let rule = RuleSpec::enable(String::from(pattern).repeat(PATTERN_LEN)).with_filter(filter);
+        vec![Line::new(&rule).expect("a rule"); if cfg!(miri) { 4 } else { MAX_RULES }]
     }
 
     #[test]
     fn readers_see_the_rules_of_one_moment() {
-        let rules = empty();
+        let memory = empty();
+        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
         let (first, second) = (many('a'), many('b'));
-        write(&rules, &first);
+        write(rules, &first).expect("room");
         let rounds = if cfg!(miri) { 3 } else { 2000 };
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 for _ in 0..rounds {
                     // If the rules changed all the time, none are seen.
-                    let seen = read(&rules);
+                    let seen = lines(rules);
                     assert!(seen.is_empty() || seen == first || seen == second, "{seen:?}");
                 }
             });
             // Miri would let the writer run on while the reader reads again and again.
             let writes = if cfg!(miri) { 3 } else { usize::MAX };
             for rule in [&second, &first].into_iter().cycle().take(writes) {
-                write(&rules, rule);
+                write(rules, rule).expect("room");
                 std::thread::yield_now();
                 if reader.is_finished() {
                     break;
@@ -226,16 +415,46 @@ mod tests {
 
     #[test]
     fn a_writer_that_died_leaves_the_rules_as_they_were() {
-        let rules = empty();
+        let memory = empty();
+        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
         let (first, second) = (many('a'), many('b'));
-        write(&rules, &first);
+        write(rules, &first).expect("room");
         // This does a part of what a writer does before it publishes.
-        for rule in &rules.tables[0][..MAX_RULES / 2] {
-            store(rule, &second[0]);
+        for (rule, word) in memory.0.tables[0][..MAX_RULES / 2].iter().zip(&memory.1.tables[0]) {
+            store(rule, &second[0].spec, 1);
+            word.store(u64::MAX, Relaxed);
         }
-        rules.len[0].store(7, Relaxed);
-        assert_eq!(read(&rules), first);
-        write(&rules, &second);
-        assert_eq!(read(&rules), second);
+        memory.0.len[0].store(7, Relaxed);
+        assert_eq!(lines(rules), first);
+        write(rules, &second).expect("room");
+        assert_eq!(lines(rules), second);
+    }
+
+    #[test]
+    fn rules_of_version_1_0_have_no_filters() {
+        let memory = empty();
+        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        write(rules, &many('a')).expect("room");
+        write(rules, &many('b')).expect("room");
+        // A writer of version 1.0 writes the table of turn 1 again, and nothing of the filters.
+        memory.0.turn.store(3, Release);
+        let read = read(rules);
+        assert!(!read.is_empty() && read.iter().all(|rule| rule.filter.is_none()), "{read:?}");
+    }
+
+    #[test]
+    fn filters_that_do_not_fit_are_refused() {
+        let memory = empty();
+        let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        let long = format!("a == {:?}", "x".repeat(3000));
+        let line = Line::new(&RuleSpec::enable("*").with_filter(long)).expect("a rule");
+        assert!(write(rules, &vec![line.clone(); 2]).is_ok());
+        let error = write(rules, &vec![line.clone(); 3]).expect_err("3 times 6 kB");
+        assert!(error.to_string().contains("16384"), "{error}");
+        assert!(write(Tables { filters: None, ..rules }, &[line]).is_err());
+        assert_eq!(lines(rules).len(), 2, "the rules before stay");
+        assert!(Line::new(&RuleSpec::disable("*").with_filter("a == 1")).is_err());
+        let error = Line::new(&RuleSpec::enable("*").with_filter("a == ")).expect_err("no operand");
+        assert!(error.to_string().contains('^'), "{error}");
     }
 }

@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+    Channel, ClockArea, Conditions, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo,
+    Thread, Triggers,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::SessionParts;
@@ -15,6 +16,7 @@ use lastwords_ring::{ClockKind, flush, init};
 use super::error::Error;
 use super::regions::is_persistent;
 use crate::session::listener;
+use crate::session::rules::Tables;
 
 /// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
 /// region.
@@ -23,6 +25,12 @@ pub(crate) struct SessionRegion {
     pub(crate) mapping: Mapping,
     pub(crate) info: SessionInfo,
     pub(crate) uuid: [u8; 16],
+    /// Offset of the filters; 0 if there are none.
+    filters_off: u32,
+    /// Offset of the triggers; 0 if there are none.
+    triggers_off: u32,
+    /// Offset of the conditions; 0 if there are none.
+    conditions_off: u32,
 }
 
 impl SessionRegion {
@@ -33,7 +41,44 @@ impl SessionRegion {
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
         let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
-        Ok(Self { mapping, info, uuid: header.session })
+        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0, triggers_off: 0, conditions_off: 0 };
+        let rules = &view.control().rules;
+        (view.filters_off, view.triggers_off) =
+            (view.area::<Filters>(&rules.filters_off), view.area::<Triggers>(&rules.triggers_off));
+        view.conditions_off = view.area::<Conditions>(&rules.conditions_off);
+        Ok(view)
+    }
+
+    /// Returns the offset of an area that version 1.0 does not have; 0 if it has none. The offset is not covered by the
+    /// checksum. A wrong one costs the area.
+    fn area<T>(&self, offset: &AtomicU32) -> u32 {
+        let offset = offset.load(Acquire);
+        let fits = u64::from(offset) + size_of::<T>() as u64 <= self.mapping.len();
+        if fits && offset.is_multiple_of(64) { offset } else { 0 }
+    }
+
+    /// Returns the offset of the triggers; 0 if there are none.
+    pub(crate) fn triggers_off(&self) -> u32 {
+        self.triggers_off
+    }
+
+    /// Returns the conditions of triggers; none in sessions of version 1.0.
+    pub(crate) fn conditions(&self) -> Option<&'static Conditions> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        (self.conditions_off != 0).then(|| unsafe { &*self.at::<Conditions>(self.conditions_off) })
+    }
+
+    /// Returns the area of the triggers; none in sessions of version 1.0.
+    pub(crate) fn triggers(&self) -> Option<&'static Triggers> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        (self.triggers_off != 0).then(|| unsafe { &*self.at::<Triggers>(self.triggers_off) })
+    }
+
+    /// Returns the rules and their filters.
+    pub(crate) fn rules(&self) -> Tables<'static> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        let filters = (self.filters_off != 0).then(|| unsafe { &*self.at::<Filters>(self.filters_off) });
+        Tables { rules: &self.control().rules, filters }
     }
 
     fn at<T>(&self, offset: u32) -> *mut T {
@@ -111,6 +156,10 @@ impl SessionRegion {
         if is_persistent(self.info.backend) {
             // SAFETY: this is the control area, which is mapped.
             unsafe { flush::flush(core::ptr::from_ref(self.control()).cast(), size_of::<Control>()) };
+            if let Some(filters) = self.rules().filters {
+                // SAFETY: this is the area of the filters, which is mapped.
+                unsafe { flush::flush(core::ptr::from_ref(filters).cast(), size_of::<Filters>()) };
+            }
             flush::fence();
         }
     }

@@ -118,10 +118,23 @@ impl Regions {
     /// # Errors
     /// There are no such rings, snapshots are not enabled, or a snapshot is being read.
     pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
+        self.swap(rings, true)
+    }
+
+    /// Takes a snapshot like [`Regions::snapshot`], unless there is one already.
+    pub(crate) fn snapshot_if_free(&self, rings: Rings) -> Result<Taken, Error> {
+        self.swap(rings, false)
+    }
+
+    fn swap(&self, rings: Rings, replaces: bool) -> Result<Taken, Error> {
         let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
         locked(self, |control| {
-            if settled(self, control)? == SNAPSHOT_OFF {
-                return Err(missing(self, "it has no spare buffers", "enable snapshots first"));
+            match settled(self, control)? {
+                SNAPSHOT_OFF => return Err(missing(self, "it has no spare buffers", "enable snapshots first")),
+                SNAPSHOT_TAKEN | SNAPSHOT_READING if !replaces => {
+                    return Err(missing(self, "it has a snapshot", "read it first"));
+                }
+                _ => {}
             }
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);

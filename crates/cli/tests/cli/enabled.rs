@@ -1,0 +1,112 @@
+//! `enable --filter`: the application records the events that `report --filter` selects of a channel without a filter.
+
+use crate::child::{Running, run, wait_for};
+use crate::support::Place;
+use lastwords::{ChannelConfig, Session, event};
+use serde_json::Value;
+use std::time::Duration;
+
+/// What the child is told by its environment: the folder for its files.
+const HOW: &str = "LASTWORDS_TEST_ENABLED";
+
+/// Expressions. Each selects some events of a round and refuses others.
+const EXPRESSIONS: [&str; 8] = [
+    "bytes > 4096 && comm ~ \"enabled*\"",
+    "state == \"STOPPED\" || delta < -3",
+    "!(path ~ \"/data/*\") && $ctx.vtid == tid",
+    "(flags & 5) == 5 && level == \"info\"",
+    "load[1] >= 0.5 && pid == vpid",
+    "data[0] == 7",
+    "only_some != 3",
+    "event == \"shop:rare\" || code == 0x10 && channel ~ \"*a*\"",
+];
+const EVENTS: u64 = 200;
+
+#[derive(Clone, Copy)]
+enum State {
+    Running,
+    Stopped = 4,
+}
+lastwords::labels!(State as u8 { Running => "RUNNING", Stopped => "STOPPED" });
+
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(HOW) else { return };
+    let channel = |name| ChannelConfig::new(name).contexts(lastwords::Context::ALL);
+    let session = Session::builder("app").channel(channel("main")).channel(channel("all")).start().expect("a session");
+    std::fs::write(format!("{dir}/begun"), "").expect("written");
+    for round in 0..EXPRESSIONS.len() + 2 {
+        wait_for(format!("{dir}/go-{round}").as_ref());
+        (0..EVENTS).for_each(|n| record(round, n));
+        std::fs::write(format!("{dir}/done-{round}"), "").expect("written");
+    }
+    std::thread::sleep(Duration::from_secs(60));
+    drop(session);
+}
+
+fn record(round: usize, n: u64) {
+    let (bytes, delta, load) = (n as u32 * 100, 5 - (n % 10) as i64, [0.25, n as f64 / 100.0]);
+    let path = format!("/{}/{n}", if n.is_multiple_of(3) { "data" } else { "var" });
+    let (state, flags, code) = (if n.is_multiple_of(7) { State::Stopped } else { State::Running }, n as u8, n as i16);
+    let data: Vec<u8> = (0..n % 4).map(|at| (n + at) as u8 % 9).collect();
+    event!(shop, "item", round, n, bytes, data = data.as_slice(), delta, load, state, flags, code, path);
+    if n.is_multiple_of(5) {
+        event!(shop, "rare", level: WARN, round, n, only_some = n % 4);
+    }
+}
+
+/// Returns name and fields of the events of a round that are recorded in a channel, in order.
+fn events(place: &Place, channel: &str, filter: &str) -> Vec<(String, Value)> {
+    let args = ["convert", "app", "--to", "json", "-o", "-", "--channel", channel, "--filter", filter];
+    let lines = place.ok(&args);
+    let event = |line: &str| {
+        let mut json: Value = serde_json::from_str(line).expect("JSON");
+        (json["event"].as_str().unwrap_or_default().to_owned(), json["fields"].take())
+    };
+    lines.lines().skip(1).map(event).collect()
+}
+
+#[test]
+fn the_application_records_what_a_reader_selects() {
+    let place = Place::new();
+    let dir = place.path().to_str().expect("a path").to_owned();
+    let _child: Running = run(&place, "enabled::child", HOW, &dir);
+    wait_for(&place.at("begun"));
+    let record = |round: usize| {
+        // The application follows within milliseconds.
+        std::thread::sleep(Duration::from_millis(150));
+        std::fs::write(place.at(&format!("go-{round}")), "").expect("written");
+        wait_for(&place.at(&format!("done-{round}")));
+    };
+    for (round, expression) in EXPRESSIONS.iter().enumerate() {
+        place.ok(&["enable", "shop:*", "-c", "main", "--filter", expression]);
+        let listed = place.ok(&["list", "app"]);
+        assert!(listed.contains(&format!("rule: enable shop:* in main if {expression}")), "{listed}");
+        record(round);
+        let all = events(&place, "all", &format!("round == {round}"));
+        assert_eq!(all.len() as u64, EVENTS + EVENTS / 5);
+        let selected = events(&place, "all", &format!("({expression}) && round == {round}"));
+        assert!(selected.len() > 5 && selected.len() < all.len(), "{expression} selects {}", selected.len());
+        assert_eq!(events(&place, "main", &format!("round == {round}")), selected, "{expression}");
+    }
+    let ran = place.run(&["report", "app", "--strict"]);
+    assert_eq!(ran.status, 0, "events that a filter refuses are not losses: {}{}", ran.out, ran.err);
+    place.ok(&["enable", "*"]);
+    // Some events go to one channel in place of all others, then to a second besides.
+    let counts = |round: usize| {
+        ["main", "all"].map(|channel| events(&place, channel, &format!("round == {round}")).len() as u64)
+    };
+    let round = EXPRESSIONS.len();
+    place.ok(&["enable", "shop:rare", "--to", "all"]);
+    record(round);
+    assert_eq!(counts(round), [EVENTS, EVENTS + EVENTS / 5]);
+    place.ok(&["enable", "shop:rare", "--also", "main", "--filter", "n < 50"]);
+    record(round + 1);
+    assert_eq!(counts(round + 1), [EVENTS + 10, EVENTS + EVENTS / 5]);
+    assert_eq!(place.run(&["enable", "a:b", "--to", "none"]).status, 1);
+    place.ok(&["enable", "shop:*", "-c", "main"]);
+    assert!(place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"), "the filter is gone");
+    let ran = place.run(&["enable", "shop:*", "--filter", "bytes >"]);
+    assert_eq!(ran.status, 2);
+    assert!(ran.err.contains("an operand") || ran.err.contains("expected"), "{}", ran.err);
+}

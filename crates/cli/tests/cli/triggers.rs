@@ -1,0 +1,126 @@
+//! `lastwords trigger`, and what becomes of the snapshots: an application goes on after each of two errors, and each leaves
+//! the moments before it.
+
+use crate::child::{run, wait_for};
+use crate::support::Place;
+use lastwords::{Session, event};
+use std::time::{Duration, Instant};
+
+/// What the child is told by its environment: the folder for its files.
+const HOW: &str = "LASTWORDS_TEST_TRIGGERS";
+
+/// Serves requests. Some fail, which ends neither the program nor the recording.
+#[test]
+fn child() {
+    let Ok(dir) = std::env::var(HOW) else { return };
+    let _session = Session::builder("shop").snapshot(true).start().expect("a session");
+    std::fs::write(format!("{dir}/begun"), "").expect("written");
+    for request in 0u64.. {
+        event!(shop, "request", request);
+        if std::fs::remove_file(format!("{dir}/fail")).is_ok() {
+            event!(shop, "failed", level: ERROR, request, status = 503u16);
+            std::fs::write(format!("{dir}/failed-{request}"), "").expect("written");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes a request fail. Returns its number.
+fn fail(place: &Place) -> u64 {
+    std::fs::write(place.at("fail"), "").expect("written");
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < Duration::from_secs(10), "no request failed");
+        for entry in std::fs::read_dir(place.path()).expect("readable").flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(request) = name.strip_prefix("failed-").and_then(|request| request.parse().ok()) {
+                std::fs::remove_file(entry.path()).expect("removed");
+                return request;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until a snapshot is saved as a session.
+fn wait_for_session(place: &Place, name: &str) {
+    let begun = Instant::now();
+    while !place.ok(&["list"]).contains(name) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name} is not listed");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until the snapshot of the first trigger is taken. It need not be saved.
+fn wait_until_taken(place: &Place) {
+    let begun = Instant::now();
+    while !place.ok(&["list", "shop"]).contains("triggers fired: 1, 0 above the limit, 0 waiting") {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{}", place.ok(&["list", "shop"]));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Returns the requests in a session, in order.
+fn requests(place: &Place, input: &str) -> Vec<u64> {
+    let text = place.ok(&["convert", input, "--to", "json", "-o", "-", "--event", "shop:request", "--channel", "main"]);
+    let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["fields"]["request"].as_u64();
+    text.lines().filter_map(of).collect()
+}
+
+#[test]
+fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
+    let place = Place::new();
+    let dir = place.path().to_str().expect("a path").to_owned();
+    let mut child = run(&place, "triggers::child", HOW, &dir);
+    wait_for(&place.at("begun"));
+    assert_eq!(place.ok(&["trigger", "list"]), "");
+    place.ok(&["trigger", "add", "shop:failed", "--level", "error", "--filter", "status >= 500"]);
+    assert_eq!(place.ok(&["trigger", "list", "shop"]), "shop:failed --level error --filter 'status >= 500'\n");
+    std::thread::sleep(Duration::from_millis(150));
+    let first = fail(&place);
+    // Triggers whose snapshots are not taken yet share one.
+    wait_until_taken(&place);
+    let second = fail(&place);
+    wait_for_session(&place, "shop.snapshot-2");
+    place.ok(&["trigger", "fire", "by hand"]);
+    wait_for_session(&place, "shop.snapshot-3");
+    let [one, two, three] = [1, 2, 3].map(|number| requests(&place, &format!("shop.snapshot-{number}")));
+    assert!(one.first() == Some(&0) && one.contains(&first), "{first} in {one:?}");
+    assert!(two.contains(&second) || one.contains(&second), "{second} in {two:?}");
+    let all = [one, two, three, requests(&place, "shop")].concat();
+    assert!(all.iter().copied().eq(0..all.len() as u64), "no request is missing: {all:?}");
+    let told =
+        place.ok(&["report", "shop.snapshot-1", "shop.snapshot-2", "shop.snapshot-3", "--event", "lastwords:trigger"]);
+    assert!(told.contains("name = \"shop:failed\"") || told.contains("shop:failed"), "{told}");
+    assert!(told.contains("by hand"), "{told}");
+    let ran = place.run(&["report", "shop.snapshot-1", "--strict"]);
+    assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    let listed = place.ok(&["list", "shop"]);
+    assert!(listed.contains("triggers fired: 3, 0 above the limit, 0 waiting; snapshots saved: 3, 0 not"), "{listed}");
+    let sessions = place.json(&["list", "--json"])["sessions"].take();
+    let shop =
+        sessions.as_array().into_iter().flatten().find(|session| session["name"] == "shop").expect("it is listed");
+    assert_eq!(shop["triggers"]["saved"], 3, "{shop}");
+    place.ok(&["trigger", "remove", "shop:failed"]);
+    let ran = place.run(&["trigger", "remove", "shop:failed"]);
+    assert!(ran.status == 1 && ran.err.contains("no such condition"), "{}", ran.err);
+    // The copies outlive the program, and are removed like any ended session.
+    child.kill();
+    assert!(requests(&place, "shop.snapshot-2").contains(&second) || second < first + 50);
+    place.ok(&["destroy", "shop.snapshot-1"]);
+    assert_eq!(place.run(&["report", "shop.snapshot-1"]).status, 1);
+}
+
+#[test]
+fn wrong_triggers_are_refused() {
+    let place = Place::new();
+    for (args, said) in [
+        (vec!["trigger", "fire", ""], "empty"),
+        (vec!["trigger", "add", "a:b", "--count", "0"], "0"),
+        (vec!["trigger", "add", "a:b", "--filter", "a ="], "expected"),
+        (vec!["trigger", "remove"], "<EVENT>"),
+    ] {
+        let ran = place.run(&args);
+        assert!(ran.status == 2 && ran.err.contains(said), "{args:?}: {}", ran.err);
+    }
+}

@@ -1,0 +1,355 @@
+//! Filters of rules, as callsites evaluate them: before an event is reserved, on its own values.
+//!
+//! The process that adds a rule parses its filter and writes the code into the session. A callsite that is judged copies
+//! the code once a process ([`Program`]) and binds its names to the fields of the event and to contexts ([`Bound`]). Both
+//! are in memory that is never freed and never taken from the heap, because a callsite may be judged in a signal handler.
+//! An event encodes its values on the stack and evaluates the code on them: no allocation, no lock, no system call.
+
+mod bind;
+mod payload;
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use lastwords_abi::session::context as bits;
+use lastwords_abi::sync::AtomicU64;
+use lastwords_filter::{Code, Instruction, Value};
+
+use self::bind::Source;
+use self::payload::{Payload, Unclear};
+use crate::process::identity::{self, Identity};
+use crate::process::kept_memory;
+use crate::record::context;
+use crate::record::dispatch::words_by;
+use crate::record::encode::writer::Bytes;
+use crate::record::encode::{Pieces, Values, memory};
+use crate::record::slot::{MAX_SLOTS, RecorderSlot};
+use crate::session::condition::{self, Action, Match};
+use crate::session::registry::EventDesc;
+use crate::session::user_context::MAX_LEN;
+use crate::session::{listener, rules};
+
+/// The code of a filter, once in a process.
+#[derive(Debug)]
+pub(crate) struct Program {
+    words: &'static [u64],
+    /// The code and its operations; none if this version cannot evaluate them.
+    code: Option<(Code<'static>, &'static [Instruction<'static>])>,
+    next: Option<&'static Program>,
+}
+
+/// The programs of this process, newest first. It is written under the callsites' lock.
+static PROGRAMS: AtomicPtr<Program> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The filter of a rule, as it was found in the session's memory.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Found {
+    Known(&'static Program),
+    /// A copy of its words.
+    New(&'static [u64]),
+    /// There is no memory for a copy.
+    NoMemory,
+}
+
+/// Looks for the program with these words, which other processes may change meanwhile, and copies them if there is none.
+pub(crate) fn find(words: &[AtomicU64]) -> Found {
+    use std::sync::atomic::Ordering::Relaxed;
+    let is_same = |program: &&Program| {
+        program.words.len() == words.len() && program.words.iter().zip(words).all(|(a, b)| *a == b.load(Relaxed))
+    };
+    if let Some(known) = programs().find(is_same) {
+        return Found::Known(known);
+    }
+    kept_memory::keep_all(words.iter().map(|word| Some(word.load(Relaxed)))).map_or(Found::NoMemory, Found::New)
+}
+
+fn programs() -> impl Iterator<Item = &'static Program> {
+    // SAFETY: only pointers to kept values are stored.
+    let newest = unsafe { PROGRAMS.load(Acquire).as_ref::<'static>() };
+    std::iter::successors(newest, |program| program.next)
+}
+
+impl Found {
+    /// Returns the program, and lists it if it is new; none if there is no memory. The caller holds the callsites' lock.
+    fn program(self) -> Option<&'static Program> {
+        let words = match self {
+            Self::Known(program) => return Some(program),
+            Self::New(words) => words,
+            Self::NoMemory => return None,
+        };
+        let program = kept_memory::keep(Program { words, code: load(words)?, next: programs().next() })?;
+        PROGRAMS.store(std::ptr::from_ref(program).cast_mut(), Release);
+        Some(program)
+    }
+}
+
+type Loaded = (Code<'static>, &'static [Instruction<'static>]);
+
+/// Returns the code in the words of a filter: none if there is no memory, none inside if it cannot be evaluated.
+fn load(words: &'static [u64]) -> Option<Option<Loaded>> {
+    let Some((head, rest)) = words.split_first() else { return Some(None) };
+    let bytes = memory(rest);
+    let Some(code) = rules::parts(*head, bytes).and_then(|(_, code)| Code::new(code)) else { return Some(None) };
+    Some(Some((code, kept_memory::keep_all(code.instructions())?)))
+}
+
+/// A filter whose names are bound to the fields of one event and to the contexts of one channel.
+#[derive(Debug)]
+pub(crate) struct Bound {
+    program: &'static Program,
+    slot: *const RecorderSlot,
+    /// The source of each name. If the program cannot be evaluated there are none.
+    sources: &'static [Source],
+    fields: &'static [crate::session::registry::FieldDesc],
+    reads_payload: bool,
+    reads_user: bool,
+    /// Filters that the callsite had before.
+    next: Option<&'static Bound>,
+}
+
+// SAFETY: the pointer is compared, never followed.
+unsafe impl Sync for Bound {}
+
+/// The filters of a callsite, one for each slot.
+#[derive(Debug)]
+pub(crate) struct SiteFilters {
+    /// The newest filter of each slot, with those before.
+    newest: [AtomicPtr<Bound>; MAX_SLOTS],
+    /// The filter that the events of the slot must fulfil; null if the slot takes all.
+    current: [AtomicPtr<Bound>; MAX_SLOTS],
+    /// The conditions of the slot's session, at the first slot of the session that takes the event.
+    conditions: [AtomicPtr<BoundCondition>; MAX_SLOTS],
+}
+
+/// A condition on the events of a callsite, and those behind it.
+#[derive(Debug)]
+pub(crate) struct BoundCondition {
+    place: usize,
+    each: u32,
+    action: Action,
+    filter: Option<&'static Bound>,
+    slot: *const RecorderSlot,
+    /// The name of the event.
+    event: &'static [u8],
+    next: Option<&'static BoundCondition>,
+}
+
+// SAFETY: the pointer is compared, never followed.
+unsafe impl Sync for BoundCondition {}
+
+impl BoundCondition {
+    fn is_same(&self, other: &Self) -> bool {
+        let same = |a: Option<&'static Bound>, b: Option<&'static Bound>| match (a, b) {
+            (Some(a), Some(b)) => std::ptr::eq(a, b),
+            (a, b) => a.is_none() && b.is_none(),
+        };
+        let of = |it: &Self| (it.place, it.each, it.action, it.slot, it.next.is_some());
+        of(self) == of(other)
+            && same(self.filter, other.filter)
+            && self.next.zip(other.next).is_none_or(|(a, b)| a.is_same(b))
+    }
+
+    /// Counts an event, and fires the triggers that are due. `passes` returns whether the event fulfils a filter.
+    pub(crate) fn check(&self, slot: &'static RecorderSlot, passes: &mut dyn FnMut(&Bound, &RecorderSlot) -> bool) {
+        // Another session took the slot meanwhile.
+        if !std::ptr::eq(self.slot, slot) {
+            return;
+        }
+        for one in std::iter::successors(Some(self), |one| one.next) {
+            let is_fulfilled = one.filter.is_none_or(|filter| passes(filter, slot));
+            if is_fulfilled && condition::hit(slot.session.view(), one.place, one.each) {
+                (listener::calls().fulfilled)(slot.session, one.event, one.action);
+            }
+        }
+    }
+}
+
+impl SiteFilters {
+    /// Makes the entry of a callsite, without filters.
+    pub(crate) fn keep() -> Option<&'static Self> {
+        let none = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
+        let no_conditions = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
+        kept_memory::keep(Self { newest: none(), current: none(), conditions: no_conditions })
+    }
+
+    /// Returns the filter of a slot.
+    pub(crate) fn of(&self, index: usize) -> Option<&'static Bound> {
+        // SAFETY: only pointers to kept values are stored.
+        unsafe { self.current[index].load(Acquire).as_ref() }
+    }
+
+    /// Removes the filter of a slot. The caller holds the callsites' lock.
+    pub(crate) fn clear(&self, index: usize) {
+        self.current[index].store(std::ptr::null_mut(), Release);
+    }
+
+    /// Sets the filter of a slot. Returns none if there is no memory. The caller holds the callsites' lock.
+    pub(crate) fn set(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc, found: Found) -> Option<()> {
+        let bound = self.bound(index, slot, desc, found)?;
+        self.current[index].store(std::ptr::from_ref(bound).cast_mut(), Release);
+        Some(())
+    }
+
+    /// Returns the conditions of a slot.
+    pub(crate) fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+        // SAFETY: only pointers to kept values are stored.
+        unsafe { self.conditions[index].load(Acquire).as_ref() }
+    }
+
+    /// Sets the conditions of a slot: those at the places whose bits are set. Returns none if there is no memory. The caller holds the callsites' lock.
+    pub(crate) fn set_conditions(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        places: u64,
+    ) -> Option<()> {
+        let mut list: Option<&'static BoundCondition> = None;
+        let mut old = self.conditions(index);
+        for place in (0..u64::BITS as usize).rev().filter(|place| places >> place & 1 != 0) {
+            // A condition that is gone meanwhile is not set: its change makes callsites look again.
+            let matching = condition::at(slot.session.view(), desc, place, find);
+            let Some(Match { each, action, filter }) = matching else { continue };
+            let filter = match filter {
+                Some(found) => Some(self.bound(index, slot, desc, found)?),
+                None => None,
+            };
+            let event = old.map_or_else(|| bind::event_name(desc), |old| Some(old.event))?;
+            let new = BoundCondition { place, each, action, filter, slot, event, next: list };
+            // The same conditions again take no memory.
+            let same = std::iter::successors(old, |old| old.next).find(|old| old.is_same(&new));
+            list = Some(match same {
+                Some(same) => same,
+                None => kept_memory::keep(new)?,
+            });
+            old = old.or(list);
+        }
+        let list = list.map_or(std::ptr::null_mut(), |list| std::ptr::from_ref(list).cast_mut());
+        self.conditions[index].store(list, Release);
+        Some(())
+    }
+
+    /// Returns the filter bound to the event and the slot; none if there is no memory.
+    fn bound(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        found: Found,
+    ) -> Option<&'static Bound> {
+        let program = found.program()?;
+        // SAFETY: only pointers to kept values are stored.
+        let newest = unsafe { self.newest[index].load(Acquire).as_ref::<'static>() };
+        let is_same = |bound: &&Bound| std::ptr::eq(bound.program, program) && std::ptr::eq(bound.slot, slot);
+        let known = std::iter::successors(newest, |bound| bound.next).find(is_same);
+        if known.is_some() {
+            return known;
+        }
+        let new = Bound::keep(program, slot, desc, newest)?;
+        self.newest[index].store(std::ptr::from_ref(new).cast_mut(), Release);
+        Some(new)
+    }
+}
+
+impl Bound {
+    fn keep(
+        program: &'static Program,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        next: Option<&'static Self>,
+    ) -> Option<&'static Self> {
+        let sources = match &program.code {
+            Some((code, _)) => kept_memory::keep_all(code.names().map(|name| bind::source(&name?, slot, desc)))?,
+            None => &[],
+        };
+        let reads_payload = sources.iter().any(|source| matches!(source, Source::Field(_)));
+        let reads_user = sources.iter().any(|source| matches!(source, Source::User(..)));
+        kept_memory::keep(Self { program, slot, sources, fields: desc.fields, reads_payload, reads_user, next })
+    }
+
+    /// Returns true if the slot takes an event with these values. A filter that this version cannot evaluate, or whose
+    /// values it cannot read in one piece, takes the event.
+    #[inline(never)]
+    pub(crate) fn takes<V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
+        // Another session took the slot meanwhile.
+        if !std::ptr::eq(self.slot, slot) {
+            return true;
+        }
+        if !self.reads_payload {
+            return self.decide(slot, &[]);
+        }
+        match values.size() {
+            0..=64 => {
+                let words = words_by::<8>(|out| values.write(out));
+                self.decide(slot, &[memory(&words).get(..values.size()).unwrap_or_default()])
+            }
+            65..=256 => self.takes_buffered::<256, V>(slot, values),
+            257..=2048 => self.takes_buffered::<2048, V>(slot, values),
+            _ => self.takes_pieces(slot, values),
+        }
+    }
+
+    #[inline(always)]
+    fn takes_buffered<const N: usize, V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
+        let mut buffer = [0; N];
+        let mut bytes = Bytes::new(&mut buffer);
+        values.write(&mut bytes);
+        bytes.finish().is_none_or(|payload| self.decide(slot, &[payload]))
+    }
+
+    #[inline(never)]
+    fn takes_pieces<V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
+        let mut buffer = [0; 1024];
+        let mut pieces = Pieces::new(&mut buffer);
+        values.pieces(&mut pieces);
+        // An event of too many pieces is counted as lost where it is recorded.
+        pieces.finish().is_none_or(|parts| self.decide(slot, parts))
+    }
+
+    /// Evaluates the code on the pieces of a payload.
+    fn decide(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
+        if self.reads_user { self.decide_with_contexts(slot, pieces) } else { self.decide_with(pieces, &[]) }
+    }
+
+    #[inline(never)]
+    fn decide_with_contexts(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
+        let mut user = [0; MAX_LEN];
+        context::write(bits::USER, &slot.user_contexts, &mut Bytes::new(&mut user));
+        self.decide_with(pieces, &[&user])
+    }
+
+    #[inline(never)]
+    fn decide_with(&self, pieces: &[&[u8]], user: &[&[u8]]) -> bool {
+        let Some((_, instructions)) = self.program.code else { return true };
+        let me = identity::identity();
+        let mut unclear = false;
+        let result = lastwords_filter::eval(instructions, &mut |name| {
+            let value = self.value(self.sources.get(name)?, pieces, &me, user);
+            value.unwrap_or_else(|Unclear| {
+                unclear = true;
+                None
+            })
+        });
+        unclear || result == Some(true)
+    }
+
+    fn value<'a>(
+        &self,
+        source: &Source,
+        pieces: &'a [&'a [u8]],
+        me: &'a Identity,
+        user: &'a [&'a [u8]],
+    ) -> Result<Option<Value<'a>>, Unclear> {
+        Ok(match source {
+            Source::Unknown => None,
+            Source::Field(place) => return Payload(pieces).value(self.fields, place),
+            Source::User(at, ty) => return Payload(user).scalar_or_text(*at, ty),
+            Source::Text(text) => Some(Value::Text(text)),
+            Source::Level(number, word) => Some(Value::Enum { number: *number, label: Some(word.as_bytes()) }),
+            Source::Cpu => Some(Value::Unsigned(lastwords_ring::current_cpu().into())),
+            Source::Pid => Some(Value::Signed(i64::from(me.pid.cast_signed()))),
+            Source::Tid => Some(Value::Signed(i64::from(me.tid.cast_signed()))),
+            Source::ThreadName => Some(Value::Text(me.name.split(|byte| *byte == 0).next().unwrap_or_default())),
+        })
+    }
+}

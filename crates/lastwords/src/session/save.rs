@@ -1,0 +1,161 @@
+//! Saves a snapshot as a session of its own, beside the session's folder: `NAME.snapshot-N-UUID`. The copy has the
+//! snapshot's halves as its live ones, and is an ended session, so that every command reads it like any other. Packets
+//! have the session's UUID in them, so that the copy has the same UUID.
+//!
+//! Files are read and written by calls. Regions that change meanwhile are copied as a reader of a living session copies
+//! them: recorders have left the snapshot's halves, and the registry is read up to an end that was stored before.
+
+use std::fs::File;
+use std::mem::offset_of;
+use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF, Triggers};
+use lastwords_ring::ClockKind;
+use lastwords_ring::backend::{Mapping, open_at};
+use rustix::fs::OFlags;
+
+use super::Error;
+use super::dirs::{Base, Folder, name_of, unique_of};
+use super::layout::{REGISTRY, SESSION, stream_name};
+use super::regions::Regions;
+use crate::process::cut;
+
+/// Largest number of saved snapshots of a session's name that stay.
+pub(crate) const MOST_SAVED: usize = 16;
+/// Between the session's name and the number of the snapshot, in the name of a copy.
+const MARK: &str = ".snapshot-";
+/// Largest size of a session's name in the name of a copy, in bytes.
+const MOST_NAME: usize = 32;
+/// Bytes that are copied at a time.
+const CHUNK: usize = 256 << 10;
+/// Blocks of zeroes of this size become holes.
+const BLOCK: usize = 4096;
+
+/// A snapshot that was saved.
+#[derive(Debug)]
+pub(crate) struct Saved {
+    pub(crate) folder: PathBuf,
+    /// Older saved snapshots that were removed.
+    pub(crate) removed: u32,
+}
+
+/// Saves the snapshot, and frees its rings for the next one.
+///
+/// # Errors
+/// There is no snapshot or it is being read; the session is in no files; a file cannot be written. The snapshot stays
+/// then.
+pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<Saved, Error> {
+    let control = regions.view.control();
+    let reader = regions.read_snapshot()?;
+    let ordering = std::sync::atomic::Ordering::Acquire;
+    if control.snapshot_stream.load(ordering) != 0 {
+        return Err(Error::unsupported(
+            "saving of a snapshot",
+            "it is one of some of the rings",
+            "read it with --snapshot",
+        ));
+    }
+    let base = Base::open(folder.path.parent().unwrap_or(&folder.path))?;
+    let name = name_of(&folder.name).to_owned();
+    let number = control.snapshots.load(ordering);
+    let mut copy =
+        base.new_folder(&format!("{}{MARK}{number}", cut(&name, MOST_NAME)), &unique_of(&regions.view.uuid))?;
+    let written = write(regions, &copy).and_then(|()| copy.publish());
+    written.inspect_err(|_| drop(copy.remove()))?;
+    reader.release();
+    Ok(Saved { folder: copy.path, removed: remove_oldest(&base, &name) })
+}
+
+/// Removes the oldest saved snapshots of sessions of this name above [`MOST_SAVED`]. Returns how many.
+fn remove_oldest(base: &Base, name: &str) -> u32 {
+    let mark = format!("{}{MARK}", cut(name, MOST_NAME));
+    let is_copy = |folder: &String| {
+        let number = name_of(folder).strip_prefix(&mark);
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut copies = base.sessions().unwrap_or_default();
+    copies.retain(is_copy);
+    copies.sort_by_cached_key(|folder| base.modified(folder));
+    let excess = copies.len().saturating_sub(MOST_SAVED);
+    let removed = copies.iter().take(excess).filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
+    removed.count() as u32
+}
+
+fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
+    let view = &regions.view;
+    let session = copy_file(&view.mapping, to, SESSION, [0..view.mapping.len(), 0..0])?;
+    end(regions, &session).map_err(|error| Error::io("write", to.path.join(SESSION), error))?;
+    let registry = &regions.registry.mapping;
+    copy_file(registry, to, REGISTRY, [0..registry.len(), 0..0])?;
+    for (index, region) in regions.streams.iter().enumerate() {
+        let spec = region.stream.spec();
+        if spec.page_size != 0 {
+            let why = "the rings are in the memory of its process";
+            return Err(Error::unsupported(
+                "saving of a snapshot",
+                why,
+                "use shared memory, or read it with --snapshot",
+            ));
+        }
+        let data = spec.data_range(region.spare(view));
+        // Everything before the data: headers, positions and slots of both halves.
+        let head = 0..spec.data_range(0).start;
+        copy_file(&region.mapping, to, &stream_name(index as u32), [head, data])?;
+    }
+    Ok(())
+}
+
+/// Makes the copy of the session region one of an ended session whose live halves are those of the snapshot.
+fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
+    let info = &regions.view.info;
+    let at = |field: usize| u64::from(info.control_off) + field as u64;
+    let put = |field: usize, number: u32| file.write_all_at(&number.to_ne_bytes(), at(field));
+    let flip = regions.view.control().flip.load(std::sync::atomic::Ordering::Acquire);
+    put(offset_of!(Control, flip), flip ^ 1)?;
+    put(offset_of!(Control, recording), 0)?;
+    put(offset_of!(Control, finished), 1)?;
+    put(offset_of!(Control, snapshot), SNAPSHOT_OFF)?;
+    put(offset_of!(Control, ending), ENDING_CLOSED)?;
+    put(offset_of!(Control, ended_by), std::process::id())?;
+    file.write_all_at(&ClockKind::Realtime.now().to_ne_bytes(), at(offset_of!(Control, ended)))?;
+    for lock in
+        [offset_of!(Control, snapshot_lock), offset_of!(Control, snapshot_reader), offset_of!(Control, rules.lock)]
+    {
+        file.write_all_at(&[0; 8], at(lock))?;
+    }
+    file.write_all_at(&[0; MAX_PROCESSES * size_of::<Process>()], u64::from(info.processes_off))?;
+    match regions.view.triggers_off() {
+        0 => Ok(()),
+        triggers => file.write_all_at(&[0; size_of::<Triggers>()], triggers.into()),
+    }
+}
+
+/// Copies two ranges of a region into a file of the region's size. The rest of the file is a hole.
+fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: [Range<u64>; 2]) -> Result<File, Error> {
+    let Some((path, offset)) = from.place() else {
+        let why = "the session is in no file";
+        return Err(Error::unsupported("saving of a snapshot", why, "use shared memory, or read it with --snapshot"));
+    };
+    let source = File::open(path).map_err(|error| Error::io("open", path, error))?;
+    let shown = to.path.join(name);
+    let created = open_at(to.fd()?, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
+    let file = File::from(created.map_err(|error| Error::io("create", &shown, error))?);
+    file.set_len(from.len()).map_err(|error| Error::io("ftruncate", &shown, error))?;
+    let mut buffer = vec![0; CHUNK];
+    for range in ranges {
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = &mut buffer[..CHUNK.min((range.end - at) as usize)];
+            source.read_exact_at(chunk, offset + at).map_err(|error| Error::io("read", path, error))?;
+            for block in chunk.chunks(BLOCK) {
+                if block.iter().any(|byte| *byte != 0) {
+                    file.write_all_at(block, at).map_err(|error| Error::io("write", &shown, error))?;
+                }
+                at += block.len() as u64;
+            }
+        }
+    }
+    Ok(file)
+}
