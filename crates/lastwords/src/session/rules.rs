@@ -66,12 +66,17 @@ impl RuleSpec {
 /// Returns true if the rules of a session let `channel` take the event. All rules are read in one consistent state.
 /// Allocates nothing. If the rules keep changing, the event is taken.
 pub(crate) fn takes(rules: &Rules, channel: u32, desc: &EventDesc) -> bool {
-    at_one_moment(rules, |lines| decide(lines, channel, desc)).unwrap_or(true)
+    takes_named(rules, channel, (desc.provider, desc.name), desc.level)
 }
 
-fn decide(rules: &[Rule], channel: u32, desc: &EventDesc) -> bool {
-    let level = u32::from(desc.level);
-    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
+/// Does the same for an event of which only the provider, the name and the level are known.
+pub(crate) fn takes_named(rules: &Rules, channel: u32, name: (&str, &str), level: u8) -> bool {
+    at_one_moment(rules, |lines| decide(lines, channel, name, level)).unwrap_or(true)
+}
+
+fn decide(rules: &[Rule], channel: u32, (provider, name): (&str, &str), level: u8) -> bool {
+    let level = u32::from(level);
+    let event = provider.chars().chain([':']).chain(name.chars());
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
     let limit_of = |rule: &Rule| Some(rule.level.load(Relaxed)).filter(|limit| *limit != 0);
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
