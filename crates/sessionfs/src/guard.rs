@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-/// The part of the file system's type behind `fuse.`.
-pub(crate) const SUBTYPE: &str = "lastwords";
+/// The source in the list of mounts. The type is `fuse`, or `fuse.lastwords` if `fusermount3` mounted.
+pub(crate) const SOURCE: &str = "lastwords";
 
 /// A mount of lastwords.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ fn found(mountinfo: &[u8]) -> Vec<Found> {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let separator = fields.iter().position(|field| *field == b"-")?;
         let kind = fields.get(separator + 1)?;
-        let is_ours = kind.strip_prefix(b"fuse.") == Some(SUBTYPE.as_bytes());
+        let is_ours = kind.starts_with(b"fuse") && *fields.get(separator + 2)? == SOURCE.as_bytes();
         let device = String::from_utf8_lossy(fields.get(2)?).into_owned();
         is_ours.then(|| Found { folder: unescaped(fields.get(4).copied().unwrap_or_default()), device })
     };
@@ -126,7 +126,7 @@ mod tests {
     fn mounts_of_lastwords_are_found() {
         let text = b"21 26 0:20 / /proc rw,nosuid - proc proc rw\n\
             300 26 0:55 / /tmp/a\\040b\\134c rw,nosuid shared:1 - fuse.lastwords lastwords rw,user_id=0\n\
-            301 26 0:56 / /tmp/x rw - fuse.other lastwords rw\n";
+            301 26 0:56 / /tmp/x rw - fuse other rw\n";
         let expected = Found { folder: "/tmp/a b\\c".into(), device: "0:55".into() };
         assert_eq!(found(text), [expected]);
     }

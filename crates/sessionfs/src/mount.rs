@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::fuse::Fuse;
-use crate::guard::{self, SUBTYPE};
+use crate::guard::{self, SOURCE};
 use crate::tree::Tree;
 
 /// Threads that answer the kernel. Reads of `trace_pipe` that wait have threads of their own.
@@ -39,8 +39,8 @@ pub fn mount(tree: Tree, folder: &Path) -> io::Result<Mounted> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName("lastwords".into()),
-        MountOption::Subtype(SUBTYPE.into()),
+        MountOption::FSName(SOURCE.into()),
+        MountOption::Subtype(SOURCE.into()),
         MountOption::DefaultPermissions,
         MountOption::NoSuid,
         MountOption::NoDev,
