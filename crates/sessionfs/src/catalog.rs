@@ -8,6 +8,9 @@ use lastwords_trace::source::Source as _;
 
 use crate::names;
 
+/// The provider of the events that `trace_marker` records, as in the kernel. They are always enabled.
+pub(crate) const MARKER: &str = "ftrace";
+
 /// An event of a session.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
@@ -69,6 +72,11 @@ impl Catalog {
     pub(crate) fn events<'c>(&'c self, provider: Option<&'c str>) -> impl Iterator<Item = &'c Event> {
         let wanted = move |(folder, _): &(&'c String, _)| provider.is_none_or(|provider| provider == folder.as_str());
         self.providers.iter().filter(wanted).flat_map(|(_, events)| events.values())
+    }
+
+    /// Returns the events that can be enabled and disabled: those of applications.
+    pub(crate) fn of_applications(&self) -> impl Iterator<Item = &Event> {
+        self.events(None).filter(|event| event.provider != MARKER)
     }
 
     /// Returns the event of these folders.

@@ -5,7 +5,7 @@ use lastwords_glob::{is_well_formed, matches};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
-use crate::catalog::{Catalog, Event};
+use crate::catalog::{Catalog, Event, MARKER};
 use crate::error_log::Refusal;
 use crate::names;
 
@@ -30,7 +30,7 @@ fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
 pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<&'static str, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
     let events: Vec<&Event> = match which {
-        Which::All => catalog.events(None).collect(),
+        Which::All => catalog.of_applications().collect(),
         Which::Provider(provider) => catalog.events(Some(provider)).collect(),
         Which::Event(provider, name) => vec![catalog.event(provider, name).ok_or(Errno::NOENT)?],
     };
@@ -62,19 +62,26 @@ pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]
 
 fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u8]) -> Result<(), Errno> {
     let rule = RuleSpec { enable, channel: None, level: None, pattern };
-    buffer.handle.rule(&rule).map_err(|error| buffer.failed(place, command, &error))
+    let add = |rule: &RuleSpec| buffer.handle.rule(rule).map_err(|error| buffer.failed(place, command, &error));
+    add(&rule)?;
+    // What is written into trace_marker is recorded whatever is disabled.
+    let is_marker = |name: &str| matches(&rule.pattern, &format!("{MARKER}:{name}"));
+    if !enable && (is_marker("print") || is_marker("raw_data")) {
+        add(&RuleSpec::enable(format!("{MARKER}:*")))?;
+    }
+    Ok(())
 }
 
 /// Returns the text of `set_event`: the events that are enabled.
 pub(crate) fn set_event_text(buffer: &Buffer) -> Result<String, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
-    let on = catalog.events(None).filter(|event| is_enabled(buffer, &channels, event));
+    let on = catalog.of_applications().filter(|event| is_enabled(buffer, &channels, event));
     Ok(on.map(line).collect())
 }
 
 /// Returns the text of `available_events`.
 pub(crate) fn available(catalog: &Catalog) -> String {
-    catalog.events(None).map(line).collect()
+    catalog.of_applications().map(line).collect()
 }
 
 fn line(event: &Event) -> String {
@@ -117,7 +124,7 @@ fn patterns(catalog: &Catalog, word: &str) -> Vec<String> {
         None => vec![(word.to_owned(), "*".to_owned()), ("*".to_owned(), word.to_owned())],
     };
     let is_there = |(provider, name): &(String, String)| {
-        catalog.events(None).any(|event| matches(provider, &event.provider) && matches(name, &event.name))
+        catalog.of_applications().any(|event| matches(provider, &event.provider) && matches(name, &event.name))
     };
     let mut found: Vec<String> = candidates.into_iter().filter(is_there).map(|(p, n)| format!("{p}:{n}")).collect();
     if let Some(all) = found.iter().position(|pattern| pattern == "*:*") {

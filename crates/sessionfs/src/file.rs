@@ -79,7 +79,16 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             _ => Err(Errno::INVAL),
         },
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
-        File::Filter => filter::set_filter(&String::from_utf8_lossy(bytes)).map_err(refusal),
+        File::Filter => {
+            let catalog = buffer.catalog()?;
+            let events = match of {
+                Of::Event(provider, name) => catalog.event(provider, name).into_iter().collect(),
+                Of::Provider(provider) => catalog.events(Some(provider)).collect::<Vec<_>>(),
+                _ => Vec::new(),
+            };
+            let fields: Vec<&str> = events.iter().flat_map(|event| &event.fields).map(|f| f.name.as_str()).collect();
+            filter::set_filter(&String::from_utf8_lossy(bytes), &fields).map_err(refusal)
+        }
         File::Trigger => filter::set_trigger(&String::from_utf8_lossy(bytes)).map_err(refusal),
         File::OptionMarkers | File::OptionOverwrite => {
             let name = if file == File::OptionMarkers { "markers" } else { "overwrite" };

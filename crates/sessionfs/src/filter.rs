@@ -3,7 +3,7 @@
 //! This is the only place that knows which filters and triggers the recorder has. It has none yet that an event carries: an
 //! expression is checked and then refused.
 
-use lastwords_filter::Filter;
+use lastwords_filter::{Filter, Name, Step};
 use rustix::io::Errno;
 
 use crate::error_log::Refusal;
@@ -16,19 +16,42 @@ pub(crate) const PROVIDER_FILTER: &str = "### global filter ###\n# Use this to s
 /// The text of `trigger`.
 pub(crate) const NO_TRIGGER: &str = "# Available triggers:\n#\n";
 
-/// Sets the filter of events. `0` and `none` remove it, which always succeeds.
-pub(crate) fn set_filter(text: &str) -> Result<(), (Errno, Refusal)> {
+/// Names that each event has, beside its fields.
+const CONTEXTS: &[&str] = &["comm", "pid", "tid", "cpu", "CPU", "COMM", "level", "channel", "event"];
+
+/// Sets the filter of events that have these fields. `0` and `none` remove it, which always succeeds.
+pub(crate) fn set_filter(text: &str, fields: &[&str]) -> Result<(), (Errno, Refusal)> {
     let text = text.trim();
     if matches!(text, "0" | "none") {
         return Ok(());
     }
     let place = "event filter parse error".to_owned();
+    let unknown = |filter: &Filter| {
+        let is_unknown = |name: &Name| {
+            let first = name.steps().first().map(|step| if let Step::Member(name) = step { name.as_str() } else { "" });
+            !name.is_context() && !first.is_some_and(|name| fields.contains(&name) || CONTEXTS.contains(&name))
+        };
+        let position = filter.names().iter().position(is_unknown)?;
+        let error = filter.unknown_name(position, "a field of the event");
+        // The kernel points behind the name and the blanks that follow it.
+        let rest = text.get(error.offset()..).unwrap_or_default();
+        let behind = rest.trim_start_matches(|c: char| c.is_alphanumeric() || c == '_').trim_start();
+        Some((error, text.len() - behind.len()))
+    };
+    let refused = |(error, at): (lastwords_filter::Error, usize)| {
+        let offset = text.get(..at).map_or(0, |before| before.chars().count());
+        let why = format!("found {}; expected {}", error.found(), error.expected());
+        Err((Errno::INVAL, Refusal { place: place.clone(), why, offset }))
+    };
     match Filter::parse(text) {
         Err(error) => {
-            let offset = text.get(..error.offset()).map_or(0, |before| before.chars().count());
-            Err((Errno::INVAL, Refusal { place, why: error.to_string().replace('\n', " "), offset }))
+            let at = error.offset();
+            refused((error, at))
         }
-        Ok(_) => {
+        Ok(filter) => {
+            if let Some(error) = unknown(&filter) {
+                return refused(error);
+            }
             let why = "filters are not evaluated in the application yet; `lastwords report --filter` has them";
             Err((Errno::OPNOTSUPP, Refusal { place, why: why.to_owned(), offset: 0 }))
         }
@@ -54,12 +77,14 @@ mod tests {
 
     #[test]
     fn a_wrong_expression_is_told_with_its_place() {
-        let (errno, refusal) = set_filter("bytes >\n").unwrap_err();
+        let (errno, refusal) = set_filter("bytes >\n", &["bytes"]).unwrap_err();
         assert_eq!(errno, Errno::INVAL);
         assert!(!refusal.why.is_empty() && !refusal.why.contains('\n'), "{refusal:?}");
-        let (errno, _) = set_filter("bytes > 1").unwrap_err();
+        let (errno, refusal) = set_filter("bytes > 1 && byte == 2", &["bytes"]).unwrap_err();
+        assert_eq!((errno, refusal.offset), (Errno::INVAL, 18), "{refusal:?}");
+        let (errno, _) = set_filter("bytes > 1 && comm == \"x\"", &["bytes"]).unwrap_err();
         assert_eq!(errno, Errno::OPNOTSUPP);
-        assert_eq!((set_filter("0\n"), set_filter("none")), (Ok(()), Ok(())));
+        assert_eq!((set_filter("0\n", &[]), set_filter("none", &[])), (Ok(()), Ok(())));
     }
 
     #[test]

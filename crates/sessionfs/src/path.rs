@@ -1,5 +1,7 @@
 //! The names of the tree: which path is which file or folder.
 
+use crate::catalog::MARKER;
+
 /// A place in the tree below a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -119,7 +121,7 @@ impl Folder {
         }
     }
 
-    fn of(&self) -> Of {
+    pub(crate) fn of(&self) -> Of {
         match self {
             Self::Provider(provider) => Of::Provider(provider.clone()),
             Self::Event(provider, event) => Of::Event(provider.clone(), event.clone()),
@@ -144,6 +146,17 @@ impl File {
             | Self::TracePipe => 0o400,
             Self::FreeBuffer | Self::TraceMarker | Self::TraceMarkerRaw => 0o200,
             _ => 0o600,
+        }
+    }
+}
+
+impl Place {
+    /// Returns true for files that the events of `trace_marker` do not have, because nothing disables them.
+    pub(crate) fn is_hidden(&self) -> bool {
+        match self {
+            Self::File(File::Enable | File::Filter, Of::Provider(provider)) => provider == MARKER,
+            Self::File(File::Enable, Of::Event(provider, _)) => provider == MARKER,
+            _ => false,
         }
     }
 }

@@ -109,7 +109,10 @@ fn lost(trace: &Trace) -> Vec<(Option<u32>, Vec<u8>)> {
         let cpu = gap.stream.and_then(|stream| account.streams.get(stream)?.cpu);
         let who = cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
         let count = gap.events.map_or_else(|| "?".to_owned(), |events| events.to_string());
-        (cpu, format!("CPU:{who} [LOST {count} EVENTS]\n").into_bytes())
+        let bytes = gap.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
+        let channel = gap.stream.and_then(|stream| account.streams.get(stream)).map_or("", |stream| &stream.channel);
+        let why = gap.cause.word();
+        (cpu, format!("CPU:{who} [LOST {count} EVENTS] channel {channel}: {why}{bytes}\n").into_bytes())
     };
     account.evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).map(line).collect()
 }

@@ -103,7 +103,8 @@ impl Tree {
             Target::In(buffer, Place::Folder(folder)) => (buffer, folder),
         };
         let of_file = |(name, file): &(&str, File)| ((*name).to_owned(), Entry { is_folder: false, mode: file.mode() });
-        let mut found: Vec<(String, Entry)> = folder.files().iter().map(of_file).collect();
+        let is_shown = |(_, file): &&(&str, File)| !Place::File(*file, folder.of()).is_hidden();
+        let mut found: Vec<(String, Entry)> = folder.files().iter().filter(is_shown).map(of_file).collect();
         let inner = match &folder {
             Folder::Session => {
                 let fixed = ["events", "options", "per_cpu"].into_iter();
@@ -127,7 +128,7 @@ impl Tree {
             [INSTANCES, name, rest @ ..] => (self.sessions.instance(name)?, rest),
             rest => (Arc::clone(self.sessions.top()), rest),
         };
-        let place = place(parts).ok_or(Errno::NOENT)?;
+        let place = place(parts).filter(|place| !place.is_hidden()).ok_or(Errno::NOENT)?;
         let exists = match &place {
             Place::File(_, Of::Session) | Place::Folder(Folder::Session | Folder::Options | Folder::PerCpu) => true,
             Place::Folder(Folder::Events) => true,
