@@ -34,6 +34,10 @@ pub(crate) struct Pipe {
 }
 
 impl Pipe {
+    fn has(&self, cpu: Option<u32>) -> bool {
+        self.lines.iter().any(|(of, _)| cpu.is_none() || *of == cpu)
+    }
+
     /// Removes whole lines of a CPU, or of all, up to `size` bytes. A line that is longer is split.
     fn take(&mut self, cpu: Option<u32>, size: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -154,7 +158,7 @@ impl Reader {
         loop {
             // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
             let (is_over, is_on) = (buffer.is_over(), buffer.details()?.recording);
-            let bytes = self.next(buffer, cpu, size)?;
+            let bytes = self.next(buffer, cpu, size, is_interrupted)?;
             if !bytes.is_empty() {
                 self.has_read.store(true, Relaxed);
                 return Ok(bytes);
@@ -165,20 +169,25 @@ impl Reader {
             if !waits {
                 return Err(Errno::AGAIN);
             }
-            if is_interrupted() {
-                return Err(Errno::INTR);
-            }
             std::thread::sleep(WAIT);
         }
     }
 
-    fn next(&self, buffer: &Buffer, cpu: Option<u32>, size: usize) -> Result<Vec<u8>, Errno> {
+    fn next(
+        &self,
+        buffer: &Buffer,
+        cpu: Option<u32>,
+        size: usize,
+        is_interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<u8>, Errno> {
         let mut pipe = guard(&buffer.pipe);
-        let bytes = pipe.take(cpu, size);
-        if !bytes.is_empty() {
-            return Ok(bytes);
+        if !pipe.has(cpu) {
+            pipe.fill(buffer)?;
         }
-        pipe.fill(buffer)?;
+        // A reader that is about to be killed would lose what it takes.
+        if is_interrupted() {
+            return Err(Errno::INTR);
+        }
         Ok(pipe.take(cpu, size))
     }
 }
