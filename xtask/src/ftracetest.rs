@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::scratch::Scratch;
-use crate::setup::run_quietly;
+use crate::setup::{self, run_quietly};
 
 pub(crate) mod app;
 mod table;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print!("{}", table::markdown());
         return Ok(());
     }
-    ensure!(is_root(), "ftracetest runs as root only");
+    ensure!(setup::is_root(), "ftracetest runs as root only");
     let program = args.program.clone().map_or_else(crate::release::lastwords, |path| Ok(path.canonicalize()?))?;
     let source = args.source.clone().map_or_else(unpacked, Ok)?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-ftracetest")?;
@@ -64,10 +64,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let text = run_tests(&tests, &folder, &runs)?;
     missing.iter().for_each(|test| println!("{test}: this kernel's source has no such test"));
     judge(&text, &runs, &tests, args.logs)
-}
-
-fn is_root() -> bool {
-    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").expect("/proc")) == 0
 }
 
 /// The tests of the newest kernel source that is installed, unpacked.

@@ -21,6 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A tree that is mounted.
 #[derive(Debug)]
 pub struct Mounted {
+    tree: Tree,
     session: BackgroundSession,
     folder: PathBuf,
     signals: Signals,
@@ -47,20 +48,21 @@ pub fn mount(tree: Tree, folder: &Path) -> io::Result<Mounted> {
         MountOption::NoExec,
     ];
     config.n_threads = Some(THREADS);
-    let session = fuser::spawn_mount(Fuse::new(tree), &folder, &config)?;
+    let session = fuser::spawn_mount(Fuse::new(tree.clone()), &folder, &config)?;
     let device = guard::device(&folder)?;
     let mut command = Command::new(&programs.program);
     command.args(&programs.guard).arg(&folder).arg(device);
     let guard = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    Ok(Mounted { session, folder, signals, guard })
+    Ok(Mounted { tree, session, folder, signals, guard })
 }
 
 impl Mounted {
-    /// Serves the tree until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, which unmount it.
+    /// Serves the tree until it is unmounted, or until SIGTERM, SIGINT or SIGHUP, which unmount it. Returns the number of events that
+    /// `trace_pipe` has consumed and that no reader has had: they are lost.
     ///
     /// # Errors
     /// The kernel's requests cannot be read, or the folder cannot be unmounted.
-    pub fn wait(mut self) -> io::Result<()> {
+    pub fn wait(mut self) -> io::Result<usize> {
         let ended = loop {
             if self.session.guard.is_finished() {
                 break self.session.join();
@@ -73,6 +75,6 @@ impl Mounted {
         };
         drop(self.guard.stdin.take());
         self.guard.wait()?;
-        ended
+        ended.map(|()| self.tree.sessions().waiting())
     }
 }

@@ -3,7 +3,7 @@
 //! The recorder's consuming read takes the events of all CPUs at once. What a reader does not take at once stays here for the next
 //! one, whether it reads the session's `trace_pipe` or that of a CPU.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -23,45 +23,99 @@ const EAGER: u32 = 5;
 /// Number of looks after which the rings are read in any case.
 const LAZY: u32 = 50;
 
+/// Bytes of lines that wait for a reader. What comes above that is dropped, the oldest first, and counted: a reader of one CPU's file
+/// leaves the events of the others here.
+const MOST: usize = 64 << 20;
+
 /// Events that were consumed, as lines, and that no reader has had.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    lines: VecDeque<(Option<u32>, Vec<u8>)>,
+    /// The lines of each CPU.
+    queues: BTreeMap<Option<u32>, Queue>,
+    /// Number of lines that came.
+    count: u64,
+    /// Bytes of the lines that wait.
+    bytes: usize,
     /// What the rings had produced at the last consuming read.
     produced: Option<u64>,
     /// Looks since the last change.
     quiet: u32,
 }
 
+/// The lines of a CPU, each with its number among all lines.
+#[derive(Debug, Default)]
+struct Queue {
+    lines: VecDeque<(u64, Vec<u8>)>,
+    /// Lines that were dropped since the last reader.
+    dropped: u64,
+}
+
+/// A line, and the CPU of its event.
+type Line = (Option<u32>, Vec<u8>);
+
 impl Pipe {
     fn has(&self, cpu: Option<u32>) -> bool {
-        self.lines.iter().any(|(of, _)| cpu.is_none() || *of == cpu)
+        self.next(cpu).is_some()
+    }
+
+    /// Returns the CPU of the oldest line of a CPU, or of all.
+    fn next(&self, cpu: Option<u32>) -> Option<Option<u32>> {
+        let wanted = self.queues.iter().filter(|(of, _)| cpu.is_none() || **of == cpu);
+        let fronts = wanted.filter_map(|(of, queue)| Some((queue.lines.front()?.0, *of)));
+        fronts.min().map(|(_, of)| of)
+    }
+
+    fn add(&mut self, lines: Vec<Line>) {
+        for (cpu, line) in lines {
+            self.bytes += line.len();
+            self.queues.entry(cpu).or_default().lines.push_back((self.count, line));
+            self.count += 1;
+        }
+        while self.bytes > MOST
+            && let Some(queue) = self.next(None).and_then(|cpu| self.queues.get_mut(&cpu))
+            && let Some((_, line)) = queue.lines.pop_front()
+        {
+            self.bytes -= line.len();
+            queue.dropped += 1;
+        }
     }
 
     /// Removes whole lines of a CPU, or of all, up to `size` bytes. A line that is longer is split.
     fn take(&mut self, cpu: Option<u32>, size: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        let is_wanted = |of: Option<u32>| cpu.is_none() || of == cpu;
-        let mut at = 0;
-        while let Some((of, line)) = self.lines.get_mut(at) {
-            if !is_wanted(*of) {
-                at += 1;
-            } else if bytes.len() + line.len() <= size {
-                bytes.append(line);
-                self.lines.remove(at);
-            } else {
-                if bytes.is_empty() {
-                    bytes.extend(line.drain(..size.min(line.len())));
-                }
-                break;
+        while let Some(queue) = self.next(cpu).and_then(|cpu| self.queues.get_mut(&cpu))
+            && let Some((_, line)) = queue.lines.front_mut()
+        {
+            if queue.dropped > 0 {
+                let loss = format!("CPU:? [LOST {} EVENTS] nobody read them from the mount\n", queue.dropped);
+                *line = [loss.as_bytes(), line].concat();
+                self.bytes += loss.len();
+                queue.dropped = 0;
             }
+            if bytes.len() + line.len() <= size {
+                self.bytes -= line.len();
+                bytes.append(line);
+                queue.lines.pop_front();
+                continue;
+            }
+            if bytes.is_empty() {
+                bytes.extend(line.drain(..size.min(line.len())));
+                self.bytes -= bytes.len();
+            }
+            break;
         }
         bytes
     }
 
     /// Forgets the lines of a CPU, or all.
     pub(crate) fn clear(&mut self, cpu: Option<u32>) {
-        self.lines.retain(|(of, _)| cpu.is_some() && *of != cpu);
+        self.queues.retain(|of, _| cpu.is_some() && *of != cpu);
+        self.bytes = self.queues.values().flat_map(|queue| &queue.lines).map(|(_, line)| line.len()).sum();
+    }
+
+    /// Returns the number of events that wait or were dropped.
+    pub(crate) fn waiting(&self) -> usize {
+        self.queues.values().map(|queue| queue.lines.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX)).sum()
     }
 
     /// Consumes what is in the rings, unless nothing has changed since the last time.
@@ -71,16 +125,17 @@ impl Pipe {
         if self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
             return Ok(());
         }
-        let lines = &mut self.lines;
+        let mut lines = Vec::new();
         let consumed = consume_session(&buffer.handle, &Options::default(), |opened| {
             let Opened { traces, failures, .. } = opened;
-            let written = traces.iter().all(|trace| lines_of(trace, lines).is_some());
+            let written = traces.iter().all(|trace| lines_of(trace, &mut lines).is_some());
             let is_whole = failures.is_empty() && written;
             (is_whole, traces, is_whole)
         });
         match consumed {
             Ok((true, consumed)) if consumed.failed.is_empty() => {
                 self.produced = Some(produced);
+                self.add(lines);
                 Ok(())
             }
             Ok((true, _)) => Err(Errno::BUSY),
@@ -94,9 +149,9 @@ impl Pipe {
 
 /// Appends the events of a trace as lines, after a line for each ring that has lost some. Returns none, and appends nothing, if they
 /// cannot be read.
-fn lines_of(trace: &Trace, lines: &mut VecDeque<(Option<u32>, Vec<u8>)>) -> Option<()> {
+fn lines_of(trace: &Trace, lines: &mut Vec<Line>) -> Option<()> {
     let packets = [trace.packets(Version::V2)?.ok()?];
-    let mut found: Vec<(Option<u32>, Vec<u8>)> = lost(trace);
+    let mut found: Vec<Line> = lost(trace);
     let mut put = |_: i64, line: &[u8]| {
         found.push((cpu_of(line), line.to_vec()));
         true
@@ -107,7 +162,7 @@ fn lines_of(trace: &Trace, lines: &mut VecDeque<(Option<u32>, Vec<u8>)>) -> Opti
 }
 
 /// Returns a line for each loss, in the kernel's words where they fit.
-fn lost(trace: &Trace) -> Vec<(Option<u32>, Vec<u8>)> {
+fn lost(trace: &Trace) -> Vec<Line> {
     let account = trace.account();
     let line = |gap: &lastwords_trace::evidence::Gap| {
         let cpu = gap.stream.and_then(|stream| account.streams.get(stream)?.cpu);
@@ -198,7 +253,9 @@ mod tests {
 
     fn pipe() -> Pipe {
         let line = |cpu, text: &str| (Some(cpu), text.as_bytes().to_vec());
-        Pipe { lines: [line(0, "aa\n"), line(1, "bbbb\n"), line(0, "c\n")].into(), ..Pipe::default() }
+        let mut pipe = Pipe::default();
+        pipe.add(vec![line(0, "aa\n"), line(1, "bbbb\n"), line(0, "c\n")]);
+        pipe
     }
 
     #[test]
@@ -215,6 +272,17 @@ mod tests {
         assert_eq!(pipe.take(Some(0), 100), b"aa\nc\n");
         assert_eq!(pipe.take(None, 2), b"bb");
         assert_eq!(pipe.take(None, 100), b"bb\n");
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped_and_told() {
+        let mut pipe = pipe();
+        pipe.add(vec![(Some(1), vec![b'x'; MOST - 5])]);
+        assert!(pipe.bytes <= MOST && pipe.waiting() == 4, "{}", pipe.waiting());
+        assert_eq!(pipe.take(Some(0), 100), b"CPU:? [LOST 1 EVENTS] nobody read them from the mount\nc\n");
+        assert!(pipe.take(None, 54).ends_with(b"[LOST 1 EVENTS] nobody read them from the mount\n"));
+        pipe.clear(None);
+        assert_eq!((pipe.bytes, pipe.waiting(), pipe.take(None, 9)), (0, 0, vec![]));
     }
 
     #[test]

@@ -46,6 +46,12 @@ impl Sessions {
         &self.programs
     }
 
+    /// Returns the number of events that reads of `trace_pipe` have consumed and that no reader has had.
+    pub(crate) fn waiting(&self) -> usize {
+        let opened = guard(&self.opened);
+        opened.values().chain([&self.top]).map(|buffer| guard(&buffer.pipe).waiting()).sum()
+    }
+
     fn live(&self) -> Vec<Summary> {
         let all = remote_control::list(self.dir.as_deref()).unwrap_or_default();
         all.into_iter().filter(lastwords_open::is_live_summary).collect()

@@ -48,9 +48,9 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Returns true for a test, and false for a folder.
+    /// Returns true for a test that is run, and false for others and for folders.
     pub(super) fn is_run(&self) -> bool {
-        self.test.ends_with(".tc")
+        self.test.ends_with(".tc") && self.top != NotRun
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) const TABLE: &[Row] = &[
     row("preemptirq", NotRun, NotRun, false, "not run: tracers of latencies"),
     row("tracer", NotRun, NotRun, false, "not run: tracers of wake-ups"),
     row("trigger/inter-event", NotRun, NotRun, false, "not run: histograms and synthetic events"),
-    row("event/trace_printk.tc ", NotRun, NotRun, false, "not run: a kernel module"),
+    row("event/trace_printk.tc", NotRun, NotRun, false, "not run: a kernel module"),
     row("trigger/trigger-trace-marker-synthetic*", NotRun, NotRun, false, "not run: synthetic events"),
     row("selftest", NotRun, NotRun, false, "not run: the scripts themselves"),
 ];

@@ -94,7 +94,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mounted = lastwords_sessionfs::mount(Tree::new(sessions), &args.dir);
     let mounted = mounted.with_context(|| format!("{}: cannot mount here", args.dir.display()))?;
     say::line(format_args!("{}: {}", args.dir.display(), folder.display()));
-    mounted.wait().with_context(|| args.dir.display().to_string())?;
+    let waiting = mounted.wait().with_context(|| args.dir.display().to_string())?;
+    if waiting > 0 {
+        say::warning(format_args!("{waiting} events are lost: trace_pipe had consumed them, and nobody has read them"));
+    }
     Ok(Outcome::Done)
 }
 
