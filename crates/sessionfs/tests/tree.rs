@@ -183,3 +183,40 @@ fn rules_are_read_back() {
     drop(place.tree.open("trace", TRUNCATE).unwrap());
     assert_eq!(numbers(&place.read("trace")), [0u64; 0]);
 }
+
+/// Runs `record` on each CPU that this thread may use; their numbers.
+fn on_each_cpu(record: impl Fn(u32)) -> Vec<u32> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let all = sched_getaffinity(None).unwrap();
+    let cpus: Vec<u32> = (0..1024).filter(|cpu| all.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+    for cpu in &cpus {
+        let mut one = CpuSet::new();
+        one.set(*cpu as usize);
+        sched_setaffinity(None, &one).unwrap();
+        record(*cpu);
+    }
+    sched_setaffinity(None, &all).unwrap();
+    cpus
+}
+
+#[test]
+fn a_cpu_has_its_events_and_is_cleared_alone() {
+    let place = Place::new("percpu", ChannelConfig::new("main"));
+    let record = || on_each_cpu(|cpu| event!(percpu, "tick", number = u64::from(cpu)));
+    let cpus = record();
+    for cpu in &cpus {
+        assert_eq!(numbers(&place.read(&format!("per_cpu/cpu{cpu}/trace"))), [u64::from(*cpu)]);
+    }
+    let first = format!("per_cpu/cpu{}", cpus[0]);
+    drop(place.tree.open(&format!("{first}/trace"), TRUNCATE).unwrap());
+    let rest: Vec<u64> = cpus[1..].iter().map(|cpu| u64::from(*cpu)).collect();
+    assert_eq!(numbers(&place.read("trace")), rest);
+    // A snapshot of one CPU leaves the others live.
+    record();
+    place.write(&format!("{first}/snapshot"), "1").unwrap();
+    assert_eq!(numbers(&place.read("snapshot")), [u64::from(cpus[0])]);
+    assert_eq!(numbers(&place.read(&format!("{first}/snapshot"))), [u64::from(cpus[0])]);
+    assert_eq!(numbers(&place.read("trace")), [rest.clone(), rest].concat());
+    assert_eq!(place.write(&format!("{first}/snapshot"), "0"), Err(Errno::INVAL));
+    assert_eq!(place.tree.entry("per_cpu/cpu9999"), Err(Errno::NOENT));
+}

@@ -125,7 +125,8 @@ fn trace_has_what_was_recorded_and_is_not_consumed() {
     assert_eq!(mount.ok("cat trace"), text);
     let cpus = mount.ok("for cpu in per_cpu/*; do cat $cpu/trace; done");
     let (mut one, mut other) = (events(&text), events(&cpus));
-    (one.sort_unstable(), other.sort_unstable());
+    one.sort_unstable();
+    other.sort_unstable();
     assert_eq!(one, other, "the CPUs together have what all have");
     assert_eq!(mount.ok("head -c 1000 trace | wc -c").trim(), "1000");
     assert_eq!(mount.ok("dd if=trace bs=1 skip=500 count=100 status=none"), text[500..600]);
