@@ -85,7 +85,12 @@ fn unpacked() -> Result<PathBuf> {
     Ok(parent.join(below))
 }
 
-/// Copies the tests, and changes two lines: the folder is that of the environment, and the machine's scheduler is left alone.
+/// Functions of the tests that are replaced. The kernel has followed a change when the write returns; an application follows it within
+/// milliseconds.
+const FUNCTIONS: &str = "clear_trace() { sleep .1; echo > trace; }\nyield() { sleep .1; }\n";
+
+/// Copies the tests, and changes them: the folder is that of the environment, the machine's scheduler is left alone, and [`FUNCTIONS`]
+/// wait.
 fn copy(source: &Path, to: &Path) -> Result<()> {
     run_quietly(Command::new("cp").arg("-r").arg(source).arg(to))?;
     let script = to.join("ftracetest");
@@ -98,7 +103,10 @@ fn copy(source: &Path, to: &Path) -> Result<()> {
     };
     let lines: Vec<&str> = text.lines().map(|line| change(line).inspect(|_| found += 1).unwrap_or(line)).collect();
     ensure!(found >= 1, "{}: no line looks for tracefs", script.display());
-    Ok(std::fs::write(&script, lines.join("\n") + "\n")?)
+    std::fs::write(&script, lines.join("\n") + "\n")?;
+    let functions = to.join("test.d/functions");
+    let text = std::fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
+    Ok(std::fs::write(&functions, text + FUNCTIONS)?)
 }
 
 /// A mount; unmounted when dropped.

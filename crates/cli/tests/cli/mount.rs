@@ -145,7 +145,7 @@ fn trace_pipe_gives_each_event_once_to_one_reader_after_the_other() {
     for kind in ["test:tick:", "test:tock:"] {
         let found = sequences(&all, kind);
         assert_eq!(found, (0..).take(found.len()).collect::<Vec<u64>>(), "each once, in order");
-        assert!(found.len() > 100, "{all}");
+        assert!(found.len() > 20, "{all}");
     }
     assert!(!all.contains("LOST") && !all.contains('#'), "{all}");
     assert_eq!(events(&mount.ok("cat trace")), [] as [&str; 0], "all is consumed");
