@@ -12,6 +12,7 @@ mod compare;
 mod crash_step;
 mod elf;
 mod ended;
+mod ftracetest;
 mod fuzz;
 mod hostile;
 mod hosts;
@@ -58,6 +59,11 @@ enum Verb {
     Compare(compare::Args),
     /// Compare the layouts of LTTng's releases with the types of its modules
     LttngLayouts(lttng_layouts::Args),
+    /// Run the kernel's own tests of tracefs against `lastwords mount`
+    Ftracetest(ftracetest::Args),
+    /// The application of `ftracetest`
+    #[command(hide = true)]
+    FtracetestApp(ftracetest::app::Args),
     /// Run the fuzz targets for a time
     Fuzz(fuzz::Args),
     /// Set words of a kernel crash dump that are read on the way to its trace to other values
@@ -109,6 +115,8 @@ fn main() -> ExitCode {
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),
+        Verb::Ftracetest(args) => ftracetest::run(&args),
+        Verb::FtracetestApp(args) => ftracetest::app::run(&args),
         Verb::Fuzz(args) => fuzz::run(&args),
         Verb::Hostile(args) => hostile::run(&args),
         Verb::Hosts(args) => hosts::run(&args),

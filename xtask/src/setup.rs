@@ -99,7 +99,8 @@ fn install() -> Result<()> {
     crate::lab::prepare_quick().context("the kernels of the steps with guests")
 }
 
-fn is_root() -> bool {
+/// True if root runs this.
+pub(crate) fn is_root() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     status.lines().find_map(|l| l.strip_prefix("Uid:")).is_some_and(|l| l.split_whitespace().nth(1) == Some("0"))
 }

@@ -159,6 +159,11 @@ const STEPS: &[Step] = &[
         what: "processes killed while CPUs of a guest go offline and come online; all is recovered (a part of the whole)",
     },
     Step {
+        name: "ftracetest",
+        does: Does::Verb(crate::ftracetest::run_quick),
+        what: "the kernel's own tests of tracefs, run on a mount of a session (those that take less than a second)",
+    },
+    Step {
         name: "demo",
         does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
         what: "the README's command",

@@ -47,6 +47,34 @@ pub fn consume<W: AsRef<str>, T>(
     // Unmapping takes time. A kill in that time would hide that everything was consumed, so the mappings are kept until
     // the process ends.
     let handles = ManuallyDrop::new(handles);
+    let handles: Vec<(&Path, &Handle)> = handles.iter().map(|(folder, handle)| (&**folder, handle)).collect();
+    consume_opened(&handles, candidates, options, opened, read)
+}
+
+/// Does what [`consume`] does for one session that the caller has open. The caller keeps the mapping, so that many reads
+/// need no more memory than one.
+///
+/// # Errors
+/// The same as for [`crate::open()`].
+pub fn consume_session<T>(
+    session: &Handle,
+    options: &Options<'_>,
+    read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
+) -> Result<(T, Consumed)> {
+    let mut opened = Opened::default();
+    let folder = session.summary().folder;
+    let candidates = resolve(&[folder.to_string_lossy()], options, &mut opened)?;
+    consume_opened(&[(&folder, session)], candidates, options, opened, read)
+}
+
+/// Consumes the sessions of `handles`, each with its folder.
+fn consume_opened<T>(
+    handles: &[(&Path, &Handle)],
+    mut candidates: Vec<Candidate>,
+    options: &Options<'_>,
+    mut opened: Opened,
+    read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
+) -> Result<(T, Consumed)> {
     let mut consumers: Vec<ConsumedSession<'_>> = Vec::new();
     for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
         match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {

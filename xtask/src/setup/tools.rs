@@ -64,6 +64,13 @@ const TOOLS: &[Tool] = &[
     ),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
+    package(
+        "linux-source",
+        &["sh", "-c", "ls /usr/src/linux-source-*.tar.xz"],
+        "linux-source",
+        "step ftracetest: the kernel's tests of tracefs",
+    ),
+    package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
 ];
 

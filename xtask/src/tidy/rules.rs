@@ -20,6 +20,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         "open",
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
+    ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
     (
         "cli",
         &[
@@ -36,6 +37,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "walk",
             "formats",
             "open",
+            "sessionfs",
         ],
     ),
     ("testkit", &[]),

@@ -9,6 +9,7 @@ mod doctor;
 mod inspect;
 pub(crate) mod list;
 mod man;
+mod mount;
 mod recording;
 mod recover;
 mod report;
@@ -53,6 +54,10 @@ pub(crate) enum Verb {
     Clear(clear::Args),
     /// End sessions and remove what they held
     Destroy(destroy::Args),
+    /// Show live sessions as files to cat and echo into, in the shape of the kernel's tracefs
+    Mount(mount::Args),
+    /// End a mount
+    Umount(mount::Umount),
     /// Save what describes this kernel's events, for a persistent ring buffer that outlives it
     Bundle(bundle::Args),
     /// Check whether this machine can keep its last words, and print how to mend what is missing
@@ -64,6 +69,12 @@ pub(crate) enum Verb {
     /// The child of `demo`
     #[command(hide = true)]
     DemoChild(demo::child::Args),
+    /// The process that records for `mount`
+    #[command(hide = true)]
+    MountRecorder(mount::Recorder),
+    /// The process that unmounts when `mount` has died
+    #[command(hide = true)]
+    MountGuard(mount::Guard),
 }
 
 /// Runs a verb.
@@ -83,11 +94,15 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Trigger(args) => trigger::run(&args),
         Verb::Clear(args) => clear::run(&args),
         Verb::Destroy(args) => destroy::run(&args),
+        Verb::Mount(args) => mount::run(&args),
+        Verb::Umount(args) => mount::unmount(&args),
         Verb::Bundle(args) => bundle::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::DemoChild(args) => demo::child::run(&args),
+        Verb::MountRecorder(args) => mount::recorder(&args),
+        Verb::MountGuard(args) => mount::guard(&args),
     }
 }
 

@@ -18,6 +18,7 @@ mod kinds;
 mod layouts;
 mod lttng;
 mod matrix;
+mod mount;
 mod mutants;
 mod outputs;
 mod parts;

@@ -101,13 +101,17 @@ fn help_names_every_verb() {
         "destroy",
         "start",
         "stop",
+        "mount",
+        "umount",
         "doctor",
         "completions",
         "man",
     ] {
         assert!(help.lines().any(|line| line.trim_start().starts_with(verb)), "{verb} is not in\n{help}");
     }
-    assert!(!help.contains("demo-child"), "{help}");
+    for hidden in ["demo-child", "mount-recorder", "mount-guard"] {
+        assert!(!help.contains(hidden), "{help}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::record::context::{self, UserContext};
 use crate::record::filter::{self, Found};
 use crate::session::condition;
 use crate::session::registry::EventDesc;
-use crate::session::rules::{self, Verdict};
+use crate::session::rules::{self, Named, Verdict};
 use crate::session::shared::SessionShared;
 use crate::session::{Error, regions};
 
@@ -153,7 +153,7 @@ fn enabled(slot: &RecorderSlot, desc: &EventDesc) -> bool {
 
 fn judge_by<F>(slot: &RecorderSlot, desc: &EventDesc, filter: impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
     match slot.is_recording() {
-        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), desc, filter),
+        true => rules::judge(slot.session.view().rules(), u32::from(slot.channel_id), Named::of(desc), filter),
         false => Verdict::Refused,
     }
 }

@@ -11,7 +11,7 @@ use super::Error;
 use super::config::{Level, setters};
 use super::regions::Regions;
 use super::registry::EventDesc;
-use super::rules::{self, Current, Line, RuleSpec, Tables};
+use super::rules::{self, Current, Line, Named, RuleSpec, Tables};
 use super::session_region::{SessionRegion, locked};
 
 /// Largest number of conditions of a session.
@@ -129,7 +129,7 @@ pub(crate) fn places(view: &SessionRegion, desc: &EventDesc) -> u64 {
     // A trigger's own events fire none.
     let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
     let bits = |current: &Current<'_>| {
-        let matching = current.rules.iter().enumerate().filter(|(_, rule)| rules::matches(rule, desc));
+        let matching = current.rules.iter().enumerate().filter(|(_, rule)| rules::matches(rule, Named::of(desc)));
         matching.fold(0, |bits, (place, _)| bits | 1 << place)
     };
     rules::at_one_moment(tables(area), bits).unwrap_or(0)
@@ -144,7 +144,7 @@ pub(crate) fn at<F>(
     filter: impl Fn(&[AtomicU64]) -> F,
 ) -> Option<Match<F>> {
     let at = |current: &Current<'_>| {
-        let rule = current.rules.get(place).filter(|rule| rules::matches(rule, desc))?;
+        let rule = current.rules.get(place).filter(|rule| rules::matches(rule, Named::of(desc)))?;
         let action = if rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT { Action::Snapshot } else { Action::Stop };
         let each = rule.channel.load(Relaxed).max(1);
         Some(Match { each, action, filter: rules::filter_of(current, rule).map(&filter) })

@@ -9,13 +9,15 @@ use lastwords_abi::session::{
     BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
+use lastwords_ring::ClockKind;
+
 use crate::session::consume::Consumer;
 use crate::session::dirs::{self, Base, Folder};
 use crate::session::follow::Follower;
 use crate::session::processes::{self, Identity, Life};
 pub use crate::session::regions::Regions;
-use crate::session::regions::look;
-use crate::session::rules::{self, RuleSpec};
+use crate::session::regions::{StreamRegion, look};
+use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
 use crate::session::{Ended, Error, ending, retention, wipe};
@@ -266,6 +268,27 @@ impl Regions {
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
         self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
+    }
+
+    /// Returns true if the rules let a channel record an event of this provider, name and level (1 error to 5 trace), perhaps
+    /// only with certain values.
+    #[must_use]
+    pub fn takes(&self, channel: u32, provider: &str, name: &str, level: u8) -> bool {
+        rules::judge(self.view.rules(), channel, Named { provider, name, level }, |_| ()) != rules::Verdict::Refused
+    }
+
+    /// Returns the bytes that were recorded into the live rings since their last swap, all streams together. An event
+    /// that is recorded changes the sum.
+    #[must_use]
+    pub fn produced(&self) -> u64 {
+        let live = |stream: &StreamRegion| stream.stream.position(stream.spare(&self.view) ^ 1);
+        self.streams.iter().map(live).fold(0, u64::wrapping_add)
+    }
+
+    /// Returns the clock that stamps the session's events, if this version knows it.
+    #[must_use]
+    pub fn clock(&self) -> Option<ClockKind> {
+        self.view.clock_kind()
     }
 
     /// Adds a rule. The processes of the session follow it within milliseconds.

@@ -83,6 +83,21 @@ pub(crate) struct Tables<'a> {
     pub(crate) filters: Option<&'a Filters>,
 }
 
+/// What the rules look at in an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub(crate) provider: &'a str,
+    pub(crate) name: &'a str,
+    /// From 1 (error) to 5 (trace).
+    pub(crate) level: u8,
+}
+
+impl Named<'_> {
+    pub(crate) fn of(desc: &EventDesc) -> Self {
+        Named { provider: desc.provider, name: desc.name, level: desc.level }
+    }
+}
+
 /// The table that is current at one moment.
 pub(crate) struct Current<'a> {
     pub(crate) rules: &'a [Rule],
@@ -109,18 +124,18 @@ pub(crate) enum Verdict<F> {
 pub(crate) fn judge<F>(
     tables: Tables<'_>,
     channel: u32,
-    desc: &EventDesc,
+    event: Named<'_>,
     filter: impl Fn(&[AtomicU64]) -> F,
 ) -> Verdict<F> {
-    at_one_moment(tables, |current| decide(current, channel, desc, &filter)).unwrap_or(Verdict::Taken)
+    at_one_moment(tables, |current| decide(current, channel, event, &filter)).unwrap_or(Verdict::Taken)
 }
 
-fn decide<F>(current: &Current<'_>, channel: u32, desc: &EventDesc, filter: &impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
+fn decide<F>(current: &Current<'_>, channel: u32, event: Named<'_>, filter: &impl Fn(&[AtomicU64]) -> F) -> Verdict<F> {
     let rules = current.rules;
-    let level = u32::from(desc.level);
+    let level = u32::from(event.level);
     let is_own = |rule: &Rule| rule.channel.load(Relaxed) == channel + 1;
     let enables = |rule: &Rule| rule.enable.load(Relaxed) != 0;
-    let matches = |rule: &&Rule| (rule.channel.load(Relaxed) == 0 || is_own(rule)) && matches(rule, desc);
+    let matches = |rule: &&Rule| (rule.channel.load(Relaxed) == 0 || is_own(rule)) && matches(rule, event);
     let decides = rules.iter().rev().find(matches);
     let limit = rules.iter().rev().filter(|rule| enables(rule) && is_own(rule)).find_map(limit_of);
     if !decides.is_none_or(enables) || limit.is_some_and(|limit| level >= limit) {
@@ -138,10 +153,10 @@ fn limit_of(rule: &Rule) -> Option<u32> {
 }
 
 /// Returns true if the event has the name and level of the rule.
-pub(crate) fn matches(rule: &Rule, desc: &EventDesc) -> bool {
-    let event = desc.provider.chars().chain([':']).chain(desc.name.chars());
-    limit_of(rule).is_none_or(|limit| u32::from(desc.level) < limit)
-        && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, event))
+pub(crate) fn matches(rule: &Rule, event: Named<'_>) -> bool {
+    let name = event.provider.chars().chain([':']).chain(event.name.chars());
+    limit_of(rule).is_none_or(|limit| u32::from(event.level) < limit)
+        && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, name))
 }
 
 /// Returns the words of a rule's filter, without those behind it; none if the rule has no filter.

@@ -176,8 +176,19 @@ impl Regions {
     /// Another process is changing snapshots. The lock prevents a swap between reading which half is live and the
     /// store.
     pub fn clear(&self) -> Result<(), Error> {
+        self.clear_rings(Rings::All)
+    }
+
+    /// Makes readers skip everything that was recorded in some rings until now.
+    ///
+    /// # Errors
+    /// There are no such rings; else the same as for [`Regions::clear`].
+    pub fn clear_rings(&self, rings: Rings) -> Result<(), Error> {
+        let chosen = rings.of(self)?;
         locked(self, |_| {
-            self.streams.iter().for_each(|stream| stream.stream.clear(stream.spare(&self.view) ^ 1));
+            let is_chosen = |region: &&StreamRegion| chosen.iter().any(|stream| std::ptr::eq(*stream, &region.stream));
+            let chosen = self.streams.iter().filter(is_chosen);
+            chosen.for_each(|region| region.stream.clear(region.spare(&self.view) ^ 1));
             Ok(())
         })
     }

@@ -1,0 +1,323 @@
+//! `mount`: a session used by `sh` as the kernel's tracefs is.
+
+use crate::child::{EVENTS, Running, THREADS, start};
+use crate::support::{Place, Ran, ran};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A mount; unmounted when dropped.
+struct Mount<'p> {
+    place: &'p Place,
+    server: Child,
+}
+
+impl<'p> Mount<'p> {
+    /// Mounts the place's sessions on its folder `m`.
+    fn start(place: &'p Place) -> Self {
+        let folder = place.at("m");
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut command = place.command();
+        command.arg("mount").arg(&folder).arg("--foreground").stdout(Stdio::piped());
+        let mut server = command.spawn().expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(
+            line.contains("sessions/"),
+            "the mount failed; it needs /dev/fuse, and fusermount3 unless root runs it"
+        );
+        Self { place, server }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.place.at("m").join(name)
+    }
+
+    /// Runs a script in the mount.
+    fn sh(&self, script: &str) -> Ran {
+        ran(Command::new("sh").args(["-c", script]).current_dir(self.at("")).output().expect("sh"))
+    }
+
+    /// Runs a script that must end with 0; its stdout.
+    fn ok(&self, script: &str) -> String {
+        let ran = self.sh(script);
+        assert_eq!(ran.status, 0, "{script}\n{}\n{}", ran.out, ran.err);
+        ran.out
+    }
+
+    /// Runs a script that must fail; what `error_log` has then.
+    fn refused(&self, script: &str) -> String {
+        let ran = self.sh(&format!("echo > error_log; {script}"));
+        assert_ne!(ran.status, 0, "{script}\n{}", ran.out);
+        self.ok("cat error_log")
+    }
+
+    fn is_there(&self) -> bool {
+        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+        mounts.contains(&format!("lastwords {} fuse", self.place.at("m").canonicalize().unwrap().display()))
+    }
+
+    fn wait_until_gone(&mut self) {
+        let begun = Instant::now();
+        while self.server.try_wait().unwrap().is_none() || self.is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "the mount is still there");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.server.id().to_string()).stderr(Stdio::null()).status();
+        let _ = self.server.wait();
+    }
+}
+
+/// The lines of events.
+fn events(text: &str) -> Vec<&str> {
+    text.lines().filter(|line| !line.starts_with('#')).collect()
+}
+
+fn number(line: &str, name: &str) -> Option<u64> {
+    let value = line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))?;
+    value.parse().ok()
+}
+
+/// The numbers of the events of a kind, in the order of the text.
+fn sequences(text: &str, kind: &str) -> Vec<u64> {
+    let of_kind = events(text).into_iter().filter(|line| line.contains(kind));
+    of_kind.map(|line| number(line, "sequence").unwrap_or_else(|| panic!("{line}"))).collect()
+}
+
+#[test]
+fn trace_has_what_was_recorded_and_is_not_consumed() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    let mount = Mount::start(&place);
+    let text = mount.ok("cat trace");
+    let mut found: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for line in events(&text) {
+        let is_marker = line.contains(": marker: thread ");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let after = |word: &str| words[words.iter().position(|w| *w == word).unwrap() + 1].parse().unwrap();
+        let (thread, sequence) = match is_marker {
+            true => (number(line, "thread").unwrap_or_else(|| after("thread")), after("step")),
+            false => (number(line, "thread").unwrap(), number(line, "sequence").unwrap()),
+        };
+        let name = ["marker:", "test:tick:", "test:text:"][(sequence % 3) as usize];
+        assert_eq!(words[4], name, "{line}");
+        assert_eq!(line.contains("share=0.5"), sequence % 3 == 2, "{line}");
+        assert!(found.entry(thread).or_default().insert(sequence), "twice: {line}");
+    }
+    let all: BTreeSet<u64> = (0..EVENTS).collect();
+    assert_eq!(found, (0..THREADS).map(|thread| (thread, all.clone())).collect());
+    let count = THREADS * EVENTS;
+    assert!(
+        text.starts_with(&format!("# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{count} ")),
+        "{text}"
+    );
+    // The lines are those of `report`, and reading has consumed nothing.
+    let report = place.ok(&["report", "app", "--style", "ftrace", "--no-pager"]);
+    assert_eq!(events(&text), events(&report));
+    assert_eq!(mount.ok("cat trace"), text);
+    let cpus = mount.ok("for cpu in per_cpu/*; do cat $cpu/trace; done");
+    let (mut one, mut other) = (events(&text), events(&cpus));
+    one.sort_unstable();
+    other.sort_unstable();
+    assert_eq!(one, other, "the CPUs together have what all have");
+    assert_eq!(mount.ok("head -c 1000 trace | wc -c").trim(), "1000");
+    assert_eq!(mount.ok("dd if=trace bs=1 skip=500 count=100 status=none"), text[500..600]);
+}
+
+#[test]
+fn trace_pipe_gives_each_event_once_to_one_reader_after_the_other() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "tick");
+    let mount = Mount::start(&place);
+    // `dd` writes all that it reads, and ends by itself; `cat` ends because recording is off.
+    let first = mount.ok("dd if=trace_pipe bs=64k count=4 status=none");
+    let second = mount.ok("dd if=trace_pipe bs=1k count=7 status=none");
+    let third = mount.ok("sleep 0.3; echo 0 > tracing_on; cat trace_pipe");
+    let all = [first, second, third].concat();
+    for kind in ["test:tick:", "test:tock:"] {
+        let found = sequences(&all, kind);
+        assert_eq!(found, (0..).take(found.len()).collect::<Vec<u64>>(), "each once, in order");
+        assert!(found.len() > 20, "{all}");
+    }
+    assert!(!all.contains("LOST") && !all.contains('#'), "{all}");
+    assert_eq!(events(&mount.ok("cat trace")), [] as [&str; 0], "all is consumed");
+    // Nothing is recorded, so that this reader would wait for ever.
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(0o4000).open(mount.at("trace_pipe")).unwrap();
+    let error = std::io::Read::read(&mut &file, &mut [0; 100]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+    let began = Instant::now();
+    assert_eq!(mount.sh("timeout 0.5 cat trace_pipe").status, 124);
+    assert!(began.elapsed() < Duration::from_secs(5), "a reader that waits can be ended");
+}
+
+#[test]
+fn a_snapshot_has_what_was_recorded_before_the_swap() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "tick");
+    let mount = Mount::start(&place);
+    assert!(mount.ok("cat snapshot").contains("# * Snapshot is freed *\n"));
+    let before = sequences(&mount.ok("cat trace"), "test:tick:");
+    let snapshot = mount.ok("echo 1 > snapshot; cat snapshot");
+    let taken = sequences(&snapshot, "test:tick:");
+    let live = sequences(&mount.ok("sleep 0.1; cat trace"), "test:tick:");
+    let all = [taken.clone(), live.clone()].concat();
+    assert_eq!(all, (0..).take(all.len()).collect::<Vec<u64>>(), "nothing is in both, or in none");
+    assert!(taken.len() >= before.len() && live.len() > 10, "{} {} {}", before.len(), taken.len(), live.len());
+    let report = place.ok(&["report", "app", "--snapshot", "--style", "ftrace", "--no-pager"]);
+    assert_eq!(events(&snapshot), events(&report));
+    assert!(mount.ok("echo 2 > snapshot; cat snapshot").contains("# * Snapshot is allocated *\n"));
+    assert!(mount.ok("echo 0 > snapshot; cat snapshot").contains("# * Snapshot is freed *\n"));
+    let why = mount.refused("echo 0 > per_cpu/cpu0/snapshot");
+    assert!(why.contains("snapshot: error: only the main snapshot file frees and clears"), "{why}");
+}
+
+#[test]
+fn events_are_enabled_and_disabled() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "tick");
+    let mount = Mount::start(&place);
+    assert_eq!(mount.ok("cat available_events"), "test:tick\ntest:tock\n");
+    assert_eq!(mount.ok("cat events/enable events/test/enable events/test/tick/enable"), "1\n1\n1\n");
+    assert_eq!(mount.ok("echo 0 > events/test/tick/enable; cat events/test/tick/enable events/enable"), "0\nX\n");
+    let text = mount.ok("sleep 0.1; echo > trace; sleep 0.2; cat trace");
+    assert!(!text.contains("test:tick:") && sequences(&text, "test:tock:").len() > 10, "{text}");
+    assert_eq!(mount.ok("cat set_event; echo > set_event; cat set_event events/enable"), "test:tock\n0\n");
+    assert_eq!(mount.ok("echo test: >> set_event; echo '!*:tock' >> set_event; cat set_event"), "test:tick\n");
+    assert_eq!(mount.ok("echo 1 > events/enable; cat events/enable"), "1\n");
+    assert!(mount.refused("echo 2 > events/enable").is_empty());
+    let why = mount.refused("echo nobody:knows >> set_event");
+    assert!(why.contains("set_event: error: nobody:knows: the session has no such event yet"), "{why}");
+    let why = mount.refused("echo 'sequence >' > events/test/tick/filter");
+    assert!(why.contains("] event filter parse error: error: found the end;"), "{why}");
+    assert!(why.ends_with("  Command: sequence >\n                     ^\n"), "{why}");
+    let why = mount.refused("echo 'sequence > 1' > events/test/tick/filter");
+    assert!(why.contains("filters are not evaluated in the application yet"), "{why}");
+    assert_eq!(mount.ok("cat events/test/tick/filter; echo 0 > events/test/tick/filter"), "none\n");
+    for (file, value) in [("buffer_size_kb", "1"), ("trace_clock", "mono_raw"), ("current_tracer", "function")] {
+        let why = mount.refused(&format!("echo {value} > {file}"));
+        assert!(why.contains(&format!("  Command: {value}\n")), "{why}");
+        mount.ok(&format!("value=$(cat {file} | tr -d '[]') && echo $value > {file}"));
+    }
+    let format = mount.ok("cat events/test/tick/format");
+    assert!(format.contains("\tfield:u64 sequence;\toffset:16;\tsize:8;\tsigned:0;\n"), "{format}");
+    assert_eq!(mount.sh("echo x > nothing").status, 2);
+    assert_eq!(mount.ok("cat tracing_on; echo 0 > tracing_on; cat tracing_on"), "1\n0\n");
+    assert!(place.ok(&["list"]).contains("stopped"));
+}
+
+#[test]
+fn mkdir_makes_a_session_and_rmdir_ends_it() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    let mount = Mount::start(&place);
+    let why = mount.refused("echo hello > trace_marker");
+    assert!(why.contains("trace_marker: error: only the session's own process records in it"), "{why}");
+    let text = mount
+        .ok("mkdir instances/one && echo 'hello \"world\"' > instances/one/trace_marker && cat instances/one/trace");
+    assert!(text.contains(" ftrace:print: buf=\"hello \\\"world\\\"\" pid="), "{text}");
+    assert!(!mount.ok("cat trace").contains("hello"));
+    assert_eq!(mount.ok("echo 0 > instances/one/events/enable; echo again > instances/one/trace_marker; cat instances/one/trace | grep -c print:"), "2\n");
+    assert!(mount.sh("mkdir instances/one").err.contains("File exists"));
+    assert!(mount.sh("mkdir instances/app").err.contains("File exists"));
+    assert!(mount.sh("mkdir other").err.contains("not permitted"));
+    assert!(mount.sh("exec 3< instances/one/trace; rmdir instances/one").err.contains("busy"));
+    assert!(place.ok(&["list"]).contains("one-"));
+    assert_eq!(mount.ok("rmdir instances/one; ls instances"), "");
+    assert!(!place.ok(&["list"]).contains("one-"));
+}
+
+/// The session of another application is an instance, and nobody but the application ends it.
+#[test]
+fn other_sessions_are_instances() {
+    let place = Place::new();
+    let _first = start(&place, "shm", "wait");
+    std::fs::remove_file(place.at("ready")).unwrap();
+    let _second: Running = start(&place, "shm", "wait");
+    let mount = Mount::start(&place);
+    // Both are called `app`: the one that began first is the instance, under that name.
+    assert_eq!(mount.ok("ls instances"), "app\n");
+    assert_eq!(events(&mount.ok("cat instances/app/trace")).len() as u64, THREADS * EVENTS);
+    assert!(mount.sh("rmdir instances/app").err.contains("busy"));
+    let _ = mount.ok("echo 0 > instances/app/tracing_on; test $(cat tracing_on) = 1");
+}
+
+#[test]
+fn a_mount_ends_with_its_process_however_that_ends() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    for signal in ["TERM", "INT", "KILL"] {
+        let mut mount = Mount::start(&place);
+        assert!(mount.is_there());
+        // An open file does not keep it.
+        let _file = std::fs::File::open(mount.at("trace")).unwrap();
+        Command::new("kill").args(["-s", signal, &mount.server.id().to_string()]).status().unwrap();
+        mount.wait_until_gone();
+    }
+    let mut mount = Mount::start(&place);
+    let file = std::fs::File::open(mount.at("trace")).unwrap();
+    let busy = place.run(&["umount", "m"]);
+    assert!(busy.status == 1 && busy.err.contains("busy"), "{}", busy.err);
+    drop(file);
+    place.ok(&["umount", "m"]);
+    mount.wait_until_gone();
+    let again = place.run(&["umount", "m"]);
+    assert!(again.status == 1 && again.err.contains("no mount of lastwords is here"), "{}", again.err);
+    // In the background, the command returns when the folder is mounted.
+    assert!(place.ok(&["mount", "m"]).starts_with("m: "));
+    assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
+    place.ok(&["umount", "m"]);
+}
+
+#[test]
+fn nobody_else_may_look() {
+    let place = Place::new();
+    let app = start(&place, "shm", "wait");
+    let mount = Mount::start(&place);
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let line = mounts.lines().find(|line| line.contains(place.at("m").to_str().unwrap())).unwrap();
+    assert!(
+        !line.contains("allow_other") && line.contains("nosuid,nodev,noexec") && line.contains("default_permissions"),
+        "{line}"
+    );
+    let me = std::fs::metadata("/proc/self").unwrap().uid();
+    let mut folders = vec![mount.at("")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let meta = entry.metadata().unwrap();
+            assert_eq!((meta.permissions().mode() & 0o077, meta.uid()), (0, me), "{}", entry.path().display());
+            folders.extend(meta.is_dir().then(|| entry.path()));
+        }
+    }
+    if me != 0 {
+        return;
+    }
+    // Another user, for whom all folders above are open.
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let script = "cat m/trace; ls m; echo > m/trace";
+    let args = ["--reuid", "65534", "--clear-groups", "sh", "-c", script];
+    let other = ran(Command::new("setpriv").args(args).current_dir(place.path()).output().unwrap());
+    assert!(
+        other.status != 0 && other.out.is_empty() && other.err.matches("ermission denied").count() == 3,
+        "{}",
+        other.err
+    );
+    assert_eq!(events(&mount.ok("cat trace")).len() as u64, THREADS * EVENTS, "nothing was cleared");
+    // The folder of another user's session is refused, also to root.
+    drop((mount, app));
+    let session = std::fs::read_dir(place.sessions())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.is_dir())
+        .unwrap();
+    std::os::unix::fs::chown(&session, Some(65534), None).unwrap();
+    let refused = place.run(&["mount", "m", session.to_str().unwrap()]);
+    assert!(refused.status == 1 && refused.err.contains("belongs to"), "{}", refused.err);
+}

@@ -1,0 +1,110 @@
+//! A session as the tree shows it: its mapping, its description, and what belongs to the mount.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lastwords::remote_control::{Details, Handle, State};
+use lastwords_open::{Options, Trace};
+use rustix::io::Errno;
+
+use crate::catalog::Catalog;
+use crate::error_log::{ErrorLog, Refusal};
+use crate::pipe::Pipe;
+
+/// A session.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    /// The folder of the session.
+    pub(crate) folder: PathBuf,
+    pub(crate) handle: Handle,
+    catalog: Mutex<Arc<Catalog>>,
+    /// Events that were consumed and that no reader of `trace_pipe` has had yet.
+    pub(crate) pipe: Mutex<Pipe>,
+    pub(crate) errors: ErrorLog,
+    /// The option `markers`.
+    pub(crate) markers: AtomicBool,
+    /// Number of files of the session that are open through the mount.
+    pub(crate) open_files: AtomicUsize,
+}
+
+impl Buffer {
+    /// Opens the session in a folder, which must belong to this user.
+    pub(crate) fn open(folder: &Path) -> Result<Self, lastwords::Error> {
+        Ok(Self {
+            folder: folder.to_owned(),
+            handle: Handle::open(folder)?,
+            catalog: Mutex::default(),
+            pipe: Mutex::default(),
+            errors: ErrorLog::default(),
+            markers: AtomicBool::new(true),
+            open_files: AtomicUsize::new(0),
+        })
+    }
+
+    /// Returns the session's details.
+    pub(crate) fn details(&self) -> Result<Details, Errno> {
+        self.handle.summary().details.map_err(|_| Errno::NODEV)
+    }
+
+    /// Returns true if no process records in the session any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.details().is_ok_and(|details| !matches!(details.state, State::Live | State::Unknown))
+    }
+
+    /// Returns the description of the session. It is read again only if the session has new events since.
+    pub(crate) fn catalog(&self) -> Result<Arc<Catalog>, Errno> {
+        let mut kept = guard(&self.catalog);
+        let now: u64 = self.details()?.channels.iter().map(|channel| u64::from(channel.events)).sum();
+        if kept.classes != now || kept.cpus.is_empty() {
+            *kept = Arc::new(self.with_trace(false, Catalog::of)?);
+        }
+        Ok(Arc::clone(&kept))
+    }
+
+    /// Calls `read` with the session's trace: a copy of the live rings, or the snapshot.
+    ///
+    /// # Errors
+    /// `ENODEV` if the session is gone, `EBUSY` if another process reads the snapshot, `ENODATA` if there is none.
+    pub(crate) fn with_trace<T>(&self, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<T, Errno> {
+        let folder = self.folder.to_string_lossy();
+        let options = Options { snapshot, ..Options::default() };
+        let done = lastwords_open::read(&[folder], &options, |opened| opened.traces.first().map(read));
+        match (done, snapshot) {
+            (Ok(Some(done)), _) => Ok(done),
+            (Ok(None), true) => Err(Errno::NODATA),
+            (Ok(None), false) => Err(Errno::NODEV),
+            (Err(_), true) => Err(Errno::BUSY),
+            (Err(_), false) => Err(Errno::IO),
+        }
+    }
+
+    /// Notes in `error_log` why a command is refused, and returns the error.
+    pub(crate) fn refuse(&self, errno: Errno, command: &[u8], refusal: &Refusal) -> Errno {
+        self.errors.add(&String::from_utf8_lossy(command), refusal);
+        errno
+    }
+
+    /// Notes in `error_log` why the session's control failed, and returns the error.
+    pub(crate) fn failed(&self, place: &str, command: &[u8], error: &lastwords::Error) -> Errno {
+        self.refuse(errno_of(error), command, &Refusal::new(place, error.to_string().replace('\n', " ")))
+    }
+}
+
+/// Locks a mutex. What it protects stays consistent if a thread panics.
+pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the error number that fits an error of the library.
+pub(crate) fn errno_of(error: &lastwords::Error) -> Errno {
+    use lastwords::Error;
+    match error {
+        Error::Io { source, .. } => source.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error),
+        Error::Untrusted { .. } => Errno::PERM,
+        Error::TooLarge { .. } => Errno::NOMEM,
+        Error::Full { .. } => Errno::NOSPC,
+        Error::Busy { .. } => Errno::BUSY,
+        _ => Errno::INVAL,
+    }
+}

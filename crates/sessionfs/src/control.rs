@@ -1,0 +1,175 @@
+//! Which events are recorded: the files `enable` and `set_event`.
+
+use lastwords::rules::RuleSpec;
+use lastwords_glob::{is_well_formed, matches};
+use rustix::io::Errno;
+
+use crate::buffer::Buffer;
+use crate::catalog::{Catalog, Event, MARKER};
+use crate::error_log::Refusal;
+use crate::names;
+
+/// Events that an `enable` file is for, by the names of folders.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Which<'a> {
+    All,
+    Provider(&'a str),
+    Event(&'a str, &'a str),
+}
+
+/// Returns true if a channel of the session records the event.
+fn is_enabled(buffer: &Buffer, channels: &[u32], event: &Event) -> bool {
+    channels.iter().any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
+}
+
+fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
+    Ok(buffer.details()?.channels.iter().map(|channel| channel.id).collect())
+}
+
+/// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?` where there are none.
+pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<&'static str, Errno> {
+    let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
+    let events: Vec<&Event> = match which {
+        Which::All => catalog.of_applications().collect(),
+        Which::Provider(provider) => catalog.events(Some(provider)).collect(),
+        Which::Event(provider, name) => vec![catalog.event(provider, name).ok_or(Errno::NOENT)?],
+    };
+    let on = events.iter().filter(|event| is_enabled(buffer, &channels, event)).count();
+    Ok(match on {
+        _ if events.is_empty() => "?\n",
+        0 => "0\n",
+        on if on == events.len() => "1\n",
+        _ => "X\n",
+    })
+}
+
+/// Enables or disables events.
+pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]) -> Result<(), Errno> {
+    let catalog = buffer.catalog()?;
+    let pattern = match which {
+        Which::All => "*".to_owned(),
+        Which::Provider(provider) => {
+            let event = catalog.events(Some(provider)).next().ok_or(Errno::NOENT)?;
+            format!("{}:*", names::glob_of(&event.provider))
+        }
+        Which::Event(provider, name) => {
+            let event = catalog.event(provider, name).ok_or(Errno::NOENT)?;
+            format!("{}:{}", names::glob_of(&event.provider), names::glob_of(&event.name))
+        }
+    };
+    add(buffer, on, pattern, "enable", command)
+}
+
+fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u8]) -> Result<(), Errno> {
+    let rule = RuleSpec { enable, ..RuleSpec::enable(pattern) };
+    let add = |rule: &RuleSpec| buffer.handle.rule(rule).map_err(|error| buffer.failed(place, command, &error));
+    add(&rule)?;
+    // What is written into trace_marker is recorded whatever is disabled.
+    let is_marker = |name: &str| matches(&rule.pattern, &format!("{MARKER}:{name}"));
+    if !enable && (is_marker("print") || is_marker("raw_data")) {
+        add(&RuleSpec::enable(format!("{MARKER}:*")))?;
+    }
+    Ok(())
+}
+
+/// Returns the text of `set_event`: the events that are enabled.
+pub(crate) fn set_event_text(buffer: &Buffer) -> Result<String, Errno> {
+    let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
+    let on = catalog.of_applications().filter(|event| is_enabled(buffer, &channels, event));
+    Ok(on.map(line).collect())
+}
+
+/// Returns the text of `available_events`.
+pub(crate) fn available(catalog: &Catalog) -> String {
+    catalog.of_applications().map(line).collect()
+}
+
+fn line(event: &Event) -> String {
+    format!("{}:{}\n", event.provider, event.name.replace('\n', " "))
+}
+
+/// Disables all events, as opening `set_event` with truncation does.
+pub(crate) fn clear(buffer: &Buffer) -> Result<(), Errno> {
+    add(buffer, false, "*".to_owned(), "set_event", b"")
+}
+
+/// Follows the commands in a write to `set_event`, one after the other until one fails.
+pub(crate) fn set_event(buffer: &Buffer, command: &[u8]) -> Result<(), Errno> {
+    let text = std::str::from_utf8(command).map_err(|_| Errno::INVAL)?;
+    for word in text.split_whitespace() {
+        let (on, glob) = word.strip_prefix('!').map_or((true, word), |glob| (false, glob));
+        let refuse = |why: String| Err(buffer.refuse(Errno::INVAL, command, &Refusal::new("set_event", why)));
+        if !is_well_formed(glob) {
+            return refuse(format!("{glob}: a bracket has no end"));
+        }
+        let catalog = buffer.catalog()?;
+        let patterns = patterns(&catalog, glob);
+        if patterns.is_empty() {
+            return refuse(format!(
+                "{glob}: the session has no such event yet; `lastwords {} {glob}` takes events that are still to come",
+                if on { "enable" } else { "disable" }
+            ));
+        }
+        patterns.into_iter().try_for_each(|pattern| add(buffer, on, pattern, "set_event", command))?;
+    }
+    Ok(())
+}
+
+/// Returns the globs over `provider:name` for a word of `set_event`: `provider:name`, `provider:`, `:name`, or a word that is a
+/// provider's name or an event's. Returns none if no event matches.
+fn patterns(catalog: &Catalog, word: &str) -> Vec<String> {
+    let star = |part: &str| if part.is_empty() { "*".to_owned() } else { part.to_owned() };
+    let candidates = match names::split(word) {
+        Some((provider, name)) => vec![(star(provider), star(name))],
+        None => vec![(word.to_owned(), "*".to_owned()), ("*".to_owned(), word.to_owned())],
+    };
+    let is_there = |(provider, name): &(String, String)| {
+        catalog.of_applications().any(|event| matches(provider, &event.provider) && matches(name, &event.name))
+    };
+    let mut found: Vec<String> = candidates.into_iter().filter(is_there).map(|(p, n)| format!("{p}:{n}")).collect();
+    if let Some(all) = found.iter().position(|pattern| pattern == "*:*") {
+        // This pattern drops the rules before it.
+        found = vec![found.swap_remove(all).replace("*:*", "*")];
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn catalog() -> Catalog {
+        let mut catalog = Catalog::default();
+        for (provider, name) in [("shop", "sale"), ("shop", "shop"), ("net::tx", "sale")] {
+            let event = Event {
+                provider: provider.into(),
+                name: name.into(),
+                level: 3,
+                id: 0,
+                format: String::new(),
+                fields: vec![],
+            };
+            catalog.providers.entry(provider.into()).or_default().insert(name.into(), event);
+        }
+        catalog
+    }
+
+    #[test]
+    fn words_of_set_event() {
+        let catalog = catalog();
+        for (word, expected) in [
+            ("shop:sale", &["shop:sale"][..]),
+            ("shop:", &["shop:*"]),
+            (":sale", &["*:sale"]),
+            ("shop", &["shop:*", "*:shop"]),
+            ("net::tx:sale", &["net::tx:sale"]),
+            ("net::tx", &["net::tx:*"]),
+            ("*:*", &["*"]),
+            ("*", &["*"]),
+            ("shop:refused", &[]),
+            ("nobody", &[]),
+        ] {
+            assert_eq!(patterns(&catalog, word), expected, "{word}");
+        }
+    }
+}

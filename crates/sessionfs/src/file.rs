@@ -1,0 +1,325 @@
+//! What reading and writing each file does, except `trace`, `trace_pipe` and `trace_marker`.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use lastwords::ClockKind;
+use lastwords::remote_control::Details;
+use lastwords::snapshot::Rings;
+use lastwords_ctf::Version;
+use lastwords_ctf::read::unwatched;
+use lastwords_formats::events;
+use lastwords_open::Trace;
+use lastwords_trace::evidence::Cause;
+use rustix::io::Errno;
+
+use crate::buffer::{Buffer, guard};
+use crate::control::{self, Which};
+use crate::error_log::Refusal;
+use crate::path::{File, Of};
+use crate::{filter, format, readme, text};
+
+/// Returns the content of a file.
+pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
+    Ok(match file {
+        File::AvailableEvents => control::available(&*buffer.catalog()?),
+        File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
+        File::BufferPercent => "0\n".to_owned(),
+        File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
+        File::BufferSubBufSize => {
+            format!("{}\n", buffer.details()?.channels.first().map_or(0, |channel| channel.sub_buffer_size >> 10))
+        }
+        File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
+        File::CpuMask => cpu_mask(buffer.catalog()?.cpus.iter().copied()),
+        File::Enable => control::enabled(buffer, which(of))?.to_owned(),
+        File::ErrorLog => buffer.errors.text(),
+        File::Filter => match of {
+            Of::Event(..) => filter::NO_FILTER.to_owned(),
+            _ => filter::PROVIDER_FILTER.to_owned(),
+        },
+        File::Format => event(buffer, of, format::text)?,
+        File::Id => event(buffer, of, |event| format!("{}\n", event.id))?,
+        File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
+        File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
+        File::Readme => readme::TEXT.to_owned(),
+        File::SavedCmdlines => cmdlines(buffer)?,
+        File::SetEvent => control::set_event_text(buffer)?,
+        File::Snapshot => snapshot_text(buffer, cpu(of))?,
+        File::Stats => stats(buffer, cpu(of))?,
+        File::TraceClock => format!("[{}]\n", clock_word(buffer)),
+        File::TraceOptions => {
+            let no = |on: bool| if on { "" } else { "no" };
+            let (markers, overwrite) = (buffer.markers.load(Relaxed), overwrites(&buffer.details()?));
+            format!("{}markers\n{}overwrite\n", no(markers), no(overwrite))
+        }
+        File::TracingOn => flag(buffer.details()?.recording),
+        File::Trigger => filter::NO_TRIGGER.to_owned(),
+        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw | File::TracePipe => {
+            return Err(Errno::INVAL);
+        }
+    })
+}
+
+/// Follows a write to a file.
+pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
+    let refusal = |(errno, refusal)| buffer.refuse(errno, bytes, &refusal);
+    match file {
+        // Truncation clears these files when they are opened; what is written is ignored.
+        File::Trace | File::FreeBuffer => Ok(()),
+        File::ErrorLog => {
+            buffer.errors.clear();
+            Ok(())
+        }
+        File::SetEvent => control::set_event(buffer, bytes),
+        File::TracingOn => {
+            buffer.handle.set_recording(None, number(bytes)? != 0);
+            Ok(())
+        }
+        File::Enable => match number(bytes)? {
+            on @ (0 | 1) => control::enable(buffer, which(of), on == 1, bytes),
+            _ => Err(Errno::INVAL),
+        },
+        File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
+        File::Filter => {
+            let catalog = buffer.catalog()?;
+            let events = match of {
+                Of::Event(provider, name) => catalog.event(provider, name).into_iter().collect(),
+                Of::Provider(provider) => catalog.events(Some(provider)).collect::<Vec<_>>(),
+                _ => Vec::new(),
+            };
+            let fields: Vec<&str> = events.iter().flat_map(|event| &event.fields).map(|f| f.name.as_str()).collect();
+            filter::set_filter(&String::from_utf8_lossy(bytes), &fields).map_err(refusal)
+        }
+        File::Trigger => filter::set_trigger(&String::from_utf8_lossy(bytes)).map_err(refusal),
+        File::OptionMarkers | File::OptionOverwrite => {
+            let name = if file == File::OptionMarkers { "markers" } else { "overwrite" };
+            match number(bytes)? {
+                on @ (0 | 1) => set_option(buffer, name, on == 1, bytes),
+                _ => Err(Errno::INVAL),
+            }
+        }
+        File::TraceOptions => String::from_utf8_lossy(bytes).split_whitespace().try_for_each(|word| {
+            let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
+            set_option(buffer, name, on, bytes)
+        }),
+        File::BufferPercent => fixed(buffer, bytes, number(bytes)? == 0, "readers are woken at the first event"),
+        File::BufferSize | File::BufferSubBufSize => {
+            let now = read(buffer, file, of)?;
+            let is_same = number(bytes)? == number(now.as_bytes())?;
+            fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
+        }
+        File::CpuMask => {
+            let is_same = read(buffer, file, of)?.trim() == String::from_utf8_lossy(bytes).trim();
+            fixed(buffer, bytes, is_same, "all CPUs record: report --cpu selects when events are read")
+        }
+        File::TraceClock => {
+            let is_same = clock_word(buffer) == String::from_utf8_lossy(bytes).trim();
+            let refusal = Refusal::new("trace_clock", "a session keeps its clock: Builder::clock at the start");
+            if is_same { Ok(()) } else { Err(buffer.refuse(Errno::INVAL, bytes, &refusal)) }
+        }
+        File::CurrentTracer => match String::from_utf8_lossy(bytes).trim() {
+            "nop" => Ok(()),
+            _ => {
+                let refusal = Refusal::new("current_tracer", "applications have events only: the tracer is nop");
+                Err(buffer.refuse(Errno::INVAL, bytes, &refusal))
+            }
+        },
+        _ => Err(Errno::INVAL),
+    }
+}
+
+/// Follows the opening of a file for writing with truncation.
+pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno> {
+    match file {
+        File::Trace => {
+            let cleared = buffer.handle.clear_rings(rings(cpu(of)));
+            guard(&buffer.pipe).clear(cpu(of));
+            cleared.map_err(|error| buffer.failed("trace", b"", &error))
+        }
+        File::SetEvent => control::clear(buffer),
+        File::ErrorLog => {
+            buffer.errors.clear();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Clears the session's rings, as closing `free_buffer` does.
+pub(crate) fn free(buffer: &Buffer) {
+    let _ = truncate(buffer, File::Trace, &Of::Session);
+}
+
+/// Accepts a write that changes nothing, and refuses any other.
+fn fixed(buffer: &Buffer, bytes: &[u8], is_same: bool, why: &str) -> Result<(), Errno> {
+    if is_same { Ok(()) } else { Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("session", why))) }
+}
+
+fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(), Errno> {
+    match name {
+        "markers" => {
+            buffer.markers.store(on, Relaxed);
+            Ok(())
+        }
+        "overwrite" => {
+            let why = "a channel keeps its mode: ChannelConfig::overwrite or discard at the start";
+            fixed(buffer, bytes, overwrites(&buffer.details()?) == on, why)
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
+fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), Errno> {
+    let failed = |error| buffer.failed("snapshot", bytes, &error);
+    let state = buffer.details()?.snapshot;
+    match (number(bytes)?, cpu) {
+        (0, None) => buffer.handle.disable_snapshots().map_err(failed),
+        (1, _) => {
+            buffer.handle.enable_snapshots().map_err(failed)?;
+            buffer.handle.snapshot(rings(cpu)).map(drop).map_err(failed)
+        }
+        (_, Some(_)) => {
+            let why = "only the main snapshot file frees and clears";
+            Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("snapshot", why)))
+        }
+        (_, None) if matches!(state, "taken" | "reading") => {
+            buffer.handle.read_snapshot().map_err(failed)?.release();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
+    let cpus = buffer.catalog()?.cpus.len();
+    match buffer.details()?.snapshot {
+        "off" => return Ok(text::snapshot_help(false, cpu)),
+        "ready" => return Ok(text::snapshot_help(true, cpu)),
+        _ => {}
+    }
+    let mut out = Vec::new();
+    let count = buffer.with_trace(true, |trace| text::write(trace, cpu, cpus, &mut out))?.map_err(|_| Errno::IO)?;
+    Ok(match count {
+        0 => text::snapshot_help(true, cpu),
+        _ => String::from_utf8_lossy(&out).into_owned(),
+    })
+}
+
+fn rings(cpu: Option<u32>) -> Rings {
+    cpu.map_or(Rings::All, Rings::Cpu)
+}
+
+fn cpu(of: &Of) -> Option<u32> {
+    if let Of::Cpu(cpu) = of { Some(*cpu) } else { None }
+}
+
+fn which(of: &Of) -> Which<'_> {
+    match of {
+        Of::Provider(provider) => Which::Provider(provider),
+        Of::Event(provider, event) => Which::Event(provider, event),
+        _ => Which::All,
+    }
+}
+
+fn event(buffer: &Buffer, of: &Of, text: impl Fn(&crate::catalog::Event) -> String) -> Result<String, Errno> {
+    let Of::Event(provider, name) = of else { return Err(Errno::NOENT) };
+    buffer.catalog()?.event(provider, name).map(text).ok_or(Errno::NOENT)
+}
+
+fn flag(on: bool) -> String {
+    format!("{}\n", u8::from(on))
+}
+
+/// Returns the size of a CPU's rings of all channels, in bytes.
+fn ring_size(details: &Details) -> u64 {
+    let channels = details.channels.iter();
+    channels.map(|channel| u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)).sum()
+}
+
+fn overwrites(details: &Details) -> bool {
+    details.channels.iter().all(|channel| channel.overwrites)
+}
+
+/// Returns the kernel's word for the session's clock. The CPU's counter is `local`, the kernel's word for its fastest clock.
+fn clock_word(buffer: &Buffer) -> &'static str {
+    match buffer.handle.clock() {
+        Some(ClockKind::Monotonic) => "mono",
+        Some(ClockKind::MonotonicRaw) => "mono_raw",
+        Some(ClockKind::Boottime) => "boot",
+        Some(ClockKind::Realtime) => "realtime",
+        _ => "local",
+    }
+}
+
+/// Returns a mask of CPUs: groups of 32 in hexadecimal, the highest first.
+fn cpu_mask(cpus: impl Iterator<Item = u32>) -> String {
+    let mut words = vec![0u32];
+    for cpu in cpus {
+        let word = (cpu / 32) as usize;
+        words.resize(words.len().max(word + 1), 0);
+        words[word] |= 1 << (cpu % 32);
+    }
+    let (last, rest) = words.split_last().expect("one word at least");
+    let rest: String = rest.iter().rev().map(|word| format!(",{word:08x}")).collect();
+    format!("{last:x}{rest}\n")
+}
+
+fn cmdlines(buffer: &Buffer) -> Result<String, Errno> {
+    let mut names = buffer.with_trace(false, crate::catalog::Catalog::of)?.threads;
+    for (pid, _) in buffer.details()?.processes {
+        if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());
+        }
+    }
+    Ok(names.into_iter().map(|(tid, name)| format!("{tid} {}\n", name.replace('\n', " "))).collect())
+}
+
+/// Returns the text of `stats`. How many events were overwritten is not known once there are some (`?`).
+fn stats(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
+    buffer.with_trace(false, |trace| stats_of(trace, cpu))?.ok_or(Errno::IO)
+}
+
+fn stats_of(trace: &Trace, cpu: Option<u32>) -> Option<String> {
+    let (packets, selection) = ([trace.packets(Version::V2)?.ok()?], text::selection(cpu));
+    let mut entries = 0u64;
+    events::each(&packets, &selection, &unwatched, &mut |_, _| entries += 1, &mut |_| {});
+    let info = trace.session()?.session.info();
+    let streams = || info.streams.iter().filter(|stream| stream.cpu == cpu);
+    let (bytes, lost): (u64, u64) =
+        (streams().map(|stream| stream.held).sum(), streams().map(|stream| stream.lost_events()).sum());
+    let account = trace.account();
+    let is_own = |stream: usize| account.streams.get(stream).is_some_and(|stream| stream.cpu == cpu);
+    let is_overwritten =
+        account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten && gap.stream.is_some_and(is_own));
+    let overrun = if is_overwritten { "?" } else { "0" };
+    Some(format!("entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}\ndropped events: {lost}\n"))
+}
+
+/// Parses a number as the kernel does: decimal, or hexadecimal with `0x`, with blanks around it.
+fn number(bytes: &[u8]) -> Result<u64, Errno> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Errno::INVAL)?.trim();
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!((number(b"1\n"), number(b" 0x10 "), number(b"0")), (Ok(1), Ok(16), Ok(0)));
+        for wrong in [&b""[..], b"\n", b"-1", b"1 2", b"x", b"\xff"] {
+            assert_eq!(number(wrong), Err(Errno::INVAL), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn masks() {
+        assert_eq!(cpu_mask([].into_iter()), "0\n");
+        assert_eq!(cpu_mask(0..2), "3\n");
+        assert_eq!(cpu_mask([0, 32, 33].into_iter()), "3,00000001\n");
+    }
+}

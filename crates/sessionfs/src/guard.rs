@@ -1,0 +1,141 @@
+//! Unmounts a folder: on request, and when the process that served it has died.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+/// The source in the list of mounts. The type is `fuse`, or `fuse.lastwords` if `fusermount3` mounted.
+pub(crate) const SOURCE: &str = "lastwords";
+
+/// A mount of lastwords.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    folder: PathBuf,
+    /// The device's numbers, `major:minor`, which no other mount has.
+    device: String,
+}
+
+/// Returns the mounts of lastwords in a text in the form of `/proc/self/mountinfo`.
+fn found(mountinfo: &[u8]) -> Vec<Found> {
+    let of_line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let separator = fields.iter().position(|field| *field == b"-")?;
+        let kind = fields.get(separator + 1)?;
+        let is_ours = kind.starts_with(b"fuse") && *fields.get(separator + 2)? == SOURCE.as_bytes();
+        let device = String::from_utf8_lossy(fields.get(2)?).into_owned();
+        is_ours.then(|| Found { folder: unescaped(fields.get(4).copied().unwrap_or_default()), device })
+    };
+    mountinfo.split(|byte| *byte == b'\n').filter_map(of_line).collect()
+}
+
+/// Replaces `\040` and the like by their bytes.
+fn unescaped(field: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), field);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// Returns the mount of lastwords that is at a folder; of several, the last.
+fn at(folder: &Path) -> io::Result<Option<Found>> {
+    let mountinfo = std::fs::read("/proc/self/mountinfo")?;
+    Ok(found(&mountinfo)
+        .into_iter()
+        .rfind(|found| found.folder.as_os_str().as_bytes() == folder.as_os_str().as_bytes()))
+}
+
+/// Returns the device's numbers of the mount at a folder.
+pub(crate) fn device(folder: &Path) -> io::Result<String> {
+    at(folder)?.map(|found| found.device).ok_or_else(|| not_ours(folder))
+}
+
+fn not_ours(folder: &Path) -> io::Error {
+    let why = format!("{}: no mount of lastwords is here; `grep lastwords /proc/mounts` lists them", folder.display());
+    io::Error::new(io::ErrorKind::NotFound, why)
+}
+
+/// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that.
+///
+/// # Errors
+/// No mount of lastwords is there, or it is in use.
+pub fn unmount(folder: &Path, lazy: bool) -> io::Result<()> {
+    // A path that leads to a mount without a server cannot be resolved, so that its parent is.
+    let (parent, name) = (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
+    let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
+    let resolved = name.map_or_else(|| folder.canonicalize(), |name| Ok(parent.join(name)))?;
+    let folder = match at(&resolved)? {
+        Some(found) => found.folder,
+        None => at(&folder.canonicalize()?)?.ok_or_else(|| not_ours(folder))?.folder,
+    };
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(&folder, flags | UnmountFlags::NOFOLLOW) {
+        Err(Errno::PERM) => by_helper(&folder, lazy),
+        Err(error) => Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", folder.display()))),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Unmounts by the program that may do so for other users than root.
+fn by_helper(folder: &Path, lazy: bool) -> io::Result<()> {
+    let mut command = Command::new("fusermount3");
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(folder).stdin(Stdio::null());
+    let output = command.output().map_err(|error| io::Error::new(error.kind(), format!("fusermount3: {error}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+/// Waits until the process at the other end of standard input has ended, and then unmounts the folder if the mount of this device is
+/// still there.
+///
+/// # Errors
+/// Standard input cannot be read, or the folder cannot be unmounted.
+pub fn guard(folder: &Path, device: &str) -> io::Result<()> {
+    // Signals of the terminal are for the process that serves.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    io::stdin().lock().read_to_end(&mut Vec::new())?;
+    match at(folder)? {
+        Some(found) if found.device == device => unmount(folder, true),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_of_lastwords_are_found() {
+        let text = b"21 26 0:20 / /proc rw,nosuid - proc proc rw\n\
+            300 26 0:55 / /tmp/a\\040b\\134c rw,nosuid shared:1 - fuse.lastwords lastwords rw,user_id=0\n\
+            301 26 0:56 / /tmp/x rw - fuse other rw\n";
+        let expected = Found { folder: "/tmp/a b\\c".into(), device: "0:55".into() };
+        assert_eq!(found(text), [expected]);
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_unmounted() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = unmount(folder.path(), true).unwrap_err();
+        assert!(error.to_string().contains("no mount of lastwords"), "{error}");
+        assert!(unmount(Path::new("/proc"), true).is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! Live sessions as a file system in the shape of the kernel's tracefs, for `lastwords mount`.
+//!
+//! [`Tree`] knows which files there are, and what reading and writing one does. It does not know FUSE, so that its tests need no
+//! mount. [`mount()`] serves a tree at a folder through FUSE. docs/MOUNT.md describes each file.
+//!
+//! Nothing here decodes or prints events, or changes a session by itself: reading is [`lastwords_open`], the text is
+//! [`lastwords_formats`], control is [`lastwords::remote_control`].
+#![forbid(unsafe_code)]
+
+mod buffer;
+mod catalog;
+mod control;
+mod error_log;
+mod file;
+mod filter;
+mod format;
+mod fuse;
+mod guard;
+mod mount;
+mod names;
+mod path;
+mod pipe;
+mod readme;
+mod recorder;
+mod sessions;
+mod text;
+mod tree;
+
+pub use guard::{guard, unmount};
+pub use mount::{Mounted, mount};
+pub use recorder::{Programs, record};
+pub use rustix::io::Errno;
+pub use sessions::Sessions;
+pub use tree::{Access, Entry, OpenFile, Tree};

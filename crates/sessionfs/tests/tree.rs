@@ -1,0 +1,222 @@
+//! The tree over sessions of this process, without a mount.
+
+use std::path::PathBuf;
+
+use lastwords::remote_control::Handle;
+use lastwords::{ChannelConfig, Session, event, mark};
+use lastwords_sessionfs::{Access, Errno, Programs, Sessions, Tree};
+
+const READ: Access = Access { read: true, write: false, truncate: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false };
+const TRUNCATE: Access = Access { read: false, write: true, truncate: true };
+
+/// A session of this process, and its tree. Every session of a process may take all its events: here each enables one provider,
+/// which only its test uses.
+struct Place {
+    _dir: tempfile::TempDir,
+    folder: PathBuf,
+    tree: Tree,
+    _session: Session,
+}
+
+impl Place {
+    fn new(name: &str, channel: ChannelConfig) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let session = Session::builder(name).dir(dir.path()).channel(channel).events(format!("{name}:*")).start();
+        let session = session.expect("a session");
+        let folder = session.folder().unwrap().to_owned();
+        let programs = Programs { program: "/nonexistent".into(), recorder: vec![], guard: vec![] };
+        let sessions = Sessions::new(Some(dir.path().to_owned()), &folder, programs).expect("the session");
+        Self { _dir: dir, folder, tree: Tree::new(sessions), _session: session }
+    }
+
+    fn read(&self, path: &str) -> String {
+        let file = self.tree.open(path, READ).unwrap_or_else(|error| panic!("{path}: {error}"));
+        let mut text = Vec::new();
+        loop {
+            match file.read(text.len() as u64, 1000, false, &|| false) {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => text.extend(bytes),
+                Err(Errno::AGAIN) => break,
+                Err(error) => panic!("{path}: {error}"),
+            }
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
+        self.tree.open(path, WRITE)?.write(std::process::id(), text.as_bytes())
+    }
+}
+
+fn numbers(text: &str) -> Vec<u64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST"));
+    lines.map(|line| line.rsplit_once("number=").unwrap().1.parse().unwrap()).collect()
+}
+
+#[test]
+fn what_there_is_and_what_not() {
+    let place = Place::new("there", ChannelConfig::new("main"));
+    event!(there, "one", number = 1u32);
+    mark!("a/b {number}", number = 2u32);
+    let names =
+        |path: &str| -> Vec<String> { place.tree.list(path).unwrap().into_iter().map(|(name, _)| name).collect() };
+    assert!(names("").contains(&"instances".to_owned()) && names("").contains(&"trace".to_owned()));
+    assert_eq!(names("events/there"), ["enable", "filter", "one"]);
+    assert_eq!(names("instances"), [""; 0]);
+    for path in names("").iter().filter(|name| place.tree.entry(name).is_ok_and(|entry| !entry.is_folder)) {
+        let entry = place.tree.entry(path).unwrap();
+        assert_eq!(place.tree.open(path, READ).is_ok(), entry.mode & 0o400 != 0, "{path}");
+        assert_eq!(place.tree.open(path, WRITE).is_ok(), entry.mode & 0o200 != 0, "{path}");
+    }
+    for (path, expected) in
+        [("nothing", Errno::NOENT), ("events/there/two", Errno::NOENT), ("instances/x", Errno::NOENT)]
+    {
+        assert_eq!(place.tree.entry(path), Err(expected), "{path}");
+    }
+    assert_eq!(place.tree.list("trace").unwrap_err(), Errno::NOTDIR);
+    assert_eq!(place.tree.open("events", READ).unwrap_err(), Errno::ISDIR);
+    assert_eq!(place.tree.open("trace_pipe", WRITE).unwrap_err(), Errno::INVAL);
+    assert_eq!(
+        (place.tree.make_folder("x"), place.tree.make_folder("instances/a/b")),
+        (Err(Errno::PERM), Err(Errno::PERM))
+    );
+    assert_eq!(place.tree.make_folder("instances/there"), Err(Errno::EXIST));
+    // There is no program that could record.
+    assert_eq!(place.tree.make_folder("instances/new"), Err(Errno::INVAL));
+    assert!(place.read("error_log").contains("] mkdir: error: /nonexistent: "));
+    assert_eq!(place.tree.remove_folder("instances/there"), Err(Errno::NOENT));
+}
+
+#[test]
+fn trace_is_read_again_and_trace_pipe_once() {
+    let place = Place::new("once", ChannelConfig::new("main"));
+    (0..1000u64).for_each(|number| event!(once, "tick", number = number));
+    let all: Vec<u64> = (0..1000).collect();
+    assert_eq!((numbers(&place.read("trace")), numbers(&place.read("trace"))), (all.clone(), all.clone()));
+    let file = place.tree.open("trace", READ).unwrap();
+    let first = file.read(0, 5000, true, &|| false).unwrap();
+    assert_eq!(file.read(1234, 100, true, &|| false).unwrap(), first[1234..1334]);
+    assert_eq!(file.read(1 << 30, 100, true, &|| false).unwrap(), b"");
+    // Two readers share the events; what the first leaves, the second has.
+    let (one, two) = (place.tree.open("trace_pipe", READ).unwrap(), place.tree.open("trace_pipe", READ).unwrap());
+    let begin = one.read(0, 10_000, true, &|| false).unwrap();
+    let mut rest = two.read(0, 5, true, &|| false).unwrap();
+    assert_eq!(rest.len(), 5, "a part of a line");
+    rest.extend(place.read("trace_pipe").bytes());
+    let text = String::from_utf8([begin, rest].concat()).unwrap();
+    assert_eq!(numbers(&text), all);
+    assert_eq!(numbers(&place.read("trace")), [0u64; 0]);
+    assert_eq!(two.read(0, 100, true, &|| true), Err(Errno::INTR));
+    assert_eq!(two.read(0, 100, false, &|| false), Err(Errno::AGAIN));
+    place.write("tracing_on", "0\n").unwrap();
+    assert_eq!(two.read(0, 100, true, &|| false), Ok(vec![]), "the end, for a reader that has had something");
+    assert_eq!(place.tree.open("trace_pipe", READ).unwrap().read(0, 100, false, &|| false), Err(Errno::AGAIN));
+}
+
+#[test]
+fn losses_are_told_where_the_events_are_read() {
+    let place = Place::new("lossy", ChannelConfig::new("main").sub_buffers(2, 4096).discard());
+    (0..10_000u64).for_each(|number| event!(lossy, "tick", number = number));
+    let text = place.read("trace");
+    let kept = numbers(&text);
+    assert!(text.contains(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len())), "{}", &text[..800]);
+    assert!(text.lines().any(|line| line.starts_with('#') && line.contains("discarded")), "{}", &text[..800]);
+    let pipe = place.read("trace_pipe");
+    assert_eq!(numbers(&pipe), kept);
+    let lost = |line: &str| line.split_once("[LOST ")?.1.split(' ').next()?.parse::<usize>().ok();
+    assert_eq!(pipe.lines().filter_map(lost).sum::<usize>() + kept.len(), 10_000, "{pipe}");
+    let stats: String = place
+        .tree
+        .list("per_cpu")
+        .unwrap()
+        .iter()
+        .map(|(cpu, _)| place.read(&format!("per_cpu/{cpu}/stats")))
+        .collect();
+    let dropped = stats.lines().filter_map(|line| line.strip_prefix("dropped events: ")?.parse::<usize>().ok());
+    assert_eq!(dropped.sum::<usize>() + kept.len(), 10_000, "{stats}");
+}
+
+#[test]
+fn a_session_that_another_consumes_is_busy() {
+    let place = Place::new("busy", ChannelConfig::new("main"));
+    event!(busy, "tick", number = 1u64);
+    let handle = Handle::open(&place.folder).unwrap();
+    let consumer = handle.consume_live().unwrap();
+    let file = place.tree.open("trace_pipe", READ).unwrap();
+    assert_eq!(file.read(0, 100, true, &|| false), Err(Errno::BUSY));
+    drop(consumer);
+    assert_eq!(numbers(&String::from_utf8(file.read(0, 1000, true, &|| false).unwrap()).unwrap()), [1]);
+    assert_eq!((place.write("snapshot", "1"), place.write("snapshot", "x")), (Ok(1), Err(Errno::INVAL)));
+    let reader = handle.read_snapshot().unwrap();
+    assert_eq!(place.write("snapshot", "1"), Err(Errno::BUSY));
+    assert_eq!(place.write("snapshot", "0"), Err(Errno::BUSY));
+    drop(reader);
+    assert_eq!(place.write("snapshot", "0"), Ok(1));
+}
+
+#[test]
+fn rules_are_read_back() {
+    let place = Place::new("rules", ChannelConfig::new("main"));
+    event!(rules, "one", number = 1u64);
+    event!(rules, "two [x]*", number = 2u64);
+    let enables = || ["events/rules/one/enable", "events/rules/two [x]*/enable"].map(|path| place.read(path));
+    assert_eq!(enables(), ["1\n", "1\n"]);
+    place.write("events/rules/two [x]*/enable", "0").unwrap();
+    assert_eq!(enables(), ["1\n", "0\n"]);
+    assert_eq!((place.read("set_event"), place.read("events/rules/enable")), ("rules:one\n".into(), "X\n".into()));
+    drop(place.tree.open("set_event", TRUNCATE).unwrap());
+    assert_eq!(enables(), ["0\n", "0\n"]);
+    place.write("set_event", "one rules:two*").unwrap();
+    assert_eq!(enables(), ["1\n", "1\n"]);
+    assert_eq!(place.write("set_event", "!one nobody"), Err(Errno::INVAL));
+    assert_eq!(enables(), ["0\n", "1\n"], "the words before the wrong one are followed");
+    // The list of rules has room for 64, and says so when it is full.
+    let results: Vec<_> = (0..70).map(|n| place.write("set_event", &format!("rules:[o{n}]ne"))).collect();
+    assert!(results.contains(&Err(Errno::NOSPC)), "{results:?}");
+    assert!(
+        place.read("error_log").contains("no room for another rule: 64 is the most"),
+        "{}",
+        place.read("error_log")
+    );
+    assert_eq!(place.write("events/enable", "1"), Ok(1), "which drops all others");
+    drop(place.tree.open("trace", TRUNCATE).unwrap());
+    assert_eq!(numbers(&place.read("trace")), [0u64; 0]);
+}
+
+/// Runs `record` on each CPU that this thread may use; their numbers.
+fn on_each_cpu(record: impl Fn(u32)) -> Vec<u32> {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let all = sched_getaffinity(None).unwrap();
+    let cpus: Vec<u32> = (0..1024).filter(|cpu| all.is_set(*cpu)).map(|cpu| cpu as u32).collect();
+    for cpu in &cpus {
+        let mut one = CpuSet::new();
+        one.set(*cpu as usize);
+        sched_setaffinity(None, &one).unwrap();
+        record(*cpu);
+    }
+    sched_setaffinity(None, &all).unwrap();
+    cpus
+}
+
+#[test]
+fn a_cpu_has_its_events_and_is_cleared_alone() {
+    let place = Place::new("percpu", ChannelConfig::new("main"));
+    let record = || on_each_cpu(|cpu| event!(percpu, "tick", number = u64::from(cpu)));
+    let cpus = record();
+    for cpu in &cpus {
+        assert_eq!(numbers(&place.read(&format!("per_cpu/cpu{cpu}/trace"))), [u64::from(*cpu)]);
+    }
+    let first = format!("per_cpu/cpu{}", cpus[0]);
+    drop(place.tree.open(&format!("{first}/trace"), TRUNCATE).unwrap());
+    let rest: Vec<u64> = cpus[1..].iter().map(|cpu| u64::from(*cpu)).collect();
+    assert_eq!(numbers(&place.read("trace")), rest);
+    // A snapshot of one CPU leaves the others live.
+    record();
+    place.write(&format!("{first}/snapshot"), "1").unwrap();
+    assert_eq!(numbers(&place.read("snapshot")), [u64::from(cpus[0])]);
+    assert_eq!(numbers(&place.read(&format!("{first}/snapshot"))), [u64::from(cpus[0])]);
+    assert_eq!(numbers(&place.read("trace")), [rest.clone(), rest].concat());
+    assert_eq!(place.write(&format!("{first}/snapshot"), "0"), Err(Errno::INVAL));
+    assert_eq!(place.tree.entry("per_cpu/cpu9999"), Err(Errno::NOENT));
+}

@@ -1,0 +1,147 @@
+//! How each of the kernel's tests must end.
+
+use std::fmt::Write as _;
+
+/// How a test ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Pass,
+    Fail,
+    /// The test itself found that it does not apply.
+    Unsupported,
+    /// The test is not for instances.
+    NotRun,
+}
+
+impl Verdict {
+    pub(super) fn of(word: &str) -> Option<Self> {
+        match word {
+            "PASS" => Some(Self::Pass),
+            "FAIL" => Some(Self::Fail),
+            "UNSUPPORTED" => Some(Self::Unsupported),
+            _ => None,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail => "fail",
+            Self::Unsupported => "does not apply",
+            Self::NotRun => "",
+        }
+    }
+}
+
+/// A test, or a folder of tests that is not run.
+pub(super) struct Row {
+    /// The file below `test.d`, or the folder.
+    pub(super) test: &'static str,
+    /// At the top level.
+    pub(super) top: Verdict,
+    /// In an instance that the test makes.
+    pub(super) instance: Verdict,
+    /// The test takes more than a second.
+    pub(super) slow: bool,
+    /// The reason, where it does not pass.
+    pub(super) why: &'static str,
+}
+
+impl Row {
+    /// Returns true for a test that is run, and false for others and for folders.
+    pub(super) fn is_run(&self) -> bool {
+        self.test.ends_with(".tc") && self.top != NotRun
+    }
+}
+
+const fn row(test: &'static str, top: Verdict, instance: Verdict, slow: bool, why: &'static str) -> Row {
+    Row { test, top, instance, slow, why }
+}
+
+use Verdict::{Fail, NotRun, Pass, Unsupported};
+
+/// All tests of 6.1, those of a folder in one row where none of them applies.
+pub(super) const TABLE: &[Row] = &[
+    row("00basic/basic1.tc", Pass, NotRun, false, ""),
+    row("00basic/basic2.tc", Pass, Pass, false, ""),
+    row("00basic/basic3.tc", Pass, Pass, false, ""),
+    row("00basic/basic4.tc", Pass, NotRun, false, ""),
+    row(
+        "00basic/ringbuffer_size.tc",
+        Fail,
+        Fail,
+        false,
+        "a session keeps the size that its rings had at its start; other sizes are EOPNOTSUPP",
+    ),
+    row("00basic/snapshot.tc", Pass, Pass, false, ""),
+    row("00basic/trace_pipe.tc", Pass, Pass, false, ""),
+    row(
+        "event/event-enable.tc",
+        Pass,
+        Unsupported,
+        false,
+        "an instance that `mkdir` makes has no application that records such events",
+    ),
+    row(
+        "event/event-no-pid.tc",
+        Unsupported,
+        Unsupported,
+        false,
+        "there is no `set_event_pid`: a session is of one program, or of few",
+    ),
+    row(
+        "event/event-pid.tc",
+        Unsupported,
+        Unsupported,
+        false,
+        "there is no `set_event_pid`: a session is of one program, or of few",
+    ),
+    row(
+        "event/subsystem-enable.tc",
+        Pass,
+        Unsupported,
+        false,
+        "an instance that `mkdir` makes has no application that records such events",
+    ),
+    row("event/toplevel-enable.tc", Pass, NotRun, false, ""),
+    row(
+        "filter/event-filter-incomplete.tc",
+        Fail,
+        Unsupported,
+        false,
+        "filters are not evaluated in the application yet: a whole expression is EOPNOTSUPP",
+    ),
+    row("ftrace/tracing-error-log.tc", Pass, NotRun, false, ""),
+    row("instances/instance-event.tc", Pass, NotRun, true, ""),
+    row("instances/instance.tc", Pass, NotRun, true, ""),
+    row("trigger/trigger-eventonoff.tc", Fail, Unsupported, false, "there are no triggers on events yet"),
+    row("trigger/trigger-filter.tc", Fail, Unsupported, false, "there are no triggers on events yet"),
+    row("trigger/trigger-hist-mod.tc", Unsupported, Unsupported, false, "there are no histograms"),
+    row("trigger/trigger-hist-syntax-errors.tc", Unsupported, NotRun, false, "there are no histograms"),
+    row("trigger/trigger-hist.tc", Unsupported, Unsupported, false, "there are no histograms"),
+    row("trigger/trigger-multihist.tc", Unsupported, Unsupported, false, "there are no histograms"),
+    row("trigger/trigger-snapshot.tc", Fail, NotRun, false, "there are no triggers on events yet"),
+    row("trigger/trigger-stacktrace.tc", Fail, NotRun, false, "there are no triggers on events yet"),
+    row("trigger/trigger-trace-marker-hist.tc", Unsupported, Unsupported, false, "there are no histograms"),
+    row("trigger/trigger-trace-marker-snapshot.tc", Fail, Unsupported, false, "there are no triggers on events yet"),
+    row("trigger/trigger-traceonoff.tc", Fail, NotRun, false, "there are no triggers on events yet"),
+    row("direct", NotRun, NotRun, false, "not run: kprobes and direct calls of kernel functions"),
+    row("dynevent", NotRun, NotRun, false, "not run: kprobes, event probes and synthetic events"),
+    row("ftrace", NotRun, NotRun, false, "not run: function tracers (all but the test above)"),
+    row("kprobe", NotRun, NotRun, false, "not run: kprobes and uprobes"),
+    row("preemptirq", NotRun, NotRun, false, "not run: tracers of latencies"),
+    row("tracer", NotRun, NotRun, false, "not run: tracers of wake-ups"),
+    row("trigger/inter-event", NotRun, NotRun, false, "not run: histograms and synthetic events"),
+    row("event/trace_printk.tc", NotRun, NotRun, false, "not run: a kernel module"),
+    row("trigger/trigger-trace-marker-synthetic*", NotRun, NotRun, false, "not run: synthetic events"),
+    row("selftest", NotRun, NotRun, false, "not run: the scripts themselves"),
+];
+
+/// Returns the table of docs/MOUNT.md.
+pub(super) fn markdown() -> String {
+    let mut text = String::from("| test | top level | instance | why |\n| --- | --- | --- | --- |\n");
+    for row in TABLE {
+        let _ = writeln!(text, "| `{}` | {} | {} | {} |", row.test, row.top.word(), row.instance.word(), row.why);
+    }
+    text
+}
