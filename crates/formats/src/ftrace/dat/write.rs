@@ -1,7 +1,9 @@
 //! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer is kept in memory.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use lastwords_bytes::{ByteOrder, low_u32};
@@ -58,21 +60,69 @@ struct ArrayLayout {
 /// # Errors
 /// The file exists already or cannot be written, or the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Vec<(usize, Totals)>> {
-    let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
-    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
-    let (positions, sources): (Vec<usize>, Vec<Source<'_>>) =
-        arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip();
-    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
-    let (meta, layouts) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
-        6 => version_6(tracing, &sources),
-        7 => version_7(tracing, &sources),
-        other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
-    };
+    let (positions, sources) = sources(tracing, options);
+    let (meta, layouts) = layout(tracing, &sources, options)?;
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
     let written = copy(&mut out, tracing, &sources, &meta, &layouts);
     let totals = written.and_then(|totals| out.inner.flush().map(|()| totals)).map_err(Error::io(path, "write"))?;
     Ok(positions.into_iter().zip(totals).collect())
+}
+
+/// The position of a CPU's sub-buffers in a file that has everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataPosition {
+    /// Position of the array in [`Tracing::arrays`].
+    pub array: usize,
+    /// Position of the CPU in [`Ring::cpus`].
+    pub lane: usize,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Size of all sub-buffers of the CPU, in bytes.
+    pub size: u64,
+}
+
+/// Writes everything into a new file except the sub-buffers, which are zero. The caller copies them, in the form that the kernel
+/// gives to a reader (the committed size in the header, as `trace_pipe_raw` has it), to the positions that are returned. Of the rings,
+/// only [`Ring::cpus`] is used.
+///
+/// # Errors
+/// The file exists already or cannot be written, or the version is neither 6 nor 7.
+pub fn write_head(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<(File, Vec<DataPosition>)> {
+    let (positions, sources) = sources(tracing, options);
+    let (meta, layouts) = layout(tracing, &sources, options)?;
+    let file = create_file(path)?;
+    let mut written = file.write_all_at(&meta, 0);
+    let (mut data, mut end) = (Vec::new(), meta.len() as u64);
+    for (array, layout) in positions.into_iter().zip(&layouts) {
+        if let Some((offset, header)) = &layout.header {
+            written = written.and_then(|()| file.write_all_at(header, *offset));
+            end = offset.saturating_add(header.len() as u64).max(end);
+        }
+        for CpuExtent { lane, offset, size, .. } in &layout.extents {
+            end = offset.saturating_add(*size).max(end);
+            data.extend(lane.map(|lane| DataPosition { array, lane, offset: *offset, size: *size }));
+        }
+    }
+    written.and_then(|()| file.set_len(end)).map_err(Error::io(path, "write"))?;
+    Ok((file, data))
+}
+
+/// Returns the arrays that are written, with their positions.
+fn sources<'a>(tracing: &'a Tracing, options: &WriteOptions) -> (Vec<usize>, Vec<Source<'a>>) {
+    let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
+    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
+    arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip()
+}
+
+/// Returns the start of the file up to the data, and the positions of each array's data.
+fn layout(tracing: &Tracing, sources: &[Source<'_>], options: &WriteOptions) -> Result<(Vec<u8>, Vec<ArrayLayout>)> {
+    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
+    match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
+        6 => Ok(version_6(tracing, sources)),
+        7 => Ok(version_7(tracing, sources)),
+        other => Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
+    }
 }
 
 fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<'a> {
