@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(own.owner(), Owner::Alive);
         let reused = Journal { start_time: own.start_time + 1, ..own.clone() };
         assert_eq!(reused.owner(), Owner::Dead);
-        assert_eq!(Journal { boot_id: "another".to_owned(), ..own.clone() }.owner(), Owner::OfAnotherBoot);
+        assert_eq!(Journal { boot_id: "another".to_owned(), ..own }.owner(), Owner::OfAnotherBoot);
         assert_eq!(Journal { pid_namespace: 1, ..reused }.owner(), Owner::Alive);
     }
 

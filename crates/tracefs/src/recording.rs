@@ -88,7 +88,10 @@ impl Recording {
         let journal = Journal::new(plan, instance, definitions, output);
         let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
         if let Some((_, path)) = changes.parts().first() {
-            bail!("{}: a recorder that was killed has left it: move it away", path.display());
+            bail!(
+                "{}: a recorder that was killed has left it: run `lastwords restore`, or move it away",
+                path.display()
+            );
         }
         changes.journal.write_new(&plan.journals)?;
         let mut recording =
