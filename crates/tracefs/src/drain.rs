@@ -26,6 +26,8 @@ pub(crate) struct Drain {
     pipe: (OwnedFd, OwnedFd),
     /// Bytes of a sub-buffer.
     size: u32,
+    /// Offset of the events in the file.
+    begin: u64,
 }
 
 impl Drain {
@@ -36,13 +38,17 @@ impl Drain {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(NOFOLLOW);
         let mut file = options.open(&path).with_context(named)?;
-        let length = file.metadata().with_context(named)?.len();
-        let whole = length - length % u64::from(size);
-        file.set_len(whole).and_then(|()| file.seek(SeekFrom::Start(whole))).with_context(named)?;
+        let begin = changes.journal.begin_of_parts();
+        let mut length = file.metadata().with_context(named)?.len().saturating_sub(begin);
+        if let Some((_, bytes)) = changes.journal.in_place.filter(|(of, _)| *of == cpu) {
+            length = length.min(bytes);
+        }
+        let end = begin + length - length % u64::from(size);
+        file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end))).with_context(named)?;
         let pipe = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         // With a smaller pipe, more calls move the same.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
-        Ok(Self { cpu, raw: instance.open_raw(cpu)?, file, pipe, size, path })
+        Ok(Self { cpu, raw: instance.open_raw(cpu)?, file, pipe, size, begin, path })
     }
 
     /// Moves sub-buffers whenever the ring is filled by `buffer_percent`, until the other end of `ended` is closed.
@@ -66,14 +72,15 @@ impl Drain {
         }
     }
 
-    /// Moves what is left in the ring of a stopped tracer. Returns the bytes in the file.
+    /// Moves what is left in the ring of a stopped tracer. Returns the bytes of events in the file.
     ///
     /// # Errors
     /// As for [`Drain::follow`].
     pub(crate) fn finish(&mut self) -> anyhow::Result<u64> {
         self.full()?;
         self.partial()?;
-        self.file.stream_position().with_context(|| self.path.display().to_string())
+        let end = self.file.stream_position().with_context(|| self.path.display().to_string())?;
+        Ok(end.saturating_sub(self.begin))
     }
 
     /// Returns the bytes of a sub-buffer.

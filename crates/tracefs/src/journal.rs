@@ -43,7 +43,12 @@ pub struct Journal {
     pub(crate) force: bool,
     /// Events are moved to files while recording goes on.
     pub(crate) stream: bool,
+    /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of other CPUs.
+    pub(crate) in_place: Option<(u32, u64)>,
 }
+
+/// The offset of the events in the files of a stream, so that the head of the output can be written before them. It is a hole until then.
+pub(crate) const RESERVED: u64 = 32 << 20;
 
 /// Whether the recorder of a journal still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +76,13 @@ impl Journal {
             output,
             force: plan.force,
             stream: plan.stream,
+            in_place: None,
         }
+    }
+
+    /// Returns the offset of the events in the files of CPUs.
+    pub(crate) fn begin_of_parts(&self) -> u64 {
+        if self.stream { RESERVED } else { 0 }
     }
 
     /// Returns the place of the journal in a folder.

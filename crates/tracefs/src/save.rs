@@ -3,21 +3,25 @@
 use crate::changes::{Changes, beside};
 use crate::drain::Drain;
 use crate::instance::Instance;
+use crate::journal::Journal;
 use anyhow::{Context, bail};
-use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
+use lastwords_formats::ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
 use rustix::fs::{CWD, RenameFlags, copy_file_range, renameat_with};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Clocks that do not count nanoseconds.
 const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+/// Bytes of events from which a file of a CPU becomes the output itself. With fewer, the copy costs nothing, and the hole behind the
+/// head would be large in proportion.
+const WORTH: u64 = 64 << 20;
 /// Number of readings of two clocks. The pair with the shortest duration is used.
 const TRIES: usize = 5;
 
@@ -69,6 +73,8 @@ struct Part {
 /// The parts as a ring.
 struct Parts {
     parts: Vec<Part>,
+    /// Offset of the first sub-buffer in each file.
+    begin: u64,
     cpus: Vec<CpuRing>,
     header_page: HeaderPage,
 }
@@ -83,7 +89,7 @@ impl Ring for Parts {
         let (Some(part), Some(ring)) = (self.parts.get(cpu), self.cpus.get(cpu)) else { return nothing };
         bytes.clear();
         bytes.resize(ring.sub_buffer_size as usize, 0);
-        let offset = index as u64 * u64::from(ring.sub_buffer_size);
+        let offset = self.begin + index as u64 * u64::from(ring.sub_buffer_size);
         if part.file.read_exact_at(bytes, offset).is_err() {
             return nothing;
         }
@@ -130,7 +136,8 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
         let (file, path) = drain.into_file();
         parts.push(Part { file, path });
     }
-    let ring = Arc::new(Parts { parts, cpus, header_page: tracing.header_page });
+    let begin = changes.journal.begin_of_parts();
+    let ring = Arc::new(Parts { parts, begin, cpus, header_page: tracing.header_page });
     tracing.real_time = real_time(&changes.journal.clock);
     tracing.arrays = vec![array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
     let mut gaps: Vec<Gap> = counters(&*ring).collect();
@@ -232,26 +239,54 @@ fn real_time(clock: &str) -> Option<i64> {
     Some((offset + 500).div_euclid(1000) * 1000)
 }
 
-/// Writes the file under another name, which then takes the place of the output.
+/// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the output itself, and the others are
+/// copied to its end; else all are copied into a new file.
 fn write(output: &Path, changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u64> {
+    let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
+    let largest = ring.cpus.iter().enumerate().max_by_key(|(_, cpu)| size(cpu));
+    if let Some((lane, cpu)) = largest.filter(|(_, cpu)| ring.begin > 0 && size(cpu) >= WORTH)
+        && let Some(part) = ring.parts.get(lane)
+    {
+        // From here on, the file may have more than the events of its CPU, which a restore must know.
+        let mut journal: Journal = changes.journal.clone();
+        journal.in_place = Some((cpu.cpu, size(cpu)));
+        journal.replace(&changes.journals)?;
+        let place = InPlace { lane, offset: ring.begin };
+        if let Some(bytes) = fill(&part.file, &part.path, tracing, ring, Some(place))? {
+            self::place(&part.path, output, changes.journal.force)?;
+            return Ok(bytes);
+        }
+    }
     let new = beside(output, &format!(".{}.new", changes.journal.instance));
     // A recorder that was killed may have left it.
     let _ = fs::remove_file(&new);
-    let (file, data) = dat::write_head(&new, tracing, &WriteOptions::default()).map_err(anyhow::Error::new)?;
-    let copied = copy(&file, &new, &data, ring).and_then(|()| place(&new, output, changes.journal.force));
-    if copied.is_err() {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let file = file.with_context(|| new.display().to_string())?;
+    let filled = fill(&file, &new, tracing, ring, None);
+    let placed = filled.and_then(|bytes| place(&new, output, changes.journal.force).map(|()| bytes.unwrap_or(0)));
+    if placed.is_err() {
         let _ = fs::remove_file(&new);
     }
-    copied?;
-    Ok(file.metadata().with_context(|| output.display().to_string())?.len())
+    placed
 }
 
-fn copy(out: &File, path: &Path, data: &[DataPosition], ring: &Parts) -> anyhow::Result<()> {
-    for DataPosition { lane, offset, size, .. } in data {
-        let Some(part) = ring.parts.get(*lane) else { continue };
-        let (mut from, mut to) = (0, *offset);
-        while from < *size {
-            let left = usize::try_from(*size - from)?;
+/// Writes the head and copies the sub-buffers of all CPUs but the one that is in place; none if the head does not fit before that.
+fn fill(
+    out: &File,
+    path: &Path,
+    tracing: &Tracing,
+    ring: &Parts,
+    in_place: Option<InPlace>,
+) -> anyhow::Result<Option<u64>> {
+    let Some(data) = dat::write_head(out, path, tracing, &WriteOptions::default(), in_place)? else { return Ok(None) };
+    for DataPosition { lane, offset, size, .. } in &data {
+        let Some(part) = ring.parts.get(*lane).filter(|_| in_place.is_none_or(|place| place.lane != *lane)) else {
+            continue;
+        };
+        let (mut from, mut to) = (ring.begin, *offset);
+        let end = from + size;
+        while from < end {
+            let left = usize::try_from(end - from)?;
             match copy_file_range(&part.file, Some(&mut from), out, Some(&mut to), left) {
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error).with_context(|| format!("{}: cannot be written", path.display())),
@@ -260,7 +295,7 @@ fn copy(out: &File, path: &Path, data: &[DataPosition], ring: &Parts) -> anyhow:
             }
         }
     }
-    Ok(())
+    Ok(Some(out.metadata().with_context(|| path.display().to_string())?.len()))
 }
 
 /// Gives the finished file the name of the output.
