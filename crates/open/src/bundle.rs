@@ -88,6 +88,19 @@ impl Bundle {
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
     pub fn of_running_kernel() -> anyhow::Result<Self> {
+        let mut bundle = Self::of_running_tracer()?;
+        bundle.add("modules", Path::new("/proc/modules"));
+        bundle.add("notes", Path::new("/sys/kernel/notes"));
+        bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
+        Ok(bundle)
+    }
+
+    /// Makes a bundle of what describes the events of the running kernel to a reader of them: formats, symbols and names. Modules and
+    /// types, by which the kernel's memory is read, are left out.
+    ///
+    /// # Errors
+    /// tracefs is not mounted, or cannot be read.
+    pub fn of_running_tracer() -> anyhow::Result<Self> {
         let tracefs = tracefs_folder()?;
         let mut bundle = Self::default();
         bundle.add_events(&tracefs.join("events"))?;
@@ -95,9 +108,6 @@ impl Bundle {
             bundle.add(name, &tracefs.join(name));
         }
         bundle.add("kallsyms", Path::new("/proc/kallsyms"));
-        bundle.add("modules", Path::new("/proc/modules"));
-        bundle.add("notes", Path::new("/sys/kernel/notes"));
-        bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
         let uname = rustix::system::uname();
         let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();

@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 
+/// The part of a ring in percent that must be filled before a stream is woken. The rest is for events that come until it runs.
+const STREAM_AT: &str = "25";
+
 /// The settings of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
@@ -125,6 +128,11 @@ impl Recording {
             instance.write("current_tracer", tracer)?;
         }
         if plan.stream {
+            // Kernels before 5.0 have no such file; they wake a reader at each full sub-buffer.
+            let file = "buffer_percent";
+            if instance.path().join(file).exists() {
+                instance.write(file, STREAM_AT)?;
+            }
             self.follow()?;
         }
         Ok(())

@@ -124,8 +124,7 @@ pub(crate) fn open_drains(changes: &Changes) -> anyhow::Result<Vec<Drain>> {
 /// A ring cannot be read, or a file cannot be written. Then the output is not there, or is the file that was there before.
 pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow::Result<Saved> {
     let instance = changes.instance();
-    let bundle = Bundle::of_running_kernel()?;
-    let mut tracing = bundle.tracing();
+    let mut tracing = Bundle::of_running_tracer()?.tracing();
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         let bytes = drain.finish()?;
