@@ -10,7 +10,7 @@ use lastwords_ring::os;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The version of the form of journals.
@@ -45,6 +45,8 @@ pub struct Journal {
     pub(crate) stream: bool,
     /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
+    /// Inode of the finished file, which is about to take the name of the output.
+    pub(crate) finished: Option<u64>,
 }
 
 /// The offset of the events in the files of a stream, so that the head of the output can be written before them. It is a hole until then.
@@ -77,12 +79,18 @@ impl Journal {
             force: plan.force,
             stream: plan.stream,
             in_place: None,
+            finished: None,
         }
     }
 
     /// Returns the offset of the events in the files of CPUs.
     pub(crate) fn begin_of_parts(&self) -> u64 {
         if self.stream { RESERVED } else { 0 }
+    }
+
+    /// Returns true if the trace was saved, though what the recording added was not yet removed.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.finished.is_some() && fs::metadata(&self.output).ok().map(|meta| meta.ino()) == self.finished
     }
 
     /// Returns the place of the journal in a folder.
@@ -96,24 +104,35 @@ impl Journal {
     /// The file exists: a recorder with the same instance runs, or was killed.
     pub(crate) fn write_new(&self, folder: &Path) -> anyhow::Result<()> {
         let path = self.path(folder);
-        let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let mut file = match opened {
+        let new = self.write_beside(&path)?;
+        // A link, in contrast to a rename, does not replace another recorder's journal.
+        let linked = fs::hard_link(&new, &path);
+        let _ = fs::remove_file(&new);
+        match linked {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
                 "{}: a recorder with the instance {} runs, or was killed; in the second case `lastwords restore` cleans up",
                 path.display(),
                 self.instance
             ),
-            opened => opened.with_context(|| path.display().to_string())?,
-        };
-        file.write_all(&serde_json::to_vec_pretty(self)?).with_context(|| path.display().to_string())
+            linked => linked.with_context(|| path.display().to_string()),
+        }
     }
 
     /// Replaces the journal by one that is written completely before it takes the place.
     pub(crate) fn replace(&self, folder: &Path) -> anyhow::Result<()> {
         let path = self.path(folder);
-        let new = path.with_extension("new");
-        let written = fs::write(&new, serde_json::to_vec_pretty(self)?).and_then(|()| fs::rename(&new, &path));
-        written.with_context(|| path.display().to_string())
+        let new = self.write_beside(&path)?;
+        fs::rename(&new, &path).with_context(|| path.display().to_string())
+    }
+
+    /// Writes the journal completely into a file of this process beside its place, and returns the path of that.
+    fn write_beside(&self, path: &Path) -> anyhow::Result<PathBuf> {
+        let new = path.with_extension(format!("{}.new", self.pid));
+        let text = serde_json::to_vec_pretty(self).with_context(|| self.output.display().to_string())?;
+        let _ = fs::remove_file(&new);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+        file.and_then(|mut file| file.write_all(&text)).with_context(|| new.display().to_string())?;
+        Ok(new)
     }
 
     /// Removes the journal.

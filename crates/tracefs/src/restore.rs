@@ -63,7 +63,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
         Owner::Dead => {}
     }
-    if changes.has_instance() && !discard {
+    if changes.has_instance() && !discard && !journal.is_saved() {
         match save_rest(changes) {
             Ok(saved) => restored.saved = saved,
             Err(error) => {

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, RenameFlags, copy_file_range, renameat_with};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
     if count {
         gaps.extend(not_written(&ring));
     }
-    let bytes = write(&changes.journal.output, changes, &tracing, &ring)?;
+    let bytes = write(changes, &tracing, &ring)?;
     let events = ring.cpus.iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
     let lost = gaps.iter().filter(|gap| gap.cause == Cause::InFlight).filter_map(|gap| gap.events).sum();
     Ok(Saved {
@@ -240,7 +240,7 @@ fn real_time(clock: &str) -> Option<i64> {
 
 /// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the output itself, and the others are
 /// copied to its end; else all are copied into a new file.
-fn write(output: &Path, changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u64> {
+fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u64> {
     let size = |cpu: &CpuRing| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size);
     let largest = ring.cpus.iter().enumerate().max_by_key(|(_, cpu)| size(cpu));
     if let Some((lane, cpu)) = largest.filter(|(_, cpu)| ring.begin > 0 && size(cpu) >= WORTH)
@@ -252,17 +252,18 @@ fn write(output: &Path, changes: &Changes, tracing: &Tracing, ring: &Parts) -> a
         journal.replace(&changes.journals)?;
         let place = InPlace { lane, offset: ring.begin };
         if let Some(bytes) = fill(&part.file, &part.path, tracing, ring, Some(place))? {
-            self::place(&part.path, output, changes.journal.force)?;
+            self::place(&part.file, &part.path, changes, journal)?;
             return Ok(bytes);
         }
     }
-    let new = beside(output, &format!(".{}.new", changes.journal.instance));
+    let new = beside(&changes.journal.output, &format!(".{}.new", changes.journal.instance));
     // A recorder that was killed may have left it.
     let _ = fs::remove_file(&new);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
     let file = file.with_context(|| new.display().to_string())?;
     let filled = fill(&file, &new, tracing, ring, None);
-    let placed = filled.and_then(|bytes| place(&new, output, changes.journal.force).map(|()| bytes.unwrap_or(0)));
+    let journal = changes.journal.clone();
+    let placed = filled.and_then(|bytes| place(&file, &new, changes, journal).map(|()| bytes.unwrap_or(0)));
     if placed.is_err() {
         let _ = fs::remove_file(&new);
     }
@@ -297,8 +298,11 @@ fn fill(
     Ok(Some(out.metadata().with_context(|| path.display().to_string())?.len()))
 }
 
-/// Gives the finished file the name of the output.
-fn place(new: &Path, output: &Path, force: bool) -> anyhow::Result<()> {
+/// Gives the finished file the name of the output. The journal tells a restore, if the recorder is killed now, which file that is.
+fn place(file: &File, new: &Path, changes: &Changes, mut journal: Journal) -> anyhow::Result<()> {
+    let (output, force) = (changes.journal.output.as_path(), changes.journal.force);
+    journal.finished = Some(file.metadata().with_context(|| new.display().to_string())?.ino());
+    journal.replace(&changes.journals)?;
     let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let named = || format!("{}: cannot be written", output.display());
     match renameat_with(CWD, new, CWD, output, flags) {

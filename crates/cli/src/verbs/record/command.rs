@@ -76,13 +76,14 @@ pub(super) fn wait(
     recording: &Recording,
 ) -> anyhow::Result<Option<ExitStatus>> {
     loop {
+        // Ctrl-C on a terminal also ends the command. Then its status does not count.
+        if signals.came() || recording.has_failed() {
+            return Ok(None);
+        }
         if let Some(child) = child
             && let Some(status) = child.try_wait().context("the command")?
         {
             return Ok(Some(status));
-        }
-        if signals.came() || recording.has_failed() {
-            return Ok(None);
         }
         signals.wait();
     }
