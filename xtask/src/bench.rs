@@ -16,6 +16,7 @@ mod lttng;
 mod overhead;
 mod programs;
 mod record;
+mod record_kernel;
 mod recover;
 mod report;
 mod stats;
@@ -44,6 +45,8 @@ enum Bench {
     Ctf(ctf::Args),
     /// What recording costs a server, a compiler and a search, in interleaved pairs
     Overhead(overhead::Args),
+    /// Streaming the kernel's tracer to a file, beside trace-cmd: seconds and CPU time (needs root and tracefs)
+    RecordKernel(record_kernel::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
 }
@@ -55,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Vmcore(args) => vmcore::run(args),
         Bench::Ctf(args) => ctf::run(args),
         Bench::Overhead(args) => overhead::run(args),
+        Bench::RecordKernel(args) => record_kernel::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
     }
 }

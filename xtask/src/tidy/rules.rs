@@ -21,6 +21,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
     ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
+    ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open"]),
     (
         "cli",
         &[
@@ -38,6 +39,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "formats",
             "open",
             "sessionfs",
+            "tracefs",
         ],
     ),
     ("testkit", &[]),

@@ -24,6 +24,7 @@ mod outputs;
 mod parts;
 mod persistent;
 mod pipes;
+mod record;
 mod recovery;
 mod support;
 mod surface;
