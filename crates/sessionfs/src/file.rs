@@ -288,8 +288,11 @@ fn stats_of(trace: &Trace, cpu: Option<u32>) -> Option<String> {
         (streams().map(|stream| stream.held).sum(), streams().map(|stream| stream.lost_events()).sum());
     let account = trace.account();
     let is_own = |stream: usize| account.streams.get(stream).is_some_and(|stream| stream.cpu == cpu);
-    let is_overwritten =
-        account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten && gap.stream.is_some_and(is_own));
+    let is_overwritten = account
+        .evidence
+        .gaps
+        .iter()
+        .any(|gap| matches!(gap.cause, Cause::Overwritten | Cause::Unread) && gap.stream.is_some_and(is_own));
     let overrun = if is_overwritten { "?" } else { "0" };
     Some(format!("entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}\ndropped events: {lost}\n"))
 }

@@ -138,9 +138,6 @@ impl Sessions {
     ) -> Result<(), Errno> {
         let details = buffer.details()?;
         let name = buffer.handle.name();
-        if let Some(recorder) = guard(&self.made).get(&name).filter(|_| buffer.folder != self.top.folder) {
-            return recorder.record(raw, pid, bytes);
-        }
         let refuse = |refusal| Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &refusal));
         if !details.is_users {
             return refuse(crate::error_log::Refusal::new(
@@ -148,6 +145,10 @@ impl Sessions {
                 "only the session's own process records in it; a session of the user (Scope::User, or mkdir instances/NAME) \
                  takes events of others",
             ));
+        }
+        // A user has one session of a name, so that the name tells which recorder is that of the session.
+        if let Some(recorder) = guard(&self.made).get(&name).filter(|_| buffer.folder != self.top.folder) {
+            return recorder.record(raw, pid, bytes);
         }
         if joined.is_none() {
             match Recorder::start(&self.programs, self.dir.as_deref(), false, &name) {

@@ -11,7 +11,7 @@ use lastwords_formats::evidence::Account;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_open::{Trace, accounts_after_reading};
-use lastwords_trace::evidence::Cause;
+use lastwords_trace::evidence::{Cause, Gap};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
@@ -31,7 +31,7 @@ pub(crate) fn write(trace: &Trace, cpu: Option<u32>, cpus: usize, out: &mut dyn 
     let (packets, selection) = ([packets.map_err(other)?], selection(cpu));
     let mut count = 0u64;
     events::each(&packets, &selection, &unwatched, &mut |_, _| count += 1, &mut |_| {});
-    header(&trace.account(), count, cpus, out)?;
+    header(&trace.account(), cpu, count, cpus, out)?;
     let (zone, mut reading) = (Zone::utc(), Vec::new());
     let mut note = |note| {
         if let events::Note::Read(trace, totals) = note {
@@ -48,12 +48,21 @@ pub(crate) fn write(trace: &Trace, cpu: Option<u32>, cpus: usize, out: &mut dyn 
     Ok(totals.events)
 }
 
+/// Returns the number of events of a CPU, or of all, that are lost; none if that is not known, or if rings have overwritten events.
+pub(crate) fn lost(account: &Account<'_>, cpu: Option<u32>) -> Option<u64> {
+    let of = |stream: usize| account.streams.get(stream).and_then(|stream| stream.cpu);
+    let is_own = |gap: &&Gap| cpu.is_none() || gap.stream.is_none_or(|stream| of(stream) == cpu);
+    let counts = account.evidence.gaps.iter().filter(is_own).map(|gap| match gap.cause {
+        Cause::Overwritten | Cause::Unread => None,
+        cause if cause.is_loss() => gap.events,
+        _ => Some(0),
+    });
+    counts.sum()
+}
+
 /// Writes the header. How many events were recorded is not known (`?`) once rings have overwritten some.
-fn header(account: &Account<'_>, count: u64, cpus: usize, out: &mut dyn Write) -> io::Result<()> {
-    let gaps = &account.evidence.gaps;
-    let is_known = !gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
-    let written = count.saturating_add(account.evidence.lost_events());
-    let written = if is_known { written.to_string() } else { "?".to_owned() };
+fn header(account: &Account<'_>, cpu: Option<u32>, count: u64, cpus: usize, out: &mut dyn Write) -> io::Result<()> {
+    let written = lost(account, cpu).map_or_else(|| "?".to_owned(), |lost| count.saturating_add(lost).to_string());
     writeln!(out, "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{written}   #P:{cpus}\n#")?;
     if account.has_losses() {
         losses(account, out)?;

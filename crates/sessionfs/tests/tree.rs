@@ -122,6 +122,16 @@ fn losses_are_told_where_the_events_are_read() {
     let kept = numbers(&text);
     assert!(text.contains(&format!("entries-in-buffer/entries-written: {}/10000 ", kept.len())), "{}", &text[..800]);
     assert!(text.lines().any(|line| line.starts_with('#') && line.contains("discarded")), "{}", &text[..800]);
+    // A CPU's header counts the events of that CPU.
+    let mut written = 0;
+    for (cpu, _) in place.tree.list("per_cpu").unwrap() {
+        let text = place.read(&format!("per_cpu/{cpu}/trace"));
+        let counts = text.split_once("entries-written: ").unwrap().1.split(' ').next().unwrap();
+        let (there, all) = counts.split_once('/').unwrap();
+        assert_eq!(there.parse(), Ok(numbers(&text).len()));
+        written += all.parse::<u64>().unwrap();
+    }
+    assert_eq!(written, 10_000);
     let pipe = place.read("trace_pipe");
     assert_eq!(numbers(&pipe), kept);
     let lost = |line: &str| line.split_once("[LOST ")?.1.split(' ').next()?.parse::<usize>().ok();
@@ -135,6 +145,33 @@ fn losses_are_told_where_the_events_are_read() {
         .collect();
     let dropped = stats.lines().filter_map(|line| line.strip_prefix("dropped events: ")?.parse::<usize>().ok());
     assert_eq!(dropped.sum::<usize>() + kept.len(), 10_000, "{stats}");
+}
+
+#[test]
+fn what_was_overwritten_is_not_known() {
+    let place = Place::new("over", ChannelConfig::new("main").sub_buffers(2, 4096));
+    event!(over, "tick", number = 0u64);
+    assert!(place.read("trace").contains("entries-in-buffer/entries-written: 1/1 "));
+    (0..10_000u64).for_each(|number| event!(over, "tick", number = number));
+    let text = place.read("trace");
+    assert!(
+        text.contains(&format!("entries-in-buffer/entries-written: {}/? ", numbers(&text).len())),
+        "{}",
+        &text[..800]
+    );
+    assert_eq!(numbers(&place.read("trace_pipe")), numbers(&text));
+    (0..10_000u64).for_each(|number| event!(over, "tick", number = number));
+    let stats: String = place
+        .tree
+        .list("per_cpu")
+        .unwrap()
+        .iter()
+        .map(|(cpu, _)| place.read(&format!("per_cpu/{cpu}/stats")))
+        .collect();
+    assert!(stats.contains("overrun: ?\n"), "{stats}");
+    let pipe = place.read("trace_pipe");
+    assert!(pipe.contains("[LOST ? EVENTS] channel main: overwritten-unread, "), "{}", &pipe[..300]);
+    assert_eq!(numbers(&pipe).last(), Some(&9999));
 }
 
 #[test]

@@ -92,7 +92,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let programs = Programs { program, recorder: words("mount-recorder"), guard: words("mount-guard") };
     let sessions = Sessions::new(None, &folder, programs).with_context(|| folder.display().to_string())?;
     let mounted = lastwords_sessionfs::mount(Tree::new(sessions), &args.dir);
-    let mounted = mounted.with_context(|| format!("{}: cannot mount here", args.dir.display()))?;
+    let mounted = mounted.with_context(|| {
+        let is_root = rustix::process::geteuid().is_root();
+        let needs =
+            if is_root { "/dev/fuse" } else { "a /dev/fuse that you may open, and fusermount3 (package fuse3)" };
+        format!("{}: cannot mount here, which needs {needs}", args.dir.display())
+    })?;
     say::line(format_args!("{}: {}", args.dir.display(), folder.display()));
     let waiting = mounted.wait().with_context(|| args.dir.display().to_string())?;
     if waiting > 0 {
