@@ -10,6 +10,7 @@ use rustix::io::Errno;
 
 use crate::catalog::Catalog;
 use crate::error_log::{ErrorLog, Refusal};
+use crate::filter::Filters;
 use crate::pipe::Pipe;
 
 /// A session.
@@ -22,6 +23,7 @@ pub(crate) struct Buffer {
     /// Events that were consumed and that no reader of `trace_pipe` has had yet.
     pub(crate) pipe: Mutex<Pipe>,
     pub(crate) errors: ErrorLog,
+    pub(crate) filters: Filters,
     /// The option `markers`.
     pub(crate) markers: AtomicBool,
     /// Number of files of the session that are open through the mount.
@@ -37,6 +39,7 @@ impl Buffer {
             catalog: Mutex::default(),
             pipe: Mutex::default(),
             errors: ErrorLog::default(),
+            filters: Filters::default(),
             markers: AtomicBool::new(true),
             open_files: AtomicUsize::new(0),
         })

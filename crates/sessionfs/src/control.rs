@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use crate::buffer::Buffer;
 use crate::catalog::{Catalog, Event, MARKER};
 use crate::error_log::Refusal;
+use crate::filter;
 use crate::names;
 
 /// Events that an `enable` file is for, by the names of folders.
@@ -20,6 +21,23 @@ pub(crate) enum Which<'a> {
 /// Returns true if a channel of the session records the event.
 fn is_enabled(buffer: &Buffer, channels: &[u32], event: &Event) -> bool {
     channels.iter().any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
+}
+
+/// Returns true if any channel records the event.
+pub(crate) fn is_on(buffer: &Buffer, event: &Event) -> Result<bool, Errno> {
+    Ok(is_enabled(buffer, &channels(buffer)?, event))
+}
+
+/// Returns the glob that matches the event alone.
+pub(crate) fn pattern_of(event: &Event) -> String {
+    format!("{}:{}", names::glob_of(&event.provider), names::glob_of(&event.name))
+}
+
+/// Returns true if a rule for all channels matches the event.
+pub(crate) fn matches_rule(rule: &RuleSpec, event: &Event) -> bool {
+    rule.channel.is_none()
+        && rule.level.is_none_or(|level| event.level <= level as u8)
+        && matches(&rule.pattern, &format!("{}:{}", event.provider, event.name))
 }
 
 fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
@@ -52,18 +70,29 @@ pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]
             let event = catalog.events(Some(provider)).next().ok_or(Errno::NOENT)?;
             format!("{}:*", names::glob_of(&event.provider))
         }
-        Which::Event(provider, name) => {
-            let event = catalog.event(provider, name).ok_or(Errno::NOENT)?;
-            format!("{}:{}", names::glob_of(&event.provider), names::glob_of(&event.name))
-        }
+        Which::Event(provider, name) => pattern_of(catalog.event(provider, name).ok_or(Errno::NOENT)?),
     };
     add(buffer, on, pattern, "enable", command)
 }
 
+/// Enables an event, with its filter.
+pub(crate) fn add_event(buffer: &Buffer, event: &Event, place: &str, command: &[u8]) -> Result<(), Errno> {
+    let filter = filter::kept(buffer, event);
+    let rule = RuleSpec { filter, ..RuleSpec::enable(pattern_of(event)) };
+    buffer.handle.rule(&rule).map_err(|error| buffer.failed(place, command, &error))
+}
+
+/// Adds a rule. The events that it matches keep their filters.
 fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u8]) -> Result<(), Errno> {
     let rule = RuleSpec { enable, ..RuleSpec::enable(pattern) };
     let add = |rule: &RuleSpec| buffer.handle.rule(rule).map_err(|error| buffer.failed(place, command, &error));
+    let (catalog, rules) = (buffer.catalog()?, buffer.details()?.rules);
+    let matching: Vec<&Event> = catalog.of_applications().filter(|event| matches_rule(&rule, event)).collect();
+    let filtered: Vec<&Event> = matching.into_iter().filter(|event| filter::remember(buffer, &rules, event)).collect();
     add(&rule)?;
+    for event in filtered.into_iter().filter(|_| enable) {
+        add_event(buffer, event, place, command)?;
+    }
     // What is written into trace_marker is recorded whatever is disabled.
     let is_marker = |name: &str| matches(&rule.pattern, &format!("{MARKER}:{name}"));
     if !enable && (is_marker("print") || is_marker("raw_data")) {

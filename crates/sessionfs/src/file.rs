@@ -33,7 +33,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::Enable => control::enabled(buffer, which(of))?.to_owned(),
         File::ErrorLog => buffer.errors.text(),
         File::Filter => match of {
-            Of::Event(..) => filter::NO_FILTER.to_owned(),
+            Of::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
             _ => filter::PROVIDER_FILTER.to_owned(),
         },
         File::Format => event(buffer, of, format::text)?,
@@ -52,7 +52,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
             format!("{}markers\n{}overwrite\n", no(markers), no(overwrite))
         }
         File::TracingOn => flag(buffer.details()?.recording),
-        File::Trigger => filter::NO_TRIGGER.to_owned(),
+        File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
         File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw | File::TracePipe => {
             return Err(Errno::INVAL);
         }
@@ -61,7 +61,6 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
 
 /// Follows a write to a file.
 pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
-    let refusal = |(errno, refusal)| buffer.refuse(errno, bytes, &refusal);
     match file {
         // Truncation clears these files when they are opened; what is written is ignored.
         File::Trace | File::FreeBuffer => Ok(()),
@@ -81,15 +80,14 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
         File::Filter => {
             let catalog = buffer.catalog()?;
-            let events = match of {
+            let events: Vec<_> = match of {
                 Of::Event(provider, name) => catalog.event(provider, name).into_iter().collect(),
-                Of::Provider(provider) => catalog.events(Some(provider)).collect::<Vec<_>>(),
+                Of::Provider(provider) => catalog.events(Some(provider)).collect(),
                 _ => Vec::new(),
             };
-            let fields: Vec<&str> = events.iter().flat_map(|event| &event.fields).map(|f| f.name.as_str()).collect();
-            filter::set_filter(&String::from_utf8_lossy(bytes), &fields).map_err(refusal)
+            filter::set(buffer, &events, bytes)
         }
-        File::Trigger => filter::set_trigger(&String::from_utf8_lossy(bytes)).map_err(refusal),
+        File::Trigger => event(buffer, of, |event| filter::set_trigger(buffer, event, bytes))?,
         File::OptionMarkers | File::OptionOverwrite => {
             let name = if file == File::OptionMarkers { "markers" } else { "overwrite" };
             match number(bytes)? {
@@ -220,9 +218,9 @@ fn which(of: &Of) -> Which<'_> {
     }
 }
 
-fn event(buffer: &Buffer, of: &Of, text: impl Fn(&crate::catalog::Event) -> String) -> Result<String, Errno> {
+fn event<T>(buffer: &Buffer, of: &Of, use_it: impl Fn(&crate::catalog::Event) -> T) -> Result<T, Errno> {
     let Of::Event(provider, name) = of else { return Err(Errno::NOENT) };
-    buffer.catalog()?.event(provider, name).map(text).ok_or(Errno::NOENT)
+    buffer.catalog()?.event(provider, name).map(use_it).ok_or(Errno::NOENT)
 }
 
 fn flag(on: bool) -> String {

@@ -198,8 +198,8 @@ fn events_are_enabled_and_disabled() {
     let why = mount.refused("echo 'sequence >' > events/test/tick/filter");
     assert!(why.contains("] event filter parse error: error: found the end;"), "{why}");
     assert!(why.ends_with("  Command: sequence >\n                     ^\n"), "{why}");
-    let why = mount.refused("echo 'sequence > 1' > events/test/tick/filter");
-    assert!(why.contains("filters are not evaluated in the application yet"), "{why}");
+    let why = mount.refused("echo 'bytes > 1' > events/test/tick/filter");
+    assert!(why.contains("a field of the event"), "{why}");
     assert_eq!(mount.ok("cat events/test/tick/filter; echo 0 > events/test/tick/filter"), "none\n");
     for (file, value) in [("buffer_size_kb", "1"), ("trace_clock", "mono_raw"), ("current_tracer", "function")] {
         let why = mount.refused(&format!("echo {value} > {file}"));
@@ -320,4 +320,50 @@ fn nobody_else_may_look() {
     std::os::unix::fs::chown(&session, Some(65534), None).unwrap();
     let refused = place.run(&["mount", "m", session.to_str().unwrap()]);
     assert!(refused.status == 1 && refused.err.contains("belongs to"), "{}", refused.err);
+}
+
+#[test]
+fn filters_and_triggers_of_events() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "tick");
+    let mount = Mount::start(&place);
+    let ticks = |command: &str| {
+        let text = mount.ok(&format!("{command}; sleep 0.1; echo > trace; sleep 0.2; cat trace"));
+        assert!(sequences(&text, "test:tock:").len() > 10, "{text}");
+        sequences(&text, "test:tick:")
+    };
+    let odd = ticks("echo '(sequence & 1) == 1' > events/test/tick/filter");
+    assert!(odd.len() > 5 && odd.iter().all(|sequence| sequence % 2 == 1), "{odd:?}");
+    assert_eq!(mount.ok("cat events/test/tick/filter events/test/tock/filter"), "(sequence & 1) == 1\nnone\n");
+    // A filter stays with its event while the event is disabled, and is set while it is.
+    assert!(ticks("echo 0 > events/test/tick/enable").is_empty());
+    assert_eq!(mount.ok("cat events/test/tick/filter"), "(sequence & 1) == 1\n");
+    assert!(ticks("echo '(sequence & 1) == 0' > events/test/tick/filter").is_empty());
+    assert_eq!(mount.ok("cat events/test/tick/enable"), "0\n");
+    for command in ["echo 1 > events/test/enable", "echo > set_event; echo test: > set_event", "echo 1 > events/enable"]
+    {
+        let even = ticks(command);
+        assert!(even.len() > 5 && even.iter().all(|sequence| sequence % 2 == 0), "{command}: {even:?}");
+    }
+    let all = ticks("echo 0 > events/test/tick/filter; cat events/test/tick/filter");
+    assert!(all.windows(2).filter(|pair| pair[1] == pair[0] + 1).count() > 10, "{all:?}");
+    assert_eq!(
+        mount.ok("echo 'sequence >= 0' > events/test/filter; cat events/test/t*ck/filter"),
+        "sequence >= 0\n".repeat(2)
+    );
+
+    assert!(mount.ok("cat events/test/tick/trigger").contains("# traceoff snapshot"));
+    let why = mount.refused("echo 'snapshot if bytes > 1' > events/test/tick/trigger");
+    assert!(why.contains("a field of the event"), "{why}");
+    let why = mount.refused("echo stacktrace > events/test/tick/trigger");
+    assert!(why.contains("snapshot and traceoff"), "{why}");
+    assert!(mount.refused("echo '!traceoff' > events/test/tick/trigger").contains("no such trigger"));
+    let set = "echo 'traceoff if sequence > 3' > events/test/tock/trigger";
+    assert_eq!(
+        mount.ok(&format!("{set}; sleep 0.3; cat tracing_on events/test/tock/trigger")),
+        "0\ntraceoff:unlimited if sequence > 3\n"
+    );
+    assert!(mount.refused(set).contains("has such a trigger"));
+    let on = "echo '!traceoff' > events/test/tock/trigger; sleep 0.1; echo 1 > tracing_on; sleep 0.1; cat tracing_on events/test/tock/trigger";
+    assert!(mount.ok(on).starts_with("1\n# Available"), "{}", mount.ok(on));
 }
