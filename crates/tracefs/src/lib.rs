@@ -4,7 +4,7 @@
 //! synthetic events, which exist once for all instances) has names of its own. [`Recording::finish`] stops the tracing, saves the
 //! rings as a trace.dat file and removes what was added.
 //!
-//! Before anything is changed, a [journal](journal) of what will be added is written into a folder of the user. If the process is
+//! Before anything is changed, a [`journal`] of what will be added is written into a folder of the user. If the process is
 //! killed, [`restore`] reads the journal, saves what the rings still have, and removes what was added.
 //!
 //! Trace data goes from `per_cpu/cpuN/trace_pipe_raw` through a pipe into a file by `splice(2)`, a thread for each CPU, and from

@@ -102,11 +102,20 @@ fn bytes(text: &str) -> Result<u64, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let plan = plan(args)?;
     let user = args.user.then(|| user_folder(&args.output)).transpose()?;
+    let result = record(args, &plan, user.as_deref());
+    if let (Err(_), Some(folder)) = (&result, &user) {
+        // It stays if an application has recorded in it.
+        let _ = std::fs::remove_dir(folder);
+    }
+    result
+}
+
+fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outcome> {
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
-    let recording = Recording::begin(&plan)?;
+    let recording = Recording::begin(plan)?;
     recording.start()?;
-    let mut child = command::start(&args.command, user.as_deref())?;
+    let mut child = command::start(&args.command, user)?;
     if child.is_none() {
         let path = recording.output().display();
         say::note(format_args!("recording in the instance {}; Ctrl-C saves it to {path}", recording.instance()));
@@ -119,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let (saved, errors) = finished?;
     tell(&saved);
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
-    if let Some(folder) = &user {
+    if let Some(folder) = user {
         let shown = format!("lastwords report {} {}", args.output.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
