@@ -10,11 +10,13 @@ use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_formats::ftrace::{dat, format_file};
 use lastwords_image::decompress;
 use lastwords_kernel::notes;
-use lastwords_trace::ftrace::{Format, HeaderPage};
+use lastwords_trace::evidence::Evidence;
+use lastwords_trace::ftrace::{Format, HeaderPage, Tracing};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The level of compression. Saving stays quick, and kallsyms shrinks to a tenth.
 const LEVEL: i32 = 9;
@@ -40,6 +42,20 @@ const STATE: &str = "/var/lib/lastwords";
 pub fn folder() -> PathBuf {
     let state = std::env::var_os("LASTWORDS_STATE").filter(|state| !state.is_empty());
     state.map_or_else(|| PathBuf::from(STATE), PathBuf::from).join("bundles")
+}
+
+/// Returns the folder where tracefs is mounted.
+///
+/// # Errors
+/// It is not mounted, or this user may not enter it.
+pub fn tracefs_folder() -> anyhow::Result<&'static Path> {
+    let places = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
+    let Some(found) = places.into_iter().find(|path| path.join("events").is_dir()) else {
+        bail!(
+            "/sys/kernel/tracing: tracefs is not there, or not for this user: `mount -t tracefs nodev /sys/kernel/tracing`"
+        );
+    };
+    Ok(found)
 }
 
 /// A bundle in memory.
@@ -72,21 +88,26 @@ impl Bundle {
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
     pub fn of_running_kernel() -> anyhow::Result<Self> {
-        let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(Path::new);
-        let Some(tracefs) = tracefs.into_iter().find(|path| path.join("events").is_dir()) else {
-            bail!(
-                "/sys/kernel/tracing: tracefs is not there, or not for this user: `mount -t tracefs nodev /sys/kernel/tracing`"
-            );
-        };
+        let mut bundle = Self::of_running_tracer()?;
+        bundle.add("modules", Path::new("/proc/modules"));
+        bundle.add("notes", Path::new("/sys/kernel/notes"));
+        bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
+        Ok(bundle)
+    }
+
+    /// Makes a bundle of what describes the events of the running kernel to a reader of them: formats, symbols and names. Modules and
+    /// types, by which the kernel's memory is read, are left out.
+    ///
+    /// # Errors
+    /// tracefs is not mounted, or cannot be read.
+    pub fn of_running_tracer() -> anyhow::Result<Self> {
+        let tracefs = tracefs_folder()?;
         let mut bundle = Self::default();
         bundle.add_events(&tracefs.join("events"))?;
         for name in ["printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock"] {
             bundle.add(name, &tracefs.join(name));
         }
         bundle.add("kallsyms", Path::new("/proc/kallsyms"));
-        bundle.add("modules", Path::new("/proc/modules"));
-        bundle.add("notes", Path::new("/sys/kernel/notes"));
-        bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
         let uname = rustix::system::uname();
         let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -180,6 +201,40 @@ impl Bundle {
     /// Returns a file as text. It is empty if the bundle does not have the file.
     fn text(&self, name: &str) -> String {
         self.files.get(name).map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
+    }
+
+    /// Returns the description as that of a tracer without arrays, on a machine of the byte order of this process. Without
+    /// `events/header_page`, the layout of sub-buffers is that of a 64-bit kernel.
+    #[must_use]
+    pub fn tracing(&self) -> Tracing {
+        let (formats, notes) = self.formats();
+        let uname = self.uname();
+        let header_page = self.header_page().unwrap_or(HeaderPage::of_word_size(8));
+        let word = |at: usize| uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
+        let machine = uname.split_whitespace().rev().find(|word| *word != "GNU/Linux").unwrap_or_default().to_owned();
+        Tracing {
+            release: word(2),
+            machine,
+            byte_order: if cfg!(target_endian = "big") { ByteOrder::Big } else { ByteOrder::Little },
+            word_size: header_page.commit_size,
+            page_size: u32::try_from(rustix::param::page_size()).unwrap_or(4096),
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1)),
+            header_page,
+            formats,
+            comms: self.comms(),
+            learns_comms: true,
+            tgids: self.tgids(),
+            printk_formats: self.printk_formats(),
+            symbols: Arc::new(self.kallsyms()),
+            pointer_key: None,
+            preempt_dynamic_mode: None,
+            preempt_voluntary: false,
+            clocks: self.clocks(),
+            real_time: None,
+            arrays: Vec::new(),
+            evidence: Evidence { notes, ..Evidence::default() },
+            uname,
+        }
     }
 
     /// Returns the words of `uname -a`.

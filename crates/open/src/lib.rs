@@ -66,7 +66,7 @@ mod sniff;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
-pub use bundle::{Bundle, folder as bundle_folder};
+pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
 pub use consume::{Consumed, consume};
 pub use container::ends_with_container;
 pub use crash::{Crash, Frame, write_crashes};

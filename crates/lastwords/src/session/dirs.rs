@@ -41,6 +41,15 @@ pub fn base_path() -> PathBuf {
     candidates().swap_remove(0)
 }
 
+/// Creates the base folder if it is missing, with the checks that the start of a session makes, and returns its path. Other files
+/// of this user's recorders, with names that begin with a dot, may be kept in it.
+///
+/// # Errors
+/// It cannot be created, or it is not a folder of this user alone.
+pub fn make_base() -> Result<PathBuf, Error> {
+    Ok(Base::make(&base_path())?.path)
+}
+
 /// Returns all places where this user's sessions can be, the one in use first; only `$LASTWORDS_DIR` if it is set.
 #[must_use]
 pub fn candidates() -> Vec<PathBuf> {

@@ -6,7 +6,7 @@ use std::process::Command;
 use lastwords_trace::ftrace::{Stats, Tracing};
 
 use super::tests::open;
-use super::{WriteOptions, write};
+use super::{InPlace, WriteOptions, write, write_head};
 use crate::ftrace::samples::*;
 use crate::ftrace::text::{Options, write_trace};
 
@@ -280,6 +280,56 @@ fn times_are_corrected() {
             assert_eq!(ours == theirs, *is_exact, "{name}, version {version}: {ours:?} {theirs:?}");
             let notes = open(&path).unwrap().arrays[0].live.checked().notes;
             assert_eq!(notes.is_empty(), *is_exact, "{name}: {notes:?}");
+        }
+    }
+}
+
+/// A file whose head is written around the sub-buffers of one CPU, or before all, reads as the file that is written at once.
+#[test]
+fn a_head_around_sub_buffers_is_read_as_a_whole_file() {
+    use std::os::unix::fs::FileExt as _;
+    let lane = |begin: u64| {
+        let events: Vec<_> = (begin..).step_by(1500).map(|time| (time, wake(7))).take(600).collect();
+        events.chunks(40).map(|events| page(events, None)).collect::<Vec<_>>()
+    };
+    let stats = Stats { entries: 600, ..Stats::default() };
+    let mut machine = tracing(ring(vec![lane(1_000_000), lane(1_000_700)], stats), ring(Vec::new(), Stats::default()));
+    machine.arrays.truncate(1);
+    let folder = tempfile::tempdir().unwrap();
+    for version in [6, 7] {
+        let options = WriteOptions { version: Some(version), ..WriteOptions::default() };
+        let whole = folder.path().join(format!("whole{version}"));
+        write(&whole, &machine, &options).unwrap();
+        let text = by_trace_cmd(&whole);
+        assert_eq!(text.matches(" wake: ").count(), 1200, "{text}");
+        let pages = open(&whole).unwrap();
+        let ring = &pages.arrays[0].live;
+        for kept in [None, Some(0), Some(1)] {
+            let path = folder.path().join(format!("{version}-{kept:?}"));
+            let out = std::fs::File::create_new(&path).unwrap();
+            let put = |lane: usize, mut offset: u64| {
+                let mut bytes = Vec::new();
+                for index in 0..ring.cpus()[lane].sub_buffers {
+                    ring.sub_buffer(lane, index, &mut bytes);
+                    out.write_all_at(&bytes, offset).unwrap();
+                    offset += bytes.len() as u64;
+                }
+            };
+            let in_place = kept.map(|lane| InPlace { lane, offset: 1 << 20 });
+            in_place.into_iter().for_each(|place| put(place.lane, place.offset));
+            // A head that does not fit is not begun.
+            if let Some(place) = in_place {
+                let tight = Some(InPlace { offset: 4096, ..place });
+                assert_eq!(write_head(&out, &path, &machine, &options, tight).unwrap(), None);
+            }
+            let data = write_head(&out, &path, &machine, &options, in_place).unwrap().expect("it fits");
+            assert_eq!(data.iter().map(|data| data.lane).collect::<Vec<_>>(), [0, 1]);
+            for data in data.iter().filter(|data| Some(data.lane) != kept) {
+                assert!(data.size == 15 * 4096 && data.offset % 4096 == 0, "{data:?}");
+                put(data.lane, data.offset);
+            }
+            assert_eq!(by_trace_cmd(&path), text, "{version} {kept:?}");
+            assert_eq!(by_us(&path, &Options::default()), by_us(&whole, &Options::default()));
         }
     }
 }

@@ -19,8 +19,9 @@ mod write;
 
 pub use listing::{comms, printk_formats};
 pub use open::open;
+pub use options::counters;
 pub use symbols::Listed;
-pub use write::{WriteOptions, write};
+pub use write::{DataPosition, InPlace, WriteOptions, write, write_head};
 
 /// The magic number of a file.
 const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";

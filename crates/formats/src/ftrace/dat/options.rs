@@ -170,12 +170,17 @@ fn chosen(text: &str) -> Option<&str> {
 
 /// Reads the counters of a CPU: a line with the CPU's number, then the lines of `per_cpu/cpuN/stats`.
 fn statistics(text: &str) -> Option<(u32, Stats)> {
-    let mut cpu = None;
+    let cpu = text.lines().filter_map(|line| line.split_once(": ")).find(|(key, _)| key.trim() == "CPU");
+    Some((cpu?.1.trim().parse().ok()?, counters(text)))
+}
+
+/// Reads the text of `per_cpu/cpuN/stats`. Counters that it does not have are 0.
+#[must_use]
+pub fn counters(text: &str) -> Stats {
     let mut stats = Stats::default();
     for (key, value) in text.lines().filter_map(|line| line.split_once(": ")) {
         let Ok(value) = value.trim().parse::<u64>() else { continue };
         match key.trim() {
-            "CPU" => cpu = u32::try_from(value).ok(),
             "entries" => stats.entries = value,
             "overrun" => stats.overrun = value,
             "commit overrun" => stats.commit_overrun = value,
@@ -185,5 +190,5 @@ fn statistics(text: &str) -> Option<(u32, Stats)> {
             _ => {}
         }
     }
-    Some((cpu?, stats))
+    stats
 }

@@ -1,7 +1,9 @@
 //! Writes files. The layout is computed first, so that nothing is written twice and no sub-buffer is kept in memory.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use lastwords_bytes::{ByteOrder, low_u32};
@@ -58,21 +60,95 @@ struct ArrayLayout {
 /// # Errors
 /// The file exists already or cannot be written, or the version is neither 6 nor 7.
 pub fn write(path: &Path, tracing: &Tracing, options: &WriteOptions) -> Result<Vec<(usize, Totals)>> {
-    let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
-    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
-    let (positions, sources): (Vec<usize>, Vec<Source<'_>>) =
-        arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip();
-    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
-    let (meta, layouts) = match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
-        6 => version_6(tracing, &sources),
-        7 => version_7(tracing, &sources),
-        other => return Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
-    };
+    let (positions, sources) = sources(tracing, options);
+    let (meta, layouts) = layout(tracing, &sources, options, None)?;
     let file = create_file(path)?;
     let mut out = Counted { inner: BufWriter::with_capacity(1 << 20, file), written: 0 };
     let written = copy(&mut out, tracing, &sources, &meta, &layouts);
     let totals = written.and_then(|totals| out.inner.flush().map(|()| totals)).map_err(Error::io(path, "write"))?;
     Ok(positions.into_iter().zip(totals).collect())
+}
+
+/// The position of a CPU's sub-buffers in a file that has everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataPosition {
+    /// Position of the array in [`Tracing::arrays`].
+    pub array: usize,
+    /// Position of the CPU in [`Ring::cpus`].
+    pub lane: usize,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Size of all sub-buffers of the CPU, in bytes.
+    pub size: u64,
+}
+
+/// The sub-buffers of one CPU of the first array that a file already has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InPlace {
+    /// Position of the CPU in [`Ring::cpus`].
+    pub lane: usize,
+    /// Offset in the file in bytes, a multiple of the sub-buffer size and of the page size.
+    pub offset: u64,
+}
+
+/// Writes everything into a file except the sub-buffers. The caller copies them, in the form that the kernel gives to a reader (the
+/// committed size in the header, as `trace_pipe_raw` has it), to the positions that are returned. Of the rings, only [`Ring::cpus`] is
+/// used. The file has its final length afterwards.
+///
+/// The file is empty, or it has the sub-buffers of `in_place`, which stay where they are: the head is written before them, and all
+/// other sub-buffers have positions after them. Returns `None`, and writes nothing, if the head does not fit before them.
+///
+/// # Errors
+/// The file cannot be written (errors name `path`), or the version is neither 6 nor 7.
+pub fn write_head(
+    file: &File,
+    path: &Path,
+    tracing: &Tracing,
+    options: &WriteOptions,
+    in_place: Option<InPlace>,
+) -> Result<Option<Vec<DataPosition>>> {
+    let (positions, sources) = sources(tracing, options);
+    let (meta, layouts) = layout(tracing, &sources, options, in_place)?;
+    let mut parts = vec![(0, meta.as_slice())];
+    let headers = layouts.iter().filter_map(|layout| layout.header.as_ref());
+    parts.extend(headers.map(|(offset, header)| (*offset, header.as_slice())));
+    let end_of_part = |(offset, bytes): &(u64, &[u8])| offset.saturating_add(bytes.len() as u64);
+    let reaches = |part: &(u64, &[u8]), place: InPlace| part.0 < place.offset && end_of_part(part) > place.offset;
+    if in_place.is_some_and(|place| parts.iter().any(|part| reaches(part, place))) {
+        return Ok(None);
+    }
+    let (mut data, mut end) = (Vec::new(), parts.iter().map(end_of_part).max().unwrap_or(0));
+    for (array, layout) in positions.into_iter().zip(&layouts) {
+        for CpuExtent { lane, offset, size, .. } in &layout.extents {
+            end = offset.saturating_add(*size).max(end);
+            data.extend(lane.map(|lane| DataPosition { array, lane, offset: *offset, size: *size }));
+        }
+    }
+    let written = parts.iter().try_for_each(|(offset, bytes)| file.write_all_at(bytes, *offset));
+    written.and_then(|()| file.set_len(end)).map_err(Error::io(path, "write"))?;
+    Ok(Some(data))
+}
+
+/// Returns the arrays that are written, with their positions.
+fn sources<'a>(tracing: &'a Tracing, options: &WriteOptions) -> (Vec<usize>, Vec<Source<'a>>) {
+    let wanted = |position: usize| options.arrays.is_empty() || options.arrays.contains(&position);
+    let arrays = tracing.arrays.iter().enumerate().filter(|(position, _)| *position == 0 || wanted(*position));
+    arrays.map(|(position, array)| (position, source(array, wanted(position), options))).unzip()
+}
+
+/// Returns the start of the file up to the data, and the positions of each array's data.
+fn layout(
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    options: &WriteOptions,
+    in_place: Option<InPlace>,
+) -> Result<(Vec<u8>, Vec<ArrayLayout>)> {
+    let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
+    match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
+        6 => Ok(version_6(tracing, sources, in_place)),
+        7 => Ok(version_7(tracing, sources, in_place)),
+        other => Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
+    }
 }
 
 fn source<'a>(array: &'a Array, wanted: bool, options: &WriteOptions) -> Source<'a> {
@@ -108,17 +184,34 @@ impl<W: Write> Counted<W> {
     }
 }
 
-/// Returns the positions of a ring's CPUs in the file, from `offset` on. Each position is a multiple of the page size.
-fn cpu_extents(source: &Source<'_>, cpus: &[u32], page: u64, mut offset: u64) -> Vec<CpuExtent> {
+/// Returns the positions of a ring's CPUs in the file, from `offset` on, or after the data that the file already has. Each position is
+/// a multiple of the page size.
+fn cpu_extents(
+    source: &Source<'_>,
+    cpus: &[u32],
+    page: u64,
+    mut offset: u64,
+    in_place: Option<InPlace>,
+) -> Vec<CpuExtent> {
     let rings = source.ring.map(Ring::cpus).unwrap_or_default();
     let lanes: HashMap<u32, usize> = rings.iter().enumerate().rev().map(|(lane, ring)| (ring.cpu, lane)).collect();
+    let size_of = |lane: Option<usize>| {
+        let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
+        count.saturating_mul(u64::from(source.sub_buffer_size))
+    };
+    if let Some(place) = in_place {
+        offset = offset.max(place.offset.saturating_add(size_of(Some(place.lane))));
+    }
     let mut extents = Vec::new();
     for cpu in cpus {
         let lane = lanes.get(cpu).copied();
+        let (cpu, size) = (*cpu, size_of(lane));
+        if let Some(place) = in_place.filter(|place| lane == Some(place.lane)) {
+            extents.push(CpuExtent { cpu, lane, offset: place.offset, size });
+            continue;
+        }
         offset = offset.next_multiple_of(page);
-        let count = lane.and_then(|at| rings.get(at)).map_or(0, |ring| ring.sub_buffers as u64);
-        let size = count.saturating_mul(u64::from(source.sub_buffer_size));
-        extents.push(CpuExtent { cpu: *cpu, lane, offset, size });
+        extents.push(CpuExtent { cpu, lane, offset, size });
         offset = offset.saturating_add(size);
     }
     extents
@@ -153,7 +246,7 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 ///
 /// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
 /// option of an instance has the offset of its table.
-fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_6(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
@@ -190,7 +283,7 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLa
     let mut offset = at;
     let mut layouts = Vec::new();
     for source in sources {
-        let extents = cpu_extents(source, &cpus, page_of(tracing, source), offset);
+        let extents = cpu_extents(source, &cpus, page_of(tracing, source), offset, in_place.take());
         offset = end_of(&extents, offset);
         put.bytes.extend_from_slice(b"flyrecord\0");
         for extent in &extents {
@@ -216,7 +309,7 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
 
 /// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
 /// compressed.
-fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_7(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
     put.string("none");
@@ -255,7 +348,8 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>]) -> (Vec<u8>, Vec<ArrayLa
     let mut layouts = Vec::new();
     for source in sources {
         let at = offset;
-        let extents = cpu_extents(source, &lanes(source), page_of(tracing, source), at.saturating_add(16));
+        let extents =
+            cpu_extents(source, &lanes(source), page_of(tracing, source), at.saturating_add(16), in_place.take());
         offset = end_of(&extents, at.saturating_add(16));
         let mut header = Put::new(tracing.byte_order);
         header.u16(id::BUFFER);
