@@ -14,6 +14,8 @@ pub(crate) enum Outcome {
     Negative,
     /// Events were lost, and `--strict` was given: status 3.
     Losses,
+    /// A command that was run has failed with this status, which becomes that of the run.
+    Command(u8),
 }
 
 /// The facts that determine the exit status of a verb that reads traces.
@@ -50,6 +52,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         (Err(_), _) | (Ok(Outcome::Negative), _) | (Ok(Outcome::Done), Some(_)) => 1,
         (Ok(Outcome::Done), None) => 0,
         (Ok(Outcome::Losses), _) => 3,
+        (Ok(Outcome::Command(status)), _) => *status,
     };
     result.err().into_iter().chain(stdout_error).for_each(|error| say::error(chain(&error)));
     ExitCode::from(status)

@@ -62,6 +62,7 @@ const TOOLS: &[Tool] = &[
         "liblttng-ust-dev",
         "the peer of benches and wedge test",
     ),
+    package("strace", &["strace", "--version"], "strace", "streams of the kernel's tracer: no copy in user space"),
     package("unshare", &["unshare", "--version"], "util-linux", "namespaces"),
     package("setpriv", &["setpriv", "--version"], "util-linux", "guests that end with the test"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),

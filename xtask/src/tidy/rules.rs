@@ -20,6 +20,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         "open",
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
+    ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open"]),
     (
         "cli",
         &[
@@ -36,6 +37,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "walk",
             "formats",
             "open",
+            "tracefs",
         ],
     ),
     ("testkit", &[]),

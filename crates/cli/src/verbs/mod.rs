@@ -9,9 +9,11 @@ mod doctor;
 mod inspect;
 pub(crate) mod list;
 mod man;
+mod record;
 mod recording;
 mod recover;
 mod report;
+mod restore;
 mod rule;
 mod snapshot;
 
@@ -34,6 +36,10 @@ pub(crate) enum Verb {
     Report(report::Args),
     /// Print what an input holds: channels, CPUs, counts, the account of losses
     Inspect(inspect::Args),
+    /// Record with the kernel's own tracer, and with a command the applications that it runs
+    Record(record::Args),
+    /// Save the trace of a `record` that was killed, and leave the kernel's tracer as it was before
+    Restore(restore::Args),
     /// List sessions, live and left over
     List(list::Args),
     /// Record events that match, from now on
@@ -71,6 +77,8 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Convert(args) => recover::convert(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
+        Verb::Record(args) => record::run(&args),
+        Verb::Restore(args) => restore::run(&args),
         Verb::List(args) => list::run(&args),
         Verb::Enable(args) => rule::run(&args, true),
         Verb::Disable(args) => rule::run(&args, false),

@@ -21,6 +21,7 @@ mod outputs;
 mod parts;
 mod persistent;
 mod pipes;
+mod record;
 mod recovery;
 mod support;
 mod surface;

@@ -101,6 +101,8 @@ fn help_names_every_verb() {
         "destroy",
         "start",
         "stop",
+        "record",
+        "restore",
         "doctor",
         "completions",
         "man",
@@ -124,7 +126,9 @@ fn a_page_a_verb() {
     let place = Place::new();
     let folder = place.at("man");
     place.ok(&["man", "-o", folder.to_str().unwrap()]);
-    for page in ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1"] {
+    for page in
+        ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1", "lastwords-record.1"]
+    {
         let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
         assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}");
     }

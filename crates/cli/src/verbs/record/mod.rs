@@ -1,0 +1,202 @@
+//! Implements `record`: the kernel's own tracer, and with a command the applications that it runs, as one recording.
+
+mod command;
+mod options;
+
+use crate::exit::Outcome;
+use crate::progress::human_bytes;
+use crate::say;
+use anyhow::{Context, bail};
+use command::Signals;
+use lastwords_formats::evidence::Losses;
+use lastwords_tracefs::{Kind, Plan, Recording, Saved};
+use options::EventOptions;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// The clocks that user space can read too, so that both are shown in one timeline.
+const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
+
+/// The arguments of `record`.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
+#[command(after_help = "\
+The rings keep the newest events; Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
+written while recording goes on. The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
+`lastwords restore` saves the trace and cleans up. It needs root, or access to /sys/kernel/tracing.
+
+The exit status is that of COMMAND if it fails (128 and the signal's number if a signal ends it), else 3 with --strict if events were \
+lost, else 0. It is 1 if the recording itself fails. A recording that a signal ends does not have the status of COMMAND. COMMAND is sent \
+SIGTERM if it still runs then.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    events: EventOptions,
+
+    /// The kernel's tracer: function, function_graph, ... (/sys/kernel/tracing/available_tracers)
+    #[arg(short, long, value_name = "PLUGIN")]
+    plugin: Option<String>,
+
+    /// Define and record a probe in the kernel: `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at its return
+    #[arg(long, value_name = "PROBE")]
+    kprobe: Vec<String>,
+
+    /// Define and record a probe in a program or library: `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME ...`
+    #[arg(long, value_name = "PROBE")]
+    uprobe: Vec<String>,
+
+    /// Define and record a synthetic event: `NAME TYPE FIELD[; TYPE FIELD]...`
+    #[arg(long, value_name = "EVENT")]
+    synthetic: Vec<String>,
+
+    /// The size of the ring of each CPU
+    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
+    size: u64,
+
+    /// The clock of the events; only mono, mono_raw and boot can be shown in one timeline with applications
+    #[arg(short = 'C', long, value_name = "CLOCK", default_value = "mono")]
+    clock: String,
+
+    /// A full ring refuses new events, in place of overwriting the oldest
+    #[arg(long)]
+    discard: bool,
+
+    /// Write all events while recording goes on, not only what the rings still have at the end
+    #[arg(long)]
+    stream: bool,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", default_value = "trace.dat")]
+    output: PathBuf,
+
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
+
+    /// The name of the kernel's trace instance; by default lastwords- and the process ID
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+
+    /// Let applications of COMMAND that use lastwords record into the folder FILE.user
+    #[arg(long, requires = "command")]
+    user: bool,
+
+    /// Exit with status 3 if events were lost
+    #[arg(long)]
+    strict: bool,
+
+    /// The command to run and record
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Reads a number of bytes, with K, M or G.
+fn bytes(text: &str) -> Result<u64, String> {
+    let unit = text.chars().last().and_then(|last| Some((last, "KMG".find(last.to_ascii_uppercase())?)));
+    let (digits, shift) = unit.map_or((text, 0), |(last, at)| (text.strip_suffix(last).unwrap_or(text), (at + 1) * 10));
+    let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "it is no number of bytes such as 65536, 64M or 1G".to_owned())
+}
+
+/// Records.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let plan = plan(args)?;
+    let user = args.user.then(|| user_folder(&args.output)).transpose()?;
+    let result = record(args, &plan, user.as_deref());
+    if let (Err(_), Some(folder)) = (&result, &user) {
+        // It stays if an application has recorded in it.
+        let _ = std::fs::remove_dir(folder);
+    }
+    result
+}
+
+fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outcome> {
+    // A signal that comes while settings are made ends the recording once it has begun.
+    let mut signals = Signals::catch()?;
+    let recording = Recording::begin(plan)?;
+    recording.start()?;
+    let mut child = command::start(&args.command, user)?;
+    if child.is_none() {
+        let path = recording.output().display();
+        say::note(format_args!("recording in the instance {}; Ctrl-C saves it to {path}", recording.instance()));
+    }
+    let status = command::wait(&mut signals, &mut child, &recording);
+    let finished = recording.finish();
+    if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
+        command::end(&mut signals, child);
+    }
+    let (saved, errors) = finished?;
+    tell(&saved);
+    errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
+    if let Some(folder) = user {
+        let shown = format!("lastwords report {} {}", args.output.display(), folder.display());
+        say::note(format_args!("both in one timeline: {shown}"));
+    }
+    Ok(match status?.map(command::code) {
+        _ if !errors.is_empty() => Outcome::Negative,
+        Some(code) if code != 0 => Outcome::Command(code),
+        _ if args.strict && saved.lost() > 0 => Outcome::Losses,
+        _ => Outcome::Done,
+    })
+}
+
+fn plan(args: &Args) -> anyhow::Result<Plan> {
+    let of = |kind, texts: &[String]| texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>();
+    let definitions =
+        [of(Kind::Kprobe, &args.kprobe), of(Kind::Uprobe, &args.uprobe), of(Kind::Synthetic, &args.synthetic)].concat();
+    if args.events.rules.is_empty() && args.plugin.is_none() && definitions.is_empty() {
+        bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
+    }
+    if args.user && !SHARED_CLOCKS.contains(&args.clock.as_str()) {
+        bail!(
+            "--user: the clock {} cannot be related to those of applications; use one of {}",
+            args.clock,
+            SHARED_CLOCKS.join(", ")
+        );
+    }
+    Ok(Plan {
+        instance: args.instance.clone(),
+        events: args.events.rules.clone(),
+        tracer: args.plugin.clone(),
+        definitions,
+        size: args.size,
+        clock: args.clock.clone(),
+        discard: args.discard,
+        stream: args.stream,
+        output: args.output.clone(),
+        force: args.force,
+        journals: lastwords::dirs::make_base()?,
+    })
+}
+
+/// Makes the folder for the sessions of the command's applications.
+fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
+    let mut name = output.as_os_str().to_owned();
+    name.push(".user");
+    let folder = std::path::absolute(&name).with_context(|| PathBuf::from(&name).display().to_string())?;
+    let shown = folder.display();
+    match folder.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => bail!("{shown}: it has the sessions of an earlier recording: move it away"),
+        Ok(false) => {}
+        Err(_) => std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .create(&folder)
+            .with_context(|| shown.to_string())?,
+    }
+    Ok(folder)
+}
+
+/// Prints on stderr what a saved trace has and what was lost.
+pub(crate) fn tell(saved: &Saved) {
+    let (lost, overwritten) = (saved.lost(), saved.overwritten());
+    let losses = Losses { events: lost, any: lost > 0, undescribed: false };
+    let overwritten = (overwritten > 0 && !saved.is_stream).then(|| format!("{overwritten} events"));
+    let words = losses.words(overwritten.as_deref());
+    let (events, size) = (saved.events, human_bytes(saved.bytes));
+    say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
+    for gap in saved.gaps.iter().filter(|gap| saved.is_loss(gap)) {
+        let cpu =
+            gap.stream.and_then(|stream| saved.cpus.get(stream)).map_or(String::new(), |cpu| format!("CPU {cpu}: "));
+        let events = gap.events.map_or_else(|| "an unknown number of".to_owned(), |events| events.to_string());
+        say::warning(format_args!("{cpu}{events} events {}, {}", gap.cause.word(), gap.place));
+    }
+}

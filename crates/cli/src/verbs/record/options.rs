@@ -1,0 +1,74 @@
+//! The options `-e` and `-f` of `record`. A filter belongs to the events before it, as in trace-cmd, so their order on the command
+//! line counts, which clap's derived parsers do not see.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Command, Error, FromArgMatches};
+use lastwords_tracefs::Rule;
+
+/// The events to record, each with its filter.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EventOptions {
+    pub(crate) rules: Vec<Rule>,
+}
+
+const EVENT: &str = "event";
+const FILTER: &str = "filter";
+
+impl FromArgMatches for EventOptions {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
+        let with_places = |name: &str| {
+            let places = matches.indices_of(name).into_iter().flatten();
+            let texts = matches.get_many::<String>(name).into_iter().flatten();
+            places.zip(texts.cloned()).collect::<Vec<_>>()
+        };
+        let events = with_places(EVENT);
+        let mut rules: Vec<Rule> =
+            events.iter().map(|(_, pattern)| Rule { pattern: pattern.clone(), filter: String::new() }).collect();
+        for (place, filter) in with_places(FILTER) {
+            let before = events.iter().rposition(|(event, _)| *event < place);
+            let Some(rule) = before.and_then(|at| rules.get_mut(at)) else {
+                return Err(Error::raw(
+                    ErrorKind::MissingRequiredArgument,
+                    format!("--filter {filter:?} has no --event before it\n"),
+                ));
+            };
+            if !rule.filter.is_empty() {
+                let text = format!("--event {} has two filters; join them with &&\n", rule.pattern);
+                return Err(Error::raw(ErrorKind::ArgumentConflict, text));
+            }
+            rule.filter = filter;
+        }
+        Ok(Self { rules })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for EventOptions {
+    fn augment_args(command: Command) -> Command {
+        command
+            .arg(
+                Arg::new(EVENT)
+                    .short('e')
+                    .long("event")
+                    .value_name("EVENT")
+                    .action(ArgAction::Append)
+                    .help("Record these events: SYSTEM:EVENT, where both may be globs (`syscalls:*`), the name of a system or of an event, or `all`"),
+            )
+            .arg(
+                Arg::new(FILTER)
+                    .short('f')
+                    .long("filter")
+                    .value_name("FILTER")
+                    .action(ArgAction::Append)
+                    .help("The kernel's filter for the events of the --event before it, which must all have its fields: `prev_pid != 0`"),
+            )
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}

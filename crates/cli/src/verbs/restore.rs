@@ -1,0 +1,40 @@
+//! Implements `restore`: cleans up after a `record` that was killed.
+
+use crate::exit::Outcome;
+use crate::say;
+use crate::verbs::record;
+use std::path::PathBuf;
+
+/// The arguments of `restore`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "A killed `lastwords record` leaves its instance of the kernel's tracer, which goes on recording, the probes that it \
+defined, and a journal of both in the folder of the user's sessions. `restore` saves the trace under the name that `record` was given, \
+and removes the rest. It does nothing where there is nothing to do."
+)]
+pub(crate) struct Args {
+    /// Do not save the traces of killed recorders: remove them
+    #[arg(long)]
+    discard: bool,
+}
+
+/// Restores the machine's tracing, and prints what was done.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let mut folders: Vec<PathBuf> = lastwords::dirs::candidates();
+    folders.dedup();
+    let mut failed = false;
+    for folder in folders {
+        for restored in lastwords_tracefs::restore(&folder, args.discard)? {
+            if let Some(saved) = &restored.saved {
+                record::tell(saved);
+                say::line(format_args!("instance {}: saved {}", restored.instance, saved.path.display()));
+            }
+            for done in &restored.done {
+                say::line(format_args!("instance {}: {done}", restored.instance));
+            }
+            failed |= !restored.errors.is_empty();
+            restored.errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
+        }
+    }
+    Ok(if failed { Outcome::Negative } else { Outcome::Done })
+}

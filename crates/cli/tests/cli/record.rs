@@ -1,0 +1,428 @@
+//! `record` and `restore` on the machine's tracefs: compared with trace-cmd, with what the command did, and with the state of the
+//! machine's tracing before.
+//!
+//! They need root. As root without tracefs they fail, since nothing else shows that the machine is left as it was found.
+
+use crate::support::{Place, Ran, ran, tool};
+use lastwords::{Session, event};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+/// Instances and probes of one test are not part of the state that another compares.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Returns none where the tests cannot run, and says so.
+fn tracing() -> Option<(MutexGuard<'static, ()>, Place)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can record with the kernel's tracer");
+        return None;
+    }
+    assert!(Path::new(TRACEFS).join("events").is_dir(), "tracefs is needed: mount -t tracefs nodev {TRACEFS}");
+    Some((ALONE.lock().unwrap_or_else(PoisonError::into_inner), Place::new()))
+}
+
+/// The state of the machine's tracing, by file.
+fn state() -> BTreeMap<&'static str, String> {
+    let files = [
+        "set_event",
+        "dynamic_events",
+        "kprobe_events",
+        "uprobe_events",
+        "synthetic_events",
+        "tracing_on",
+        "current_tracer",
+        "trace_clock",
+        "buffer_size_kb",
+        "saved_cmdlines_size",
+    ];
+    // A kernel that lacks a file lacks it afterwards too.
+    let read = |name: &'static str| (name, fs::read_to_string(Path::new(TRACEFS).join(name)).unwrap_or_default());
+    let mut state: BTreeMap<_, _> = files.into_iter().map(read).collect();
+    state.insert("instances", names(&Path::new(TRACEFS).join("instances")).join(" "));
+    state
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Runs `lastwords record` with these arguments.
+fn record(place: &Place, args: &[&str]) -> Ran {
+    place.run(&[&["record"], args].concat())
+}
+
+/// The number of events that the closing line tells.
+fn told(ran: &Ran) -> usize {
+    let line = ran.err.lines().find(|line| line.contains(" events of ")).unwrap_or_else(|| panic!("{}", ran.err));
+    line.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The events that trace-cmd shows of a file: pid, and the line without its time. The name of a buffer before a line is left out.
+fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
+    let text = tool("trace-cmd", &["report", "-i", file.to_str().unwrap()]).out;
+    let mut events = Vec::new();
+    for line in text.lines().filter(|line| line.contains(" [0") && line.contains(": ")) {
+        let (task, rest) = line.split_once(" [").unwrap();
+        let (cpu, rest) = rest.split_once("] ").unwrap();
+        let (_, event) = rest.trim_start().split_once(": ").unwrap();
+        let task = task.rsplit(": ").next().unwrap().trim();
+        let (_, pid) = task.rsplit_once('-').unwrap();
+        events.push((pid.parse().unwrap(), format!("{task} [{cpu}] {event}")));
+    }
+    events
+}
+
+/// Runs trace-cmd in its own instance `lastwords_peer`. In some virtual machines the kernel refuses to open the files of the function
+/// tracer, without which trace-cmd does not record. It uses none of them here, so it gets others in a mount namespace of its own.
+const PEER: &str = r#"
+    set -e
+    instance=/sys/kernel/tracing/instances/lastwords_peer
+    cover() {
+        test -e "$1" || return 0
+        echo "$2" > "cover.${1##*/}"
+        mount --bind "$PWD/cover.${1##*/}" "$1"
+    }
+    mkdir -p $instance
+    cover /proc/sys/kernel/ftrace_enabled 1
+    for file in set_ftrace_filter set_ftrace_notrace set_ftrace_pid; do cover $instance/$file 'no pid'; done
+    exec trace-cmd "$@"
+"#;
+
+#[test]
+fn events_are_those_of_trace_cmd() {
+    let Some((_alone, place)) = tracing() else { return };
+    let rules =
+        ["-e", "syscalls:*", "-e", "sched:sched_switch", "-f", "prev_pid != 1", "-e", "sched:sched_process_ex*"];
+    for how in [&["--size", "8M"][..], &["--stream"]] {
+        let (ours, theirs, pid) = (place.at("ours.dat"), place.at("theirs.dat"), place.at("pid"));
+        let script = format!("echo $$ > {}; exec find /usr/share/doc -maxdepth 1 -name 'l*'", pid.display());
+        // trace-cmd ends last: it resizes the table of tasks' names, which empties it.
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", PEER, "trace-cmd", "record", "-q", "-B", "lastwords_peer"]).args(rules);
+        command.args(["-b", "8192", "-C", "mono", "-o"]).arg(&theirs);
+        command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(rules).args(how).arg("-o").arg(&ours);
+        command.args(["--", "sh", "-c", &script]);
+        command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
+        let both = ran(command.output().expect("unshare and trace-cmd are needed: cargo xtask setup"));
+        // trace-cmd removes only instances that it made itself.
+        let _ = fs::remove_dir(Path::new(TRACEFS).join("instances/lastwords_peer"));
+        assert_eq!(both.status, 0, "{}{}", both.out, both.err);
+        let pid: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+        let all = by_trace_cmd(&ours);
+        assert_eq!(told(&both), all.len(), "{}", both.err);
+        assert!(both.err.contains("nothing lost"), "{}", both.err);
+        // Both trace the whole of what the second program of the process does.
+        let of = |events: Vec<(u32, String)>| -> Vec<String> {
+            let lines = events.into_iter().filter(|(of, _)| *of == pid).map(|(_, line)| line);
+            let lines = lines.skip_while(|line| !(line.contains("sched_process_exec:") && line.contains("find")));
+            let mut is_over = false;
+            lines.take_while(|line| !std::mem::replace(&mut is_over, line.contains("sched_process_exit:"))).collect()
+        };
+        let (ours_text, theirs_text) = (of(all), of(by_trace_cmd(&theirs)));
+        assert!(ours_text.len() > 100 && ours_text.last().unwrap().contains("sched_process_exit"), "{ours_text:?}");
+        assert_eq!(ours_text, theirs_text, "{how:?}");
+        fs::remove_file(&ours).unwrap();
+    }
+}
+
+/// A command whose system call `kill` has the numbers from 1000000 on, so that each event is known.
+const KILLS: &str = "exec 2>/dev/null; for ((i = 0; i < 20000; i++)); do kill -0 $((1000000 + i)); done; true";
+
+/// The numbers of the events that a file has of [`KILLS`], in order.
+fn kills(file: &Path) -> Vec<u64> {
+    let number = |line: &str| {
+        let text = line.split("pid: 0x").nth(1)?.split(',').next()?;
+        u64::from_str_radix(text, 16).ok()?.checked_sub(1_000_000).filter(|number| *number < 20_000)
+    };
+    by_trace_cmd(file).iter().filter_map(|(_, line)| number(line)).collect()
+}
+
+#[test]
+fn every_event_is_saved_or_told() {
+    let Some((_alone, place)) = tracing() else { return };
+    let file = place.at("k.dat");
+    let of = |how: &[&str], status: i32| {
+        let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "--strict", "--force", "-o", "k.dat"];
+        let ran = record(&place, &[how, &args, &["--", "bash", "-c", KILLS]].concat());
+        assert_eq!(ran.status, status, "{}", ran.err);
+        let numbers = kills(&file);
+        assert_eq!(told(&ran), numbers.len(), "{}", ran.err);
+        assert!(numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]), "a gap in {numbers:?}");
+        (ran.err, numbers)
+    };
+    let count = |text: &str, word: &str| -> u64 {
+        let amounts = text.split_whitespace().collect::<Vec<_>>();
+        amounts
+            .windows(3)
+            .filter(|w| w[1] == "events" && w[2].starts_with(word))
+            .map(|w| w[0].parse::<u64>().unwrap())
+            .sum()
+    };
+    // A flight recorder keeps the newest.
+    let (said, numbers) = of(&["--size", "64K"], 0);
+    assert_eq!((numbers.last(), numbers.len() as u64 + count(&said, "overwritten")), (Some(&19_999), 20_000), "{said}");
+    assert!(numbers[0] > 0 && said.contains("nothing else lost"), "{said}");
+    // A ring that discards keeps the oldest, and that is a loss.
+    let (said, numbers) = of(&["--size", "64K", "--discard"], 3);
+    assert_eq!((numbers[0], numbers.len() as u64 + count(&said, "discarded")), (0, 20_000), "{said}");
+    let (said, numbers) = of(&["--stream"], 0);
+    assert_eq!(numbers.len(), 20_000, "{said}");
+}
+
+/// A recorder that runs, or was killed. What is left of it when a test fails is removed.
+struct Recorder<'a>(Option<Child>, &'a Place);
+
+impl Recorder<'_> {
+    fn pid(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().unwrap())
+    }
+
+    /// Sends a signal and waits for the end.
+    fn end(&mut self, signal: Signal) -> Ran {
+        kill_process(self.pid(), signal).expect("it runs");
+        ran(self.0.take().unwrap().wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Recorder<'_> {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.1.run(&["restore", "--discard"]);
+    }
+}
+
+/// Starts `lastwords record` without waiting for it.
+fn start<'a>(place: &'a Place, args: &[&str]) -> Recorder<'a> {
+    let mut command = place.command();
+    command.arg("record").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Recorder(Some(command.spawn().expect("it starts")), place)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until an instance records, with the settings made.
+fn wait_for_instance(name: &str) -> PathBuf {
+    let path = Path::new(TRACEFS).join("instances").join(name);
+    // A new instance records for a moment, but has no events then.
+    let has = |file: &str, value: &str| fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == value);
+    wait_until(name, || has("tracing_on", "1") && !has("events/enable", "0"));
+    path
+}
+
+/// A probe of a program in user space, which every kernel with uprobes can define: the first byte of the code of `sh`.
+fn probe() -> String {
+    let bytes = fs::read("/bin/sh").expect("a shell");
+    let entry = u64::from_le_bytes(bytes[24..32].try_into().unwrap());
+    format!("p:started /bin/sh:{entry:#x}")
+}
+
+#[test]
+fn the_machine_is_left_as_it_was_found() {
+    let Some((_alone, place)) = tracing() else { return };
+    let (before, probe) = (state(), probe());
+    let with_probe = ["-e", "sched", "--uprobe", &probe, "--force"];
+    let check = |what: &str| {
+        assert_eq!(state(), before, "after {what}");
+        assert!(
+            names(&place.sessions()).iter().all(|name| !name.starts_with(".record")),
+            "a journal is left after {what}"
+        );
+        let files = names(place.path());
+        assert!(files.iter().all(|name| name == "sessions" || name == "trace.dat"), "{files:?} after {what}");
+    };
+    let done = record(&place, &[&with_probe[..], &["--", "sh", "-c", "exit 7"]].concat());
+    assert_eq!(done.status, 7, "{}", done.err);
+    assert!(by_trace_cmd(&place.at("trace.dat")).iter().any(|(_, line)| line.contains("started:")));
+    check("a command that fails");
+    let done = record(&place, &[&with_probe[..], &["--", "sh", "-c", "kill -9 $$"]].concat());
+    assert_eq!(done.status, 128 + 9, "{}", done.err);
+    check("a command that is killed");
+    for (args, why) in [
+        (&["--force", "-e", "sched", "--", "/no/such/program"][..], "/no/such/program: cannot be run"),
+        (&["--force", "-e", "sched", "--user", "--", "/no/such/program"], "/no/such/program: cannot be run"),
+        (&["--force", "-e", "sched", "--user", "-C", "local", "--", "true"], "cannot be related"),
+        (&["--force", "-e", "sched:sched_switch", "-f", "no_such == 1"], "Field not found"),
+        (&["--force", "-e", "no_such_event"], "no such event"),
+        (&["--force", "-p", "no_such_tracer"], "this kernel has"),
+        (&["--force", "-C", "no_such_clock", "-e", "sched"], "this kernel has"),
+        (&["--force", "-e", "sched", "--uprobe", "p:x /no/such/file:0x10"], "dynamic_events"),
+        (&["-e", "sched"], "trace.dat exists"),
+        (&["--force"], "nothing to record"),
+        (&["--force", "-e", "sched", "-o", "/no/such/folder/x.dat"], "its folder does not exist"),
+        (&["--force", "-e", "sched", "--instance", "a/b"], "no name of a folder"),
+    ] {
+        let done = record(&place, args);
+        assert_eq!(done.status, 1, "{args:?} {}", done.err);
+        assert!(done.err.contains(why), "{args:?} {}", done.err);
+        check(why);
+    }
+    assert_eq!(record(&place, &["-f", "x", "-e", "sched"]).status, 2);
+    for (signal, command) in [(Signal::INT, &[][..]), (Signal::TERM, &[]), (Signal::TERM, &["--", "sleep", "100"])] {
+        let mut child = start(&place, &[&with_probe[..], &["--instance", "lastwords_test"], command].concat());
+        wait_for_instance("lastwords_test");
+        let ended = child.end(signal);
+        assert_eq!(ended.status, 0, "{signal:?} {command:?} {}", ended.err);
+        assert!(told(&ended) > 0, "{}", ended.err);
+        check("a signal");
+    }
+}
+
+#[test]
+fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
+    let Some((_alone, place)) = tracing() else { return };
+    let (before, probe) = (state(), probe());
+    for how in [&[][..], &["--stream"]] {
+        let args = ["-e", "syscalls:sys_enter_kill", "--uprobe", &probe, "--instance", "lastwords_test"];
+        let mut child = start(&place, &[&args[..], how].concat());
+        let instance = wait_for_instance("lastwords_test");
+        let at_work = state();
+        assert!(at_work != before && at_work["dynamic_events"].contains("/started"), "{at_work:?}");
+        tool("bash", &["-c", KILLS]);
+        if !how.is_empty() {
+            wait_until("events are streamed", || place.at("trace.dat.lastwords_test.cpu0").exists());
+        }
+        let refused = place.run(&["restore"]);
+        assert_eq!((refused.status, refused.out.as_str()), (1, ""), "it is alive: {}", refused.err);
+        assert!(refused.err.contains("still runs") && state() == at_work, "{}", refused.err);
+        assert_eq!(child.end(Signal::KILL).status, -1);
+        assert!(instance.is_dir(), "the instance outlives its recorder");
+        let again = record(&place, &args);
+        assert!(again.status == 1 && again.err.contains("lastwords restore"), "{}", again.err);
+        let restored = place.run(&["restore"]);
+        assert_eq!(restored.status, 0, "{}", restored.err);
+        for what in ["saved ", "removed the instance lastwords_test", "removed the event lastwords_"] {
+            assert!(restored.out.contains(what), "{what} is not in {}", restored.out);
+        }
+        assert_eq!(state(), before);
+        assert_eq!(kills(&place.at("trace.dat")), (0..20_000).collect::<Vec<_>>(), "{how:?}");
+        assert_eq!(names(place.path()), ["sessions", "trace.dat"]);
+        let nothing = place.run(&["restore"]);
+        assert_eq!((nothing.status, nothing.out + &nothing.err), (0, String::new()), "the second time");
+        fs::remove_file(place.at("trace.dat")).unwrap();
+    }
+}
+
+/// The calls of strace's output that moved bytes: name, arguments, bytes.
+fn calls(text: &str) -> Vec<(&str, &str, u64)> {
+    fn parse(line: &str) -> Option<(&str, &str, u64)> {
+        let (name, rest) = line.split_once('(')?;
+        let (args, result) = rest.rsplit_once(" = ")?;
+        Some((name, args, result.split(' ').next()?.parse::<u64>().ok().filter(|bytes| *bytes > 0)?))
+    }
+    text.lines().filter_map(parse).collect()
+}
+
+#[test]
+fn a_stream_is_not_copied_in_user_space() {
+    let Some((_alone, place)) = tracing() else { return };
+    let log = place.at("calls");
+    let mut command = Command::new("strace");
+    let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
+    // With -D, the process that is started is the recorder, and strace is its grandchild. With -ff, each thread has a file.
+    command.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(&log).arg(env!("CARGO_BIN_EXE_lastwords"));
+    command.args(["record", "--stream", "-e", "syscalls:*", "-e", "sched:*", "--instance", "lastwords_test"]);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
+    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let mut recorder = Recorder(Some(child), &place);
+    wait_for_instance("lastwords_test");
+    for _ in 0..4 {
+        tool("find", &["/usr/lib", "-name", "x"]);
+    }
+    let ended = recorder.end(Signal::INT);
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(told(&ended) > 10_000, "{}", ended.err);
+    let logs = names(place.path()).into_iter().filter(|name| name.starts_with("calls.")).map(|name| place.at(&name));
+    let mut text = String::new();
+    for log in logs {
+        wait_until("strace has ended", || fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited")));
+        text += &fs::read_to_string(&log).unwrap();
+    }
+    let all = calls(&text);
+    let sum = |name: &str, of: &str| -> u64 {
+        all.iter().filter(|(call, args, _)| *call == name && args.contains(of)).map(|(.., bytes)| bytes).sum()
+    };
+    let size = fs::metadata(place.at("trace.dat")).unwrap().len();
+    let (spliced, copied) = (sum("splice", "trace_pipe_raw"), sum("copy_file_range", ".cpu"));
+    // What is left is the head of the file, with kallsyms and formats.
+    assert!(spliced > 1 << 20 && copied >= spliced && size >= copied, "{spliced} {copied} {size}");
+    assert_eq!(sum("splice", ".cpu"), spliced, "all of it went into the files");
+    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end.
+    let page = u64::try_from(rustix::param::page_size()).unwrap();
+    let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    let is_data = |args: &str| args.contains("trace_pipe_raw") || args.contains(".cpu");
+    let touched: Vec<_> =
+        all.iter().filter(|(name, args, _)| !["splice", "copy_file_range"].contains(name) && is_data(args)).collect();
+    assert!(touched.iter().all(|(_, args, bytes)| *bytes <= page && !args.contains(".new")), "{touched:?}");
+    assert!(touched.len() as u64 <= 2 * cpus, "a read and a write for each CPU: {touched:?}");
+    assert_eq!(copied, spliced + sum("read", "trace_pipe_raw"));
+}
+
+/// Started again with this variable set, this program is recorded by the kernel and by itself.
+const TURNS: &str = "LASTWORDS_TEST_TURNS";
+const COUNT: u32 = 200;
+
+#[test]
+fn child_takes_turns_with_the_kernel() {
+    if std::env::var_os(TURNS).is_none() {
+        return;
+    }
+    let _session = Session::builder("turns").start().expect("a session");
+    let wait = || {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_micros(20) {}
+    };
+    let pid = Pid::from_raw(i32::try_from(std::process::id()).unwrap()).unwrap();
+    for turn in 0..COUNT {
+        event!(test, "before", turn = turn);
+        wait();
+        test_kill_process(pid).expect("it is this process");
+        wait();
+        event!(test, "after", turn = turn);
+        wait();
+    }
+}
+
+#[test]
+fn applications_and_the_kernel_stand_in_one_timeline() {
+    let Some((_alone, place)) = tracing() else { return };
+    let this = std::env::current_exe().unwrap();
+    let mut command = place.command();
+    command.args(["record", "-e", "syscalls:sys_enter_kill", "-e", "syscalls:sys_exit_kill", "--user", "--"]).arg(this);
+    command.args(["--exact", "record::child_takes_turns_with_the_kernel"]).env(TURNS, "1");
+    let recorded = ran(command.output().unwrap());
+    assert_eq!(recorded.status, 0, "{}{}", recorded.out, recorded.err);
+    let said = recorded
+        .err
+        .lines()
+        .find_map(|line| line.split_once("timeline: lastwords "))
+        .expect("the line that shows both");
+    let args: Vec<&str> = said.1.split(' ').collect();
+    let text = place.ok(&args);
+    let events: Vec<&str> = text
+        .lines()
+        .filter_map(|line| {
+            ["test:before", "test:after", "sys_kill(", "sys_kill ->"].into_iter().find(|e| line.contains(e))
+        })
+        .collect();
+    let turn = ["test:before", "sys_kill(", "sys_kill ->", "test:after"];
+    assert_eq!(events, turn.repeat(COUNT as usize), "{text}");
+}

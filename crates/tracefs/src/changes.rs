@@ -1,0 +1,89 @@
+//! What a recording has added to the machine's tracing, and how it is removed.
+
+use crate::instance::Instance;
+use crate::journal::Journal;
+use std::path::{Path, PathBuf};
+
+/// The changes of a recording, by its journal.
+#[derive(Debug, Clone)]
+pub(crate) struct Changes {
+    pub(crate) tracefs: PathBuf,
+    /// The folder of journals.
+    pub(crate) journals: PathBuf,
+    pub(crate) journal: Journal,
+}
+
+impl Changes {
+    pub(crate) fn top(&self) -> Instance {
+        Instance::top(&self.tracefs)
+    }
+
+    pub(crate) fn instance(&self) -> Instance {
+        Instance::named(&self.tracefs, &self.journal.instance)
+    }
+
+    /// Returns true if the instance exists and is the one that the recording made.
+    pub(crate) fn has_instance(&self) -> bool {
+        let found = self.instance().inode();
+        found.is_some() && (self.journal.inode.is_none() || self.journal.inode == found)
+    }
+
+    /// Returns the file that the sub-buffers of a CPU go to until the trace is saved.
+    pub(crate) fn part(&self, cpu: u32) -> PathBuf {
+        beside(&self.journal.output, &format!(".{}.cpu{cpu}", self.journal.instance))
+    }
+
+    /// Returns the files that [`Changes::part`] names and that exist, by CPU.
+    pub(crate) fn parts(&self) -> Vec<(u32, PathBuf)> {
+        let prefix = beside(&self.journal.output, &format!(".{}.cpu", self.journal.instance));
+        let (Some(folder), Some(prefix)) = (prefix.parent(), prefix.file_name().and_then(|name| name.to_str())) else {
+            return Vec::new();
+        };
+        let cpu = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut cpus: Vec<u32> = entries.filter_map(|entry| cpu(entry.file_name())).collect();
+        cpus.sort_unstable();
+        cpus.into_iter().map(|cpu| (cpu, self.part(cpu))).collect()
+    }
+
+    /// Removes all that was added, and the journal if all of it could be removed. Returns what was removed and what could not be.
+    /// What does not exist any more is passed over, so the function can be called again.
+    pub(crate) fn undo(&self) -> (Vec<String>, Vec<anyhow::Error>) {
+        let (mut done, mut errors) = (Vec::new(), Vec::new());
+        let mut note = |what: String, result: anyhow::Result<bool>| match result {
+            Ok(true) => done.push(what),
+            Ok(false) => {}
+            Err(error) => errors.push(error),
+        };
+        let Journal { instance, definitions, .. } = &self.journal;
+        if self.has_instance() {
+            note(format!("removed the instance {instance}"), self.instance().remove().map(|()| true));
+        }
+        for definition in definitions.iter().rev() {
+            let what = format!("removed the event {}:{}", definition.system, definition.name);
+            note(what, definition.remove(&self.top()));
+        }
+        for (_, path) in self.parts() {
+            let removed = std::fs::remove_file(&path).map(|()| true);
+            note(format!("removed the file {}", path.display()), removed.map_err(|error| named(&path, error)));
+        }
+        if errors.is_empty()
+            && self.journal.path(&self.journals).exists()
+            && let Err(error) = self.journal.remove(&self.journals)
+        {
+            errors.push(error);
+        }
+        (done, errors)
+    }
+}
+
+fn named(path: &Path, error: std::io::Error) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("{}: cannot be removed", path.display()))
+}
+
+/// Returns the path with something appended to its name.
+pub(crate) fn beside(path: &Path, more: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(more);
+    PathBuf::from(name)
+}

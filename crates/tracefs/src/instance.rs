@@ -1,0 +1,152 @@
+//! An instance of tracefs: its files, and what the kernel says when a write fails.
+
+use anyhow::{Context, bail};
+use lastwords_formats::ftrace::dat;
+use lastwords_trace::ftrace::Stats;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// `O_NONBLOCK`.
+const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+
+/// The folder of an instance, or the top folder of tracefs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instance {
+    path: PathBuf,
+}
+
+impl Instance {
+    /// Returns the top folder. Only what all instances share is read and written there.
+    pub(crate) fn top(tracefs: &Path) -> Self {
+        Self { path: tracefs.to_owned() }
+    }
+
+    /// Returns the instance with a name, whether or not it exists.
+    pub(crate) fn named(tracefs: &Path, name: &str) -> Self {
+        Self { path: tracefs.join("instances").join(name) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the instance, with recording off.
+    ///
+    /// # Errors
+    /// An instance has the name, or the kernel refuses.
+    pub(crate) fn make(&self) -> anyhow::Result<()> {
+        match fs::create_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
+                "{}: this instance exists: choose another name with --instance, or remove what a killed recorder left by `lastwords restore`",
+                self.path.display()
+            ),
+            made => made.with_context(|| format!("{}: cannot be made", self.path.display()))?,
+        }
+        let stopped = self.write("tracing_on", "0");
+        if stopped.is_err() {
+            self.remove()?;
+        }
+        stopped
+    }
+
+    /// Returns the number of the instance's folder, which another instance of the same name does not have; none if the instance
+    /// does not exist.
+    pub(crate) fn inode(&self) -> Option<u64> {
+        fs::metadata(&self.path).ok().map(|meta| meta.ino())
+    }
+
+    /// Removes the instance with all that is in its rings.
+    pub(crate) fn remove(&self) -> anyhow::Result<()> {
+        fs::remove_dir(&self.path).with_context(|| format!("{}: cannot be removed", self.path.display()))
+    }
+
+    pub(crate) fn read(&self, name: &str) -> anyhow::Result<String> {
+        let path = self.path.join(name);
+        let bytes = fs::read(&path).with_context(|| path.display().to_string())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Writes a text into a file. The file is opened for appending: files such as `set_event` and `dynamic_events` drop all that they
+    /// have when they are truncated.
+    ///
+    /// # Errors
+    /// The kernel refuses. The message has the text of the kernel's `error_log` if it logged the error.
+    pub(crate) fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        let log_before = self.log();
+        let written = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| file.write_all(format!("{text}\n").as_bytes()));
+        let Err(error) = written else { return Ok(()) };
+        let place = format!("{}: cannot write {text:?}: {error}", path.display());
+        match newest_error(&log_before, &self.log()) {
+            Some(why) => bail!("{place}; the kernel says:\n{why}"),
+            None => bail!("{place}"),
+        }
+    }
+
+    /// Returns the text of `error_log`, which kernels before 5.2 do not have.
+    fn log(&self) -> String {
+        self.read("error_log").unwrap_or_default()
+    }
+
+    /// Opens `trace_pipe_raw` of a CPU. Reading it never blocks.
+    pub(crate) fn open_raw(&self, cpu: u32) -> anyhow::Result<File> {
+        let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        let opened = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(&path);
+        opened.with_context(|| path.display().to_string())
+    }
+
+    /// Returns the CPUs of the rings by rising number.
+    pub(crate) fn cpus(&self) -> anyhow::Result<Vec<u32>> {
+        let path = self.path.join("per_cpu");
+        let entries = fs::read_dir(&path).with_context(|| path.display().to_string())?;
+        let number = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("cpu")?.parse().ok();
+        let mut cpus: Vec<u32> = entries.filter_map(|entry| number(entry.ok()?)).collect();
+        cpus.sort_unstable();
+        Ok(cpus)
+    }
+
+    /// Returns the counters of a CPU's ring.
+    pub(crate) fn stats(&self, cpu: u32) -> anyhow::Result<Stats> {
+        Ok(dat::counters(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
+    }
+
+    /// Returns the bytes of a sub-buffer. Kernels before 6.8 have no file for it; their sub-buffers are pages.
+    pub(crate) fn sub_buffer_size(&self) -> u32 {
+        let size = self.read("buffer_subbuf_size_kb").ok().and_then(|text| text.trim().parse::<u32>().ok());
+        size.map_or_else(|| u32::try_from(rustix::param::page_size()).unwrap_or(4096), |size| size.saturating_mul(1024))
+    }
+}
+
+/// Returns the last entry of an `error_log`, if the log has changed. An entry begins with its time in brackets.
+fn newest_error(before: &str, after: &str) -> Option<String> {
+    if before == after {
+        return None;
+    }
+    let begin = after.rfind("\n[").map_or(0, |at| at + 1);
+    let entry = after[begin..].trim_end();
+    // The time since boot means nothing to the user.
+    let entry = entry.split_once("] ").map_or(entry, |(_, entry)| entry);
+    (!entry.is_empty()).then(|| entry.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_error_is_shown_without_its_time() {
+        let old = "[  10.1] a: error: Old\n  Command: x\n           ^\n";
+        let new = format!(
+            "{old}[  12.5] event filter parse error: error: Field not found\n  Command: foo == 1\n           ^\n"
+        );
+        let said = "event filter parse error: error: Field not found\n  Command: foo == 1\n           ^";
+        assert_eq!(newest_error(old, &new).as_deref(), Some(said));
+        assert_eq!(newest_error("", old).as_deref(), Some("a: error: Old\n  Command: x\n           ^"));
+        assert_eq!(newest_error(old, old), None);
+    }
+}

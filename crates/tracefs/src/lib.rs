@@ -1,0 +1,32 @@
+//! Records with the kernel's own tracer (ftrace), through tracefs.
+//!
+//! A [`Recording`] works in an instance of tracefs of its own. Everything else that it adds to the machine's tracing (probes and
+//! synthetic events, which exist once for all instances) has names of its own. [`Recording::finish`] stops the tracing, saves the
+//! rings as a trace.dat file and removes what was added.
+//!
+//! Before anything is changed, a [`journal`] of what will be added is written into a folder of the user. If the process is
+//! killed, [`restore`] reads the journal, saves what the rings still have, and removes what was added.
+//!
+//! Trace data goes from `per_cpu/cpuN/trace_pipe_raw` through a pipe into a file by `splice(2)`, a thread for each CPU, and from
+//! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
+//! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
+//!
+//! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`, `uprobetracer.rst` and `events.rst` of Linux
+//! 5.10 to 7.2.
+#![forbid(unsafe_code)]
+
+mod changes;
+mod definitions;
+mod drain;
+mod events;
+mod instance;
+pub mod journal;
+mod recording;
+mod restore;
+mod save;
+
+pub use definitions::{Definition, Kind};
+pub use events::Rule;
+pub use recording::{Plan, Recording};
+pub use restore::{Restored, restore};
+pub use save::Saved;

@@ -1,0 +1,260 @@
+//! A recording: settings are made, tracing runs, and the rings are saved.
+
+use crate::changes::Changes;
+use crate::definitions::{Definition, Kind};
+use crate::drain::Drain;
+use crate::events::{self, Rule};
+use crate::instance::Instance;
+use crate::journal::Journal;
+use crate::save::{self, Saved};
+use anyhow::{Context, bail};
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+
+/// The part of a ring in percent that must be filled before a stream is woken. The rest is for events that come until it runs.
+const STREAM_AT: &str = "25";
+
+/// The settings of a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    /// The name of the instance; none for `lastwords-PID`.
+    pub instance: Option<String>,
+    /// The events to record.
+    pub events: Vec<Rule>,
+    /// The tracer, such as `function`; none for no tracer.
+    pub tracer: Option<String>,
+    /// Events to define and record, with their kinds and the user's texts.
+    pub definitions: Vec<(Kind, String)>,
+    /// Bytes of the ring of each CPU.
+    pub size: u64,
+    /// The clock. Only `mono`, `mono_raw`, `boot` and `tai` can be related to clocks of user space.
+    pub clock: String,
+    /// A full ring refuses new events. By default, it overwrites the oldest.
+    pub discard: bool,
+    /// Events are moved to files while recording goes on. By default, the rings keep the newest.
+    pub stream: bool,
+    /// The file to save the trace as.
+    pub output: PathBuf,
+    /// An existing file is replaced.
+    pub force: bool,
+    /// The folder for the journal, which must exist and belong to the user alone.
+    pub journals: PathBuf,
+}
+
+/// A recording that was set up. If it is dropped, all that it added is removed and nothing is saved.
+pub struct Recording {
+    changes: Changes,
+    streams: Vec<JoinHandle<(Drain, anyhow::Result<()>)>>,
+    /// Threads end when this is dropped.
+    running: Option<OwnedFd>,
+    /// A thread has failed.
+    failed: Arc<AtomicBool>,
+    /// Nothing is left to undo, or it is left for [`crate::restore`].
+    is_over: bool,
+}
+
+impl Recording {
+    /// Writes the journal, makes the instance and all settings, and with [`Plan::stream`] begins to follow the rings. Tracing is still
+    /// off.
+    ///
+    /// # Errors
+    /// tracefs is not mounted, the output exists, a name is taken or not known, or the kernel refuses a setting. Then everything is as
+    /// it was before.
+    pub fn begin(plan: &Plan) -> anyhow::Result<Self> {
+        let tracefs = lastwords_open::tracefs_folder()?.to_owned();
+        let top = Instance::top(&tracefs);
+        let output = std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
+        check_output(&output, plan.force)?;
+        check_known(&top, "trace_clock", &plan.clock, "clock")?;
+        if let Some(tracer) = &plan.tracer {
+            check_known(&top, "available_tracers", tracer, "tracer")?;
+        }
+        let known = events::list(&top)?;
+        plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
+        let pid = std::process::id();
+        let instance = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
+        if instance.is_empty() || instance.contains('/') || instance.starts_with('.') {
+            bail!("instance {instance:?}: this is no name of a folder");
+        }
+        let group = format!("lastwords_{pid}");
+        let definitions: Vec<Definition> = plan
+            .definitions
+            .iter()
+            .enumerate()
+            .map(|(number, (kind, text))| Definition::parse(*kind, text, &group, number))
+            .collect::<anyhow::Result<_>>()?;
+        definitions.iter().try_for_each(|definition| definition.check(&top))?;
+        let journal = Journal::new(plan, instance, definitions, output);
+        let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
+        if let Some((_, path)) = changes.parts().first() {
+            bail!(
+                "{}: a recorder that was killed has left it: run `lastwords restore`, or move it away",
+                path.display()
+            );
+        }
+        changes.journal.write_new(&plan.journals)?;
+        let mut recording =
+            Self { changes, streams: Vec::new(), running: None, failed: Arc::default(), is_over: false };
+        // If this fails, the recording is dropped, which undoes what was done.
+        recording.set_up(plan)?;
+        Ok(recording)
+    }
+
+    fn set_up(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let (top, instance) = (self.changes.top(), self.changes.instance());
+        if let Err(error) = instance.make() {
+            // The instance is another's, or does not exist.
+            self.is_over = true;
+            let _ = self.changes.journal.remove(&self.changes.journals);
+            return Err(error);
+        }
+        self.changes.journal.inode = instance.inode();
+        self.changes.journal.replace(&self.changes.journals)?;
+        instance.write("trace_clock", &plan.clock)?;
+        instance.write("buffer_size_kb", &plan.size.div_ceil(1024).max(1).to_string())?;
+        instance.write("options/overwrite", if plan.discard { "0" } else { "1" })?;
+        let mut rules = plan.events.clone();
+        for definition in &self.changes.journal.definitions {
+            definition.add(&top)?;
+            let pattern = format!("{}:{}", definition.system, definition.name);
+            rules.push(Rule { pattern, filter: String::new() });
+        }
+        events::enable(&top, &instance, &rules)?;
+        if let Some(tracer) = &plan.tracer {
+            instance.write("current_tracer", tracer)?;
+        }
+        if plan.stream {
+            // Kernels before 5.0 have no such file; they wake a reader at each full sub-buffer.
+            let file = "buffer_percent";
+            if instance.path().join(file).exists() {
+                instance.write(file, STREAM_AT)?;
+            }
+            self.follow()?;
+        }
+        Ok(())
+    }
+
+    /// Starts a thread for each CPU.
+    fn follow(&mut self) -> anyhow::Result<()> {
+        let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
+        let ended = Arc::new(ended);
+        self.running = Some(running);
+        for mut drain in save::open_drains(&self.changes)? {
+            let (ended, failed) = (Arc::clone(&ended), Arc::clone(&self.failed));
+            let name = format!("cpu{}", drain.cpu);
+            let run = move || {
+                let result = drain.follow(ended.as_fd());
+                failed.fetch_or(result.is_err(), Relaxed);
+                (drain, result)
+            };
+            self.streams.push(thread::Builder::new().name(name).spawn(run).context("a thread for a CPU")?);
+        }
+        Ok(())
+    }
+
+    /// The name of the instance.
+    #[must_use]
+    pub fn instance(&self) -> &str {
+        &self.changes.journal.instance
+    }
+
+    /// The file that the trace will be saved as.
+    #[must_use]
+    pub fn output(&self) -> &Path {
+        &self.changes.journal.output
+    }
+
+    /// Returns true if a stream cannot be written, so that going on makes no sense.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
+    }
+
+    /// Switches tracing on.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn start(&self) -> anyhow::Result<()> {
+        self.changes.instance().write("tracing_on", "1")
+    }
+
+    /// Switches tracing off. What is in the rings stays.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn stop(&self) -> anyhow::Result<()> {
+        self.changes.instance().write("tracing_on", "0")
+    }
+
+    /// Stops tracing, saves the rings and removes all that was added. The second value has what could not be removed.
+    ///
+    /// # Errors
+    /// The trace cannot be saved. Then the instance and the files that it was moved to stay, for [`crate::restore`].
+    pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
+        self.is_over = true;
+        let saved = self.save().with_context(|| {
+            let path = self.changes.journal.output.display();
+            format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
+        })?;
+        Ok((saved, self.changes.undo().1))
+    }
+
+    fn save(&mut self) -> anyhow::Result<Saved> {
+        self.stop()?;
+        let followed = self.join();
+        let drains = match self.changes.journal.stream {
+            true => followed?,
+            false => save::open_drains(&self.changes)?,
+        };
+        save::save(&self.changes, drains, false)
+    }
+
+    /// Ends the threads, and returns what they worked on.
+    fn join(&mut self) -> anyhow::Result<Vec<Drain>> {
+        drop(self.running.take());
+        let joined: Vec<_> = self.streams.drain(..).map(JoinHandle::join).collect();
+        let done = |joined: thread::Result<(Drain, anyhow::Result<()>)>| match joined {
+            Ok((drain, result)) => result.map(|()| drain),
+            Err(_) => bail!("a thread that moves events has panicked"),
+        };
+        joined.into_iter().map(done).collect()
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        // The threads hold files of the instance, which could not be removed with them.
+        let _ = self.join();
+        if !self.is_over {
+            // What cannot be removed is left to `restore`, since the journal stays.
+            let _ = self.changes.undo();
+        }
+    }
+}
+
+fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {
+    let shown = output.display();
+    match output.symlink_metadata() {
+        Ok(_) if !force => bail!("{shown} exists: choose another name or pass --force"),
+        Ok(meta) if !meta.is_file() => bail!("{shown}: not a file; --force does not replace it"),
+        _ => {}
+    }
+    match output.parent() {
+        Some(folder) if folder.is_dir() => Ok(()),
+        _ => bail!("{shown}: its folder does not exist"),
+    }
+}
+
+/// Checks that a file of tracefs, a list of words, has a word. The chosen word is in brackets.
+fn check_known(top: &Instance, file: &str, word: &str, kind: &str) -> anyhow::Result<()> {
+    let list = top.read(file)?;
+    let words: Vec<&str> = list.split_whitespace().map(|word| word.trim_matches(['[', ']'])).collect();
+    if !words.contains(&word) {
+        bail!("{kind} {word}: this kernel has {}", words.join(", "));
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! Cleans up after recorders that were killed.
+
+use crate::changes::Changes;
+use crate::journal::{self, Owner};
+use crate::save::{self, Saved};
+use anyhow::Context;
+use std::path::Path;
+
+/// What was done for one journal.
+#[derive(Debug)]
+pub struct Restored {
+    /// The name of the instance.
+    pub instance: String,
+    /// Process ID of the recorder.
+    pub pid: u32,
+    /// The trace that the recorder did not save, if the instance still had one.
+    pub saved: Option<Saved>,
+    /// What was removed, in words.
+    pub done: Vec<String>,
+    /// What could not be done. The journal is then kept, so that it can be tried again.
+    pub errors: Vec<anyhow::Error>,
+}
+
+/// Saves the traces of killed recorders and removes what they added, by the journals in a folder. With `discard`, nothing is saved.
+/// Without journals there is nothing to do, so a second call does nothing.
+///
+/// A recorder that still runs is an error of its row, and what it added is not touched. If a trace cannot be saved, what has it is kept.
+///
+/// # Errors
+/// tracefs is not mounted, or a journal cannot be read.
+pub fn restore(journals: &Path, discard: bool) -> anyhow::Result<Vec<Restored>> {
+    let found = journal::list(journals)?;
+    if found.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tracefs = lastwords_open::tracefs_folder()?;
+    let changes = found.into_iter().map(|journal| Changes {
+        tracefs: tracefs.to_owned(),
+        journals: journals.to_owned(),
+        journal,
+    });
+    Ok(changes.map(|changes| one(&changes, discard)).collect())
+}
+
+fn one(changes: &Changes, discard: bool) -> Restored {
+    let journal = &changes.journal;
+    let (instance, pid) = (journal.instance.clone(), journal.pid);
+    let mut restored = Restored { instance, pid, saved: None, done: Vec::new(), errors: Vec::new() };
+    match journal.owner() {
+        Owner::Alive => {
+            let why = format!(
+                "instance {}: its recorder, process {pid}, still runs: end that with Ctrl-C or `kill {pid}`",
+                journal.instance
+            );
+            restored.errors.push(anyhow::Error::msg(why));
+            return restored;
+        }
+        // tracefs is empty after a boot.
+        Owner::OfAnotherBoot => {
+            restored.done.push("the machine was booted since; removed the journal alone".to_owned());
+            restored.errors.extend(journal.remove(&changes.journals).err());
+            return restored;
+        }
+        Owner::Dead => {}
+    }
+    if changes.has_instance() && !discard && !journal.is_saved() {
+        match save_rest(changes) {
+            Ok(saved) => restored.saved = saved,
+            Err(error) => {
+                let why =
+                    format!("instance {}: its trace cannot be saved; --discard removes it unsaved", journal.instance);
+                restored.errors.push(error.context(why));
+                return restored;
+            }
+        }
+    }
+    let (done, errors) = changes.undo();
+    restored.done.extend(done);
+    restored.errors.extend(errors);
+    restored
+}
+
+/// Saves what the killed recorder had moved to files and what is left in the rings; none if that is nothing.
+fn save_rest(changes: &Changes) -> anyhow::Result<Option<Saved>> {
+    let instance = changes.instance();
+    instance.write("tracing_on", "0")?;
+    let mut any = !changes.parts().is_empty();
+    for cpu in instance.cpus()? {
+        any |= instance.stats(cpu)?.entries > 0;
+    }
+    if !any {
+        return Ok(None);
+    }
+    let drains = save::open_drains(changes)?;
+    save::save(changes, drains, true).map(Some).context("the rings cannot be saved")
+}
