@@ -15,6 +15,7 @@ mod floors;
 mod lttng;
 mod programs;
 mod record;
+mod record_kernel;
 mod recover;
 mod report;
 mod stats;
@@ -41,6 +42,8 @@ enum Bench {
     Vmcore(vmcore::Args),
     /// Events a second of a CTF trace of 20 million: text, counting, CTF to CTF, against babeltrace2
     Ctf(ctf::Args),
+    /// Streaming the kernel's tracer to a file, beside trace-cmd: seconds and CPU time (needs root and tracefs)
+    RecordKernel(record_kernel::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
 }
@@ -51,6 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
         Bench::Ctf(args) => ctf::run(args),
+        Bench::RecordKernel(args) => record_kernel::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
     }
 }

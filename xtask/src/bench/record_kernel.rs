@@ -1,0 +1,198 @@
+//! `cargo xtask bench record-kernel`: `lastwords record --stream` beside `trace-cmd record`, of the same system calls of a program that
+//! does nothing else, one after the other. Both work in an instance of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::json;
+
+use super::floors::{Limit, Verdict};
+use super::programs::output;
+use super::stats::Spread;
+use super::{Judging, report};
+use crate::scratch::Scratch;
+
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
+/// The clock ticks of a second in /proc, on every architecture of Linux that lastwords knows.
+const TICKS: f64 = 100.0;
+/// Our CPU time as a part of trace-cmd's.
+const HALF: f64 = 0.5;
+/// What trace-cmd opens besides in its instance. In some virtual machines the kernel refuses to open the files of the function tracer, so
+/// trace-cmd gets others in a mount namespace of its own; it does not use them here.
+const PEER: &str = r#"
+    set -e
+    cover() {
+        test -e "$1" || return 0
+        echo "$2" > "cover.${1##*/}"
+        mount --bind "$PWD/cover.${1##*/}" "$1"
+    }
+    mkdir -p "$0"
+    cover /proc/sys/kernel/ftrace_enabled 1
+    for file in set_ftrace_filter set_ftrace_notrace set_ftrace_pid; do cover "$0/$file" 'no pid'; done
+    exec trace-cmd "$@"
+"#;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// System calls of the program that is recorded; each gives two events
+    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
+    calls: u64,
+    /// How often each recorder runs
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: usize,
+    /// The ring of each CPU, in KiB
+    #[arg(long, value_name = "KIB", default_value_t = 16 << 10)]
+    size: u64,
+    #[command(flatten)]
+    judging: Judging,
+}
+
+/// One recorder.
+struct Contender {
+    name: &'static str,
+    command: Vec<String>,
+    wall: Vec<f64>,
+    cpu: Vec<f64>,
+    /// Bytes of the file, and events that rings overwrote.
+    last: (u64, u64),
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    eprintln!("building");
+    let lastwords = crate::release::lastwords()?;
+    let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-record-kernel")?;
+    let pid = std::process::id();
+    let (ours, theirs) = (format!("lastwords-bench-{pid}"), format!("lastwords-peer-{pid}"));
+    let size = args.size.to_string();
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let peer = |compression: &str| {
+        let instance = format!("{INSTANCES}/{theirs}");
+        let start = ["unshare", "--mount", "sh", "-c", PEER, &instance].map(str::to_owned).to_vec();
+        let what = format!("record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono -o trace.dat");
+        [start, words(&what)].concat()
+    };
+    let record = format!("record --stream --instance {ours} -e raw_syscalls --size {size}K --force -o trace.dat");
+    let us = [vec![lastwords.display().to_string()], words(&record)].concat();
+    let contender = |name, command| Contender { name, command, wall: Vec::new(), cpu: Vec::new(), last: (0, 0) };
+    let mut all = [
+        contender("lastwords", us),
+        contender("trace-cmd", peer("")),
+        contender("trace-cmd, uncompressed", peer(" --compression none")),
+    ];
+    for round in 0..args.rounds.max(1) {
+        eprintln!("round {}", round + 1);
+        for (at, contender) in all.iter_mut().enumerate() {
+            let instance = Path::new(INSTANCES).join(if at == 0 { &ours } else { &theirs });
+            let ran = one(contender, &instance, scratch.path(), args.calls, &lastwords);
+            // trace-cmd removes only instances that it made itself.
+            let _ = fs::remove_dir(&instance);
+            ran.with_context(|| contender.name)?;
+        }
+    }
+    println!("{:<26} {:>8} {:>8} {:>10} {:>12}", "", "wall s", "CPU s", "MB", "overwritten");
+    let median = |values: &[f64]| Spread::of(values).map_or(f64::NAN, |spread| spread.median);
+    for Contender { name, wall, cpu, last, .. } in &all {
+        let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
+        println!("{name:<26} {wall:>8.3} {cpu:>8.3} {megabytes:>10.1} {:>12}", last.1);
+    }
+    let ratio = |of: fn(&Contender) -> &Vec<f64>, by: usize| median(of(&all[0])) / median(of(&all[by]));
+    let verdicts = [
+        // The load takes as long as the machine lets it, so a tenth is noise.
+        Verdict::new("time, of trace-cmd's", Limit::AtMost(1.1), Some(ratio(|c| &c.wall, 1))),
+        Verdict::new("CPU time, of trace-cmd's", Limit::AtMost(HALF), Some(ratio(|c| &c.cpu, 1))),
+        Verdict::new("CPU time, of trace-cmd's uncompressed", Limit::AtMost(HALF), Some(ratio(|c| &c.cpu, 2))),
+    ];
+    print!("{}", report::floors(&verdicts));
+    let row = |c: &Contender| json!({"name": c.name, "wall_s": c.wall, "cpu_s": c.cpu, "bytes": c.last.0, "overwritten": c.last.1});
+    args.judging.end(json!({"calls": args.calls, "contenders": all.iter().map(row).collect::<Vec<_>>()}), &verdicts)
+}
+
+/// Starts the recorder, runs the load, and ends the recorder as Ctrl-C does.
+fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, lastwords: &Path) -> Result<()> {
+    let file = folder.join("trace.dat");
+    let _ = fs::remove_file(&file);
+    let mut command = Command::new(&contender.command[0]);
+    command.args(&contender.command[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let ready = wait_for(&mut child, || is_recording(instance));
+    if let Err(error) = ready {
+        let _ = child.kill();
+        bail!("{error:#}: {}", String::from_utf8_lossy(&child.wait_with_output()?.stderr));
+    }
+    // trace-cmd's recorders start after the settings are made.
+    std::thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    output(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &format!("count={}", calls / 2)]))?;
+    output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let stat = PathBuf::from(format!("/proc/{}/stat", child.id()));
+    // A zombie still has its times.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let cpu = loop {
+        let text = fs::read_to_string(&stat)?;
+        let (state, seconds) = times(&text).with_context(|| stat.display().to_string())?;
+        if state == "Z" {
+            break seconds;
+        }
+        ensure!(Instant::now() < deadline, "it did not end within two minutes");
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    contender.wall.push(begun.elapsed().as_secs_f64());
+    contender.cpu.push(cpu);
+    let ended = child.wait_with_output()?;
+    ensure!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    let account: serde_json::Value =
+        serde_json::from_str(&output(Command::new(lastwords).arg("inspect").arg("--json").arg(&file))?)?;
+    contender.last = (fs::metadata(&file)?.len(), overwritten(&account));
+    Ok(())
+}
+
+/// Sums the events of all gaps that are by the rings' counters, wherever they stand in the account.
+fn overwritten(account: &serde_json::Value) -> u64 {
+    use serde_json::Value;
+    match account {
+        Value::Object(map) => {
+            let is_counter = map.get("cause").is_some_and(|c| c == "overwritten");
+            let own = map.get("events").and_then(Value::as_u64).filter(|_| is_counter).unwrap_or(0);
+            own + map.values().map(overwritten).sum::<u64>()
+        }
+        Value::Array(items) => items.iter().map(overwritten).sum(),
+        _ => 0,
+    }
+}
+
+fn is_recording(instance: &Path) -> bool {
+    let has = |file: &str| fs::read_to_string(instance.join(file)).is_ok_and(|text| text.trim() == "1");
+    has("events/raw_syscalls/enable") && has("tracing_on")
+}
+
+fn wait_for(child: &mut Child, is_so: impl Fn() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so() {
+        ensure!(child.try_wait()?.is_none(), "the recorder has ended");
+        ensure!(begun.elapsed() < Duration::from_secs(30), "the recorder does not record");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// The state of a process, and the CPU time of it and of its children that it has waited for, in seconds, from /proc/PID/stat.
+fn times(stat: &str) -> Option<(&str, f64)> {
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks: Option<Vec<u64>> = fields.get(11..15)?.iter().map(|field| field.parse().ok()).collect();
+    Some((fields.first()?, ticks?.iter().sum::<u64>() as f64 / TICKS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_times_are_those_of_the_process_and_its_children() {
+        let stat = "7 (a) b) Z 1 7 7 0 -1 4 100 0 0 0 150 20 30 50 20 0 1 0 99 0 0";
+        assert_eq!(times(stat), Some(("Z", 2.5)));
+        assert_eq!(times("7 (a"), None);
+    }
+}
