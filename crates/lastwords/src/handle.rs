@@ -235,7 +235,9 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     }
     // The thread that saves snapshots is not waited for later.
     let saving = trigger::saving();
-    trigger::work(session, &mut |done| crate::trigger::report(session, done));
+    if saving.is_some() {
+        trigger::work(session, &mut |done| crate::trigger::report(session, done));
+    }
     slot::remove(session);
     processes::leave(view.processes());
     let is_left = processes::is_left(view);

@@ -6,8 +6,8 @@
 //! before is saved. Without a listener the snapshot stays in the session, where `--snapshot` reads it.
 
 use std::path::PathBuf;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY, Triggers};
@@ -167,12 +167,34 @@ pub(crate) enum Done {
     Failed { snapshot: u32, error: Error },
 }
 
-/// Held while a snapshot is saved: the end of the session waits for that.
-static SAVING: Mutex<()> = Mutex::new(());
+/// The process that saves a snapshot, or 0. The end of a session waits for that. A forked child does not wait for a thread
+/// of its parent.
+static SAVING: AtomicU32 = AtomicU32::new(0);
+/// How often [`saving`] looks, once a millisecond.
+const SAVING_LOOKS: u32 = 10_000;
 
-/// Waits until no snapshot is being saved, and prevents that one is.
-pub(crate) fn saving() -> MutexGuard<'static, ()> {
-    SAVING.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held while a snapshot is saved.
+#[derive(Debug)]
+pub(crate) struct Saving(());
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        SAVING.store(0, Release);
+    }
+}
+
+/// Waits, for a bounded time, until no other thread saves a snapshot, and prevents that one does. Returns none if one
+/// still does.
+pub(crate) fn saving() -> Option<Saving> {
+    let me = std::process::id();
+    for _ in 0..SAVING_LOOKS {
+        let owner = SAVING.load(Acquire);
+        if owner != me && SAVING.compare_exchange(owner, me, AcqRel, Relaxed).is_ok() {
+            return Some(Saving(()));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    None
 }
 
 /// Returns true if there is work for [`work`] or [`request`].
@@ -334,7 +356,7 @@ pub(crate) fn round() {
             (listener::calls().fire)(session, &name[..len]);
         }
         if session.view().triggers().is_some_and(is_wanted) {
-            let _one = saving();
+            let Some(_one) = saving() else { return };
             work(session, &mut |done| (listener::calls().saved)(session, done));
         }
     }
