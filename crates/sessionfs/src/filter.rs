@@ -23,7 +23,7 @@ pub(crate) const PROVIDER_FILTER: &str = "### global filter ###\n# Use this to s
 const NO_TRIGGER: &str = "# Available triggers:\n# traceoff snapshot\n";
 
 /// Names that each event has, beside its fields.
-const CONTEXTS: &[&str] = &["comm", "pid", "tid", "cpu", "CPU", "COMM", "level", "channel", "event"];
+const CONTEXTS: &[&str] = &["comm", "pid", "tid", "common_pid", "cpu", "CPU", "COMM", "level", "channel", "event"];
 
 /// The filters that were set through the mount, by the pattern of the event alone.
 #[derive(Debug, Default)]
@@ -182,8 +182,8 @@ pub(crate) fn set_trigger(buffer: &Buffer, event: &Event, command: &[u8]) -> Res
         return refuse(Errno::NOENT, "the event has no such trigger");
     }
     buffer.handle.remove_conditions(Some(&condition.pattern)).map_err(failed)?;
-    let of_pattern = others.iter().filter(|other| other.pattern == condition.pattern);
-    of_pattern.map(|other| buffer.handle.add_condition(other).map_err(failed)).collect()
+    let mut of_pattern = others.iter().filter(|other| other.pattern == condition.pattern);
+    of_pattern.try_for_each(|other| buffer.handle.add_condition(other).map_err(failed))
 }
 
 #[cfg(test)]

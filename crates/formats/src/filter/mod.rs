@@ -15,8 +15,8 @@ use lastwords_trace::ftrace::Tracing;
 use std::collections::BTreeSet;
 
 /// Names that mean the same for traces of several kinds, as far as a trace has them: the CPU, the name of the thread, the ids of
-/// process and thread, the priority, the severity (a word and a number), the event's whole name, and the channel's name.
-pub const BUILT_IN: &[&str] = &["cpu", "CPU", "comm", "COMM", "pid", "tid", "prio", "level", "event", "channel"];
+/// process and thread, the severity (a word and a number), the event's whole name, and the channel's name.
+pub const BUILT_IN: &[&str] = &["cpu", "CPU", "comm", "COMM", "pid", "tid", "level", "event", "channel"];
 
 /// A name that has the same meaning for traces of several kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl BuiltIn {
             "cpu" | "CPU" | "cpu_id" => Self::Cpu,
             "comm" | "COMM" => Self::Comm,
             "pid" => Self::Pid,
-            "tid" => Self::Tid,
+            "tid" | "common_pid" => Self::Tid,
             "level" => Self::Level,
             "event" => Self::Event,
             "channel" => Self::Channel,

@@ -59,7 +59,7 @@ pub(super) fn source(name: &CodeName<'_>, slot: &RecorderSlot, desc: &EventDesc)
         _ if user(name, slot).is_some() => user(name, slot).unwrap_or(Source::Unknown),
         _ if name.is_context() => Source::Unknown,
         Some("pid") => Source::Pid,
-        Some("tid") => Source::Tid,
+        Some("tid" | "common_pid") => Source::Tid,
         Some("comm") => Source::ThreadName,
         Some("level") => level(desc.level),
         Some("event") => Source::Text(event_name(desc)?),
