@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     requests: u64,
     /// The folder that is searched
-    #[arg(long, value_name = "DIR", default_value = "/usr/include")]
+    #[arg(long, value_name = "DIR", default_value = "/usr/share")]
     search: PathBuf,
     #[command(flatten)]
     judging: Judging,
