@@ -24,6 +24,8 @@ const HALF: f64 = 0.5;
 /// trace-cmd gets others in a mount namespace of its own; it does not use them here.
 const PEER: &str = r#"
     set -e
+    # trace-cmd takes the first tracefs in the list of mounts.
+    umount /sys/kernel/debug/tracing 2>/dev/null || true
     cover() {
         test -e "$1" || return 0
         echo "$2" > "cover.${1##*/}"

@@ -95,6 +95,8 @@ fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
 /// tracer, without which trace-cmd does not record. It uses none of them here, so it gets others in a mount namespace of its own.
 const PEER: &str = r#"
     set -e
+    # trace-cmd takes the first tracefs in the list of mounts.
+    umount /sys/kernel/debug/tracing 2>/dev/null || true
     instance=/sys/kernel/tracing/instances/lastwords_peer
     cover() {
         test -e "$1" || return 0

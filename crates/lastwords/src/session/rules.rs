@@ -5,7 +5,7 @@
 //! say. So `enable '*'` does not flood a channel for errors.
 //!
 //! An enabling rule may have a filter. If such a rule decides, only events for which the filter is true are taken. The
-//! process that adds the rule parses the filter; recorders read its code ([`Verdict::Filtered`]).
+//! process that adds the rule parses the filter; recorders read its code (`Verdict::Filtered`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
