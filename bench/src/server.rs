@@ -25,7 +25,7 @@ const CONNECTIONS: u64 = 4;
 /// Requests that are sent before their answers are read.
 const BATCH: u64 = 32;
 
-/// What records in the server.
+/// The recorder of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Recorder {
     /// Nothing; nobody listens to `tracing`.

@@ -282,7 +282,8 @@ pub struct Filters {
 }
 const _: () = assert!(size_of::<Filters>() == 2 * FILTERS_LEN || cfg!(loom));
 
-/// What triggers of the session ask for and have done. All counters only grow.
+/// Requests for triggers of the session, their limits, and counters of the work that they led to. The counters only grow, except
+/// `waiting`.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Triggers {

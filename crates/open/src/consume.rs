@@ -39,7 +39,7 @@ pub fn consume<W: AsRef<str>, T>(
         if handles.iter().any(|(folder, _)| *folder == location.shown) {
             continue;
         }
-        match open(&location.shown) {
+        match open(&location.shown, "consumed") {
             Ok(handle) => handles.push((location.shown.clone(), handle)),
             Err(error) => candidate.location = Err(error),
         }
@@ -104,7 +104,7 @@ fn consume_opened<T>(
     let mut read = Vec::new();
     for ConsumedSession { folder, consumer, .. } in consumers {
         let mut consumer = consumer.into_inner().unwrap_or_else(PoisonError::into_inner);
-        shorten(&mut consumer, &traces);
+        stopped(&traces, consumer.session()).for_each(|(index, position)| consumer.shorten(index, position));
         read.push((folder.display(), consumer));
     }
     // Slow work is done before. If the process is killed during the next steps, it has consumed events without
@@ -148,9 +148,10 @@ pub(crate) fn end_of(bound: &Bound, clock: Option<u64>, is_over: bool) -> End {
     End { half, position, lost, told, clock, is_over, begin: None }
 }
 
-fn open(folder: &Path) -> anyhow::Result<Handle> {
+/// Opens the session in a folder. `done` is the word for what is done with it, for the error if there is no folder.
+pub(crate) fn open(folder: &Path, done: &str) -> anyhow::Result<Handle> {
     if !folder.is_dir() {
-        bail!("{}: only sessions in their folders are consumed", folder.display());
+        bail!("{}: only sessions in their folders are {done}", folder.display());
     }
     Handle::open(folder).with_context(|| folder.display().to_string())
 }
@@ -164,14 +165,9 @@ fn refuse(candidates: &mut [Candidate], folder: &Path, error: &lastwords::Error)
     }
 }
 
-/// Shortens a consumer's read of a stream to the position at which reading stopped.
-fn shorten(consumer: &mut Consumer<'_>, traces: &[Trace]) {
-    let uuid = consumer.session();
+/// Returns the streams of a session that were not read to their end: the index, and the position at which reading stopped.
+pub(crate) fn stopped(traces: &[Trace], uuid: [u8; 16]) -> impl Iterator<Item = (usize, u64)> {
     let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));
-    let streams = sessions.filter(|info| info.uuid == uuid).flat_map(|info| &info.streams);
-    for stream in streams {
-        if let (Ok(index), Some(position)) = (usize::try_from(stream.index), stream.reached) {
-            consumer.shorten(index, position);
-        }
-    }
+    let streams = sessions.filter(move |info| info.uuid == uuid).flat_map(|info| &info.streams);
+    streams.filter_map(|stream| Some((usize::try_from(stream.index).ok()?, stream.reached?)))
 }

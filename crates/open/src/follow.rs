@@ -1,12 +1,12 @@
 //! Follows sessions in their folders: gives their events in steps, each event once, and consumes nothing.
 
-use crate::consume::end_of;
+use crate::consume::{end_of, open, stopped};
 use crate::locate::{Candidate, Location};
 use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
-use anyhow::{Context, bail};
 use lastwords::follow::{Follower, Range};
 use lastwords::remote_control::Handle;
 use lastwords_walk::session::{Begin, End, ReadLimit};
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Follows the sessions of inputs until they have ended. `read` gets the events that were committed since the step before; it
@@ -26,7 +26,7 @@ pub fn follow<W: AsRef<str>>(
     let mut handles: Vec<(Location, Handle)> = Vec::new();
     for candidate in &mut candidates {
         let Ok(location) = &candidate.location else { continue };
-        match open(location) {
+        match open(&location.shown, "followed") {
             Ok(handle) if options.wants(&handle.name()) => handles.push((location.clone(), handle)),
             Ok(_) => {}
             Err(error) => candidate.location = Err(error),
@@ -118,20 +118,7 @@ impl<'a> FollowedSession<'a> {
     /// Ends a step in which these traces were read.
     fn done(&self, traces: &[Trace]) {
         let mut follower = self.lock();
-        let uuid = follower.session();
-        let sessions = traces.iter().filter_map(|trace| Some(trace.session()?.session.info()));
-        let streams: Vec<_> = sessions.filter(|info| info.uuid == uuid).flat_map(|info| &info.streams).collect();
-        follower.done(|index| {
-            let is_it = |index: usize, of: u32| usize::try_from(of).is_ok_and(|of| of == index);
-            streams.iter().find(|stream| is_it(index, stream.index)).and_then(|stream| stream.reached)
-        });
+        let reached: HashMap<usize, u64> = stopped(traces, follower.session()).collect();
+        follower.done(|index| reached.get(&index).copied());
     }
-}
-
-fn open(location: &Location) -> anyhow::Result<Handle> {
-    let folder = &location.shown;
-    if !folder.is_dir() {
-        bail!("{}: only sessions in their folders are followed", folder.display());
-    }
-    Handle::open(folder).with_context(|| folder.display().to_string())
 }

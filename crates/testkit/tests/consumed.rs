@@ -212,24 +212,30 @@ fn before_and_after(reservation: u32, more: u32) -> (Session, [Bytes; 2]) {
     (session, images)
 }
 
+/// Reads a session whose memory is as the second image has it from the moment when the reader looks at the end. It must find
+/// what `after` has.
+fn check_end_at_look(after: &Session, [now, later]: [Bytes; 2]) {
+    let ring = &after.rings[0];
+    let (half, position) = (ring.live, ring.halves[ring.live].position);
+    let moving = Arc::new(Moving { now, later, reads_left: AtomicUsize::new(usize::MAX) });
+    let look = || {
+        moving.reads_left.store(0, Ordering::Relaxed);
+        vec![Some(End { half, position, ..End::default() })]
+    };
+    let image: Arc<dyn Image> = moving.clone();
+    let limit = Some(ReadLimit { session: after.uuid, look: &look });
+    let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
+    let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
+    assert_eq!(events(found), right, "reservation {}", after.reservation);
+}
+
 #[test]
 fn bounds_are_those_of_when_the_rings_are_copied() {
     for reservation in [se::RSEQ, se::LOCKED, se::LOCKLESS] {
         let (before, [now, later]) = before_and_after(reservation, 200);
         let mut after = before.clone();
         samples::record(&mut after.rings[0], 5000, 200, &[]);
-        let ring = &after.rings[0];
-        let (half, position) = (ring.live, ring.halves[ring.live].position);
-        let moving = Arc::new(Moving { now, later, reads_left: AtomicUsize::new(usize::MAX) });
-        let look = || {
-            moving.reads_left.store(0, Ordering::Relaxed);
-            vec![Some(End { half, position, ..End::default() })]
-        };
-        let image: Arc<dyn Image> = moving.clone();
-        let limit = Some(ReadLimit { session: before.uuid, look: &look });
-        let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
-        let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
-        assert_eq!(events(found), right, "{reservation}");
+        check_end_at_look(&after, [now, later]);
     }
 }
 
@@ -245,18 +251,7 @@ fn descriptions_are_read_after_the_end_is_set() {
         let len = bytes.len();
         assert_eq!(len, after.image().arena().len(), "the same places");
         let now = Bytes::new(bytes.into(), len, None);
-        let ring = &after.rings[0];
-        let (half, position) = (ring.live, ring.halves[ring.live].position);
-        let moving = Arc::new(Moving { now, later, reads_left: AtomicUsize::new(usize::MAX) });
-        let look = || {
-            moving.reads_left.store(0, Ordering::Relaxed);
-            vec![Some(End { half, position, ..End::default() })]
-        };
-        let image: Arc<dyn Image> = moving.clone();
-        let limit = Some(ReadLimit { session: before.uuid, look: &look });
-        let found = walk_as(&image, &Options { limit, ..Options::default() }).expect("no error");
-        let right: Vec<Event> = ring.truth(half).into_iter().flat_map(|s| s.events).map(|(_, event)| event).collect();
-        assert_eq!(events(found), right, "{reservation}");
+        check_end_at_look(&after, [now, later]);
     }
 }
 

@@ -63,7 +63,7 @@ struct Add {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
-    /// What the trigger does
+    /// The action of the trigger
     #[arg(long = "do", value_enum, value_name = "ACTION", default_value = "snapshot")]
     action: Do,
 }

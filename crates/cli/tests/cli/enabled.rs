@@ -6,7 +6,7 @@ use lastwords::{ChannelConfig, Session, event};
 use serde_json::Value;
 use std::time::Duration;
 
-/// What the child is told by its environment: the folder for its files.
+/// The environment variable that gives the child the folder for its files.
 const HOW: &str = "LASTWORDS_TEST_ENABLED";
 
 /// Expressions. Each selects some events of a round and refuses others.

@@ -373,7 +373,7 @@ fn a_stream_is_not_copied_in_user_space() {
     };
     let size = fs::metadata(place.at("trace.dat")).unwrap().len();
     let (spliced, copied) = (sum("splice", "trace_pipe_raw"), sum("copy_file_range", ".cpu"));
-    // What is left is the head of the file, with kallsyms and formats.
+    // The rest is the head of the file, with kallsyms and formats.
     assert!(spliced > 1 << 20 && copied >= spliced && size >= copied, "{spliced} {copied} {size}");
     assert_eq!(sum("splice", ".cpu"), spliced, "all of it went into the files");
     // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end.

@@ -6,7 +6,7 @@ use crate::support::Place;
 use lastwords::{Session, event};
 use std::time::{Duration, Instant};
 
-/// What the child is told by its environment: the folder for its files.
+/// The environment variable that gives the child the folder for its files.
 const HOW: &str = "LASTWORDS_TEST_TRIGGERS";
 
 /// Serves requests. Some fail, which ends neither the program nor the recording.

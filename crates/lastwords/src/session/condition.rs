@@ -17,7 +17,7 @@ use super::session_region::{SessionRegion, locked};
 /// Largest number of conditions of a session.
 pub const MOST: usize = 16;
 
-/// What a condition leads to.
+/// The action of a condition when it fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// A snapshot, which is saved, as [`crate::trigger`] describes.
@@ -39,7 +39,7 @@ pub struct Condition {
     pub filter: Option<String>,
     /// Each event of this number that fulfils the condition fires: 3 is the third, the sixth, ...
     pub each: u32,
-    /// What the condition leads to.
+    /// The action when the condition fires.
     pub action: Action,
 }
 

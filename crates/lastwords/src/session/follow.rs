@@ -27,7 +27,7 @@ pub struct Range {
     next: Option<(usize, u64)>,
 }
 
-/// What earlier steps read of a stream.
+/// The position in a stream up to which earlier steps have read.
 #[derive(Debug, Clone, Copy)]
 struct Progress {
     half: usize,

@@ -88,7 +88,7 @@ pub struct Details {
     pub channels: Vec<ChannelSummary>,
     /// Rules of the session.
     pub rules: Vec<RuleSpec>,
-    /// What triggers did; none if the session is of version 1.0.
+    /// Counters of the session's triggers; none if the session is of version 1.0.
     pub triggered: Option<Triggered>,
 }
 

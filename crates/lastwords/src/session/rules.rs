@@ -83,7 +83,7 @@ pub(crate) struct Tables<'a> {
     pub(crate) filters: Option<&'a Filters>,
 }
 
-/// What the rules look at in an event.
+/// The facts about an event by which rules match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) provider: &'a str,

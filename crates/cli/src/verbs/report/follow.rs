@@ -37,7 +37,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 struct Following {
     /// The selection; `--last` is for the first step only.
     events: Events,
-    /// Whether a step was made.
+    /// True after the first step.
     has_begun: bool,
     printed: u64,
     facts: Facts,
