@@ -61,6 +61,7 @@ mod package;
 mod persistent;
 mod placement;
 mod reboot;
+mod relocated;
 mod reserved;
 mod session;
 mod sniff;

@@ -1,8 +1,9 @@
 //! Opens ftrace's persistent ring buffers: a copy of one, or all in a machine's memory. A bundle or the kernel in the
 //! same memory describes their events.
 
-use crate::describe::{self, Agreement, Described, Landmarks, TEXT_SYMBOLS};
+use crate::describe::{self, Agreement, Described, TEXT_SYMBOLS};
 use crate::placement::{self, Placement};
+use crate::relocated::RelocatedSymbols;
 use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
@@ -10,7 +11,7 @@ use lastwords_bytes::Budget;
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, NoSymbols, Parameter, Ring, Symbol, SymbolRow, Symbols, Tracing};
+use lastwords_trace::ftrace::{Array, NoSymbols, Ring, Symbols, Tracing};
 use lastwords_walk::persistent::{self, Boot, Members, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -21,10 +22,6 @@ use std::sync::Arc;
 const KIND: &str = "persistent ring buffer";
 /// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and its first events.
 const HEAD: usize = 64;
-/// The largest size of a module's code, in bytes.
-const LONGEST_MODULE: u64 = 64 << 20;
-/// The largest size of a function of a module, in bytes.
-const LONGEST_FUNCTION: u64 = 64 << 10;
 /// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
 const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
 /// Clocks that do not count nanoseconds.
@@ -421,9 +418,9 @@ impl Description {
     /// boot is another one.
     fn of(of: Described, boot: &Boot, notes: &mut Vec<String>) -> Self {
         let symbols = RelocatedSymbols::new(of.symbols, of.landmarks, of.modules, boot, notes);
-        let is_same_boot = symbols.kernel == 0;
+        let is_same_boot = symbols.are_of_the_boot();
         let printk = of.printk_formats.into_iter();
-        let printk_formats = printk.map(|(address, text)| (address.wrapping_add(symbols.kernel), text)).collect();
+        let printk_formats = printk.map(|(address, text)| (symbols.kernel_address(address), text)).collect();
         Self {
             uname: of.uname,
             formats: of.formats,
@@ -433,119 +430,5 @@ impl Description {
             symbols: Arc::new(symbols),
             clocks: of.clocks,
         }
-    }
-}
-
-/// The symbols of a kernel, relocated to the addresses of another boot.
-struct RelocatedSymbols {
-    listed: Arc<dyn Symbols>,
-    /// The offset to add to the addresses of the kernel's own symbols.
-    kernel: u64,
-    /// The address behind the kernel's own code and data, as listed. The modules of the boot that wrote the region may have
-    /// been anywhere else, also where the displaced addresses lie behind the last symbol of the kernel.
-    end: u64,
-    /// The offset to add to the addresses of a module's symbols, by module.
-    modules: BTreeMap<String, u64>,
-    /// The modules of the boot that wrote the region, by their address in it.
-    saved: BTreeMap<u64, String>,
-}
-
-impl RelocatedSymbols {
-    fn new(
-        listed: Arc<dyn Symbols>,
-        landmarks: Landmarks,
-        modules: Vec<(String, u64)>,
-        boot: &Boot,
-        notes: &mut Vec<String>,
-    ) -> Self {
-        let end = landmarks.end.unwrap_or(u64::MAX);
-        let kernel = match (boot.text_address, landmarks.text.into_iter().flatten().next()) {
-            (Some(there), Some(here)) => there.wrapping_sub(here),
-            (Some(_), None) => {
-                notes.push(
-                    "the symbols have no address that the region could be compared with: they are taken as they are"
-                        .into(),
-                );
-                0
-            }
-            (None, _) => {
-                notes.push("the region does not tell where the kernel's code was: addresses and names are those of the boot of the symbols".into());
-                0
-            }
-        };
-        let unknown = Self::unknown(boot);
-        let there: BTreeMap<&str, u64> =
-            unknown.saved.iter().map(|(address, name)| (name.as_str(), *address)).collect();
-        let moved = |(name, here): (String, u64)| Some((there.get(name.as_str())?.wrapping_sub(here), name));
-        let modules: BTreeMap<String, u64> =
-            modules.into_iter().filter_map(moved).map(|(delta, name)| (name, delta)).collect();
-        for (address, name) in unknown.saved.iter().filter(|(_, name)| !modules.contains_key(*name)) {
-            notes.push(format!("module {name} at {address:#x} is not among the modules of the kernel that the symbols are of: its addresses are shown from there on"));
-        }
-        Self { listed, kernel, end, modules, ..unknown }
-    }
-
-    /// Makes symbols from the saved addresses of modules alone.
-    fn unknown(boot: &Boot) -> Self {
-        let saved = boot.modules.iter().map(|module| (module.address, module.name.clone())).collect();
-        Self { listed: Arc::new(NoSymbols), kernel: 0, end: u64::MAX, modules: BTreeMap::new(), saved }
-    }
-
-    fn delta(&self, module: Option<&str>) -> Option<u64> {
-        match module {
-            None => Some(self.kernel),
-            // Without a saved address, a module's symbols are valid only in the same boot, and only if the module was
-            // loaded then.
-            Some(module) => self.modules.get(module).copied().or_else(|| {
-                let was_loaded = self.saved.is_empty() || self.saved.values().any(|saved| saved == module);
-                (self.kernel == 0 && was_loaded).then_some(0)
-            }),
-        }
-    }
-
-    /// Names an address in a module without known symbols, by its distance from the module's saved base.
-    fn near_base(&self, address: u64) -> Option<Symbol> {
-        let (base, module) = self.saved.range(..=address).next_back()?;
-        let offset = address.saturating_sub(*base);
-        let is_near = offset < LONGEST_MODULE && !self.modules.contains_key(module);
-        is_near.then(|| Symbol { name: format!("{base:#x}"), offset, size: 0, module: Some(module.clone()) })
-    }
-}
-
-impl Symbols for RelocatedSymbols {
-    fn at(&self, address: u64) -> Option<Symbol> {
-        let here = Some(address.wrapping_sub(self.kernel)).filter(|here| *here < self.end);
-        let of_kernel = here.and_then(|here| self.listed.at(here)).filter(|symbol| symbol.module.is_none());
-        of_kernel.or_else(|| {
-            let candidates = self.modules.values().chain((self.kernel == 0).then_some(&0));
-            let at = |delta: &u64| self.listed.at(address.wrapping_sub(*delta)).map(|symbol| (*delta, symbol));
-            // The saved address is that of a module's code. Its data may be anywhere else, and are not named by the code.
-            let is_right = |(delta, symbol): &(u64, Symbol)| {
-                let is_near = *delta == 0 || symbol.offset < LONGEST_FUNCTION;
-                is_near && symbol.module.is_some() && self.delta(symbol.module.as_deref()) == Some(*delta)
-            };
-            let of_module = candidates.filter_map(at).find(is_right).map(|(_, symbol)| symbol);
-            of_module.or_else(|| self.near_base(address))
-        })
-    }
-
-    fn text_at(&self, address: u64) -> Option<Vec<u8>> {
-        self.listed.text_at(address.wrapping_sub(self.kernel))
-    }
-
-    fn parameters(&self, function: &str) -> Option<Vec<Parameter>> {
-        self.listed.parameters(function)
-    }
-
-    fn constant(&self, name: &str) -> Option<i64> {
-        self.listed.constant(name).filter(|_| self.kernel == 0)
-    }
-
-    fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
-        self.listed.each(&mut |row| {
-            // Absolute symbols and offsets in per-CPU memory are not relocated.
-            let delta = if row.address >> 63 == 1 { self.delta(row.module) } else { Some(0) };
-            delta.into_iter().for_each(|delta| each(SymbolRow { address: row.address.wrapping_add(delta), ..row }));
-        });
     }
 }
