@@ -155,7 +155,8 @@ impl Symbols for RelocatedSymbols {
             // Absolute symbols and offsets in per-CPU memory are not relocated.
             None if row.address >> 63 == 0 => each(row),
             None => each(SymbolRow { address: self.kernel_address(row.address), ..row }),
-            Some(name) if are_of_the_boot => self.may_have_loaded(name).then(|| each(row)).unwrap_or_default(),
+            Some(name) if are_of_the_boot && !self.may_have_loaded(name) => {}
+            Some(_) if are_of_the_boot => each(row),
             Some(name) => {
                 for (base, module) in self.modules.iter().filter(|(_, module)| module.name == name) {
                     let code = module.code.as_ref().filter(|code| code.contains(&row.address));
