@@ -76,13 +76,24 @@ pub(crate) enum Arrays {
     Top,
 }
 
+/// The way in which sub-buffers of sessions are found and checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Search {
+    /// By their structures; all are checked before any event is read.
+    Checked,
+    /// By their structures; each is checked when its events are read.
+    Late,
+    /// In all memory.
+    Carved,
+}
+
 impl Input {
     /// Returns the input for one session, given by its name or folder.
     pub(crate) fn of_session(word: &str, snapshot: bool) -> Self {
         Self { inputs: vec![word.to_owned()], snapshot, ..Self::default() }
     }
 
-    fn options<'a>(&self, carve: bool, watch: lastwords_image::Watch<'a>) -> Options<'a> {
+    fn options<'a>(&self, search: Search, watch: lastwords_image::Watch<'a>) -> Options<'a> {
         Options {
             snapshot: self.snapshot,
             names: self.sessions.clone(),
@@ -91,7 +102,8 @@ impl Input {
             metadata: self.metadata.clone(),
             bundle: self.bundle.clone(),
             budget: self.budget.max(1),
-            carve,
+            carve: search == Search::Carved,
+            late: search == Search::Late,
             watch,
         }
     }
@@ -101,10 +113,14 @@ impl Input {
     ///
     /// # Errors
     /// None of the inputs can be read.
-    pub(crate) fn read<T>(&self, carve: bool, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    pub(crate) fn read<T>(
+        &self,
+        search: Search,
+        use_it: impl FnOnce(Traces) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let spinner = Spinner::new();
         let watch = |progress: lastwords_image::Progress<'_>| spinner.show(progress);
-        open::read(&self.inputs, &self.options(carve, &watch), |opened| {
+        open::read(&self.inputs, &self.options(search, &watch), |opened| {
             spinner.end();
             let traces = self.traces(opened)?;
             traces.all.iter().filter(|_| !self.snapshot).for_each(note_snapshot);
@@ -117,7 +133,7 @@ impl Input {
     /// # Errors
     /// None of the inputs can be read.
     pub(crate) fn find<T>(&self, use_it: impl FnOnce(Traces) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        use_it(self.traces(open::open(&self.inputs, &self.options(false, &unwatched))?)?)
+        use_it(self.traces(open::open(&self.inputs, &self.options(Search::Checked, &unwatched))?)?)
     }
 
     /// Finds the sessions in their folders, and calls `use_it` with the events that were committed until now. If
@@ -140,7 +156,7 @@ impl Input {
             let whole = done.as_ref().is_ok_and(|(_, whole)| *whole) && say::failed().is_none();
             (done.map(|(done, _)| (done, whole)), traces.all, whole)
         };
-        let (done, consumed) = open::consume(&self.inputs, &self.options(false, &unwatched), read)?;
+        let (done, consumed) = open::consume(&self.inputs, &self.options(Search::Checked, &unwatched), read)?;
         let (done, whole) = done?;
         Ok((done, Some(consumed).filter(|_| whole)))
     }
@@ -171,7 +187,7 @@ impl Input {
                 (Vec::new(), false)
             }
         };
-        open::follow(&self.inputs, &self.options(false, &unwatched), wait, read)?;
+        open::follow(&self.inputs, &self.options(Search::Checked, &unwatched), wait, read)?;
         result
     }
 

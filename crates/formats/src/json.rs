@@ -88,7 +88,7 @@ fn head_of(
     let name = class.text("trace_name").or(class.identity.name.as_deref()).unwrap_or_else(|| trace.name());
     let uuid = class.uuid.map(|uuid| uuid_text(&uuid));
     let losses = match &trace.account {
-        Some(account) => account.has_losses(),
+        Some(account) => account.evidence().has_losses(),
         None => has_losses(trace, watch) || trace.unread > 0,
     };
     json!({ "name": name, "uuid": uuid, "env": env, "clock": clock, "streams": streams, "losses": losses })

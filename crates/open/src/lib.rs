@@ -127,6 +127,9 @@ pub struct Options<'a> {
     pub budget: u64,
     /// Search all memory for sub-buffers and packets in place of following structures.
     pub carve: bool,
+    /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
+    /// accounts are complete in any case ([`lastwords_walk::Options::late`]). It has no effect with [`Self::carve`].
+    pub late: bool,
     /// A callback for the progress of long work.
     pub watch: Watch<'a>,
 }
@@ -144,6 +147,7 @@ impl Default for Options<'_> {
             bundle: Vec::new(),
             budget: 1,
             carve: false,
+            late: false,
             watch,
         }
     }

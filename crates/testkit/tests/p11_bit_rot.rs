@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Bytes, Found, Key, Truth, Watchdog, walk};
+use common::{Bytes, Found, Key, Truth, Watchdog, late_differs, walk};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::evidence::Verdict;
@@ -21,6 +21,9 @@ use lastwords_trace::evidence::Verdict;
 const BITS: u64 = 589_824;
 /// One in so many bits is flipped by default. It is prime to 8, so that bits of every place in a byte are.
 const SAMPLED: u64 = 7;
+
+/// In one of so many cases, the checksums are compared when packets are delivered, too.
+const LATE: u64 = 11;
 
 /// Where the sub-buffers of the live halves lie.
 fn live_spots(session: &lastwords_testkit::session::Session) -> Vec<(Range<usize>, Key)> {
@@ -81,6 +84,11 @@ fn rot(order: Order, step: u64) {
             Ok(found) => found,
             Err(error) => return Some(format!("byte {at:#x} bit {}: {error}", bit % 8)),
         };
+        if case % LATE == 0
+            && let Some(why) = late_differs(Bytes::new(bytes.clone(), len, Some((at, flipped))))
+        {
+            return Some(format!("byte {at:#x} bit {}, compared late: {why}", bit % 8));
+        }
         let inside = spots.iter().find(|(range, _)| range.contains(&at)).map(|(_, key)| *key);
         judge(&right, &all, &found, inside).err().map(|why| format!("byte {at:#x} bit {}: {why}", bit % 8))
     });

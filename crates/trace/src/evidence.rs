@@ -143,6 +143,13 @@ impl Evidence {
         self.notes.extend(other.notes);
     }
 
+    /// Number of bytes of the committed content of a stream's sub-buffers, with their headers.
+    #[must_use]
+    pub fn content(&self, stream: usize) -> u64 {
+        let own = self.sub_buffers.iter().filter(|row| row.stream == stream);
+        own.map(|row| row.content).fold(0, u64::saturating_add)
+    }
+
     /// Number of events known to be lost: those of all gaps that count as a loss for `--strict`.
     #[must_use]
     pub fn lost_events(&self) -> u64 {

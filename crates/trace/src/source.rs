@@ -74,6 +74,24 @@ pub trait Packets: Send + Sync {
     fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_>;
 }
 
+/// Knows what was found and lost.
+pub trait Told: Send + Sync {
+    /// Returns the evidence. It may first read what was not checked yet.
+    fn told(&self) -> &Evidence;
+}
+
+impl Told for Evidence {
+    fn told(&self) -> &Evidence {
+        self
+    }
+}
+
+impl<S: Source> Told for S {
+    fn told(&self) -> &Evidence {
+        self.evidence()
+    }
+}
+
 impl<S: Source + ?Sized> Packets for S {
     fn packets_of(&self, stream: usize) -> Box<dyn PacketReader + '_> {
         self.packets(stream)
@@ -88,9 +106,13 @@ pub trait Source: Send + Sync {
     fn streams(&self) -> &[Stream];
     /// Creates a reader of one stream's packets; `stream` is an index into [`Source::streams`].
     fn packets(&self, stream: usize) -> Box<dyn PacketReader + '_>;
-    /// Verdicts, gaps and notes of the whole source. Complete from the start, so that it can be shown before the
-    /// events.
+    /// Verdicts, gaps and notes of the whole source. It is complete whenever it is asked for, also before the events are read; what a
+    /// source left to be checked during reading is then checked at once.
     fn evidence(&self) -> &Evidence;
+    /// Number of bytes of the committed content of a stream's sub-buffers, as far as it is known without further reading.
+    fn content(&self, stream: usize) -> u64 {
+        self.evidence().content(stream)
+    }
     /// Spans that were open, if the source records them.
     fn open_spans(&self) -> &[OpenSpan] {
         &[]

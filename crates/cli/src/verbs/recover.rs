@@ -2,7 +2,7 @@
 //! each.
 
 use crate::exit::{Facts, Outcome};
-use crate::input::{Input, Traces};
+use crate::input::{Input, Search, Traces};
 use crate::output::{self, Format, Job};
 use crate::select::Events;
 use crate::verbs::finish_consuming;
@@ -94,13 +94,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.consume {
         return finish_consuming(args.common.input.consume(write)?);
     }
-    args.common.input.read(args.carve, |mut traces| write(&mut traces)).map(|(outcome, _)| outcome)
+    let search = if args.carve { Search::Carved } else { Search::Checked };
+    args.common.input.read(search, |mut traces| write(&mut traces)).map(|(outcome, _)| outcome)
 }
 
 /// Runs `convert`.
 pub(crate) fn convert(args: &Convert) -> anyhow::Result<Outcome> {
     let target = Target { output: &args.output, count: true, carve: false, is_one: true };
-    args.common.input.read(false, |mut traces| write(&args.common, &target, &mut traces)).map(|(outcome, _)| outcome)
+    args.common
+        .input
+        .read(Search::Checked, |mut traces| write(&args.common, &target, &mut traces))
+        .map(|(outcome, _)| outcome)
 }
 
 /// The options in which the verbs differ.

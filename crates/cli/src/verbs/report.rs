@@ -5,7 +5,7 @@ mod follow;
 use crate::account;
 use crate::clocks;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Arrays, Input, Traces};
+use crate::input::{Arrays, Input, Search, Traces};
 use crate::pager::Pager;
 use crate::select::Events;
 use crate::text::{self, Form, LineStyle};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.consume {
         return finish_consuming(args.input.consume(|traces| report(args, traces))?);
     }
-    args.input.read(false, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
+    args.input.read(Search::Late, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
 }
 
 fn zone(args: &Args) -> Zone {

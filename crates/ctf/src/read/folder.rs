@@ -7,7 +7,7 @@ use crate::program::{Program, SchemaError};
 use lastwords_bytes::{Budget, irregular};
 use lastwords_trace::class::{EventClass, StreamClass, TraceClass};
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::source::Packets;
+use lastwords_trace::source::{Packets, Told};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::Metadata;
@@ -29,7 +29,7 @@ pub struct Trace {
     pub streams: Vec<Stream>,
     /// The recovered and lost amounts if they are known before the packets are read; otherwise the packets report
     /// losses.
-    pub account: Option<Evidence>,
+    pub account: Option<Account>,
     /// The events were selected by CPU, name and time when the trace was made, so all of them are wanted.
     pub is_selected: bool,
     /// The events accompany those of another trace, as a kernel's log does, and are not counted.
@@ -39,6 +39,24 @@ pub struct Trace {
     /// The name that babeltrace2 gives the trace: its host, and the path of its folder below the opened folder, if it
     /// is one folder.
     name: String,
+}
+
+/// The account of a trace, which is known before its packets are read.
+#[derive(Clone)]
+pub struct Account(Arc<dyn Told>);
+
+impl Account {
+    /// Returns what was found and lost. It may first read what was not checked yet.
+    #[must_use]
+    pub fn evidence(&self) -> &Evidence {
+        self.0.told()
+    }
+}
+
+impl fmt::Debug for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Account").finish_non_exhaustive()
+    }
 }
 
 /// A stream: packets in one or more files, or in memory.
@@ -102,7 +120,7 @@ impl Trace {
         path: PathBuf,
         class: TraceClass,
         streams: Vec<Stream>,
-        account: Evidence,
+        account: Arc<dyn Told>,
     ) -> Result<Self, SchemaError> {
         let name = name(&class, Path::new(""));
         let budget = Arc::new(Budget::for_input(streams.iter().map(Stream::bytes).fold(0, u64::saturating_add)));
@@ -111,7 +129,7 @@ impl Trace {
             path,
             program,
             streams,
-            account: Some(account),
+            account: Some(Account(account)),
             is_selected: false,
             is_beside: false,
             unread: 0,

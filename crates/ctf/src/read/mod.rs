@@ -19,7 +19,7 @@ mod value;
 pub use copy::copy;
 pub use cpu::cpu;
 pub use error::Error;
-pub use folder::{Memory, OpenedFolder, Stream, Trace, is_trace, open};
+pub use folder::{Account, Memory, OpenedFolder, Stream, Trace, is_trace, open};
 pub use index::Entry;
 pub use merge::{Due, Sink, readers, run};
 pub use stream::{Loss, Next, Reader, Watch, unwatched};

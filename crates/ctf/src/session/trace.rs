@@ -13,15 +13,8 @@ use std::sync::Arc;
 /// # Errors
 /// CTF cannot express a field class.
 pub fn session<S: Source + 'static>(source: &Arc<S>, path: &Path, version: Version) -> Result<Trace> {
-    let (schema, account) = (source.schema(), source.evidence().clone());
-    let mut bytes = vec![0u64; source.streams().len()];
-    for row in &account.sub_buffers {
-        if let Some(bytes) = bytes.get_mut(row.stream) {
-            *bytes = bytes.saturating_add(row.content);
-        }
-    }
-    let class = class_in_memory(schema, version)?;
-    let streams = source.streams().iter().zip(bytes).enumerate().map(|(stream, (facts, bytes))| Stream {
+    let class = class_in_memory(source.schema(), version)?;
+    let streams = source.streams().iter().enumerate().map(|(stream, facts)| Stream {
         class: facts.channel,
         id: Some(facts.instance),
         files: Vec::new(),
@@ -31,9 +24,10 @@ pub fn session<S: Source + 'static>(source: &Arc<S>, path: &Path, version: Versi
             stream,
             name: format!("stream {stream}"),
             cpu: facts.cpu,
-            bytes,
+            bytes: source.content(stream),
         }),
     });
     let streams = streams.collect();
+    let account = Arc::<S>::clone(source);
     Trace::in_memory(path.to_path_buf(), class, streams, account).map_err(|error| Error::Schema(error.to_string()))
 }

@@ -8,8 +8,8 @@ use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::Decoder;
 use lastwords_image::{Hole, HoleCause, Image, Range, unwatched};
 use lastwords_testkit::ring::Event;
-use lastwords_trace::evidence::Verdict;
-use lastwords_trace::source::Source;
+use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::source::{OpenSpan, PacketInfo, Source};
 use lastwords_walk::session;
 
 /// Bytes at addresses from 0 on, with one byte changed without a copy.
@@ -110,6 +110,42 @@ pub(crate) fn walk_as(image: &Arc<dyn Image>, options: &session::Options<'_>) ->
 /// Walks bytes that are whole.
 pub(crate) fn walk_bytes(bytes: &[u8]) -> Result<Found, Error> {
     walk(Bytes::new(bytes.into(), bytes.len(), None), false)
+}
+
+/// What a session delivers: the packets of each stream, then the evidence and the open spans.
+type Delivered = (Vec<Vec<(PacketInfo, Vec<u8>)>>, Evidence, Vec<OpenSpan>);
+
+fn delivered(source: &session::Session) -> Delivered {
+    let packets = |stream: usize| {
+        let (mut reader, mut bytes) = (source.packets(stream), Vec::new());
+        std::iter::from_fn(|| Some((reader.next_packet(&mut bytes)?, bytes.clone()))).collect()
+    };
+    let packets = (0..source.streams().len()).map(packets).collect();
+    (packets, source.evidence().clone(), source.open_spans().to_vec())
+}
+
+/// Says what differs if checksums are compared when packets are delivered, and not before.
+pub(crate) fn late_differs(image: Bytes) -> Option<String> {
+    let image: Arc<dyn Image> = Arc::new(image);
+    let find = |late| {
+        let options = session::Options { late, ..session::Options::default() };
+        Some(session::find(&image, &options, &Budget::default(), &unwatched).ok()?.sessions)
+    };
+    let (Some(first), Some(late), Some(unread)) = (find(false), find(true), find(true)) else {
+        return Some("only one way finds anything".to_owned())
+            .filter(|_| find(false).is_some() != find(true).is_some());
+    };
+    if first.len() != late.len() {
+        return Some(format!("{} sessions, and {}", first.len(), late.len()));
+    }
+    first.iter().zip(&late).zip(&unread).find_map(|((first, late), unread)| {
+        if unread.evidence() != first.evidence() {
+            return Some("the evidence before reading differs".to_owned());
+        }
+        let (first, late) = (delivered(first), delivered(late));
+        let parts = [("packets", first.0 == late.0), ("evidence", first.1 == late.1), ("spans", first.2 == late.2)];
+        parts.iter().find(|(_, is_same)| !is_same).map(|(what, _)| format!("the {what} differ"))
+    })
 }
 
 /// The sessions in bytes that are whole; none where the image is refused.

@@ -13,7 +13,7 @@ use lastwords_testkit::ring::{Event, Expect, Ring};
 use lastwords_testkit::session::Session;
 use lastwords_trace::evidence::Verdict;
 
-pub(crate) use image::{Bytes, Found, Key, Sub, walk, walk_bytes};
+pub(crate) use image::{Bytes, Found, Key, Sub, late_differs, walk, walk_bytes};
 
 /// No test allocates more than this at a time: an allocation beyond it aborts.
 pub(crate) const MEMORY: usize = 256 << 20;

@@ -29,7 +29,7 @@ impl Session {
             }),
         };
         let streams = self.streams.iter().enumerate().map(stream).collect();
-        Trace::in_memory(path.to_path_buf(), class, streams, self.evidence.clone())
+        Trace::in_memory(path.to_path_buf(), class, streams, Arc::new(self.evidence.clone()))
             .map_err(|error| wrong(error.to_string()))
     }
 

@@ -2,7 +2,9 @@
 
 use super::end::End;
 use super::lockless;
+use super::packet::Header;
 use super::plan::{Outcome, Planner};
+use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::Error;
 
 impl Planner<'_> {
@@ -29,5 +31,31 @@ impl Planner<'_> {
             }
         }
         Ok(self.outcome())
+    }
+
+    /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.
+    pub(crate) fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
+        let places = self.stream.places_held(half);
+        self.budget.steps(&self.stream.region.name, places)?;
+        let (mut numbers, mut place) = (Vec::new(), 0u64);
+        while place < places {
+            let number = self.number_in(half, place);
+            numbers.extend(number.filter(|n| *n >= from));
+            place = place.saturating_add(1);
+            if number.is_none() {
+                place = self.stream.next_written(half, place);
+            }
+        }
+        Ok(numbers)
+    }
+
+    /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
+    pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
+        self.stream.load(half, number, HEADER_LEN, &mut self.buf);
+        let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
+        let right = self.stream.identity.header(header.number);
+        let is_ours = header.magic == right.magic && header.uuid == right.uuid;
+        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number))
+            .then_some(header.number)
     }
 }

@@ -109,13 +109,6 @@ impl Planner<'_> {
         self.current(half, &produced)
     }
 
-    /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.
-    fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
-        let places = self.stream.places_held(half);
-        self.budget.steps(&self.stream.region.name, places)?;
-        Ok((0..places).filter_map(|place| self.number_in(half, place)).filter(|n| *n >= from).collect())
-    }
-
     fn produced(&mut self, half: usize, words: &Half) -> Result<Produced, Error> {
         let g = self.stream.geometry;
         let from = if words.first <= words.reserve.max(words.attempt) { g.number(words.first) } else { 0 };

@@ -221,10 +221,7 @@ impl Planner<'_> {
     fn sound(&mut self, ring: &mut Ring, first: u64) -> Result<(), Error> {
         let g = self.stream.geometry;
         let from = if first <= ring.position { g.number(first) } else { 0 };
-        let places = self.stream.places_held(ring.half);
-        self.budget.steps(&self.stream.region.name, places)?;
-        let numbers: Vec<u64> =
-            (0..places).filter_map(|p| self.number_in(ring.half, p)).filter(|n| *n >= from).collect();
+        let numbers = self.numbers(ring.half, from)?;
         if !self.is_possible(ring, first, &numbers) && !self.is_moving(ring.half) {
             let why = format!("the produced position {} does not fit the sub-buffers", ring.position);
             self.out.notes.push(format!("{}: {why}", self.stream.region.place()));

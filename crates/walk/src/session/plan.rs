@@ -28,6 +28,8 @@ pub(crate) struct Packet {
     pub(crate) pieces: Vec<(usize, usize)>,
     /// The header in memory is correct and is delivered unchanged.
     pub(crate) as_is: bool,
+    /// The checksum is compared when the packet is delivered ([`super::late`]).
+    pub(crate) is_unchecked: bool,
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) discarded: u64,
@@ -54,6 +56,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) decoder: Option<&'a ChannelDecoder>,
     /// The schema is uncertain, so the events of committed sub-buffers are walked too.
     pub(crate) thorough: bool,
+    /// Checksums are compared when packets are delivered, unless a header shows that something is wrong.
+    pub(crate) is_late: bool,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
     pub(crate) budget: &'a Budget,
@@ -111,6 +115,7 @@ impl<'a> Planner<'a> {
             index,
             decoder,
             thorough,
+            is_late: false,
             threads,
             budget,
             control: Control::default(),
@@ -123,6 +128,11 @@ impl<'a> Planner<'a> {
             missing_run: 0,
             lost_run: None,
         }
+    }
+
+    /// Sets whether checksums are compared when packets are delivered.
+    pub(crate) fn late(self, is_late: bool) -> Self {
+        Self { is_late, ..self }
     }
 
     /// Number and end clock of the last sub-buffer with a valid checksum.
@@ -233,19 +243,14 @@ impl<'a> Planner<'a> {
         self.gap(format!("positions {from} to {first}"), cause, Some(first.saturating_sub(from)));
     }
 
-    /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
-    pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
-        self.stream.load(half, number, HEADER_LEN, &mut self.buf);
-        let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
-        let right = self.stream.identity.header(header.number);
-        let is_ours = header.magic == right.magic && header.uuid == right.uuid;
-        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number))
-            .then_some(header.number)
-    }
-
     /// Delivers a sub-buffer that writers have left, in a stream whose writers leave no sub-buffer unfinished.
     pub(crate) fn closed(&mut self, half: usize, number: u64) -> Result<(), Error> {
         self.budget.steps(&self.stream.region.name, 1)?;
+        if let Some((header, content)) = self.header_alone(half, number) {
+            self.whole(half, header, content)?;
+            self.out.packets.last_mut().into_iter().for_each(|packet| packet.is_unchecked = true);
+            return Ok(());
+        }
         let size = usize::try_from(self.stream.geometry.size).unwrap_or(0);
         let loaded = self.stream.load(half, number, size, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
@@ -267,6 +272,20 @@ impl<'a> Planner<'a> {
             Judged::Unclosed(_) => self.damaged(half, number, HEADER_LEN, "it was never closed".into()),
             Judged::Damaged(header, content, why) => self.candidate(half, header, content, Verdict::Invalid, why),
         }
+    }
+
+    /// Returns the header of a closed sub-buffer and the size of its content, if its checksum may be compared later: nothing in the
+    /// header is wrong, and all of its events are delivered as they are.
+    fn header_alone(&mut self, half: usize, number: u64) -> Option<(Header, usize)> {
+        let is_all = self.words(half).first <= self.stream.geometry.start(number);
+        if !self.is_late || self.thorough || !is_all {
+            return None;
+        }
+        self.stream.load(half, number, HEADER_LEN, &mut self.buf);
+        let identity = self.stream.identity;
+        let header = Header::parse(&self.buf, identity.order).ok()?;
+        let is_right = identity.difference(&header, number).is_none() && header.end >= header.begin;
+        Some((header, identity.content(&header).filter(|_| is_right)?))
     }
 
     fn damaged(&mut self, half: usize, number: u64, content: usize, why: String) -> Result<(), Error> {
@@ -464,6 +483,7 @@ impl<'a> Planner<'a> {
             verdict: c.verdict,
             pieces: c.pieces,
             as_is,
+            is_unchecked: false,
             begin: c.header.begin,
             end: end.max(c.header.begin),
             discarded: if c.whole { c.header.discarded.saturating_sub(self.told()) } else { 0 },

@@ -97,7 +97,7 @@ pub fn trace(
 
 /// Returns a trace in memory that is marked as selected already.
 pub(crate) fn selected(path: &Path, class: TraceClass, streams: Vec<Stream>, account: Evidence) -> Result<Trace> {
-    let trace = Trace::in_memory(path.to_owned(), class, streams, account);
+    let trace = Trace::in_memory(path.to_owned(), class, streams, Arc::new(account));
     let mut trace = trace.map_err(|error| Error::Schema(error.to_string()))?;
     trace.is_selected = true;
     Ok(trace)
