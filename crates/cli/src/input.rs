@@ -9,8 +9,12 @@ use lastwords_ctf::{Version, read};
 use lastwords_formats::select::is_well_formed;
 use lastwords_image::unwatched;
 use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Most different remarks that are printed while sessions are followed.
+pub(crate) const MOST_NOTES: usize = 1000;
 
 /// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -180,11 +184,16 @@ impl Input {
             }
             use_it(traces)
         };
-        let read = |opened| match self.traces(opened).and_then(|mut traces| Ok((use_it(&mut traces)?, traces))) {
-            Ok((goes_on, traces)) => (traces.all, goes_on && say::failed().is_none()),
-            Err(error) => {
-                result = Err(error);
-                (Vec::new(), false)
+        // Each step opens the sessions anew and finds the same remarks again.
+        let mut said = BTreeSet::new();
+        let read = |mut opened: Opened| {
+            opened.notes.retain(|note| said.len() < MOST_NOTES && said.insert(note.clone()));
+            match self.traces(opened).and_then(|mut traces| Ok((use_it(&mut traces)?, traces))) {
+                Ok((goes_on, traces)) => (traces.all, goes_on && say::failed().is_none()),
+                Err(error) => {
+                    result = Err(error);
+                    (Vec::new(), false)
+                }
             }
         };
         open::follow(&self.inputs, &self.options(Search::Checked, &unwatched), wait, read)?;

@@ -3,7 +3,7 @@
 use super::{Args, zone};
 use crate::account::LIMIT;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Arrays, Traces};
+use crate::input::{Arrays, MOST_NOTES, Traces};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
@@ -91,9 +91,6 @@ impl Following {
         Facts { strict: args.strict, ..self.facts }.outcome()
     }
 }
-
-/// Most different remarks of sessions that are printed while they are followed.
-const MOST_NOTES: usize = 1000;
 
 /// Set by a signal that ends the program.
 struct Stop(Arc<AtomicBool>);
