@@ -7,7 +7,7 @@
 use crate::bundle::{self, Bundle};
 use crate::{Options, machine, package};
 use anyhow::{Context, bail, ensure};
-use lastwords_bytes::{Budget, ByteOrder, low_u16};
+use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_image::{decompress, vmcore};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
@@ -320,7 +320,7 @@ const SAMPLE: usize = 64;
 pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &mut Vec<String>) {
     let mut counts: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
     each_payload(region, SAMPLE, |payload| {
-        let id = low_u16(page::native(payload, 0, 2, region.layout.byte_order));
+        let id = page::id(payload, region.layout.byte_order);
         let Some(format) = described.formats.get(&id) else { return };
         let (good, bad) = counts.entry(id).or_default();
         let count = if fits(format, payload.len() as u64) { good } else { bad };

@@ -13,6 +13,9 @@ const LOST_LINES: usize = 8;
 /// The longest that nothing is recorded between two events of a sub-buffer, more than a year in nanoseconds. Bytes of other events that are
 /// read as a distance in time give most often more.
 const LONGEST_PAUSE: u64 = 1 << 55;
+/// Bytes of `struct trace_entry`, and the highest process ID (`PID_MAX_LIMIT` in `include/linux/threads.h`).
+const ENTRY: usize = 8;
+const MOST_PIDS: u32 = 4 << 20;
 /// Bytes of the smallest event: less room at the end of a sub-buffer stays unused (`RB_EVNT_MIN_SIZE`).
 const SMALLEST_EVENT: usize = 8;
 
@@ -101,6 +104,11 @@ impl SubBuffer {
                     judged.broken = Some(end);
                     break;
                 }
+                Ok(event) if !has_entry(bytes.get(event.payload.clone()).unwrap_or_default(), order) => {
+                    judged.refuse(format!("offset {end}: an event with an id or a process ID that cannot be"));
+                    judged.broken = Some(end);
+                    break;
+                }
                 Ok(event) => {
                     judged.last = event.time;
                     judged.events = judged.events.saturating_add(1);
@@ -151,7 +159,11 @@ impl SubBuffer {
         let (mut last, mut count) = (self.first, 0u64);
         for event in events.by_ref() {
             match event {
-                Ok(event) if event.time >= last && !event.payload.is_empty() => last = event.time,
+                Ok(event)
+                    if event.time >= last && has_entry(bytes.get(event.payload.clone()).unwrap_or_default(), order) =>
+                {
+                    last = event.time;
+                }
                 _ => return None,
             }
             count = count.saturating_add(1);
@@ -236,6 +248,14 @@ impl SubBuffer {
     pub(super) fn is_empty(&self) -> bool {
         self.claimed == 0 && self.verdict == Verdict::Committed
     }
+}
+
+/// Returns true if the payload of an event begins as those of the tracer do (`struct trace_entry`): an id of 2 bytes, which is not 0
+/// and never reaches the highest number; flags; at offset 4 the process ID of 4 bytes, of a 64-bit kernel at most `PID_MAX_LIMIT`.
+/// Stale bytes in the place of an event have often other numbers there.
+fn has_entry(payload: &[u8], order: ByteOrder) -> bool {
+    let is_id = (1..u16::MAX).contains(&page::id(payload, order));
+    is_id && payload.len() >= ENTRY && page::word(payload, 4, order) <= MOST_PIDS
 }
 
 /// Returns true if an event can begin here. Its first word alone may be zero: a long event at the time of the event before it has its length

@@ -37,6 +37,13 @@ impl Random {
     }
 }
 
+/// The first bytes of an event, the same in both byte orders: an id, flags, a counter, and a process ID.
+fn entry(random: &mut Random) -> [u8; 8] {
+    let mut byte = |end| random.below(end) as u8;
+    let (id, pid) = (1 + byte(254), byte(0x40));
+    [id, id, byte(256), byte(256), 0, pid, pid, 0]
+}
+
 /// A sub-buffer that begins at `time`, with some events; the time of the last.
 pub(crate) fn sub_buffer(random: &mut Random, cpu: usize, time: &mut u64, events: &mut BTreeSet<Event>) -> Vec<u8> {
     let mut page = vec![0; SIZE];
@@ -44,14 +51,15 @@ pub(crate) fn sub_buffer(random: &mut Random, cpu: usize, time: &mut u64, events
     put(&mut page, 0, *time, 8);
     let mut at = 16;
     for number in 0..1 + random.below(60) {
-        let words = 1 + random.below(12) as usize;
+        let words = 2 + random.below(12) as usize;
         if at + 4 + words * 4 > SIZE {
             break;
         }
         let delta = if number == 0 { 0 } else { random.below(5000) };
         *time += delta;
         put(&mut page, at, words as u64 | delta << 5, 4);
-        let payload: Vec<u8> = (0..words * 4).map(|_| random.below(256) as u8).collect();
+        let mut payload: Vec<u8> = (0..words * 4).map(|_| random.below(256) as u8).collect();
+        payload[..8].copy_from_slice(&entry(random));
         page[at + 4..at + 4 + words * 4].copy_from_slice(&payload);
         events.insert((cpu, *time, payload));
         at += 4 + words * 4;

@@ -90,6 +90,10 @@ fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
         }
         if kind < 29 {
             let begin = if kind == 0 { at + 8 } else { at + 4 };
+            // An id is neither 0 nor the highest number, and a process ID is at most 4 Mi.
+            if begin + 8 > at + len || [0, 0xffff].contains(&(word(begin) & 0xffff)) || word(begin + 4) > 1 << 22 {
+                return (events, false);
+            }
             events.insert((cpu, time, page[begin..at + len].to_vec()));
         }
         at += len.next_multiple_of(4);
@@ -303,7 +307,7 @@ fn older_cache_lines_are_not_taken_for_new() {
         assert!(is_told || seed % 4 > 0, "{seed}: a header is lost, and nothing is told");
         seen += usize::from(is_told);
     }
-    assert!(seen > 150, "{seen}");
+    assert!(seen > 292, "{seen}");
 }
 
 /// Sub-buffers that a reader of the boot before had consumed, which newer kernels leave as they are.

@@ -59,7 +59,8 @@ fn a_first_event_whose_first_word_is_zero_is_an_event() {
         made.bytes[begin + 16..begin + SIZE].fill(0x5a);
         put(&mut made.bytes, begin + 16, 0, 4);
         put(&mut made.bytes, begin + 20, (SIZE - 20) as u64, 4);
-        let own = BTreeSet::from([(0, time, vec![0x5a; SIZE - 24])]);
+        put(&mut made.bytes, begin + 28, 0, 4);
+        let own = BTreeSet::from([(0, time, made.bytes[begin + 24..begin + SIZE].to_vec())]);
         let all: BTreeSet<Event> = &(&made.events - &made.pages[&(0, number)]) | &own;
         for committed in [SIZE - 16, 0] {
             put(&mut made.bytes, begin + 8, committed as u64, 8);
