@@ -1,5 +1,7 @@
 //! Which events are recorded: the files `enable` and `set_event`.
 
+use std::collections::HashSet;
+
 use lastwords::rules::RuleSpec;
 use lastwords_glob::{is_well_formed, matches};
 use rustix::io::Errno;
@@ -105,16 +107,19 @@ fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u
 pub(crate) fn set_event_text(buffer: &Buffer) -> Result<String, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
     let on = catalog.of_applications().filter(|event| is_enabled(buffer, &channels, event));
-    Ok(on.map(line).collect())
+    Ok(lines(on))
 }
 
 /// Returns the text of `available_events`.
 pub(crate) fn available(catalog: &Catalog) -> String {
-    catalog.of_applications().map(line).collect()
+    lines(catalog.of_applications())
 }
 
-fn line(event: &Event) -> String {
-    format!("{}:{}\n", event.provider, event.name.replace('\n', " "))
+/// Returns a line for each name. Several kinds of events may have one.
+fn lines<'c>(events: impl Iterator<Item = &'c Event>) -> String {
+    let mut seen = HashSet::new();
+    let lines = events.map(|event| format!("{}:{}\n", event.provider, event.name.replace('\n', " ")));
+    lines.filter(|line| seen.insert(line.clone())).collect()
 }
 
 /// Disables all events, as opening `set_event` with truncation does.
@@ -170,14 +175,7 @@ mod tests {
     fn catalog() -> Catalog {
         let mut catalog = Catalog::default();
         for (provider, name) in [("shop", "sale"), ("shop", "shop"), ("net::tx", "sale")] {
-            let event = Event {
-                provider: provider.into(),
-                name: name.into(),
-                level: 3,
-                id: 0,
-                format: String::new(),
-                fields: vec![],
-            };
+            let event = Event::made(provider, name, vec![]);
             catalog.providers.entry(provider.into()).or_default().insert(name.into(), event);
         }
         catalog

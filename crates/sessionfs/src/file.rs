@@ -8,6 +8,7 @@ use lastwords::snapshot::Rings;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_formats::events;
+use lastwords_formats::ftrace::format_file;
 use lastwords_open::Trace;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use crate::buffer::{Buffer, guard};
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::path::{File, Of};
-use crate::{filter, format, readme, text};
+use crate::{filter, format, raw, readme, text};
 
 /// Returns the content of a file.
 pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
@@ -25,9 +26,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
         File::BufferPercent => "0\n".to_owned(),
         File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
-        File::BufferSubBufSize => {
-            format!("{}\n", buffer.details()?.channels.first().map_or(0, |channel| channel.sub_buffer_size >> 10))
-        }
+        File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
         File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
         File::CpuMask => cpu_mask(buffer.catalog()?.cpus.iter().copied()),
         File::Enable => control::enabled(buffer, which(of))?.to_owned(),
@@ -36,8 +35,10 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
             Of::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
             _ => filter::PROVIDER_FILTER.to_owned(),
         },
-        File::Format => event(buffer, of, format::text)?,
-        File::Id => event(buffer, of, |event| format!("{}\n", event.id))?,
+        File::Format => event(buffer, of, format::text)?.ok_or(Errno::OVERFLOW)?,
+        File::HeaderEvent => format_file::HEADER_EVENT.to_owned(),
+        File::HeaderPage => format_file::write_header_page(raw::HEADER, page_size(buffer)),
+        File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?.ok_or(Errno::OVERFLOW)?,
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
         File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
         File::Readme => readme::TEXT.to_owned(),
@@ -53,9 +54,8 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         }
         File::TracingOn => flag(buffer.details()?.recording),
         File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
-        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw | File::TracePipe => {
-            return Err(Errno::INVAL);
-        }
+        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
+        File::SnapshotRaw | File::TracePipe | File::TracePipeRaw => return Err(Errno::INVAL),
     })
 }
 
@@ -100,7 +100,8 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             set_option(buffer, name, on, bytes)
         }),
         File::BufferPercent => fixed(buffer, bytes, number(bytes)? == 0, "readers are woken at the first event"),
-        File::BufferSize | File::BufferSubBufSize => {
+        File::BufferSubBufSize => set_page_size(buffer, bytes),
+        File::BufferSize => {
             let now = read(buffer, file, of)?;
             let is_same = number(bytes)? == number(now.as_bytes())?;
             fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
@@ -150,6 +151,23 @@ pub(crate) fn free(buffer: &Buffer) {
 /// Accepts a write that changes nothing, and refuses any other.
 fn fixed(buffer: &Buffer, bytes: &[u8], is_same: bool, why: &str) -> Result<(), Errno> {
     if is_same { Ok(()) } else { Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("session", why))) }
+}
+
+/// Returns the size of the pages of `trace_pipe_raw`.
+fn page_size(buffer: &Buffer) -> u32 {
+    u32::try_from(buffer.page_size.load(Relaxed)).unwrap_or(u32::MAX)
+}
+
+/// Sets the size of the pages of `trace_pipe_raw` for files that are opened from now on: a power of two of pages of memory, rounded up
+/// as in the kernel.
+fn set_page_size(buffer: &Buffer, bytes: &[u8]) -> Result<(), Errno> {
+    let size = usize::try_from(number(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
+    let Some(size) = size.filter(|size| (1..=raw::MOST_PAGE_SIZE).contains(size)) else {
+        let why = format!("a page of trace_pipe_raw has 1 to {} KiB", raw::MOST_PAGE_SIZE >> 10);
+        return Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("buffer_subbuf_size_kb", why)));
+    };
+    buffer.page_size.store(size.max(raw::least_page_size()).next_power_of_two(), Relaxed);
+    Ok(())
 }
 
 fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(), Errno> {
@@ -262,7 +280,8 @@ fn cpu_mask(cpus: impl Iterator<Item = u32>) -> String {
 }
 
 fn cmdlines(buffer: &Buffer) -> Result<String, Errno> {
-    let mut names = buffer.with_trace(false, crate::catalog::Catalog::of)?.threads;
+    let described = |trace: &Trace| crate::catalog::Catalog::of(trace, &mut guard(&buffer.kinds));
+    let mut names = buffer.with_trace(false, described)?.threads;
     for (pid, _) in buffer.details()?.processes {
         if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());

@@ -47,6 +47,8 @@ pub(crate) enum File {
     Filter,
     Format,
     FreeBuffer,
+    HeaderEvent,
+    HeaderPage,
     Id,
     OptionMarkers,
     OptionOverwrite,
@@ -54,6 +56,7 @@ pub(crate) enum File {
     SavedCmdlines,
     SetEvent,
     Snapshot,
+    SnapshotRaw,
     Stats,
     Trace,
     TraceClock,
@@ -61,6 +64,7 @@ pub(crate) enum File {
     TraceMarkerRaw,
     TraceOptions,
     TracePipe,
+    TracePipeRaw,
     TracingOn,
     Trigger,
 }
@@ -89,7 +93,8 @@ const SESSION: &[(&str, File)] = &[
     ("tracing_cpumask", File::CpuMask),
     ("tracing_on", File::TracingOn),
 ];
-const EVENTS: &[(&str, File)] = &[("enable", File::Enable)];
+const EVENTS: &[(&str, File)] =
+    &[("enable", File::Enable), ("header_event", File::HeaderEvent), ("header_page", File::HeaderPage)];
 const PROVIDER: &[(&str, File)] = &[("enable", File::Enable), ("filter", File::Filter)];
 const EVENT: &[(&str, File)] = &[
     ("enable", File::Enable),
@@ -102,9 +107,11 @@ const OPTIONS: &[(&str, File)] = &[("markers", File::OptionMarkers), ("overwrite
 const CPU: &[(&str, File)] = &[
     ("buffer_size_kb", File::BufferSize),
     ("snapshot", File::Snapshot),
+    ("snapshot_raw", File::SnapshotRaw),
     ("stats", File::Stats),
     ("trace", File::Trace),
     ("trace_pipe", File::TracePipe),
+    ("trace_pipe_raw", File::TracePipeRaw),
 ];
 
 impl Folder {
@@ -139,11 +146,15 @@ impl File {
             | Self::AvailableTracers
             | Self::BufferTotalSize
             | Self::Format
+            | Self::HeaderEvent
+            | Self::HeaderPage
             | Self::Id
             | Self::Readme
             | Self::SavedCmdlines
+            | Self::SnapshotRaw
             | Self::Stats
-            | Self::TracePipe => 0o400,
+            | Self::TracePipe
+            | Self::TracePipeRaw => 0o400,
             Self::FreeBuffer | Self::TraceMarker | Self::TraceMarkerRaw => 0o200,
             _ => 0o600,
         }

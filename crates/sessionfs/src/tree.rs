@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::buffer::{Buffer, guard};
 use crate::file;
 use crate::path::{File, Folder, Of, Place, place};
-use crate::pipe::Reader;
+use crate::pipe::{self, Reader};
 use crate::recorder::{MOST, Recorder};
 use crate::sessions::Sessions;
 use crate::text::TextStream;
@@ -159,6 +159,7 @@ impl Tree {
         let state = match file {
             File::Trace => State::Trace(Mutex::new(None)),
             File::TracePipe => State::Pipe(Reader::default()),
+            File::TracePipeRaw => State::Pipe(Reader::of_pages(buffer.page_size.load(Relaxed))),
             File::TraceMarker | File::TraceMarkerRaw => State::Marker(Mutex::new(None)),
             _ => State::Text(Mutex::default()),
         };
@@ -219,7 +220,10 @@ impl OpenFile {
             State::Text(text) => {
                 let mut text = guard(text);
                 if offset == 0 {
-                    *text = file::read(&self.buffer, self.file, &self.of)?.into_bytes();
+                    *text = match (self.file, self.cpu()) {
+                        (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
+                        _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
+                    };
                 }
                 let rest = usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
                 Ok(rest[..size.min(rest.len())].to_vec())
