@@ -334,6 +334,8 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_bytes::ByteOrder;
+    use proptest::prelude::*;
 
     fn pipe() -> Pipe {
         let mut pipe = Pipe::default();
@@ -372,5 +374,80 @@ mod tests {
         assert!(pipe.take(None, 54).ends_with(b"[LOST 1 EVENTS] nobody read them from the mount\n"));
         pipe.clear(None);
         assert_eq!((pipe.bytes, pipe.waiting(), pipe.take(None, 9)), (0, 0, vec![]));
+    }
+
+    /// The events of pages as the decoder of the recovering half reads them, and the sum of the missing ones: none if a number is not
+    /// known.
+    fn decoded(pages: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
+        use lastwords_trace::ftrace::page::{Events, header};
+        let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+        let (mut events, mut missed) = (Vec::new(), Some(0));
+        for page in pages {
+            let header = header(page, raw::HEADER, order).unwrap();
+            if let Some(count) = header.missed {
+                missed = missed.zip(count).map(|(sum, count)| sum + count);
+            }
+            for event in Events::new(page, raw::HEADER, order, header.committed) {
+                let event = event.unwrap();
+                events.push((event.time, page[event.payload].to_vec()));
+            }
+        }
+        (events, missed)
+    }
+
+    proptest! {
+        /// Every event has its time and its bytes, whatever the times and sizes are, and every missing event is counted.
+        #[test]
+        fn pages_have_all_events(
+            items in proptest::collection::vec(
+                (0u64..60, any::<bool>(), prop_oneof![8usize..200, 8usize..9000], 0u8..12, any::<u64>()), 0..60
+            ),
+            dropped in prop_oneof![Just(0u64), 1u64..9],
+            size in prop_oneof![Just(4096usize), Just(8192)],
+        ) {
+            let mut pipe = Pipe::default();
+            let (mut time, mut expected, mut missing) = (1u64 << 62, Vec::new(), Some(0));
+            for (bits, is_back, length, kind, word) in items {
+                let step = word & ((1 << bits) - 1);
+                time = if is_back && kind < 2 { time.saturating_sub(step) } else { time.wrapping_add(step) };
+                let bytes: Vec<u8> = (0..length).map(|at| (word >> (at % 8 * 8)) as u8).collect();
+                let raw = match kind {
+                    10 => Err(None),
+                    11 => Err(Some(word >> 40)),
+                    _ => Ok(Record { time, bytes: bytes.clone() }),
+                };
+                match &raw {
+                    Ok(_) if length.next_multiple_of(4) + 8 + 16 <= size => expected.push((time, bytes)),
+                    Ok(_) => missing = missing.map(|sum| sum + 1),
+                    Err(lost) => missing = missing.zip(*lost).map(|(sum, lost)| sum + lost),
+                }
+                pipe.add(vec![Item { cpu: Some(3), line: vec![b'l'; 5], raw }]);
+            }
+            if let Some(queue) = pipe.queues.get_mut(&Some(3)) {
+                queue.dropped = dropped;
+                missing = missing.map(|sum| sum + dropped);
+            }
+            let mut pages: Vec<Vec<u8>> = std::iter::from_fn(|| pipe.take_page(Some(3), size, false)).collect();
+            pages.extend(pipe.take_page(Some(3), size, true));
+            prop_assert_eq!((pipe.bytes, pipe.waiting()), (0, 0));
+            prop_assert!(pages.iter().all(|page| page.len() == size));
+            let (events, missed) = decoded(&pages);
+            prop_assert_eq!(missed, missing);
+            prop_assert_eq!(events.len(), expected.len());
+            for ((time, bytes), (wanted_time, wanted)) in events.iter().zip(&expected) {
+                prop_assert_eq!(time, wanted_time);
+                prop_assert_eq!(&bytes[..wanted.len()], &wanted[..]);
+                prop_assert!(bytes.len() == wanted.len().next_multiple_of(4));
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_was_read_in_part_is_missing_from_the_pages() {
+        let mut pipe = pipe();
+        assert_eq!(pipe.take(Some(0), 1), b"a");
+        let page = pipe.take_page(Some(0), 4096, false).unwrap();
+        assert_eq!(decoded(&[page]), (vec![(7, b"c\n\0\0".to_vec())], Some(1)));
+        assert_eq!((pipe.take(None, 100), pipe.bytes), (b"bbbb\n".to_vec(), 0));
     }
 }

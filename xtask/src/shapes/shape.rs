@@ -335,6 +335,10 @@ fn formats(rng: &mut Rng, index: u64, is_mounted: bool) -> Vec<Format> {
     }
     // Nothing can be read after what consumes.
     formats.sort_by_key(|format| *format == Format::Pages);
-    formats.iter_mut().filter(|format| !is_mounted && **format == Format::Pages).for_each(|f| *f = Format::Text);
+    formats
+        .iter_mut()
+        .filter(|format| !is_mounted && **format == Format::Pages)
+        .for_each(|format| *format = Format::Text);
+    formats.dedup();
     formats
 }

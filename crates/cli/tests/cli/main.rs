@@ -19,6 +19,7 @@ mod layouts;
 mod lttng;
 mod matrix;
 mod mount;
+mod mount_raw;
 mod mutants;
 mod outputs;
 mod parts;

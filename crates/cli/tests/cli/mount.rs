@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A mount; unmounted when dropped.
-struct Mount<'p> {
+pub(crate) struct Mount<'p> {
     place: &'p Place,
     server: Child,
 }
 
 impl<'p> Mount<'p> {
     /// Mounts the place's sessions on its folder `m`.
-    fn start(place: &'p Place) -> Self {
+    pub(crate) fn start(place: &'p Place) -> Self {
         let folder = place.at("m");
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = place.command();
@@ -32,24 +32,24 @@ impl<'p> Mount<'p> {
         Self { place, server }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.place.at("m").join(name)
     }
 
     /// Runs a script in the mount.
-    fn sh(&self, script: &str) -> Ran {
+    pub(crate) fn sh(&self, script: &str) -> Ran {
         ran(Command::new("sh").args(["-c", script]).current_dir(self.at("")).output().expect("sh"))
     }
 
     /// Runs a script that must end with 0; its stdout.
-    fn ok(&self, script: &str) -> String {
+    pub(crate) fn ok(&self, script: &str) -> String {
         let ran = self.sh(script);
         assert_eq!(ran.status, 0, "{script}\n{}\n{}", ran.out, ran.err);
         ran.out
     }
 
     /// Runs a script that must fail; what `error_log` has then.
-    fn refused(&self, script: &str) -> String {
+    pub(crate) fn refused(&self, script: &str) -> String {
         let ran = self.sh(&format!("echo > error_log; {script}"));
         assert_ne!(ran.status, 0, "{script}\n{}", ran.out);
         self.ok("cat error_log")
@@ -77,7 +77,7 @@ impl Drop for Mount<'_> {
 }
 
 /// The lines of events.
-fn events(text: &str) -> Vec<&str> {
+pub(crate) fn events(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
