@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use lastwords::Level;
 use lastwords::rules::RuleSpec;
 use lastwords_glob::{is_well_formed, matches};
 use rustix::io::Errno;
@@ -37,9 +38,7 @@ pub(crate) fn pattern_of(event: &Event) -> String {
 
 /// Returns true if a rule for all channels matches the event.
 pub(crate) fn matches_rule(rule: &RuleSpec, event: &Event) -> bool {
-    rule.channel.is_none()
-        && rule.level.is_none_or(|level| event.level <= level as u8)
-        && matches(&rule.pattern, &format!("{}:{}", event.provider, event.name))
+    rule.channel.is_none() && rule.matches(&event.provider, &event.name, event.level)
 }
 
 fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
@@ -96,7 +95,7 @@ fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u
         add_event(buffer, event, place, command)?;
     }
     // What is written into trace_marker is recorded whatever is disabled.
-    let is_marker = |name: &str| matches(&rule.pattern, &format!("{MARKER}:{name}"));
+    let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
     if !enable && (is_marker("print") || is_marker("raw_data")) {
         add(&RuleSpec::enable(format!("{MARKER}:*")))?;
     }
