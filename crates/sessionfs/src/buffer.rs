@@ -29,6 +29,8 @@ pub(crate) struct Buffer {
     pub(crate) page_size: AtomicUsize,
     /// Events that were consumed and that no reader of `trace_pipe` has had yet.
     pub(crate) pipe: Mutex<Pipe>,
+    /// The same of `snapshot_pipe`.
+    pub(crate) snapshot_pipe: Mutex<Pipe>,
     pub(crate) errors: ErrorLog,
     pub(crate) filters: Filters,
     /// The option `markers`.
@@ -47,6 +49,7 @@ impl Buffer {
             kinds: Mutex::default(),
             page_size: AtomicUsize::new(raw::least_page_size()),
             pipe: Mutex::default(),
+            snapshot_pipe: Mutex::new(Pipe::of_snapshot()),
             errors: ErrorLog::default(),
             filters: Filters::default(),
             markers: AtomicBool::new(true),

@@ -1,5 +1,6 @@
 //! What reading and writing each file does, except `trace`, `trace_pipe` and `trace_marker`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords::ClockKind;
@@ -14,6 +15,7 @@ use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
+use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::path::{File, Of};
@@ -42,9 +44,12 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
         File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
         File::Readme => readme::TEXT.to_owned(),
-        File::SavedCmdlines => cmdlines(buffer)?,
+        File::SavedCmdlines => lines_of(&cmdlines(buffer)?),
+        File::SavedCmdlinesSize => format!("{}\n", cmdlines(buffer)?.len()),
+        File::SavedTgids => lines_of(&tgids(buffer)?),
         File::SetEvent => control::set_event_text(buffer)?,
         File::Snapshot => snapshot_text(buffer, cpu(of))?,
+        File::SnapshotEnabled => flag(buffer.details()?.snapshot != "off"),
         File::Stats => stats(buffer, cpu(of))?,
         File::TraceClock => format!("[{}]\n", clock_word(buffer)),
         File::TraceOptions => {
@@ -55,7 +60,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::TracingOn => flag(buffer.details()?.recording),
         File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
         File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
-        File::SnapshotRaw | File::TracePipe | File::TracePipeRaw => return Err(Errno::INVAL),
+        File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw => return Err(Errno::INVAL),
     })
 }
 
@@ -78,6 +83,14 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             _ => Err(Errno::INVAL),
         },
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
+        File::SnapshotEnabled => {
+            let done = match number(bytes)? {
+                0 => buffer.handle.disable_snapshots(),
+                1 => buffer.handle.enable_snapshots().map(drop),
+                _ => return Err(Errno::INVAL),
+            };
+            done.map_err(|error| buffer.failed("snapshot_enabled", bytes, &error))
+        }
         File::Filter => {
             let catalog = buffer.catalog()?;
             let events: Vec<_> = match of {
@@ -105,6 +118,10 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             let now = read(buffer, file, of)?;
             let is_same = number(bytes)? == number(now.as_bytes())?;
             fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
+        }
+        File::SavedCmdlinesSize => {
+            let is_same = number(bytes)? == cmdlines(buffer)?.len() as u64;
+            fixed(buffer, bytes, is_same, "a session has the names of all threads that it knows")
         }
         File::CpuMask => {
             let is_same = read(buffer, file, of)?.trim() == String::from_utf8_lossy(bytes).trim();
@@ -279,15 +296,36 @@ fn cpu_mask(cpus: impl Iterator<Item = u32>) -> String {
     format!("{last:x}{rest}\n")
 }
 
-fn cmdlines(buffer: &Buffer) -> Result<String, Errno> {
-    let described = |trace: &Trace| crate::catalog::Catalog::of(trace, &mut guard(&buffer.kinds));
+/// Returns the names of threads by id.
+fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
+    let described = |trace: &Trace| Catalog::of(trace, &mut guard(&buffer.kinds));
     let mut names = buffer.with_trace(false, described)?.threads;
     for (pid, _) in buffer.details()?.processes {
         if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());
         }
     }
-    Ok(names.into_iter().map(|(tid, name)| format!("{tid} {}\n", name.replace('\n', " "))).collect())
+    Ok(names)
+}
+
+/// Returns the processes of threads: those that live, and of a session of one program all that it knows.
+fn tgids(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
+    let details = buffer.details()?;
+    let mut found = BTreeMap::new();
+    if let ([(pid, _)], false) = (&details.processes[..], details.is_users) {
+        found.extend(cmdlines(buffer)?.into_keys().map(|tid| (tid, pid.to_string())));
+    }
+    // The ids of processes that have ended may be those of others now.
+    for (pid, _) in details.processes.into_iter().filter(|_| !buffer.is_over()) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+        found.extend(tids.map(|tid: i64| (tid, pid.to_string())));
+    }
+    Ok(found)
+}
+
+fn lines_of(of_threads: &BTreeMap<i64, String>) -> String {
+    of_threads.iter().map(|(tid, text)| format!("{tid} {}\n", text.replace('\n', " "))).collect()
 }
 
 /// Returns the text of `stats`. How many events were overwritten is not known once there are some (`?`).

@@ -54,8 +54,12 @@ pub(crate) enum File {
     OptionOverwrite,
     Readme,
     SavedCmdlines,
+    SavedCmdlinesSize,
+    SavedTgids,
     SetEvent,
     Snapshot,
+    SnapshotEnabled,
+    SnapshotPipe,
     SnapshotRaw,
     Stats,
     Trace,
@@ -82,8 +86,12 @@ const SESSION: &[(&str, File)] = &[
     ("error_log", File::ErrorLog),
     ("free_buffer", File::FreeBuffer),
     ("saved_cmdlines", File::SavedCmdlines),
+    ("saved_cmdlines_size", File::SavedCmdlinesSize),
+    ("saved_tgids", File::SavedTgids),
     ("set_event", File::SetEvent),
     ("snapshot", File::Snapshot),
+    ("snapshot_enabled", File::SnapshotEnabled),
+    ("snapshot_pipe", File::SnapshotPipe),
     ("trace", File::Trace),
     ("trace_clock", File::TraceClock),
     ("trace_marker", File::TraceMarker),
@@ -151,6 +159,8 @@ impl File {
             | Self::Id
             | Self::Readme
             | Self::SavedCmdlines
+            | Self::SavedTgids
+            | Self::SnapshotPipe
             | Self::SnapshotRaw
             | Self::Stats
             | Self::TracePipe

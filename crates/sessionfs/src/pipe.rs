@@ -1,4 +1,4 @@
-//! The files `trace_pipe` and `trace_pipe_raw`: consuming reads, which return each event once.
+//! The files `trace_pipe`, `trace_pipe_raw` and `snapshot_pipe`: consuming reads, which return each event once.
 //!
 //! The recorder's consuming read takes the events of all CPUs at once. What a reader does not take at once stays here for the next
 //! one, as a line and as a record of ftrace, whether it reads the session's `trace_pipe` or a file of a CPU.
@@ -32,6 +32,8 @@ const MOST: usize = 64 << 20;
 /// Events that were consumed and that no reader has had.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
+    /// The events are those of the snapshot. Else they are those of the live rings.
+    of_snapshot: bool,
     /// The items of each CPU.
     queues: BTreeMap<Option<u32>, Queue>,
     /// Number of items that came.
@@ -96,6 +98,10 @@ impl Queue {
 }
 
 impl Pipe {
+    pub(crate) fn of_snapshot() -> Self {
+        Self { of_snapshot: true, ..Self::default() }
+    }
+
     /// Returns the CPU of the oldest item of a CPU, or of all.
     fn next(&self, cpu: Option<u32>) -> Option<Option<u32>> {
         let wanted = self.queues.iter().filter(|(of, _)| cpu.is_none() || **of == cpu);
@@ -172,13 +178,17 @@ impl Pipe {
 
     /// Consumes what is in the rings, unless nothing has changed since the last time.
     fn fill(&mut self, buffer: &Buffer) -> Result<(), Errno> {
+        if self.of_snapshot && buffer.details()?.snapshot != "taken" {
+            return Ok(());
+        }
         let produced = buffer.handle.produced();
         self.quiet = if self.produced == Some(produced) { self.quiet.saturating_add(1) } else { 0 };
-        if self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
+        if !self.of_snapshot && self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
             return Ok(());
         }
         let mut items = Vec::new();
-        let consumed = consume_session(&buffer.handle, &Options::default(), |opened| {
+        let options = Options { snapshot: self.of_snapshot, ..Options::default() };
+        let consumed = consume_session(&buffer.handle, &options, |opened| {
             let Opened { traces, failures, .. } = opened;
             let written = traces.iter().all(|trace| items_of(buffer, trace, &mut items).is_some());
             let is_whole = failures.is_empty() && written;
@@ -245,10 +255,11 @@ pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno
     Ok(std::iter::from_fn(|| pipe.take_page(Some(cpu), size, true)).flatten().collect())
 }
 
-/// A reader of `trace_pipe`, or of `trace_pipe_raw`.
+/// A reader of `trace_pipe`, `trace_pipe_raw` or `snapshot_pipe`.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     has_read: AtomicBool,
+    of_snapshot: bool,
     pages: Option<Pages>,
 }
 
@@ -266,8 +277,13 @@ impl Reader {
         Self { pages: Some(Pages { size, rest: Mutex::default() }), ..Self::default() }
     }
 
-    /// Returns the next events as text, or as one page or a part of it; waits for them. An empty result is the end: recording is off
-    /// and this reader has had something, or nobody records in the session any more.
+    /// Makes a reader of the snapshot.
+    pub(crate) fn of_snapshot() -> Self {
+        Self { of_snapshot: true, ..Self::default() }
+    }
+
+    /// Returns the next events as text, or as one page or a part of it; waits for them. An empty result is the end: this reader has
+    /// had something, and recording is off or it reads the snapshot; or nobody records in the session any more.
     ///
     /// # Errors
     /// `EAGAIN` if there are none and the reader does not wait, `EINTR` if `is_interrupted` returns true, `EBUSY` if another
@@ -283,7 +299,7 @@ impl Reader {
         loop {
             // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
             let (is_over, is_on) = (buffer.is_over(), buffer.details()?.recording);
-            let is_end = is_over || !is_on && self.has_read.load(Relaxed);
+            let is_end = is_over || (!is_on || self.of_snapshot) && self.has_read.load(Relaxed);
             let bytes = self.next(buffer, cpu, size, is_end, is_interrupted)?;
             if !bytes.is_empty() {
                 self.has_read.store(true, Relaxed);
@@ -306,7 +322,7 @@ impl Reader {
         is_end: bool,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
-        let mut pipe = guard(&buffer.pipe);
+        let mut pipe = guard(if self.of_snapshot { &buffer.snapshot_pipe } else { &buffer.pipe });
         let Some(pages) = &self.pages else {
             if pipe.next(cpu).is_none() {
                 pipe.fill(buffer)?;

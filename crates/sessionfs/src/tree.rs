@@ -159,6 +159,7 @@ impl Tree {
         let state = match file {
             File::Trace => State::Trace(Mutex::new(None)),
             File::TracePipe => State::Pipe(Reader::default()),
+            File::SnapshotPipe => State::Pipe(Reader::of_snapshot()),
             File::TracePipeRaw => State::Pipe(Reader::of_pages(buffer.page_size.load(Relaxed))),
             File::TraceMarker | File::TraceMarkerRaw => State::Marker(Mutex::new(None)),
             _ => State::Text(Mutex::default()),

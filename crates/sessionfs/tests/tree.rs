@@ -350,3 +350,45 @@ fn kinds_of_one_name_have_folders_and_numbers_of_their_own() {
     }
     assert_eq!(records.iter().map(|(_, record)| record[8]).collect::<Vec<_>>(), [1, 2, 3]);
 }
+
+#[test]
+fn a_snapshot_is_consumed_by_its_pipe() {
+    let place = Place::new("snappipe", ChannelConfig::new("main"));
+    assert_eq!(place.read("snapshot_enabled"), "0\n");
+    let file = place.tree.open("snapshot_pipe", READ).unwrap();
+    assert_eq!(file.read(0, 100, false, &|| false), Err(Errno::AGAIN), "there is no snapshot");
+    place.write("snapshot_enabled", "1").unwrap();
+    assert_eq!(place.read("snapshot_enabled"), "1\n");
+    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"));
+    (0..100u64).for_each(|number| event!(snappipe, "tick", number = number));
+    place.write("snapshot", "1").unwrap();
+    event!(snappipe, "tick", number = 100u64);
+    let all: Vec<u64> = (0..100).collect();
+    assert_eq!(numbers(&place.read("snapshot")), all);
+    let begin = file.read(0, 1000, true, &|| false).unwrap();
+    let text = String::from_utf8(begin).unwrap() + &place.read("snapshot_pipe");
+    assert_eq!(numbers(&text), all);
+    assert_eq!(file.read(0, 100, true, &|| false), Ok(vec![]), "the end of the snapshot");
+    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"), "nothing is left of it");
+    assert_eq!(numbers(&place.read("trace_pipe")), [100]);
+    place.write("snapshot_enabled", "0").unwrap();
+    assert!(place.read("snapshot").contains("# * Snapshot is freed *\n"));
+    assert_eq!(place.write("snapshot_enabled", "2"), Err(Errno::INVAL));
+}
+
+#[test]
+fn threads_have_names_and_processes() {
+    let place = Place::new("threads", ChannelConfig::new("main"));
+    event!(threads, "one", number = 1u64);
+    let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+    let tgids = place.read("saved_tgids");
+    for id in [pid.to_string(), tid.to_string()] {
+        assert!(tgids.lines().any(|line| line == format!("{id} {pid}")), "{tgids}");
+    }
+    let size = place.read("saved_cmdlines_size");
+    assert_eq!(size.trim(), place.read("saved_cmdlines").lines().count().to_string());
+    assert_eq!(
+        (place.write("saved_cmdlines_size", &size), place.write("saved_cmdlines_size", "9999")),
+        (Ok(size.len()), Err(Errno::OPNOTSUPP))
+    );
+}
