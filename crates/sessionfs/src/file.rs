@@ -60,7 +60,9 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::TracingOn => flag(buffer.details()?.recording),
         File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
         File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
-        File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw => return Err(Errno::INVAL),
+        File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw | File::Unread => {
+            return Err(Errno::INVAL);
+        }
     })
 }
 

