@@ -30,3 +30,4 @@ mod recovery;
 mod support;
 mod surface;
 mod triggers;
+mod two_users;
