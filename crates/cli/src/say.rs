@@ -5,6 +5,8 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The first error of writing to stdout.
@@ -48,6 +50,14 @@ pub(crate) fn error(text: impl Display) {
     remark(format!("{} {}\n", crate::paint::error("error:"), safe(text)));
 }
 
+/// Sends a warning to the system's log at a socket (RFC 3164). A system without such a log is ignored.
+pub(crate) fn to_system_log(socket: &Path, text: &str) {
+    /// Facility 1 (programs of users), severity 4 (warning).
+    const PRIORITY: u8 = 1 << 3 | 4;
+    let message = format!("<{PRIORITY}>lastwords[{}]: warning: {}", std::process::id(), safe(text));
+    let _ = UnixDatagram::unbound().and_then(|from| from.send_to(message.as_bytes(), socket));
+}
+
 /// Makes a message safe for a terminal: it shows control characters in names of files and sessions as escapes. Line
 /// breaks are kept.
 fn safe(text: impl Display) -> String {
@@ -66,6 +76,19 @@ mod tests {
     #[test]
     fn control_characters_of_names_are_shown() {
         assert_eq!(safe("/tmp/a\u{1b}[2Jb: missing\nline"), "/tmp/a\\u{1b}[2Jb: missing\nline");
+    }
+
+    #[test]
+    fn the_system_log_gets_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        to_system_log(&path, "nobody listens");
+        let log = UnixDatagram::bind(&path).unwrap();
+        to_system_log(&path, "2 events\u{7}");
+        let mut bytes = [0; 200];
+        let len = log.recv(&mut bytes).unwrap();
+        let line = format!("<12>lastwords[{}]: warning: 2 events\\u{{7}}", std::process::id());
+        assert_eq!(String::from_utf8_lossy(&bytes[..len]), line);
     }
 
     #[test]

@@ -11,7 +11,9 @@ use rustix::io::Errno;
 use crate::catalog::Catalog;
 use crate::error_log::{ErrorLog, Refusal};
 use crate::filter::Filters;
+use crate::kinds::Kinds;
 use crate::pipe::Pipe;
+use crate::raw;
 
 /// A session.
 #[derive(Debug)]
@@ -20,8 +22,15 @@ pub(crate) struct Buffer {
     pub(crate) folder: PathBuf,
     pub(crate) handle: Handle,
     catalog: Mutex<Arc<Catalog>>,
+    /// The numbers and names of the kinds of events.
+    pub(crate) kinds: Mutex<Kinds>,
+    /// The size of a page of `trace_pipe_raw` and `snapshot_raw` in bytes. Writing `buffer_subbuf_size_kb` changes it; files that are
+    /// opened afterwards have it. It orders nothing else.
+    pub(crate) page_size: AtomicUsize,
     /// Events that were consumed and that no reader of `trace_pipe` has had yet.
     pub(crate) pipe: Mutex<Pipe>,
+    /// The same of `snapshot_pipe`.
+    pub(crate) snapshot_pipe: Mutex<Pipe>,
     pub(crate) errors: ErrorLog,
     pub(crate) filters: Filters,
     /// The option `markers`.
@@ -37,7 +46,10 @@ impl Buffer {
             folder: folder.to_owned(),
             handle: Handle::open(folder)?,
             catalog: Mutex::default(),
+            kinds: Mutex::default(),
+            page_size: AtomicUsize::new(raw::least_page_size()),
             pipe: Mutex::default(),
+            snapshot_pipe: Mutex::new(Pipe::of_snapshot()),
             errors: ErrorLog::default(),
             filters: Filters::default(),
             markers: AtomicBool::new(true),
@@ -60,7 +72,8 @@ impl Buffer {
         let mut kept = guard(&self.catalog);
         let now: u64 = self.details()?.channels.iter().map(|channel| u64::from(channel.events)).sum();
         if kept.classes != now || kept.cpus.is_empty() {
-            *kept = Arc::new(self.with_trace(false, Catalog::of)?);
+            let described = |trace: &Trace| Catalog::of(trace, &mut guard(&self.kinds));
+            *kept = Arc::new(self.with_trace(false, described)?);
         }
         Ok(Arc::clone(&kept))
     }

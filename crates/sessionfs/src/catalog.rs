@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lastwords_open::Trace;
-use lastwords_trace::schema::Field;
+use lastwords_trace::schema::{EventClass, Field, FieldClass};
 use lastwords_trace::source::Source as _;
 
+use crate::kinds::{Kind, Kinds};
 use crate::names;
 
 /// The provider of the events that `trace_marker` records, as in the kernel. They are always enabled.
@@ -20,8 +21,8 @@ pub(crate) struct Event {
     pub(crate) name: String,
     /// Severity, 1 (error) to 5 (trace).
     pub(crate) level: u8,
-    /// A number that is unique in the session: the channel's id above 16 bits of the event's id in that channel.
-    pub(crate) id: u64,
+    /// The number and the names of the event in the files.
+    pub(crate) kind: Kind,
     /// Format string of a marker; empty for other events.
     pub(crate) format: String,
     /// The payload.
@@ -41,31 +42,65 @@ pub(crate) struct Catalog {
     pub(crate) classes: u64,
 }
 
+#[cfg(test)]
+impl Event {
+    /// Makes an event of a severity of 3.
+    pub(crate) fn made(provider: &str, name: &str, fields: Vec<Field>) -> Self {
+        let kind = Kinds::default().of(&format!("{provider}:{name}"), &fields);
+        Self { provider: provider.into(), name: name.into(), level: 3, kind, format: String::new(), fields }
+    }
+}
+
+/// Returns the events that writes into `trace_marker` and `trace_marker_raw` are recorded as ([`crate::recorder`]).
+fn markers() -> [EventClass; 2] {
+    let number = || FieldClass::Integer { size: 4, signed: false, base: 10 };
+    let class = |name: &str, fields: &[(&str, FieldClass)]| EventClass {
+        id: 0,
+        name: format!("{MARKER}:{name}"),
+        level: 3,
+        format: String::new(),
+        location: String::new(),
+        fields: fields.iter().map(|(name, class)| Field { name: (*name).to_owned(), class: class.clone() }).collect(),
+    };
+    let writer = || [("pid", number()), ("comm", FieldClass::String)];
+    let [pid, comm] = writer();
+    let print = class("print", &[("buf", FieldClass::String), pid, comm]);
+    let [pid, comm] = writer();
+    [print, class("raw_data", &[("id", number()), ("buf", FieldClass::Bytes), pid, comm])]
+}
+
 impl Catalog {
-    /// Returns the description of a session's trace.
-    pub(crate) fn of(trace: &Trace) -> Self {
+    /// Returns the description of a session's trace. Its events get their numbers and folders from `kinds`.
+    pub(crate) fn of(trace: &Trace, kinds: &mut Kinds) -> Self {
         let mut catalog = Self::default();
         let Some(found) = trace.session() else { return catalog };
         let (schema, info) = (found.session.schema(), found.session.info());
         catalog.cpus = info.streams.iter().filter_map(|stream| stream.cpu).collect();
         catalog.threads = schema.thread_names().into_iter().map(|(id, name)| (id, name.to_owned())).collect();
+        // The kernel's tools expect these before anything is written into the files.
+        markers().iter().for_each(|class| catalog.add(class, kinds));
         for channel in &schema.channels {
             for class in channel.classes() {
                 catalog.classes += 1;
-                let (provider, name) = names::split(&class.name).unwrap_or(("", &class.name));
-                let events = catalog.providers.entry(names::folder(provider)).or_default();
-                // Of several events of one name, the files describe the first.
-                events.entry(names::folder(name)).or_insert_with(|| Event {
-                    provider: provider.to_owned(),
-                    name: name.to_owned(),
-                    level: class.level,
-                    id: u64::from(channel.id) << 16 | class.id,
-                    format: class.format.clone(),
-                    fields: class.fields.clone(),
-                });
+                catalog.add(class, kinds);
             }
         }
         catalog
+    }
+
+    /// Adds an event. One that several channels take is one kind.
+    fn add(&mut self, class: &EventClass, kinds: &mut Kinds) {
+        let (provider, name) = names::split(&class.name).unwrap_or(("", &class.name));
+        let kind = kinds.of(&class.name, &class.fields);
+        let (folder, folder_of_event) = kind.folders.clone();
+        self.providers.entry(folder).or_default().entry(folder_of_event).or_insert_with(|| Event {
+            provider: provider.to_owned(),
+            name: name.to_owned(),
+            level: class.level,
+            kind,
+            format: class.format.clone(),
+            fields: class.fields.clone(),
+        });
     }
 
     /// Returns the events of a provider, or of all.

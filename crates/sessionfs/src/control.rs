@@ -1,5 +1,8 @@
 //! Which events are recorded: the files `enable` and `set_event`.
 
+use std::collections::HashSet;
+
+use lastwords::Level;
 use lastwords::rules::RuleSpec;
 use lastwords_glob::{is_well_formed, matches};
 use rustix::io::Errno;
@@ -35,9 +38,7 @@ pub(crate) fn pattern_of(event: &Event) -> String {
 
 /// Returns true if a rule for all channels matches the event.
 pub(crate) fn matches_rule(rule: &RuleSpec, event: &Event) -> bool {
-    rule.channel.is_none()
-        && rule.level.is_none_or(|level| event.level <= level as u8)
-        && matches(&rule.pattern, &format!("{}:{}", event.provider, event.name))
+    rule.channel.is_none() && rule.matches(&event.provider, &event.name, event.level)
 }
 
 fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
@@ -94,7 +95,7 @@ fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u
         add_event(buffer, event, place, command)?;
     }
     // What is written into trace_marker is recorded whatever is disabled.
-    let is_marker = |name: &str| matches(&rule.pattern, &format!("{MARKER}:{name}"));
+    let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
     if !enable && (is_marker("print") || is_marker("raw_data")) {
         add(&RuleSpec::enable(format!("{MARKER}:*")))?;
     }
@@ -105,16 +106,19 @@ fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u
 pub(crate) fn set_event_text(buffer: &Buffer) -> Result<String, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
     let on = catalog.of_applications().filter(|event| is_enabled(buffer, &channels, event));
-    Ok(on.map(line).collect())
+    Ok(lines(on))
 }
 
 /// Returns the text of `available_events`.
 pub(crate) fn available(catalog: &Catalog) -> String {
-    catalog.of_applications().map(line).collect()
+    lines(catalog.of_applications())
 }
 
-fn line(event: &Event) -> String {
-    format!("{}:{}\n", event.provider, event.name.replace('\n', " "))
+/// Returns a line for each name. Several kinds of events may have one.
+fn lines<'c>(events: impl Iterator<Item = &'c Event>) -> String {
+    let mut seen = HashSet::new();
+    let lines = events.map(|event| format!("{}:{}\n", event.provider, event.name.replace('\n', " ")));
+    lines.filter(|line| seen.insert(line.clone())).collect()
 }
 
 /// Disables all events, as opening `set_event` with truncation does.
@@ -170,14 +174,7 @@ mod tests {
     fn catalog() -> Catalog {
         let mut catalog = Catalog::default();
         for (provider, name) in [("shop", "sale"), ("shop", "shop"), ("net::tx", "sale")] {
-            let event = Event {
-                provider: provider.into(),
-                name: name.into(),
-                level: 3,
-                id: 0,
-                format: String::new(),
-                fields: vec![],
-            };
+            let event = Event::made(provider, name, vec![]);
             catalog.providers.entry(provider.into()).or_default().insert(name.into(), event);
         }
         catalog

@@ -1,5 +1,6 @@
 //! What reading and writing each file does, except `trace`, `trace_pipe` and `trace_marker`.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords::ClockKind;
@@ -8,15 +9,17 @@ use lastwords::snapshot::Rings;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_formats::events;
+use lastwords_formats::ftrace::format_file;
 use lastwords_open::Trace;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
+use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::path::{File, Of};
-use crate::{filter, format, readme, text};
+use crate::{filter, format, raw, readme, text};
 
 /// Returns the content of a file.
 pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
@@ -25,9 +28,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
         File::BufferPercent => "0\n".to_owned(),
         File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
-        File::BufferSubBufSize => {
-            format!("{}\n", buffer.details()?.channels.first().map_or(0, |channel| channel.sub_buffer_size >> 10))
-        }
+        File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
         File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
         File::CpuMask => cpu_mask(buffer.catalog()?.cpus.iter().copied()),
         File::Enable => control::enabled(buffer, which(of))?.to_owned(),
@@ -36,14 +37,19 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
             Of::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
             _ => filter::PROVIDER_FILTER.to_owned(),
         },
-        File::Format => event(buffer, of, format::text)?,
-        File::Id => event(buffer, of, |event| format!("{}\n", event.id))?,
+        File::Format => event(buffer, of, format::text)?.ok_or(Errno::OVERFLOW)?,
+        File::HeaderEvent => format_file::HEADER_EVENT.to_owned(),
+        File::HeaderPage => format_file::write_header_page(raw::HEADER, page_size(buffer)),
+        File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?.ok_or(Errno::OVERFLOW)?,
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
         File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
         File::Readme => readme::TEXT.to_owned(),
-        File::SavedCmdlines => cmdlines(buffer)?,
+        File::SavedCmdlines => lines_of(&cmdlines(buffer)?),
+        File::SavedCmdlinesSize => format!("{}\n", cmdlines(buffer)?.len()),
+        File::SavedTgids => lines_of(&tgids(buffer)?),
         File::SetEvent => control::set_event_text(buffer)?,
         File::Snapshot => snapshot_text(buffer, cpu(of))?,
+        File::SnapshotEnabled => flag(buffer.details()?.snapshot != "off"),
         File::Stats => stats(buffer, cpu(of))?,
         File::TraceClock => format!("[{}]\n", clock_word(buffer)),
         File::TraceOptions => {
@@ -53,7 +59,8 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         }
         File::TracingOn => flag(buffer.details()?.recording),
         File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
-        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw | File::TracePipe => {
+        File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
+        File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw | File::Unread => {
             return Err(Errno::INVAL);
         }
     })
@@ -78,6 +85,14 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             _ => Err(Errno::INVAL),
         },
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
+        File::SnapshotEnabled => {
+            let done = match number(bytes)? {
+                0 => buffer.handle.disable_snapshots(),
+                1 => buffer.handle.enable_snapshots().map(drop),
+                _ => return Err(Errno::INVAL),
+            };
+            done.map_err(|error| buffer.failed("snapshot_enabled", bytes, &error))
+        }
         File::Filter => {
             let catalog = buffer.catalog()?;
             let events: Vec<_> = match of {
@@ -100,10 +115,15 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             set_option(buffer, name, on, bytes)
         }),
         File::BufferPercent => fixed(buffer, bytes, number(bytes)? == 0, "readers are woken at the first event"),
-        File::BufferSize | File::BufferSubBufSize => {
+        File::BufferSubBufSize => set_page_size(buffer, bytes),
+        File::BufferSize => {
             let now = read(buffer, file, of)?;
             let is_same = number(bytes)? == number(now.as_bytes())?;
             fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
+        }
+        File::SavedCmdlinesSize => {
+            let is_same = number(bytes)? == cmdlines(buffer)?.len() as u64;
+            fixed(buffer, bytes, is_same, "a session has the names of all threads that it knows")
         }
         File::CpuMask => {
             let is_same = read(buffer, file, of)?.trim() == String::from_utf8_lossy(bytes).trim();
@@ -150,6 +170,23 @@ pub(crate) fn free(buffer: &Buffer) {
 /// Accepts a write that changes nothing, and refuses any other.
 fn fixed(buffer: &Buffer, bytes: &[u8], is_same: bool, why: &str) -> Result<(), Errno> {
     if is_same { Ok(()) } else { Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("session", why))) }
+}
+
+/// Returns the size of the pages of `trace_pipe_raw`.
+fn page_size(buffer: &Buffer) -> u32 {
+    u32::try_from(buffer.page_size.load(Relaxed)).unwrap_or(u32::MAX)
+}
+
+/// Sets the size of the pages of `trace_pipe_raw` for files that are opened from now on: a power of two of pages of memory, rounded up
+/// as in the kernel.
+fn set_page_size(buffer: &Buffer, bytes: &[u8]) -> Result<(), Errno> {
+    let size = usize::try_from(number(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
+    let Some(size) = size.filter(|size| (1..=raw::MOST_PAGE_SIZE).contains(size)) else {
+        let why = format!("a page of trace_pipe_raw has 1 to {} KiB", raw::MOST_PAGE_SIZE >> 10);
+        return Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("buffer_subbuf_size_kb", why)));
+    };
+    buffer.page_size.store(size.max(raw::least_page_size()).next_power_of_two(), Relaxed);
+    Ok(())
 }
 
 fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(), Errno> {
@@ -261,14 +298,36 @@ fn cpu_mask(cpus: impl Iterator<Item = u32>) -> String {
     format!("{last:x}{rest}\n")
 }
 
-fn cmdlines(buffer: &Buffer) -> Result<String, Errno> {
-    let mut names = buffer.with_trace(false, crate::catalog::Catalog::of)?.threads;
+/// Returns the names of threads by id.
+fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
+    let described = |trace: &Trace| Catalog::of(trace, &mut guard(&buffer.kinds));
+    let mut names = buffer.with_trace(false, described)?.threads;
     for (pid, _) in buffer.details()?.processes {
         if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());
         }
     }
-    Ok(names.into_iter().map(|(tid, name)| format!("{tid} {}\n", name.replace('\n', " "))).collect())
+    Ok(names)
+}
+
+/// Returns the processes of threads: those that live, and of a session of one program all that it knows.
+fn tgids(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
+    let details = buffer.details()?;
+    let mut found = BTreeMap::new();
+    if let ([(pid, _)], false) = (&details.processes[..], details.is_users) {
+        found.extend(cmdlines(buffer)?.into_keys().map(|tid| (tid, pid.to_string())));
+    }
+    // The ids of processes that have ended may be those of others now.
+    for (pid, _) in details.processes.into_iter().filter(|_| !buffer.is_over()) {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+        found.extend(tids.map(|tid: i64| (tid, pid.to_string())));
+    }
+    Ok(found)
+}
+
+fn lines_of(of_threads: &BTreeMap<i64, String>) -> String {
+    of_threads.iter().map(|(tid, text)| format!("{tid} {}\n", text.replace('\n', " "))).collect()
 }
 
 /// Returns the text of `stats`. How many events were overwritten is not known once there are some (`?`).

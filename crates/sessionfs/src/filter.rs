@@ -194,7 +194,7 @@ mod tests {
     fn event(fields: &[&str]) -> Event {
         let field = |name: &&str| Field { name: (*name).to_owned(), class: FieldClass::Bool };
         let fields = fields.iter().map(field).collect();
-        Event { provider: "shop".into(), name: "sale".into(), level: 3, id: 0, format: String::new(), fields }
+        Event::made("shop", "sale", fields)
     }
 
     #[test]

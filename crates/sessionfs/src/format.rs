@@ -1,81 +1,123 @@
 //! The file `format` of an event, in the kernel's layout.
 //!
-//! The offsets are those of a record of ftrace with these fields: fields of a fixed size follow each other without alignment, and a
-//! field of variable size is a word (`__data_loc`) that has its offset and length.
+//! The fields are those of the event's record in `trace_pipe_raw` ([`crate::raw`]): fields of a fixed size follow each other without
+//! alignment, and a field of variable size is a word (`__data_loc`) that has its offset and length. libtraceevent parses the text, so
+//! that names are identifiers of C.
 
-use std::fmt::Write as _;
+use std::collections::HashSet;
 
+use lastwords_formats::ftrace::format_file;
+use lastwords_trace::ftrace::{Field, Format};
 use lastwords_trace::schema::FieldClass;
 
 use crate::catalog::Event;
+use crate::{names, raw};
 
-/// The fields that each record of ftrace begins with: C type and name, offset, size, sign.
-const COMMON: [(&str, usize, usize, u8); 4] = [
-    ("unsigned short common_type", 0, 2, 0),
-    ("unsigned char common_flags", 2, 1, 0),
-    ("unsigned char common_preempt_count", 3, 1, 0),
-    ("int common_pid", 4, 4, 1),
+/// The fields that each record of ftrace begins with: C type, name, offset, size, sign.
+const COMMON: [(&str, &str, u32, u32, bool); 4] = [
+    ("unsigned short", "common_type", 0, 2, false),
+    ("unsigned char", "common_flags", 2, 1, false),
+    ("unsigned char", "common_preempt_count", 3, 1, false),
+    ("int", "common_pid", 4, 4, true),
 ];
-/// The size of these fields.
-const COMMON_LEN: usize = 8;
 
-/// Returns the text.
-pub(crate) fn text(event: &Event) -> String {
-    let mut text = format!("name: {}\nID: {}\nformat:\n", one_line(&event.name), event.id);
-    for (declaration, offset, size, signed) in COMMON {
-        line(&mut text, declaration, offset, size, signed != 0);
-    }
-    text.push('\n');
-    let mut offset = COMMON_LEN;
+/// Returns the text; none if the event has no number.
+pub(crate) fn text(event: &Event) -> Option<String> {
+    let common = COMMON.map(|(kind, name, offset, size, is_signed)| Field {
+        declaration: format!("{kind} {name}"),
+        name: name.to_owned(),
+        offset,
+        size,
+        is_signed,
+        is_common: true,
+    });
+    let mut taken: HashSet<String> = common.iter().map(|field| field.name.clone()).collect();
+    let mut fields = common.to_vec();
+    let mut offset = raw::COMMON_LEN;
     let (mut print, mut arguments) = (Vec::new(), String::new());
     for field in &event.fields {
-        let name = one_line(&field.name);
-        let (declaration, size, signed, conversion) = declared(&name, &field.class);
-        line(&mut text, &declaration, offset, size, signed);
-        offset += size;
+        let name = unique(&mut taken, &names::identifier(&field.name));
+        let (conversion, argument) = printed(&name, &field.class);
         print.push(format!("{name}={conversion}"));
-        let _ = match declaration.strip_prefix("__data_loc ") {
-            Some(kind) if kind.starts_with("char") => write!(arguments, ", __get_str({name})"),
-            Some(_) => write!(arguments, ", __get_dynamic_array({name})"),
-            None => write!(arguments, ", REC->{name}"),
-        };
+        arguments.extend([", ", &argument]);
+        let size = raw::record_size(&field.class);
+        fields.push(Field {
+            declaration: declaration(&name, &field.class),
+            name,
+            offset: u32::try_from(offset).ok()?,
+            size: u32::try_from(size).ok()?,
+            is_signed: is_signed(&field.class),
+            is_common: false,
+        });
+        offset += size;
     }
-    let _ = write!(text, "\nprint fmt: \"{}\"{arguments}\n", print.join(" "));
-    if !event.format.is_empty() {
-        let _ = writeln!(text, "# message: {}", one_line(&event.format));
-    }
-    text
+    // The message of a marker stands before its fields.
+    let message = if event.format.is_empty() { String::new() } else { format!("{}: ", quoted(&event.format)) };
+    let print_format = format!("\"{message}{}\"{arguments}", print.join(" "));
+    let (system, name) = (event.kind.folders.0.clone(), event.kind.identifier.clone());
+    let format = Format { id: event.kind.id?, system, name, fields, print_format, probed: None };
+    let mut text = String::new();
+    format_file::write(&format, &mut text);
+    Some(text)
 }
 
-fn line(text: &mut String, declaration: &str, offset: usize, size: usize, signed: bool) {
-    let _ = writeln!(text, "\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};", u8::from(signed));
+/// Returns a name that no other field has.
+fn unique(taken: &mut HashSet<String>, name: &str) -> String {
+    let mut name = name.to_owned();
+    while !taken.insert(name.clone()) {
+        name.push('_');
+    }
+    name
 }
 
-/// Returns a field's declaration in C, its size in a record, whether it has a sign, and its conversion of printf.
-fn declared(name: &str, class: &FieldClass) -> (String, usize, bool, &'static str) {
+/// Returns a text as a part of a format string of C.
+fn quoted(text: &str) -> String {
+    let piece = |c: char| match c {
+        '%' => "%%".to_owned(),
+        '"' | '\\' => format!("\\{c}"),
+        c if c.is_control() => " ".to_owned(),
+        c => c.to_string(),
+    };
+    text.chars().map(piece).collect()
+}
+
+/// Returns a field's declaration in C.
+fn declaration(name: &str, class: &FieldClass) -> String {
+    match class {
+        FieldClass::Array { count, element } => format!("{} {name}[{count}]", c_type(element)),
+        FieldClass::Text { size } => format!("char {name}[{size}]"),
+        FieldClass::String => format!("__data_loc char[] {name}"),
+        FieldClass::Bytes => format!("__data_loc u8[] {name}"),
+        FieldClass::Sequence(element) => format!("__data_loc {}[] {name}", c_type(element)),
+        scalar => format!("{} {name}", c_type(scalar)),
+    }
+}
+
+/// Returns the conversion of printf for a field, and its argument.
+fn printed(name: &str, class: &FieldClass) -> (&'static str, String) {
+    let dynamic = format!("__get_dynamic_array({name})");
     match class {
         FieldClass::Array { count, element } => {
-            let (size, signed) = (class.fixed_size().unwrap_or(0), is_signed(element));
-            (format!("{} {name}[{count}]", c_type(element)), size, signed, "%s")
+            ("%s", format!("__print_array(REC->{name}, {count}, {})", element.fixed_size().unwrap_or(1)))
         }
-        FieldClass::Text { size } => (format!("char {name}[{size}]"), *size as usize, true, "%s"),
-        FieldClass::String => (format!("__data_loc char[] {name}"), 4, true, "%s"),
-        FieldClass::Bytes => (format!("__data_loc u8[] {name}"), 4, false, "%s"),
+        FieldClass::Text { .. } => ("%s", format!("REC->{name}")),
+        FieldClass::String => ("%s", format!("__get_str({name})")),
+        FieldClass::Bytes => ("%s", format!("__print_hex({dynamic}, __get_dynamic_array_len({name}))")),
         FieldClass::Sequence(element) => {
-            (format!("__data_loc {}[] {name}", c_type(element)), 4, is_signed(element), "%s")
+            let size = element.fixed_size().unwrap_or(1);
+            ("%s", format!("__print_array({dynamic}, __get_dynamic_array_len({name}) / {size}, {size})"))
         }
-        scalar => {
-            let size = scalar.fixed_size().unwrap_or(0);
-            (format!("{} {name}", c_type(scalar)), size, is_signed(scalar), conversion(scalar))
-        }
+        scalar => (conversion(scalar), format!("REC->{name}")),
     }
 }
 
 fn is_signed(class: &FieldClass) -> bool {
-    matches!(
-        class,
-        FieldClass::Integer { signed: true, .. } | FieldClass::Enum { signed: true, .. } | FieldClass::Float { .. }
-    )
+    match class {
+        FieldClass::Integer { signed, .. } | FieldClass::Enum { signed, .. } => *signed,
+        FieldClass::Float { .. } | FieldClass::String | FieldClass::Text { .. } => true,
+        FieldClass::Array { element, .. } | FieldClass::Sequence(element) => is_signed(element),
+        FieldClass::Bool | FieldClass::Bytes => false,
+    }
 }
 
 fn c_type(class: &FieldClass) -> String {
@@ -92,7 +134,9 @@ fn c_type(class: &FieldClass) -> String {
 
 fn conversion(class: &FieldClass) -> &'static str {
     match class {
-        FieldClass::Float { .. } => "%f",
+        // libtraceevent prints no floats: the bits.
+        FieldClass::Float { size: 4 } => "0x%x",
+        FieldClass::Float { .. } => "0x%llx",
         FieldClass::Integer { base: 16, size: 8, .. } => "0x%llx",
         FieldClass::Integer { base: 16, .. } => "0x%x",
         class if class.fixed_size() == Some(8) => match is_signed(class) {
@@ -104,34 +148,37 @@ fn conversion(class: &FieldClass) -> &'static str {
     }
 }
 
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords_trace::schema::Field;
+    use lastwords_trace::schema;
 
     #[test]
     fn fields_follow_each_other() {
         let integer = |size, signed| FieldClass::Integer { size, signed, base: 10 };
-        let field = |name: &str, class| Field { name: name.into(), class };
+        let field = |name: &str, class| schema::Field { name: name.into(), class };
         let fields = vec![
             field("a", integer(8, false)),
             field("text", FieldClass::String),
-            field("b", integer(2, true)),
-            field("four", FieldClass::Array { count: 4, element: Box::new(integer(4, false)) }),
+            field("common_pid", integer(2, true)),
+            field("net.peer", FieldClass::Array { count: 4, element: Box::new(integer(4, false)) }),
+            field("net_peer", FieldClass::Sequence(Box::new(integer(8, false)))),
         ];
-        let (provider, name) = ("shop".into(), "sale".into());
-        let text = text(&Event { provider, name, level: 3, id: 65538, format: String::new(), fields });
-        assert!(text.starts_with("name: sale\nID: 65538\nformat:\n\tfield:unsigned short common_type;\toffset:0;"));
+        let event = Event { format: "\"{}\" is 100 %".into(), ..Event::made("shop", "sale of {}", fields) };
+        let text = text(&event).unwrap();
+        assert!(
+            text.starts_with("name: sale_of___\nID: 32\nformat:\n\tfield:unsigned short common_type;\toffset:0;"),
+            "{text}"
+        );
         for line in [
             "\tfield:u64 a;\toffset:8;\tsize:8;\tsigned:0;\n",
             "\tfield:__data_loc char[] text;\toffset:16;\tsize:4;\tsigned:1;\n",
-            "\tfield:s16 b;\toffset:20;\tsize:2;\tsigned:1;\n",
-            "\tfield:u32 four[4];\toffset:22;\tsize:16;\tsigned:0;\n",
-            "\nprint fmt: \"a=%llu text=%s b=%d four=%s\", REC->a, __get_str(text), REC->b, REC->four\n",
+            "\tfield:s16 common_pid_;\toffset:20;\tsize:2;\tsigned:1;\n",
+            "\tfield:u32 net_peer[4];\toffset:22;\tsize:16;\tsigned:0;\n",
+            "\tfield:__data_loc u64[] net_peer_;\toffset:38;\tsize:4;\tsigned:0;\n",
+            "\nprint fmt: \"\\\"{}\\\" is 100 %%: a=%llu text=%s common_pid_=%d net_peer=%s net_peer_=%s\", REC->a, \
+             __get_str(text), REC->common_pid_, __print_array(REC->net_peer, 4, 4), \
+             __print_array(__get_dynamic_array(net_peer_), __get_dynamic_array_len(net_peer_) / 8, 8)\n",
         ] {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }

@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::tree::UNREAD;
+
 /// The source in the list of mounts. The type is `fuse`, or `fuse.lastwords` if `fusermount3` mounted.
 pub(crate) const SOURCE: &str = "lastwords";
 
@@ -70,11 +72,12 @@ fn not_ours(folder: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that.
+/// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that. Returns the number of events
+/// that `trace_pipe` and the like have consumed and that no reader has had: they are lost.
 ///
 /// # Errors
 /// No mount of lastwords is there, or it is in use.
-pub fn unmount(folder: &Path, lazy: bool) -> io::Result<()> {
+pub fn unmount(folder: &Path, lazy: bool) -> io::Result<usize> {
     // A path that leads to a mount without a server cannot be resolved, so that its parent is.
     let (parent, name) = (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
@@ -83,11 +86,14 @@ pub fn unmount(folder: &Path, lazy: bool) -> io::Result<()> {
         Some(found) => found.folder,
         None => at(&folder.canonicalize()?)?.ok_or_else(|| not_ours(folder))?.folder,
     };
+    // A mount whose process has died cannot tell.
+    let unread = std::fs::read_to_string(folder.join(UNREAD)).ok().and_then(|text| text.trim().parse().ok());
+    let unread = unread.unwrap_or(0);
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(&folder, flags | UnmountFlags::NOFOLLOW) {
-        Err(Errno::PERM) => by_helper(&folder, lazy),
+        Err(Errno::PERM) => by_helper(&folder, lazy).map(|()| unread),
         Err(error) => Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", folder.display()))),
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(unread),
     }
 }
 
@@ -113,7 +119,7 @@ pub fn guard(folder: &Path, device: &str) -> io::Result<()> {
     std::env::set_current_dir("/")?;
     io::stdin().lock().read_to_end(&mut Vec::new())?;
     match at(folder)? {
-        Some(found) if found.device == device => unmount(folder, true),
+        Some(found) if found.device == device => unmount(folder, true).map(drop),
         _ => Ok(()),
     }
 }

@@ -69,7 +69,7 @@ impl Mounted {
             }
             if self.signals.pending().next().is_some() {
                 // Open files do not keep the mount: they fail once this process has ended.
-                break guard::unmount(&self.folder, true);
+                break guard::unmount(&self.folder, true).map(drop);
             }
             std::thread::sleep(LOOK);
         };

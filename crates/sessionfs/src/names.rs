@@ -22,6 +22,22 @@ pub(crate) fn folder(name: &str) -> String {
     if folder.is_empty() { "%".to_owned() } else { folder }
 }
 
+/// Appends a suffix to the name of a folder, which is cut where it would be too long.
+pub(crate) fn with_suffix(folder: &str, suffix: &str) -> String {
+    let room = MOST.saturating_sub(suffix.len());
+    let end = (0..=room.min(folder.len())).rev().find(|at| folder.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}{suffix}", &folder[..end])
+}
+
+/// Returns a name as an identifier of C: other characters are underscores.
+pub(crate) fn identifier(name: &str) -> String {
+    let identifier: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    match identifier.chars().next() {
+        Some(first) if !first.is_ascii_digit() => identifier,
+        _ => format!("_{identifier}"),
+    }
+}
+
 /// Splits `provider:name` at the first colon that is not a part of `::`, which stands between the modules of a provider.
 pub(crate) fn split(full: &str) -> Option<(&str, &str)> {
     let bytes = full.as_bytes();

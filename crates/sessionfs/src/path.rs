@@ -47,13 +47,20 @@ pub(crate) enum File {
     Filter,
     Format,
     FreeBuffer,
+    HeaderEvent,
+    HeaderPage,
     Id,
     OptionMarkers,
     OptionOverwrite,
     Readme,
     SavedCmdlines,
+    SavedCmdlinesSize,
+    SavedTgids,
     SetEvent,
     Snapshot,
+    SnapshotEnabled,
+    SnapshotPipe,
+    SnapshotRaw,
     Stats,
     Trace,
     TraceClock,
@@ -61,8 +68,10 @@ pub(crate) enum File {
     TraceMarkerRaw,
     TraceOptions,
     TracePipe,
+    TracePipeRaw,
     TracingOn,
     Trigger,
+    Unread,
 }
 
 /// The files of a session.
@@ -78,8 +87,12 @@ const SESSION: &[(&str, File)] = &[
     ("error_log", File::ErrorLog),
     ("free_buffer", File::FreeBuffer),
     ("saved_cmdlines", File::SavedCmdlines),
+    ("saved_cmdlines_size", File::SavedCmdlinesSize),
+    ("saved_tgids", File::SavedTgids),
     ("set_event", File::SetEvent),
     ("snapshot", File::Snapshot),
+    ("snapshot_enabled", File::SnapshotEnabled),
+    ("snapshot_pipe", File::SnapshotPipe),
     ("trace", File::Trace),
     ("trace_clock", File::TraceClock),
     ("trace_marker", File::TraceMarker),
@@ -89,7 +102,8 @@ const SESSION: &[(&str, File)] = &[
     ("tracing_cpumask", File::CpuMask),
     ("tracing_on", File::TracingOn),
 ];
-const EVENTS: &[(&str, File)] = &[("enable", File::Enable)];
+const EVENTS: &[(&str, File)] =
+    &[("enable", File::Enable), ("header_event", File::HeaderEvent), ("header_page", File::HeaderPage)];
 const PROVIDER: &[(&str, File)] = &[("enable", File::Enable), ("filter", File::Filter)];
 const EVENT: &[(&str, File)] = &[
     ("enable", File::Enable),
@@ -102,9 +116,11 @@ const OPTIONS: &[(&str, File)] = &[("markers", File::OptionMarkers), ("overwrite
 const CPU: &[(&str, File)] = &[
     ("buffer_size_kb", File::BufferSize),
     ("snapshot", File::Snapshot),
+    ("snapshot_raw", File::SnapshotRaw),
     ("stats", File::Stats),
     ("trace", File::Trace),
     ("trace_pipe", File::TracePipe),
+    ("trace_pipe_raw", File::TracePipeRaw),
 ];
 
 impl Folder {
@@ -139,11 +155,18 @@ impl File {
             | Self::AvailableTracers
             | Self::BufferTotalSize
             | Self::Format
+            | Self::HeaderEvent
+            | Self::HeaderPage
             | Self::Id
             | Self::Readme
             | Self::SavedCmdlines
+            | Self::SavedTgids
+            | Self::SnapshotPipe
+            | Self::SnapshotRaw
             | Self::Stats
-            | Self::TracePipe => 0o400,
+            | Self::TracePipe
+            | Self::TracePipeRaw
+            | Self::Unread => 0o400,
             Self::FreeBuffer | Self::TraceMarker | Self::TraceMarkerRaw => 0o200,
             _ => 0o600,
         }

@@ -1,9 +1,10 @@
-//! The files `trace_pipe`: consuming reads, which return each event once.
+//! The files `trace_pipe`, `trace_pipe_raw` and `snapshot_pipe`: consuming reads, which return each event once.
 //!
 //! The recorder's consuming read takes the events of all CPUs at once. What a reader does not take at once stays here for the next
-//! one, whether it reads the session's `trace_pipe` or that of a CPU.
+//! one, as a line and as a record of ftrace, whether it reads the session's `trace_pipe` or a file of a CPU.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use lastwords_open::{Opened, Options, Trace, consume_session};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
+use crate::raw::{self, Missed, Page, Record};
 use crate::text::selection;
 
 /// Time between two looks at rings that had nothing new.
@@ -23,18 +25,20 @@ const EAGER: u32 = 5;
 /// Number of looks after which the rings are read in any case.
 const LAZY: u32 = 50;
 
-/// Bytes of lines that wait for a reader. What comes above that is dropped, the oldest first, and counted: a reader of one CPU's file
-/// leaves the events of the others here.
+/// Bytes of lines and records that wait for a reader. What comes above that is dropped, the oldest first, and counted: a reader of one
+/// CPU's file leaves the events of the others here.
 const MOST: usize = 64 << 20;
 
-/// Events that were consumed, as lines, and that no reader has had.
+/// Events that were consumed and that no reader has had.
 #[derive(Debug, Default)]
 pub(crate) struct Pipe {
-    /// The lines of each CPU.
+    /// The events are those of the snapshot. Else they are those of the live rings.
+    of_snapshot: bool,
+    /// The items of each CPU.
     queues: BTreeMap<Option<u32>, Queue>,
-    /// Number of lines that came.
+    /// Number of items that came.
     count: u64,
-    /// Bytes of the lines that wait.
+    /// Bytes of the items that wait.
     bytes: usize,
     /// What the rings had produced at the last consuming read.
     produced: Option<u64>,
@@ -42,40 +46,83 @@ pub(crate) struct Pipe {
     quiet: u32,
 }
 
-/// The lines of a CPU, each with its number among all lines.
+/// The items of a CPU, each with its number among all items.
 #[derive(Debug, Default)]
 struct Queue {
-    lines: VecDeque<(u64, Vec<u8>)>,
-    /// Lines that were dropped since the last reader.
+    items: VecDeque<(u64, Item)>,
+    /// Items that were dropped since the last reader.
     dropped: u64,
 }
 
-/// A line, and the CPU of its event.
-type Line = (Option<u32>, Vec<u8>);
+/// An event, or a loss.
+#[derive(Debug)]
+pub(crate) struct Item {
+    cpu: Option<u32>,
+    /// The line in `trace_pipe`.
+    line: Vec<u8>,
+    /// What `trace_pipe_raw` has: a record, or missing events.
+    raw: Result<Record, Missed>,
+}
+
+impl Item {
+    fn len(&self) -> usize {
+        self.line.len() + self.raw.as_ref().map_or(0, |record| record.bytes.len())
+    }
+}
+
+impl Queue {
+    /// Makes a page of the next events, and returns it with the number of items that it has. Returns none if no event is there that a
+    /// page can hold; with `at_end`, an empty page then tells of missing events.
+    fn page(&self, size: usize, at_end: bool) -> Option<(Vec<u8>, usize)> {
+        let mut missed: Option<Missed> = (self.dropped > 0).then_some(Some(self.dropped));
+        let (mut page, mut taken, mut is_told) = (Page::new(size), 0, at_end);
+        for (_, item) in &self.items {
+            match &item.raw {
+                Ok(record) if page.put(record, missed.is_some()) => {}
+                // The events after it are on the next page.
+                _ if !page.is_empty() => break,
+                // With the number of missing events, there is too little room: that number has a page of its own.
+                Ok(record) if missed.is_some() && Page::new(size).put(record, false) => {
+                    is_told = true;
+                    break;
+                }
+                // An empty page cannot hold it.
+                Ok(_) => missed = raw::added(missed, Some(1)),
+                Err(lost) => missed = raw::added(missed, *lost),
+            }
+            taken += 1;
+        }
+        let is_made = !page.is_empty() || is_told && missed.is_some();
+        is_made.then(|| (page.finish(missed), taken))
+    }
+}
 
 impl Pipe {
-    fn has(&self, cpu: Option<u32>) -> bool {
-        self.next(cpu).is_some()
+    pub(crate) fn of_snapshot() -> Self {
+        Self { of_snapshot: true, ..Self::default() }
     }
 
-    /// Returns the CPU of the oldest line of a CPU, or of all.
+    /// Returns the CPU of the oldest item of a CPU, or of all.
     fn next(&self, cpu: Option<u32>) -> Option<Option<u32>> {
         let wanted = self.queues.iter().filter(|(of, _)| cpu.is_none() || **of == cpu);
-        let fronts = wanted.filter_map(|(of, queue)| Some((queue.lines.front()?.0, *of)));
+        let fronts = wanted.filter_map(|(of, queue)| Some((queue.items.front()?.0, *of)));
         fronts.min().map(|(_, of)| of)
     }
 
-    fn add(&mut self, lines: Vec<Line>) {
-        for (cpu, line) in lines {
-            self.bytes += line.len();
-            self.queues.entry(cpu).or_default().lines.push_back((self.count, line));
-            self.count += 1;
-        }
+    fn push(&mut self, item: Item) {
+        self.bytes += item.len();
+        self.queues.entry(item.cpu).or_default().items.push_back((self.count, item));
+        self.count += 1;
+    }
+
+    /// Adds items, and drops the oldest above [`MOST`].
+    fn add(&mut self, items: Vec<Item>) {
+        items.into_iter().for_each(|item| self.push(item));
         while self.bytes > MOST
             && let Some(queue) = self.next(None).and_then(|cpu| self.queues.get_mut(&cpu))
-            && let Some((_, line)) = queue.lines.pop_front()
+            && let Some((_, item)) = queue.items.pop_front()
         {
-            self.bytes -= line.len();
+            self.bytes -= item.len();
             queue.dropped += 1;
         }
     }
@@ -84,58 +131,73 @@ impl Pipe {
     fn take(&mut self, cpu: Option<u32>, size: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         while let Some(queue) = self.next(cpu).and_then(|cpu| self.queues.get_mut(&cpu))
-            && let Some((_, line)) = queue.lines.front_mut()
+            && let Some((_, item)) = queue.items.front_mut()
         {
+            self.bytes -= item.len();
             if queue.dropped > 0 {
                 let loss = format!("CPU:? [LOST {} EVENTS] nobody read them from the mount\n", queue.dropped);
-                *line = [loss.as_bytes(), line].concat();
-                self.bytes += loss.len();
+                item.line = [loss.as_bytes(), &item.line].concat();
                 queue.dropped = 0;
             }
-            if bytes.len() + line.len() <= size {
-                self.bytes -= line.len();
-                bytes.append(line);
-                queue.lines.pop_front();
+            if bytes.len() + item.line.len() <= size {
+                bytes.append(&mut item.line);
+                queue.items.pop_front();
                 continue;
             }
             if bytes.is_empty() {
-                bytes.extend(line.drain(..size.min(line.len())));
-                self.bytes -= bytes.len();
+                bytes.extend(item.line.drain(..size.min(item.line.len())));
+                // A page does not have the event again: it says that one is missing.
+                item.raw = Err(Some(1));
             }
+            self.bytes += item.len();
             break;
         }
         bytes
     }
 
-    /// Forgets the lines of a CPU, or all.
+    /// Removes the events of a page of a CPU; none if there are none, or if none fits a page. With `at_end`, an empty page tells of
+    /// events that are missing at the end.
+    fn take_page(&mut self, cpu: Option<u32>, size: usize, at_end: bool) -> Option<Vec<u8>> {
+        let queue = self.queues.get_mut(&cpu)?;
+        let (page, taken) = queue.page(size, at_end)?;
+        self.bytes -= queue.items.drain(..taken).map(|(_, item)| item.len()).sum::<usize>();
+        queue.dropped = 0;
+        Some(page)
+    }
+
+    /// Forgets the items of a CPU, or all.
     pub(crate) fn clear(&mut self, cpu: Option<u32>) {
         self.queues.retain(|of, _| cpu.is_some() && *of != cpu);
-        self.bytes = self.queues.values().flat_map(|queue| &queue.lines).map(|(_, line)| line.len()).sum();
+        self.bytes = self.queues.values().flat_map(|queue| &queue.items).map(|(_, item)| item.len()).sum();
     }
 
     /// Returns the number of events that wait or were dropped.
     pub(crate) fn waiting(&self) -> usize {
-        self.queues.values().map(|queue| queue.lines.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX)).sum()
+        self.queues.values().map(|queue| queue.items.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX)).sum()
     }
 
     /// Consumes what is in the rings, unless nothing has changed since the last time.
     fn fill(&mut self, buffer: &Buffer) -> Result<(), Errno> {
-        let produced = buffer.handle.produced();
-        self.quiet = if self.produced == Some(produced) { self.quiet.saturating_add(1) } else { 0 };
-        if self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
+        if self.of_snapshot && buffer.details()?.snapshot != "taken" {
             return Ok(());
         }
-        let mut lines = Vec::new();
-        let consumed = consume_session(&buffer.handle, &Options::default(), |opened| {
+        let produced = buffer.handle.produced();
+        self.quiet = if self.produced == Some(produced) { self.quiet.saturating_add(1) } else { 0 };
+        if !self.of_snapshot && self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
+            return Ok(());
+        }
+        let mut items = Vec::new();
+        let options = Options { snapshot: self.of_snapshot, ..Options::default() };
+        let consumed = consume_session(&buffer.handle, &options, |opened| {
             let Opened { traces, failures, .. } = opened;
-            let written = traces.iter().all(|trace| lines_of(trace, &mut lines).is_some());
+            let written = traces.iter().all(|trace| items_of(buffer, trace, &mut items).is_some());
             let is_whole = failures.is_empty() && written;
             (is_whole, traces, is_whole)
         });
         match consumed {
             Ok((true, consumed)) if consumed.failed.is_empty() => {
                 self.produced = Some(produced);
-                self.add(lines);
+                self.add(items);
                 Ok(())
             }
             Ok((true, _)) => Err(Errno::BUSY),
@@ -147,57 +209,81 @@ impl Pipe {
     }
 }
 
-/// Appends the events of a trace as lines, after a line for each ring that has lost some. Returns none, and appends nothing, if they
-/// cannot be read.
-fn lines_of(trace: &Trace, lines: &mut Vec<Line>) -> Option<()> {
+/// Appends the events of a trace, after an item for each ring that has lost some. Returns none, and appends nothing, if they cannot
+/// be read.
+fn items_of(buffer: &Buffer, trace: &Trace, items: &mut Vec<Item>) -> Option<()> {
     let packets = [trace.packets(Version::V2)?.ok()?];
-    let mut found: Vec<Line> = lost(trace);
-    let mut put = |_: i64, line: &[u8]| {
-        found.push((cpu_of(line), line.to_vec()));
-        true
-    };
+    let mut found: Vec<Item> = lost(trace);
+    let losses = found.len();
+    raw::each(trace, &mut guard(&buffer.kinds), &mut |cpu, record| {
+        found.push(Item { cpu, line: Vec::new(), raw: record.ok_or(Some(1)) });
+    })?;
+    let mut events = found.get_mut(losses..)?.iter_mut();
+    // The lines are of the same events in the same order.
+    let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = line.to_vec()).is_some();
     text::each(&packets, Style::Ftrace, &selection(None), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
-    lines.extend(found);
-    Some(())
+    let is_same = events.next().is_none();
+    is_same.then(|| items.append(&mut found))
 }
 
-/// Returns a line for each loss, in the kernel's words where they fit.
-fn lost(trace: &Trace) -> Vec<Line> {
+/// Returns an item for each loss, in the kernel's words where they fit.
+fn lost(trace: &Trace) -> Vec<Item> {
     let account = trace.account();
-    let line = |gap: &lastwords_trace::evidence::Gap| {
+    let item = |gap: &lastwords_trace::evidence::Gap| {
         let cpu = gap.stream.and_then(|stream| account.streams.get(stream)?.cpu);
         let who = cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
         let count = gap.events.map_or_else(|| "?".to_owned(), |events| events.to_string());
         let bytes = gap.bytes.map_or_else(String::new, |bytes| format!(", {bytes} bytes"));
         let channel = gap.stream.and_then(|stream| account.streams.get(stream)).map_or("", |stream| &stream.channel);
         let why = gap.cause.word();
-        (cpu, format!("CPU:{who} [LOST {count} EVENTS] channel {channel}: {why}{bytes}\n").into_bytes())
+        let line = format!("CPU:{who} [LOST {count} EVENTS] channel {channel}: {why}{bytes}\n").into_bytes();
+        Item { cpu, line, raw: Err(gap.events) }
     };
-    account.evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).map(line).collect()
+    account.evidence.gaps.iter().filter(|gap| gap.cause.is_loss()).map(item).collect()
 }
 
-/// Returns the CPU in a line of the style `ftrace`: `comm-tid   [cpu] LEVEL`.
-fn cpu_of(line: &[u8]) -> Option<u32> {
-    let line = String::from_utf8_lossy(line);
-    let column = line.match_indices(" [").find_map(|(at, _)| {
-        let (cpu, rest) = line.get(at + 2..)?.split_once(']')?;
-        let before = line.get(..at)?.trim_end();
-        let is_column = rest.starts_with(' ') && before.ends_with(|c: char| c.is_ascii_digit() || c == '?');
-        Some(cpu).filter(|_| is_column && cpu.len() >= 3)
-    });
-    // The column has `---` for a stream of no CPU.
-    column?.parse().ok()
+/// Returns the pages of `snapshot_raw`: the events of a CPU in a snapshot, which are not consumed.
+pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno> {
+    if !matches!(buffer.details()?.snapshot, "taken" | "reading") {
+        return Ok(Vec::new());
+    }
+    let mut items = Vec::new();
+    buffer.with_trace(true, |trace| items_of(buffer, trace, &mut items))?.ok_or(Errno::IO)?;
+    let mut pipe = Pipe::default();
+    items.into_iter().filter(|item| item.cpu == Some(cpu)).for_each(|item| pipe.push(item));
+    let size = buffer.page_size.load(Relaxed);
+    Ok(std::iter::from_fn(|| pipe.take_page(Some(cpu), size, true)).flatten().collect())
 }
 
-/// A reader of `trace_pipe`.
+/// A reader of `trace_pipe`, `trace_pipe_raw` or `snapshot_pipe`.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     has_read: AtomicBool,
+    of_snapshot: bool,
+    pages: Option<Pages>,
+}
+
+/// The form of `trace_pipe_raw`.
+#[derive(Debug)]
+struct Pages {
+    size: usize,
+    /// What is left of the page that a read has begun.
+    rest: Mutex<Vec<u8>>,
 }
 
 impl Reader {
-    /// Returns the next events as text; waits for them. An empty text is the end: recording is off and this reader has had
-    /// something, or nobody records in the session any more.
+    /// Makes a reader of pages of this size.
+    pub(crate) fn of_pages(size: usize) -> Self {
+        Self { pages: Some(Pages { size, rest: Mutex::default() }), ..Self::default() }
+    }
+
+    /// Makes a reader of the snapshot.
+    pub(crate) fn of_snapshot() -> Self {
+        Self { of_snapshot: true, ..Self::default() }
+    }
+
+    /// Returns the next events as text, or as one page or a part of it; waits for them. An empty result is the end: this reader has
+    /// had something, and recording is off or it reads the snapshot; or nobody records in the session any more.
     ///
     /// # Errors
     /// `EAGAIN` if there are none and the reader does not wait, `EINTR` if `is_interrupted` returns true, `EBUSY` if another
@@ -213,12 +299,12 @@ impl Reader {
         loop {
             // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
             let (is_over, is_on) = (buffer.is_over(), buffer.details()?.recording);
-            let bytes = self.next(buffer, cpu, size, is_interrupted)?;
+            let is_end = is_over || (!is_on || self.of_snapshot) && self.has_read.load(Relaxed);
+            let bytes = self.next(buffer, cpu, size, is_end, is_interrupted)?;
             if !bytes.is_empty() {
                 self.has_read.store(true, Relaxed);
-                return Ok(bytes);
             }
-            if is_over || !is_on && self.has_read.load(Relaxed) {
+            if !bytes.is_empty() || is_end {
                 return Ok(bytes);
             }
             if !waits {
@@ -233,29 +319,50 @@ impl Reader {
         buffer: &Buffer,
         cpu: Option<u32>,
         size: usize,
+        is_end: bool,
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
-        let mut pipe = guard(&buffer.pipe);
-        if !pipe.has(cpu) {
-            pipe.fill(buffer)?;
+        let mut pipe = guard(if self.of_snapshot { &buffer.snapshot_pipe } else { &buffer.pipe });
+        let Some(pages) = &self.pages else {
+            if pipe.next(cpu).is_none() {
+                pipe.fill(buffer)?;
+            }
+            // A reader that is about to be killed would lose what it takes.
+            return if is_interrupted() { Err(Errno::INTR) } else { Ok(pipe.take(cpu, size)) };
+        };
+        let mut rest = guard(&pages.rest);
+        if rest.is_empty() {
+            if is_interrupted() {
+                return Err(Errno::INTR);
+            }
+            let mut page = pipe.take_page(cpu, pages.size, false);
+            if page.is_none() {
+                pipe.fill(buffer)?;
+                page = pipe.take_page(cpu, pages.size, is_end);
+            }
+            *rest = page.unwrap_or_default();
         }
-        // A reader that is about to be killed would lose what it takes.
-        if is_interrupted() {
-            return Err(Errno::INTR);
-        }
-        Ok(pipe.take(cpu, size))
+        let end = size.min(rest.len());
+        Ok(rest.drain(..end).collect())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lastwords_bytes::ByteOrder;
+    use proptest::prelude::*;
 
     fn pipe() -> Pipe {
-        let line = |cpu, text: &str| (Some(cpu), text.as_bytes().to_vec());
         let mut pipe = Pipe::default();
-        pipe.add(vec![line(0, "aa\n"), line(1, "bbbb\n"), line(0, "c\n")]);
+        pipe.add(vec![event(0, "aa\n"), event(1, "bbbb\n"), event(0, "c\n")]);
         pipe
+    }
+
+    /// An event whose record has a byte for each of its line.
+    fn event(cpu: u32, line: &str) -> Item {
+        let line = line.as_bytes().to_vec();
+        Item { cpu: Some(cpu), raw: Ok(Record { time: 7, bytes: line.clone() }), line }
     }
 
     #[test]
@@ -277,7 +384,7 @@ mod tests {
     #[test]
     fn what_nobody_reads_is_dropped_and_told() {
         let mut pipe = pipe();
-        pipe.add(vec![(Some(1), vec![b'x'; MOST - 5])]);
+        pipe.add(vec![Item { cpu: Some(1), line: vec![b'x'; MOST - 10], raw: Err(None) }]);
         assert!(pipe.bytes <= MOST && pipe.waiting() == 4, "{}", pipe.waiting());
         assert_eq!(pipe.take(Some(0), 100), b"CPU:? [LOST 1 EVENTS] nobody read them from the mount\nc\n");
         assert!(pipe.take(None, 54).ends_with(b"[LOST 1 EVENTS] nobody read them from the mount\n"));
@@ -285,14 +392,78 @@ mod tests {
         assert_eq!((pipe.bytes, pipe.waiting(), pipe.take(None, 9)), (0, 0, vec![]));
     }
 
-    #[test]
-    fn the_cpu_is_that_of_the_column() {
-        for (line, cpu) in [
-            ("             app-12      [003] INFO  1.000002: a:b: x=\" [009] \"\n", Some(3)),
-            ("         a [x] b-12345678 [1024] -     1.000002: a:b:\n", Some(1024)),
-            ("           <...>-?       [---] INFO  1.000002: a:b: t=5 [001] \n", None),
-        ] {
-            assert_eq!(cpu_of(line.as_bytes()), cpu, "{line}");
+    /// The events of pages as the decoder of the recovering half reads them, and the sum of the missing ones: none if a number is not
+    /// known.
+    fn decoded(pages: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Option<u64>) {
+        use lastwords_trace::ftrace::page::{Events, header};
+        let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+        let (mut events, mut missed) = (Vec::new(), Some(0));
+        for page in pages {
+            let header = header(page, raw::HEADER, order).unwrap();
+            if let Some(count) = header.missed {
+                missed = missed.zip(count).map(|(sum, count)| sum + count);
+            }
+            for event in Events::new(page, raw::HEADER, order, header.committed) {
+                let event = event.unwrap();
+                events.push((event.time, page[event.payload].to_vec()));
+            }
         }
+        (events, missed)
+    }
+
+    proptest! {
+        /// Every event has its time and its bytes, whatever the times and sizes are, and every missing event is counted.
+        #[test]
+        fn pages_have_all_events(
+            items in proptest::collection::vec(
+                (0u64..60, any::<bool>(), prop_oneof![8usize..200, 8usize..9000], 0u8..12, any::<u64>()), 0..60
+            ),
+            dropped in prop_oneof![Just(0u64), 1u64..9],
+            size in prop_oneof![Just(4096usize), Just(8192)],
+        ) {
+            let mut pipe = Pipe::default();
+            let (mut time, mut expected, mut missing) = (1u64 << 62, Vec::new(), Some(0));
+            for (bits, is_back, length, kind, word) in items {
+                let step = word & ((1 << bits) - 1);
+                time = if is_back && kind < 2 { time.saturating_sub(step) } else { time.wrapping_add(step) };
+                let bytes: Vec<u8> = (0..length).map(|at| (word >> (at % 8 * 8)) as u8).collect();
+                let raw = match kind {
+                    10 => Err(None),
+                    11 => Err(Some(word >> 40)),
+                    _ => Ok(Record { time, bytes: bytes.clone() }),
+                };
+                match &raw {
+                    Ok(_) if length.next_multiple_of(4) + 8 + 16 <= size => expected.push((time, bytes)),
+                    Ok(_) => missing = missing.map(|sum| sum + 1),
+                    Err(lost) => missing = missing.zip(*lost).map(|(sum, lost)| sum + lost),
+                }
+                pipe.add(vec![Item { cpu: Some(3), line: vec![b'l'; 5], raw }]);
+            }
+            if let Some(queue) = pipe.queues.get_mut(&Some(3)) {
+                queue.dropped = dropped;
+                missing = missing.map(|sum| sum + dropped);
+            }
+            let mut pages: Vec<Vec<u8>> = std::iter::from_fn(|| pipe.take_page(Some(3), size, false)).collect();
+            pages.extend(pipe.take_page(Some(3), size, true));
+            prop_assert_eq!((pipe.bytes, pipe.waiting()), (0, 0));
+            prop_assert!(pages.iter().all(|page| page.len() == size));
+            let (events, missed) = decoded(&pages);
+            prop_assert_eq!(missed, missing);
+            prop_assert_eq!(events.len(), expected.len());
+            for ((time, bytes), (wanted_time, wanted)) in events.iter().zip(&expected) {
+                prop_assert_eq!(time, wanted_time);
+                prop_assert_eq!(&bytes[..wanted.len()], &wanted[..]);
+                prop_assert!(bytes.len() == wanted.len().next_multiple_of(4));
+            }
+        }
+    }
+
+    #[test]
+    fn an_event_that_was_read_in_part_is_missing_from_the_pages() {
+        let mut pipe = pipe();
+        assert_eq!(pipe.take(Some(0), 1), b"a");
+        let page = pipe.take_page(Some(0), 4096, false).unwrap();
+        assert_eq!(decoded(&[page]), (vec![(7, b"c\n\0\0".to_vec())], Some(1)));
+        assert_eq!((pipe.take(None, 100), pipe.bytes), (b"bbbb\n".to_vec(), 0));
     }
 }

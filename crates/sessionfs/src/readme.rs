@@ -16,15 +16,20 @@ pub(crate) const TEXT: &str = "lastwords mini-HOWTO: sessions of applications as
   options/\t\t- The same, one file an option\n\
   buffer_size_kb\t- The size of a CPU's rings in KiB. It is chosen when the session starts.\n\
   buffer_total_size_kb\t- The size of all rings in KiB\n\
+  buffer_subbuf_size_kb\t- The size of a page of trace_pipe_raw in KiB\n\
   snapshot\t\t- 1: allocate the spare rings, and take a snapshot; 2: clear the snapshot; 0: free it.\n\
 \t\t\t  Reading shows the events of the snapshot.\n\
+  snapshot_enabled\t- 1: allocate the spare rings; 0: free them\n\
+  snapshot_pipe\t\t- A consuming read of the snapshot\n\
   events/\t\t- Providers and events; each has enable, filter, trigger, format, id\n\
   set_event\t\t- Events that are enabled; echo prov:event or !prov:event, globs are allowed\n\
   available_events\t- Events that the session knows: those that the application has reached\n\
   error_log\t\t- Why the last writes were refused\n\
   instances/\t\t- The other live sessions; mkdir makes a session of the user, rmdir ends it\n\
-  per_cpu/\t\t- trace, trace_pipe, stats and snapshot of one CPU\n\
+  per_cpu/\t\t- trace, trace_pipe, stats and snapshot of one CPU; trace_pipe_raw and snapshot_raw:\n\
+\t\t\t  pages of ftrace, as events/header_page and events/*/*/format tell\n\
   saved_cmdlines\t- Names of threads\n\
+  saved_tgids\t\t- Processes of threads\n\
   free_buffer\t\t- Closing this file clears the rings\n\
 \n\
 docs/MOUNT.md of lastwords describes each file and how it differs from the kernel's.\n";

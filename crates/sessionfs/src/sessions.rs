@@ -46,10 +46,11 @@ impl Sessions {
         &self.programs
     }
 
-    /// Returns the number of events that reads of `trace_pipe` have consumed and that no reader has had.
+    /// Returns the number of events that reads of `trace_pipe` and the like have consumed and that no reader has had.
     pub(crate) fn waiting(&self) -> usize {
         let opened = guard(&self.opened);
-        opened.values().chain([&self.top]).map(|buffer| guard(&buffer.pipe).waiting()).sum()
+        let waiting = |buffer: &Arc<Buffer>| guard(&buffer.pipe).waiting() + guard(&buffer.snapshot_pipe).waiting();
+        opened.values().chain([&self.top]).map(waiting).sum()
     }
 
     fn live(&self) -> Vec<Summary> {

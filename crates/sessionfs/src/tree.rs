@@ -8,13 +8,17 @@ use rustix::io::Errno;
 use crate::buffer::{Buffer, guard};
 use crate::file;
 use crate::path::{File, Folder, Of, Place, place};
-use crate::pipe::Reader;
+use crate::pipe::{self, Reader};
 use crate::recorder::{MOST, Recorder};
 use crate::sessions::Sessions;
 use crate::text::TextStream;
 
 /// The name of the folder of the other sessions.
 const INSTANCES: &str = "instances";
+
+/// The name of a file of the top level that no folder lists: the number of events that `trace_pipe` and the like have consumed and that
+/// no reader has had. `lastwords umount` reads it, because they are lost with the mount.
+pub(crate) const UNREAD: &str = ".unread";
 
 /// The sessions of this user as a tree of files. Paths have no slash at their beginning; the empty path is the top level.
 #[derive(Debug, Clone)]
@@ -125,6 +129,9 @@ impl Tree {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (buffer, parts) = match parts.as_slice() {
             [INSTANCES] => return Ok(Target::Instances),
+            [UNREAD] => {
+                return Ok(Target::In(Arc::clone(self.sessions.top()), Place::File(File::Unread, Of::Session)));
+            }
             [INSTANCES, name, rest @ ..] => (self.sessions.instance(name)?, rest),
             rest => (Arc::clone(self.sessions.top()), rest),
         };
@@ -159,6 +166,8 @@ impl Tree {
         let state = match file {
             File::Trace => State::Trace(Mutex::new(None)),
             File::TracePipe => State::Pipe(Reader::default()),
+            File::SnapshotPipe => State::Pipe(Reader::of_snapshot()),
+            File::TracePipeRaw => State::Pipe(Reader::of_pages(buffer.page_size.load(Relaxed))),
             File::TraceMarker | File::TraceMarkerRaw => State::Marker(Mutex::new(None)),
             _ => State::Text(Mutex::default()),
         };
@@ -219,7 +228,11 @@ impl OpenFile {
             State::Text(text) => {
                 let mut text = guard(text);
                 if offset == 0 {
-                    *text = file::read(&self.buffer, self.file, &self.of)?.into_bytes();
+                    *text = match (self.file, self.cpu()) {
+                        (File::Unread, _) => format!("{}\n", self.sessions.waiting()).into_bytes(),
+                        (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
+                        _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
+                    };
                 }
                 let rest = usize::try_from(offset).ok().and_then(|at| text.get(at..)).unwrap_or_default();
                 Ok(rest[..size.min(rest.len())].to_vec())

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use lastwords::remote_control::Handle;
 use lastwords::{ChannelConfig, Session, event, mark};
+use lastwords_bytes::ByteOrder;
 use lastwords_sessionfs::{Access, Errno, Programs, Sessions, Tree};
+use lastwords_trace::ftrace::{HeaderPage, page};
 
 const READ: Access = Access { read: true, write: false, truncate: false };
 const WRITE: Access = Access { read: false, write: true, truncate: false };
@@ -31,17 +33,39 @@ impl Place {
     }
 
     fn read(&self, path: &str) -> String {
+        String::from_utf8(self.bytes(path)).unwrap()
+    }
+
+    fn bytes(&self, path: &str) -> Vec<u8> {
         let file = self.tree.open(path, READ).unwrap_or_else(|error| panic!("{path}: {error}"));
-        let mut text = Vec::new();
+        let mut bytes = Vec::new();
         loop {
-            match file.read(text.len() as u64, 1000, false, &|| false) {
-                Ok(bytes) if bytes.is_empty() => break,
-                Ok(bytes) => text.extend(bytes),
-                Err(Errno::AGAIN) => break,
+            match file.read(bytes.len() as u64, 1000, false, &|| false) {
+                Ok(more) if more.is_empty() => return bytes,
+                Ok(more) => bytes.extend(more),
+                Err(Errno::AGAIN) => return bytes,
                 Err(error) => panic!("{path}: {error}"),
             }
         }
-        String::from_utf8(text).unwrap()
+    }
+
+    /// The records in a file of all CPUs, with their types, and the events that pages say are missing: none if a number is not known.
+    fn records(&self, file: &str) -> (Vec<(u16, Vec<u8>)>, Option<u64>) {
+        let order = if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+        let layout = HeaderPage::of_word_size(size_of::<usize>() as u8);
+        let size: usize = self.read("buffer_subbuf_size_kb").trim().parse().unwrap();
+        let (mut records, mut missed) = (Vec::new(), Some(0));
+        for (cpu, _) in self.tree.list("per_cpu").unwrap() {
+            for page in self.bytes(&format!("per_cpu/{cpu}/{file}")).chunks(size << 10) {
+                let header = page::header(page, layout, order).unwrap();
+                missed = header.missed.map_or(missed, |count| Some(missed? + count?));
+                for event in page::Events::new(page, layout, order, header.committed) {
+                    let record = page[event.unwrap().payload].to_vec();
+                    records.push((u16::from_ne_bytes([record[0], record[1]]), record));
+                }
+            }
+        }
+        (records, missed)
     }
 
     fn write(&self, path: &str, text: &str) -> Result<usize, Errno> {
@@ -256,4 +280,112 @@ fn a_cpu_has_its_events_and_is_cleared_alone() {
     assert_eq!(numbers(&place.read("trace")), [rest.clone(), rest].concat());
     assert_eq!(place.write(&format!("{first}/snapshot"), "0"), Err(Errno::INVAL));
     assert_eq!(place.tree.entry("per_cpu/cpu9999"), Err(Errno::NOENT));
+}
+
+/// The number in a record that has one field, of 8 bytes, after the 8 bytes of the common fields.
+fn number_in(record: &[u8]) -> u64 {
+    u64::from_ne_bytes(record[8..16].try_into().unwrap())
+}
+
+#[test]
+fn pages_tell_their_losses() {
+    let place = Place::new("lossyraw", ChannelConfig::new("main").sub_buffers(2, 4096).discard());
+    (0..10_000u64).for_each(|number| event!(lossyraw, "tick", number = number));
+    let kept = numbers(&place.read("trace"));
+    let (records, missed) = place.records("trace_pipe_raw");
+    let mut found: Vec<u64> = records.iter().map(|(_, record)| number_in(record)).collect();
+    found.sort_unstable();
+    assert_eq!(found, kept);
+    assert_eq!(missed, Some(10_000 - kept.len() as u64));
+    assert_eq!(numbers(&place.read("trace_pipe")), [0u64; 0], "each event is returned once");
+    let text = "x".repeat(6000);
+    event!(lossyraw, "large", text = text.as_str());
+    event!(lossyraw, "tick", number = 1u64);
+    let (records, missed) = place.records("trace_pipe_raw");
+    assert_eq!((records.len(), missed), (1, Some(1)), "a record of 6000 bytes is on no page of 4096");
+}
+
+#[test]
+fn pages_of_a_snapshot_are_read_again() {
+    let place = Place::new("snapraw", ChannelConfig::new("main").sub_buffers(4, 1 << 16));
+    assert_eq!(place.records("snapshot_raw"), (vec![], Some(0)));
+    (0..300u64).for_each(|number| event!(snapraw, "tick", number = number));
+    let text = "x".repeat(6000);
+    event!(snapraw, "large", text = text.as_str());
+    place.write("snapshot", "1").unwrap();
+    event!(snapraw, "tick", number = 300u64);
+    for (size, large) in [("4", 0), ("8", 1), ("7", 1)] {
+        place.write("buffer_subbuf_size_kb", size).unwrap();
+        let (records, missed) = place.records("snapshot_raw");
+        assert_eq!((records.len(), missed), (300 + large, Some(1 - large as u64)));
+    }
+    assert!(place.read("events/header_page").ends_with("field: char data;\toffset:16;\tsize:8176;\tsigned:0;\n"));
+    for wrong in ["0", "129", "x", "18014398509481984"] {
+        assert_eq!(place.write("buffer_subbuf_size_kb", wrong), Err(Errno::INVAL), "{wrong}");
+    }
+    let (records, _) = place.records("trace_pipe_raw");
+    assert_eq!(records.iter().map(|(_, record)| number_in(record)).collect::<Vec<_>>(), [300]);
+}
+
+fn generic<T: lastwords::Field>(number: T) {
+    event!(kinds, "one", number = number);
+}
+
+#[test]
+fn kinds_of_one_name_have_folders_and_numbers_of_their_own() {
+    let place = Place::new("kinds", ChannelConfig::new("main"));
+    generic(1u8);
+    generic(2u64);
+    generic(3i32);
+    let names: Vec<String> = place.tree.list("events/kinds").unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["enable", "filter", "one", "one~2", "one~3"]);
+    assert_eq!(place.read("available_events"), "kinds:one\n");
+    let (records, _) = place.records("trace_pipe_raw");
+    let fields = ["u8 number;\toffset:8;\tsize:1", "u64 number;\toffset:8;\tsize:8", "s32 number;\toffset:8;\tsize:4"];
+    for ((id, record), (folder, field)) in records.iter().zip(["one", "one~2", "one~3"].into_iter().zip(fields)) {
+        assert_eq!(place.read(&format!("events/kinds/{folder}/id")), format!("{id}\n"));
+        let format = place.read(&format!("events/kinds/{folder}/format"));
+        assert!(format.contains(&format!("\nID: {id}\n")) && format.contains(field), "{format}");
+        assert_eq!(record.len() % 4, 0);
+    }
+    assert_eq!(records.iter().map(|(_, record)| record[8]).collect::<Vec<_>>(), [1, 2, 3]);
+}
+
+#[test]
+fn a_snapshot_is_consumed_by_its_pipe() {
+    let place = Place::new("snappipe", ChannelConfig::new("main"));
+    assert_eq!(place.read("snapshot_enabled"), "0\n");
+    let file = place.tree.open("snapshot_pipe", READ).unwrap();
+    assert_eq!(file.read(0, 100, false, &|| false), Err(Errno::AGAIN), "there is no snapshot");
+    place.write("snapshot_enabled", "1").unwrap();
+    assert_eq!(place.read("snapshot_enabled"), "1\n");
+    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"));
+    (0..100u64).for_each(|number| event!(snappipe, "tick", number = number));
+    place.write("snapshot", "1").unwrap();
+    event!(snappipe, "tick", number = 100u64);
+    let all: Vec<u64> = (0..100).collect();
+    assert_eq!(numbers(&place.read("snapshot")), all);
+    let begin = file.read(0, 1000, true, &|| false).unwrap();
+    let text = String::from_utf8(begin).unwrap() + &place.read("snapshot_pipe");
+    assert_eq!(numbers(&text), all);
+    assert_eq!(file.read(0, 100, true, &|| false), Ok(vec![]), "the end of the snapshot");
+    assert!(place.read("snapshot").contains("# * Snapshot is allocated *\n"), "nothing is left of it");
+    assert_eq!(numbers(&place.read("trace_pipe")), [100]);
+    place.write("snapshot_enabled", "0").unwrap();
+    assert!(place.read("snapshot").contains("# * Snapshot is freed *\n"));
+    assert_eq!(place.write("snapshot_enabled", "2"), Err(Errno::INVAL));
+}
+
+#[test]
+fn threads_have_names_and_processes() {
+    let place = Place::new("threads", ChannelConfig::new("main"));
+    event!(threads, "one", number = 1u64);
+    let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero());
+    let tgids = place.read("saved_tgids");
+    for id in [pid.to_string(), tid.to_string()] {
+        assert!(tgids.lines().any(|line| line == format!("{id} {pid}")), "{tgids}");
+    }
+    let size = place.read("saved_cmdlines_size");
+    assert!(size.trim().parse::<u32>().is_ok_and(|size| size > 0), "{size}");
+    assert_eq!(place.write("saved_cmdlines_size", "9999"), Err(Errno::OPNOTSUPP));
 }

@@ -100,6 +100,7 @@ impl Found {
             (Value::Enum(value, label), Self::Label(found, number)) => {
                 number.integer() == Some(*value) && label.as_ref().map(String::as_bytes) == found.as_deref()
             }
+            (Value::Enum(value, _), found) if format == Format::Pages => found.integer() == Some(*value),
             // Text and Perfetto show the label alone, or the number where there is none.
             (Value::Enum(_, Some(label)), Self::Text(found)) => label.as_bytes() == found,
             (Value::Enum(value, None), Self::Integer(found)) if format == Format::Perfetto => {

@@ -129,6 +129,16 @@ fn contexts(shape: &Shape, format: Format, event: &Event, writer: u64, key: u64,
     }
     names.extend(shape.user_contexts.iter().map(|field| field.name.as_str()));
     let mut bytes = own;
+    if format == Format::Pages {
+        // A record has the thread alone, or 0 in its place.
+        let has_thread = names.contains(&"vtid");
+        bytes += shape.user_contexts.iter().map(|field| field.form.most()).sum::<u64>();
+        names.retain(|name| *name == "vtid");
+        let is_none = event.contexts == [("vtid".to_owned(), Found::Integer(0))];
+        if !has_thread && is_none {
+            return Ok(bytes);
+        }
+    }
     ensure!(names.len() == event.contexts.len(), "{:?} are there, expected {names:?}", event.contexts);
     for name in names {
         let found = event.contexts.iter().find(|(other, _)| other == name);

@@ -2,8 +2,8 @@
 //! value that is recovered is compared with what the event's number says it must be.
 //!
 //! A shape is a session's configuration and some events. [`shape`] makes shapes of a seed, [`rust`] and [`c`] write programs
-//! that record them, [`build`] builds the programs, [`run`] starts and kills them and recovers. [`json`], [`lines`] and [`perfetto`]
-//! read what was recovered, without code of the library, and [`judge`] compares.
+//! that record them, [`build`] builds the programs, [`run`] starts and kills them and recovers. [`json`], [`lines`], [`perfetto`] and
+//! [`pages`] read what was recovered, without code of the library, and [`judge`] compares.
 
 mod build;
 mod c;
@@ -11,6 +11,7 @@ mod found;
 mod json;
 mod judge;
 mod lines;
+mod pages;
 mod perfetto;
 mod run;
 mod rust;

@@ -11,7 +11,7 @@ use super::build::Programs;
 use super::judge::{Report, Sum, WRITERS, judge};
 use super::shape::{Format, Memory, Shape};
 use super::value::Form;
-use super::{json, lines, perfetto};
+use super::{json, lines, pages, perfetto};
 use crate::setup;
 
 /// Longest wait for a program.
@@ -260,6 +260,14 @@ fn read(
         command.arg("report").args(["--style", "babeltrace", "--no-pager"]).args(input);
         return lines::babeltrace(shape, format, &output(&mut command)?);
     }
+    if format == Format::Pages {
+        let [session] = input else { bail!("no folder of a session") };
+        // Pages of 4 KiB hold the events of most shapes; those of 128 KiB hold all.
+        let largest =
+            shape.classes.iter().map(|class| class.most() + 12 * class.fields.len() as u64).max().unwrap_or(0);
+        let size = if largest < 4000 { 4 } else { 128 };
+        return pages::read(shape, &programs.lastwords(), folder, session, size);
+    }
     let to = folder.join(format!("out-{}", format.name()));
     let mut command = Command::new(programs.lastwords());
     command.arg("recover").args(input).arg("-o").arg(&to).args(["--to", format.name()]);
@@ -269,7 +277,7 @@ fn read(
         Format::Json => json::read(shape, &std::fs::read(path)?),
         Format::Text => lines::text(shape, &std::fs::read(path)?),
         Format::Perfetto => perfetto::read(shape, &std::fs::read(path)?),
-        Format::Ctf | Format::Ctf2 | Format::Babeltrace => {
+        Format::Ctf | Format::Ctf2 | Format::Babeltrace | Format::Pages => {
             let babeltrace = match format {
                 Format::Ctf if !has_text(shape) => "babeltrace2".into(),
                 _ => setup::bin().join("babeltrace2.1"),

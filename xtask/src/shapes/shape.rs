@@ -41,10 +41,12 @@ pub(super) enum Format {
     Perfetto,
     /// `report --style babeltrace`.
     Babeltrace,
+    /// `trace_pipe_raw` of a mount. Reading it consumes the events.
+    Pages,
 }
 
-pub(super) const FORMATS: [Format; 6] =
-    [Format::Ctf, Format::Ctf2, Format::Json, Format::Text, Format::Perfetto, Format::Babeltrace];
+pub(super) const FORMATS: [Format; 7] =
+    [Format::Ctf, Format::Ctf2, Format::Json, Format::Text, Format::Perfetto, Format::Babeltrace, Format::Pages];
 
 impl Format {
     pub(super) fn name(self) -> &'static str {
@@ -55,6 +57,7 @@ impl Format {
             Self::Text => "text",
             Self::Perfetto => "perfetto",
             Self::Babeltrace => "babeltrace",
+            Self::Pages => "pages",
         }
     }
 }
@@ -199,7 +202,7 @@ impl Shape {
             2 => room * 3,
             _ => room * 12,
         };
-        let formats = formats(rng, index);
+        let formats = formats(rng, index, !matches!(memory, Memory::Memfd | Memory::Heap));
         Self {
             index,
             seed,
@@ -323,12 +326,19 @@ fn class(rng: &mut Rng, language: Language, shape: u64, number: u64, in_handler:
     Class { level: 3, mark: Some(format), unnamed, fields, number: Some(at) }
 }
 
-/// A format that comes round, and at times one more.
-fn formats(rng: &mut Rng, index: u64) -> Vec<Format> {
+/// A format that comes round, and at times one more. A session whose memory is not in its folder cannot be mounted.
+fn formats(rng: &mut Rng, index: u64, is_mounted: bool) -> Vec<Format> {
     let mut formats = vec![FORMATS[(index % FORMATS.len() as u64) as usize]];
     let other = FORMATS[rng.below(FORMATS.len() as u64) as usize];
     if rng.one_in(2) && other != formats[0] {
         formats.push(other);
     }
+    // Nothing can be read after what consumes.
+    formats.sort_by_key(|format| *format == Format::Pages);
+    formats
+        .iter_mut()
+        .filter(|format| !is_mounted && **format == Format::Pages)
+        .for_each(|format| *format = Format::Text);
+    formats.dedup();
     formats
 }

@@ -10,6 +10,9 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// The socket of the system's log.
+const SYSTEM_LOG: &str = "/dev/log";
+
 /// The arguments of `mount`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -101,9 +104,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     say::line(format_args!("{}: {}", args.dir.display(), folder.display()));
     let waiting = mounted.wait().with_context(|| args.dir.display().to_string())?;
     if waiting > 0 {
-        say::warning(format_args!("{waiting} events are lost: trace_pipe had consumed them, and nobody has read them"));
+        let text = format!("{}: {}", args.dir.display(), unread(waiting));
+        say::warning(&text);
+        if args.announce {
+            // Nobody reads the standard error of a mount in the background.
+            say::to_system_log(Path::new(SYSTEM_LOG), &text);
+        }
     }
     Ok(Outcome::Done)
+}
+
+/// Returns a sentence about events that are lost when a mount ends.
+fn unread(count: usize) -> String {
+    let events = if count == 1 { "1 event is lost".to_owned() } else { format!("{count} events are lost") };
+    format!("{events}: trace_pipe had consumed what nobody has read")
 }
 
 /// Returns the folder of the live session that began last.
@@ -145,7 +159,10 @@ fn absolute(session: &Path) -> anyhow::Result<PathBuf> {
 
 /// Ends a mount.
 pub(crate) fn unmount(args: &Umount) -> anyhow::Result<Outcome> {
-    lastwords_sessionfs::unmount(&args.dir, args.lazy)?;
+    let waiting = lastwords_sessionfs::unmount(&args.dir, args.lazy)?;
+    if waiting > 0 {
+        say::warning(format_args!("{}: {}", args.dir.display(), unread(waiting)));
+    }
     Ok(Outcome::Done)
 }
 

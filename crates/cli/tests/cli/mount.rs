@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A mount; unmounted when dropped.
-struct Mount<'p> {
+pub(crate) struct Mount<'p> {
     place: &'p Place,
     server: Child,
 }
 
 impl<'p> Mount<'p> {
     /// Mounts the place's sessions on its folder `m`.
-    fn start(place: &'p Place) -> Self {
+    pub(crate) fn start(place: &'p Place) -> Self {
         let folder = place.at("m");
         std::fs::create_dir_all(&folder).unwrap();
         let mut command = place.command();
@@ -32,24 +32,24 @@ impl<'p> Mount<'p> {
         Self { place, server }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(crate) fn at(&self, name: &str) -> PathBuf {
         self.place.at("m").join(name)
     }
 
     /// Runs a script in the mount.
-    fn sh(&self, script: &str) -> Ran {
+    pub(crate) fn sh(&self, script: &str) -> Ran {
         ran(Command::new("sh").args(["-c", script]).current_dir(self.at("")).output().expect("sh"))
     }
 
     /// Runs a script that must end with 0; its stdout.
-    fn ok(&self, script: &str) -> String {
+    pub(crate) fn ok(&self, script: &str) -> String {
         let ran = self.sh(script);
         assert_eq!(ran.status, 0, "{script}\n{}\n{}", ran.out, ran.err);
         ran.out
     }
 
     /// Runs a script that must fail; what `error_log` has then.
-    fn refused(&self, script: &str) -> String {
+    pub(crate) fn refused(&self, script: &str) -> String {
         let ran = self.sh(&format!("echo > error_log; {script}"));
         assert_ne!(ran.status, 0, "{script}\n{}", ran.out);
         self.ok("cat error_log")
@@ -77,7 +77,7 @@ impl Drop for Mount<'_> {
 }
 
 /// The lines of events.
-fn events(text: &str) -> Vec<&str> {
+pub(crate) fn events(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
@@ -274,6 +274,24 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     assert!(place.ok(&["mount", "m"]).starts_with("m: "));
     assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"));
     place.ok(&["umount", "m"]);
+}
+
+#[test]
+fn what_nobody_has_read_is_told_when_the_mount_ends() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    std::fs::create_dir(place.at("m")).unwrap();
+    place.ok(&["mount", "m"]);
+    let begin =
+        ran(Command::new("head").args(["-c", "5000", "m/trace_pipe"]).current_dir(place.path()).output().unwrap());
+    assert_eq!(begin.out.len(), 5000);
+    assert!(!std::fs::read_dir(place.at("m")).unwrap().any(|entry| entry.unwrap().file_name() == ".unread"));
+    let ended = place.run(&["umount", "m"]);
+    let count = ended.err.split_once("m: ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(ended.status == 0 && ended.err.contains("events are lost: trace_pipe had consumed"), "{}", ended.err);
+    let had = begin.out.matches('\n').count() as u64;
+    // `head` has read more than it has printed.
+    assert!(count.is_some_and(|count| (1..=THREADS * EVENTS - had).contains(&count)), "{}", ended.err);
 }
 
 #[test]

@@ -66,6 +66,13 @@ impl RuleSpec {
         with_filter(it, filter: impl Into<String>) => it.filter = Some(filter.into());
     }
 
+    /// Returns true if an event of this provider, name and level (1 error to 5 trace) has the name and level of the rule. The channel
+    /// is not looked at.
+    #[must_use]
+    pub fn matches(&self, provider: &str, name: &str, level: u8) -> bool {
+        fits(self.level.map(limit), &self.pattern, Named { provider, name, level })
+    }
+
     /// Returns true if `newer`, which follows in the list, decides in all cases in which `self` matches.
     fn is_shadowed_by(&self, newer: &Self) -> bool {
         let same = self.channel == newer.channel && self.level == newer.level && self.pattern == newer.pattern;
@@ -154,9 +161,18 @@ fn limit_of(rule: &Rule) -> Option<u32> {
 
 /// Returns true if the event has the name and level of the rule.
 pub(crate) fn matches(rule: &Rule, event: Named<'_>) -> bool {
+    str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| fits(limit_of(rule), glob, event))
+}
+
+/// Returns true if the event's name matches a glob and its level is below a limit. Allocates nothing.
+fn fits(limit: Option<u32>, glob: &str, event: Named<'_>) -> bool {
     let name = event.provider.chars().chain([':']).chain(event.name.chars());
-    limit_of(rule).is_none_or(|limit| u32::from(event.level) < limit)
-        && str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| matches_chars(glob, name))
+    limit.is_none_or(|limit| u32::from(event.level) < limit) && matches_chars(glob, name)
+}
+
+/// Returns the word of a rule for its level: events below it match.
+fn limit(level: Level) -> u32 {
+    level as u32 + 1
 }
 
 /// Returns the words of a rule's filter, without those behind it; none if the rule has no filter.
@@ -311,7 +327,7 @@ fn store(rule: &Rule, spec: &RuleSpec, filter: u32) {
     }
     rule.enable.store(u32::from(spec.enable), Relaxed);
     rule.channel.store(spec.channel.map_or(0, |channel| channel + 1), Relaxed);
-    rule.level.store(spec.level.map_or(0, |level| level as u32 + 1), Relaxed);
+    rule.level.store(spec.level.map_or(0, limit), Relaxed);
 }
 
 /// Appends a rule, removes those that it shadows, and notifies all processes of the session.
@@ -398,6 +414,25 @@ mod tests {
         let filter = format!("{} == {:?}", String::from(pattern).repeat(8), String::from(pattern).repeat(40));
         let rule = RuleSpec::enable(String::from(pattern).repeat(PATTERN_LEN)).with_filter(filter);
         vec![Line::new(&rule).expect("a rule"); if cfg!(miri) { 4 } else { MAX_RULES }]
+    }
+
+    #[test]
+    fn a_spec_matches_what_its_rule_decides() {
+        let memory = empty();
+        let tables = Tables { rules: &memory.0, filters: Some(&memory.1) };
+        for pattern in ["*", "shop:*", "*:sale", "s?op:[a-s]ale", "shop:sale", "", "shop"] {
+            for level in [None, Some(Level::Error), Some(Level::Info), Some(Level::Trace)] {
+                let spec = RuleSpec { level, ..RuleSpec::disable(pattern) };
+                write(tables, &[Line::new(&spec).expect("a rule")]).expect("room");
+                for (provider, name) in [("shop", "sale"), ("shop", "tax"), ("net::tx", "sale"), ("", "")] {
+                    for number in 1..=5 {
+                        let verdict = judge(tables, 0, Named { provider, name, level: number }, |_| ());
+                        let is_refused = verdict == Verdict::Refused;
+                        assert_eq!(spec.matches(provider, name, number), is_refused, "{spec:?} {provider}:{name}");
+                    }
+                }
+            }
+        }
     }
 
     #[test]
