@@ -22,6 +22,7 @@ mod lockless;
 mod loose;
 mod packet;
 mod pieces;
+mod places;
 mod plan;
 mod read_limit;
 mod reader;
@@ -57,6 +58,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use end::{Begin, End};
+pub use places::{RegionPlace, region_places};
 pub use read_limit::ReadLimit;
 
 /// Selects the parts of a session to read.
