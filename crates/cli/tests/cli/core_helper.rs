@@ -4,8 +4,10 @@ use crate::child::{EVENTS, Running, THREADS, start, start_in};
 use crate::recovery::assert_whole;
 use crate::support::{Place, tool};
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 
@@ -26,14 +28,23 @@ fn copies(sessions: &Path, pid: u32) -> Vec<PathBuf> {
     entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&mark)).collect()
 }
 
+/// Runs the program as a user. It is opened as root, because it may lie where others may not look.
+fn run_as(uid: u32, args: &[&str]) -> String {
+    let script =
+        "exec 9<\"$1\"; uid=$2; shift 2; exec setpriv --reuid=$uid --regid=$uid --clear-groups /proc/self/fd/9 \"$@\"";
+    let uid = uid.to_string();
+    tool("sh", &[&["-c", script, "sh", env!("CARGO_BIN_EXE_lastwords"), &uid], args].concat()).out
+}
+
 /// The one copy is whole, says the signal, and belongs to the user alone.
 fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32) {
     let copies = copies(sessions, pid);
     let [copy] = &copies[..] else { panic!("{copies:?} in {}", sessions.display()) };
     let path = copy.to_str().unwrap();
     assert_whole(&place.ok(&["report", path, "--strict"]));
-    assert!(place.ok(&["list", path]).contains(&format!("by process {pid}: {signal}")));
-    let ended = &place.json(&["inspect", path, "--json"])["sessions"][0]["ended"];
+    assert!(run_as(uid, &["list", path]).contains(&format!("by process {pid}: {signal}")));
+    let inspected: serde_json::Value = serde_json::from_str(&run_as(uid, &["inspect", path, "--json"])).unwrap();
+    let ended = &inspected["sessions"][0]["ended"];
     assert!(ended["how"] == "signal" && ended["pid"] == pid, "{ended}");
     assert_eq!(fs::metadata(copy).unwrap().mode() & 0o7777, 0o700);
     for file in fs::read_dir(copy).unwrap() {
@@ -90,19 +101,19 @@ fn a_session_in_files_of_another_mount_namespace_is_copied() {
 }
 
 /// Starts a child as the user `nobody`, which may enter the place and has a folder of sessions in it.
-fn start_as_nobody(place: &Place, memory: &str) -> Running {
+fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::chown(place.sessions(), Some(65534), Some(65534)).unwrap();
     fs::set_permissions(place.sessions(), fs::Permissions::from_mode(0o700)).unwrap();
     // The program is opened as root: it may lie in a folder that nobody may enter.
-    let script = "exec 9<\"$1\"; shift; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
-    start_in(place, script, memory, "wait")
+    let script = "ulimit -c unlimited; exec 9<\"$1\"; shift; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
+    start_in(place, script, memory, end)
 }
 
 #[test]
 fn a_copy_belongs_to_the_user_of_the_process() {
     let place = Place::new();
-    let mut child = start_as_nobody(&place, "heap");
+    let mut child = start_as_nobody(&place, "heap", "wait");
     save(&place, &place.sessions(), child.pid(), 7);
     child.kill();
     let copy = copies(&place.sessions(), child.pid()).remove(0);
@@ -117,7 +128,7 @@ fn a_copy_belongs_to_the_user_of_the_process() {
 #[test]
 fn nothing_is_written_where_the_user_may_not_write() {
     let place = Place::new();
-    let mut child = start_as_nobody(&place, "heap");
+    let mut child = start_as_nobody(&place, "heap", "wait");
     // What the user of the process could have prepared: a link, in place of the folder, to a folder of root.
     let roots = place.at("roots");
     fs::create_dir(&roots).unwrap();
@@ -133,6 +144,60 @@ fn nothing_is_written_where_the_user_may_not_write() {
     }
     child.kill();
     assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
+}
+
+/// Runs the helper with a core on stdin, as the kernel does where cores go to the file `path`.
+fn write_core(place: &Place, pid: u32, dumpable: &str, limit: &str, path: &str, core: &[u8]) -> i32 {
+    let mut command = place.command();
+    command.args(["core-helper", "file", &pid.to_string(), "11", dumpable, limit, "-", path]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut helper = command.spawn().expect("the program starts");
+    // The helper may end before it has read everything.
+    let _ = helper.stdin.take().expect("a pipe").write_all(core);
+    helper.wait().expect("it ends").code().unwrap_or(-1)
+}
+
+#[test]
+fn a_core_file_is_made_by_the_rules_of_the_kernel() {
+    let place = Place::new();
+    let mut child = start_as_nobody(&place, "heap", "wait");
+    let pid = child.pid();
+    // Blocks of zeroes and others, and an end within a block.
+    let seed = std::process::id() as usize;
+    let byte = |at: usize| if (at / 4096 * 31 + seed).is_multiple_of(3) { 0 } else { (at * 7 + seed) as u8 | 1 };
+    let core: Vec<u8> = (0..200_000 + seed % 9000).map(byte).collect();
+    let file = place.at("core");
+    let meta = || fs::symlink_metadata(&file).unwrap();
+
+    // In the process's folder, as its user; a link in the file's place is replaced and not followed.
+    let victim = place.at("victim");
+    fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, &file).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "18446744073709551615", "core", &core), 0);
+    assert!(meta().is_file() && (meta().uid(), meta().gid(), meta().mode() & 0o7777) == (65534, 65534, 0o600));
+    assert_eq!(fs::read(&file).unwrap(), core, "seed {seed}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(meta().blocks() * 512 < core.len() as u64, "blocks of zeroes are holes");
+
+    // Up to the process's limit; below a page there is no core.
+    assert_eq!(write_core(&place, pid, "1", "50001", "core", &core), 0);
+    assert_eq!(fs::read(&file).unwrap(), core[..50_001]);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "0", "core", &core), 0);
+    assert!(!file.exists());
+
+    // Of a process with more rights than its user: root's, by an absolute path, and never in place of another file.
+    assert_eq!(write_core(&place, pid, "2", "1000000", "core", &core), 1);
+    assert!(!file.exists());
+    assert_eq!(write_core(&place, pid, "2", "1000000", file.to_str().unwrap(), &core), 0);
+    assert_eq!((meta().uid(), meta().mode() & 0o7777), (0, 0o600));
+    assert_eq!(write_core(&place, pid, "2", "1000000", victim.to_str().unwrap(), &core), 1);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    // The user of the process cannot replace root's file, so that there is no core.
+    fs::create_dir(place.at("roots")).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "1000000", "roots/core", &core), 1);
+    assert_eq!(fs::read_dir(place.at("roots")).unwrap().count(), 0);
+    child.kill();
 }
 
 /// Restores the machine's core_pattern, also when a test fails.
@@ -180,6 +245,27 @@ fn assert_core(place: &Place) {
     assert_whole(&ran.out);
 }
 
+/// While the helper is installed before a file: a process of another user, and one whose limit allows no core.
+fn of_another_user_and_without_core() {
+    let place = Place::new();
+    let child = start_as_nobody(&place, "heap", "abort");
+    let (pid, sessions) = (child.pid(), Path::new("/dev/shm/lastwords-65534"));
+    child.ended();
+    assert_core(&place);
+    assert_eq!(fs::metadata(place.at("core")).unwrap().uid(), 65534);
+    assert_copy(&place, sessions, pid, "SIGABRT", 65534);
+    fs::remove_dir_all(&copies(sessions, pid)[0]).unwrap();
+
+    let place = Place::new();
+    let child = start_in(&place, "ulimit -c 0; exec \"$@\"", "heap", "abort");
+    let pid = child.pid();
+    child.ended();
+    let sessions = Path::new("/dev/shm/lastwords-0");
+    assert_copy(&place, sessions, pid, "SIGABRT", 0);
+    fs::remove_dir_all(&copies(sessions, pid)[0]).unwrap();
+    assert!(!place.at("core").exists());
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
@@ -216,6 +302,7 @@ fn cores_go_where_they_went_before() {
     let (shm, pid) = aborted("shm");
     assert!(shm.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
     assert_whole(&shm.ok(&["report", "app", "--strict"]));
+    of_another_user_and_without_core();
     installed("remove");
     assert_eq!(CorePattern::now(), kept.0, "exactly the pattern of before");
     installed("remove");

@@ -10,10 +10,11 @@
 //! All that is read here may be damaged, or written by somebody who wants to harm: no length is used unchecked, and all
 //! copies of a process together have a limit.
 
+mod copier;
+
 use std::cell::Cell;
 use std::fs::File;
 use std::mem::offset_of;
-use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
@@ -24,10 +25,12 @@ use lastwords_abi::session::{
 use lastwords_abi::stream::{CONTROL_OFF, Slot, StreamControl, StreamInfo};
 use lastwords_ring::{ClockKind, StreamSpec, init, os};
 
+use copier::Copier;
+
 use super::config::check_name;
 use super::dirs::{Base, Folder, base_path, name_of, unique_of};
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::save::{BLOCK, CHUNK, MOST_NAME, create_file, forget_processes, is_number, write_sparse};
+use super::save::{BLOCK, MOST_NAME, create_file, forget_processes, is_number};
 use super::session_region::text;
 use super::{Ending, Error};
 use crate::process::cut;
@@ -190,13 +193,16 @@ impl<'a> DeadSession<'a> {
     /// # Errors
     /// The folder cannot be written, or the session is larger than `room`. Nothing is left of the copy then.
     pub fn copy(&self, death: &Death, room: &Cell<u64>) -> Result<Copied, Error> {
-        let base = Base::make(&base_path())?;
+        self.copy_to(&Base::make(&base_path())?, death, room)
+    }
+
+    fn copy_to(&self, base: &Base, death: &Death, room: &Cell<u64>) -> Result<Copied, Error> {
         let name = format!("{}{MARK}{}", cut(&self.name, MOST_NAME), death.pid);
         let mut folder = base.new_folder(&name, &unique_of(&self.uuid))?;
         let copier = Copier { read: self.read, room, at_first: room.get(), missing: Cell::new(0) };
         let written = self.write(death, &folder, &copier).and_then(|()| folder.publish());
         written.inspect_err(|_| drop(folder.remove()))?;
-        Ok(Copied { folder: folder.path, missing: copier.missing.get(), removed: remove_oldest(&base) })
+        Ok(Copied { folder: folder.path, missing: copier.missing.get(), removed: remove_oldest(base) })
     }
 
     fn write(&self, death: &Death, to: &Folder, copier: &Copier<'_>) -> Result<(), Error> {
@@ -325,87 +331,6 @@ fn paged_stream(region: &Region) -> Option<StreamInfo> {
     (info.page_size == BLOCK as u32 && HEADER_SIZE as usize + region.fixed.len() <= CONTROL_OFF).then_some(info)
 }
 
-/// Copies memory of the dead process into files.
-struct Copier<'a> {
-    read: ReadMemory<'a>,
-    /// Bytes that may still be read.
-    room: &'a Cell<u64>,
-    /// `room` before this session.
-    at_first: u64,
-    /// Bytes that could not be read.
-    missing: Cell<u64>,
-}
-
-impl Copier<'_> {
-    fn take(&self, len: u64) -> Result<(), Error> {
-        let too_large = || Error::TooLarge { needs: self.at_first.saturating_add(len), limit: self.at_first };
-        self.room.set(self.room.get().checked_sub(len).ok_or_else(too_large)?);
-        Ok(())
-    }
-
-    /// Copies a range of the region at `address` to a position in the file.
-    fn range(
-        &self,
-        address: u64,
-        range: Range<u64>,
-        file: &File,
-        to: u64,
-        shown: &std::path::Path,
-    ) -> Result<(), Error> {
-        let mut buffer = vec![0; CHUNK];
-        let mut at = range.start;
-        while at < range.end {
-            let chunk = &mut buffer[..CHUNK.min((range.end - at) as usize)];
-            self.take(chunk.len() as u64)?;
-            self.fill(address.saturating_add(at), chunk);
-            let position = to + (at - range.start);
-            write_sparse(file, chunk, position).map_err(|error| Error::io("write", shown, error))?;
-            at += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Fills the chunk; blocks that cannot be read become zeroes and are counted.
-    fn fill(&self, address: u64, chunk: &mut [u8]) {
-        if (self.read)(address, chunk) {
-            return;
-        }
-        for (index, block) in chunk.chunks_mut(BLOCK).enumerate() {
-            if !(self.read)(address.saturating_add((index * BLOCK) as u64), block) {
-                block.fill(0);
-                self.missing.set(self.missing.get() + block.len() as u64);
-            }
-        }
-    }
-
-    /// Copies the pages of a half, whose table lies in the region. Pages that were never allocated stay holes.
-    fn pages(
-        &self,
-        region: &Region,
-        info: &StreamInfo,
-        half: usize,
-        file: &File,
-        to: u64,
-        shown: &std::path::Path,
-    ) -> Result<(), Error> {
-        let pages = info.sub_buffer_size.saturating_mul(info.sub_buffers.into()) / BLOCK as u64;
-        let table = region.address.saturating_add(info.data_off[half]);
-        let mut entries = vec![0; BLOCK];
-        for first in (0..pages).step_by(BLOCK / 8) {
-            let part = &mut entries[..BLOCK.min((pages - first) as usize * 8)];
-            self.take(part.len() as u64)?;
-            self.fill(table.saturating_add(first * 8), part);
-            for (entry, index) in part.as_chunks::<8>().0.iter().zip(first..) {
-                let page = u64::from_ne_bytes(*entry);
-                if page != 0 {
-                    self.range(page, 0..BLOCK as u64, file, to + index * BLOCK as u64, shown)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
 /// Removes the oldest copies of dead processes' sessions above the limits of number and bytes, the newest one never.
 /// Returns how many.
 fn remove_oldest(base: &Base) -> u32 {
@@ -421,4 +346,202 @@ fn remove_oldest(base: &Base) -> u32 {
     let stay = copies.iter().enumerate().take_while(has_room).count();
     let removed = copies.iter().skip(stay).filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
     removed.count() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::create::create;
+    use super::super::regions::Regions;
+    use super::super::shared::SessionShared;
+    use super::super::{ChannelConfig, Memory, Session, ending};
+    use super::*;
+    use std::sync::atomic::Ordering::Relaxed;
+
+    /// A generator of numbers (splitmix64).
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            mixed ^ (mixed >> 31)
+        }
+
+        fn below(&mut self, most: u64) -> u64 {
+            self.next() % most
+        }
+    }
+
+    fn seed() -> u64 {
+        let seed = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
+        seed.unwrap_or_else(|| ClockKind::Realtime.now())
+    }
+
+    /// A session on the heap in which nobody records, of a random shape.
+    fn session(random: &mut Random) -> SessionShared {
+        let channel = ChannelConfig::new("main").sub_buffers(2 << random.below(3), 4096 << random.below(3));
+        let mut builder = Session::builder("app").backend(Memory::Heap).channel(channel).snapshot(random.below(2) == 1);
+        create(&mut builder, None, false).expect("created").0
+    }
+
+    /// Fills all rings, their slots and positions with random bytes. Some pages stay empty.
+    fn fill(regions: &Regions, random: &mut Random) {
+        for region in &regions.streams {
+            for half in 0..2 {
+                for page in region.stream.page_table(half).iter().map(|page| page.load(Relaxed) as *mut u64) {
+                    if page.is_null() || random.below(8) == 0 {
+                        continue;
+                    }
+                    for word in 0..BLOCK / 8 {
+                        // SAFETY: the table has pages of this size, and nobody records in this session.
+                        unsafe { page.add(word).write_volatile(random.next()) };
+                    }
+                }
+                for slot in region.stream.slots(half) {
+                    slot.committed.store(random.next(), Relaxed);
+                }
+                region.stream.control().half[half].reserve.store(random.below(1 << 40), Relaxed);
+            }
+        }
+    }
+
+    /// The session's regions, as they are found in the memory of its process.
+    fn found(regions: &Regions) -> Vec<Region> {
+        let region = |mapping: &lastwords_ring::backend::Mapping| {
+            let address = mapping.as_ptr();
+            // SAFETY: the mapping is a region, which begins with its header and the fixed part.
+            let (header, fixed) = unsafe {
+                let header = address.cast::<RegionHeader>().read();
+                (header, std::slice::from_raw_parts(address.add(HEADER_SIZE as usize), header.fixed_len as usize))
+            };
+            Region {
+                address: address as u64,
+                len: header.size,
+                kind: header.kind,
+                index: header.index,
+                fixed: fixed.to_vec(),
+            }
+        };
+        regions.mappings().map(region).collect()
+    }
+
+    fn own_memory() -> impl Fn(u64, &mut [u8]) -> bool {
+        let memory = File::open("/proc/self/mem").expect("a process has memory");
+        move |address, buffer| memory.read_exact_at(buffer, address).is_ok()
+    }
+
+    fn bytes_at(address: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        assert!(own_memory()(address, &mut bytes));
+        bytes
+    }
+
+    const DEATH: Death = Death { pid: 77, pid_namespace: 1, signal: 11 };
+
+    /// Every byte of rings, slots and positions is in the copy, where a session in shared memory has it.
+    #[test]
+    fn the_pages_of_a_heap_become_the_data_of_regions() {
+        let seed = seed();
+        for round in 0..12 {
+            let mut random = Random(seed + round);
+            let shared = session(&mut random);
+            let regions = &shared.regions;
+            fill(regions, &mut random);
+            let folder = tempfile::tempdir().expect("a folder");
+            let base = Base::make(&folder.path().join("base")).expect("made");
+            let (found, read) = (found(regions), own_memory());
+            let dead = DeadSession::of(regions.view.uuid, &found, &read).expect("it is whole");
+            let copied = dead.copy_to(&base, &DEATH, &Cell::new(1 << 30)).expect("copied");
+            assert_eq!((copied.missing, copied.removed), (0, 0), "seed {}", seed + round);
+            // The program's own readers take it for a session that the signal ended.
+            let opened = Regions::open(&Folder::open(&copied.folder).expect("opened")).expect("a session");
+            let ended = ending::read(&opened.view);
+            assert_eq!((ended.how, ended.pid), (Ending::Signal(11), 77));
+            assert_eq!(opened.streams.len(), regions.streams.len());
+            for (copy, region) in opened.streams.iter().zip(&regions.streams) {
+                let at = |region: &super::super::regions::StreamRegion| region.mapping.as_ptr() as u64;
+                let spec = copy.stream.spec();
+                let control = bytes_at(at(region) + CONTROL_OFF as u64, size_of::<StreamControl>());
+                assert_eq!(bytes_at(at(copy) + CONTROL_OFF as u64, control.len()), control);
+                for half in 0..2 {
+                    let slots = size_of_val(region.stream.slots(half));
+                    let from = bytes_at(region.stream.slots(half).as_ptr() as u64, slots);
+                    assert_eq!(bytes_at(copy.stream.slots(half).as_ptr() as u64, slots), from);
+                    let data = bytes_at(at(copy) + spec.data_range(half).start, spec.half_size() as usize);
+                    for (page, copied) in region.stream.page_table(half).iter().zip(data.chunks(BLOCK)) {
+                        let page = page.load(Relaxed);
+                        let is = if page == 0 { vec![0; BLOCK] } else { bytes_at(page, BLOCK) };
+                        assert!(copied == is, "seed {}, half {half}", seed + round);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Regions and memory with random damage are copied or refused: no panic, and no more than the limit is read.
+    #[test]
+    fn damaged_memory_is_copied_or_refused() {
+        let seed = seed();
+        for round in 0..60 {
+            let mut random = Random(seed + round);
+            let shared = session(&mut random);
+            fill(&shared.regions, &mut random);
+            let mut found = found(&shared.regions);
+            for _ in 0..1 + random.below(4) {
+                let index = random.below(found.len() as u64) as usize;
+                let number = random.next() >> random.below(64);
+                let region = &mut found[index];
+                match random.below(8) {
+                    0 => region.len = number,
+                    1 => region.kind = number as u32,
+                    2 => region.index = number as u32,
+                    3 => region.address = number,
+                    4 => region.fixed.truncate(random.below(64) as usize),
+                    _ if region.fixed.is_empty() => {}
+                    _ => {
+                        let at = random.below(region.fixed.len() as u64) as usize;
+                        region.fixed[at] = number as u8;
+                    }
+                }
+            }
+            let (own, damage) = (own_memory(), Cell::new(random.next()));
+            let read = |address: u64, buffer: &mut [u8]| {
+                let mut random = Random(damage.get());
+                let is_read = own(address, buffer);
+                if random.below(16) == 0 {
+                    let at = random.below(buffer.len() as u64) as usize;
+                    buffer[at] ^= 1 << random.below(8);
+                }
+                damage.set(random.next());
+                is_read && random.below(64) != 0
+            };
+            let folder = tempfile::tempdir().expect("a folder");
+            let base = Base::make(&folder.path().join("base")).expect("made");
+            let Some(dead) = DeadSession::of(shared.regions.view.uuid, &found, &read) else { continue };
+            let written = dead.mark(&DEATH, &|_, bytes| {
+                if bytes.len() <= 8 { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
+            });
+            assert!(written.is_ok());
+            if dead.copy_to(&base, &DEATH, &Cell::new(8 << 20)).is_err() {
+                assert_eq!(base.sessions().expect("readable"), Vec::<String>::new(), "seed {}", seed + round);
+            }
+        }
+    }
+
+    #[test]
+    fn the_oldest_copies_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let base = Base::make(&folder.path().join("base")).expect("made");
+        let make = |name: &str, unique: u64| {
+            let mut folder = base.new_folder(name, &format!("{unique:016x}")).expect("a folder");
+            folder.publish().expect("published");
+        };
+        make("app", 1);
+        make("app.snapshot-1", 2);
+        (0..20).for_each(|pid| make(&format!("app.dead-{pid}"), 100 + pid));
+        assert_eq!(remove_oldest(&base), 4);
+        assert_eq!(base.sessions().expect("readable").len(), 18);
+        assert_eq!(remove_oldest(&base), 0);
+    }
 }

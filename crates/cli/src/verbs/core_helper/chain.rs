@@ -158,38 +158,38 @@ fn save(dying: &Dying) -> anyhow::Result<String> {
     let words = [dying.pid.to_string(), dying.signal.to_string(), dying.dumpable.to_string()];
     let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
     command.args(["core-helper", "save"]).args(words);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let pid = Pid::from_child(&child);
-    let has_ended = match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(handle) => wait_for(handle.as_fd()),
-        // Kernels before 5.3: the process is waited for, however long it takes.
-        Err(_) => true,
-    };
+    let (mut text, has_ended) = output_of(&mut command, MOST_SECONDS)?;
     if !has_ended {
-        // It ends now, or has just ended.
-        let _ = child.kill();
-    }
-    child.wait()?;
-    let mut text = Vec::new();
-    for stream in [
-        child.stdout.take().map(|out| Box::new(out) as Box<dyn Read>),
-        child.stderr.take().map(|err| Box::new(err) as _),
-    ] {
-        stream.map_or(Ok(0), |stream| stream.take(MOST_TEXT).read_to_end(&mut text))?;
-    }
-    let mut text = String::from_utf8_lossy(&text).into_owned();
-    if !has_ended {
-        text.push_str(&format!(
-            "sessions of process {}: not all are saved, it took more than {MOST_SECONDS} s\n",
-            dying.pid
-        ));
+        let pid = dying.pid;
+        text.push_str(&format!("sessions of process {pid}: not all are saved, it took more than {MOST_SECONDS} s\n"));
     }
     Ok(text)
 }
 
+/// Runs a command that prints little, and kills it if it does not end in time. Returns what it printed on stdout and then on
+/// stderr, and whether it ended by itself.
+fn output_of(command: &mut Command, seconds: i64) -> anyhow::Result<(String, bool)> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let has_ended = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        Ok(handle) => wait_for(handle.as_fd(), seconds),
+        // Kernels before 5.3: the process is waited for, however long it takes.
+        Err(_) => true,
+    };
+    if !has_ended {
+        // If it has ended meanwhile, the call fails.
+        let _ = child.kill();
+    }
+    child.wait()?;
+    let mut text = Vec::new();
+    let (out, errors) = (child.stdout.take(), child.stderr.take());
+    out.map_or(Ok(0), |out| out.take(MOST_TEXT).read_to_end(&mut text))?;
+    errors.map_or(Ok(0), |errors| errors.take(MOST_TEXT).read_to_end(&mut text))?;
+    Ok((String::from_utf8_lossy(&text).into_owned(), has_ended))
+}
+
 /// Waits for the process of a pidfd; false if it does not end in time.
-fn wait_for(process: std::os::fd::BorrowedFd<'_>) -> bool {
-    let most = Timespec { tv_sec: MOST_SECONDS, tv_nsec: 0 };
+fn wait_for(process: std::os::fd::BorrowedFd<'_>, seconds: i64) -> bool {
+    let most = Timespec { tv_sec: seconds, tv_nsec: 0 };
     loop {
         match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&most)) {
             Err(Errno::INTR) => {}
@@ -208,6 +208,13 @@ fn log(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_takes_too_long_is_killed() {
+        let run = |script: &str, seconds| output_of(Command::new("/bin/sh").args(["-c", script]), seconds).unwrap();
+        assert_eq!(run("echo one; echo two >&2", 600), ("one\ntwo\n".into(), true));
+        assert!(!run("exec sleep 600", 0).1);
+    }
 
     #[test]
     fn the_name_of_a_file_is_that_of_the_kernel() {
