@@ -200,8 +200,15 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     child.kill();
 }
 
-/// Restores the machine's core_pattern, also when a test fails.
-struct CorePattern(String);
+/// Restores the machine's core_pattern, also when a test fails, and removes what the helper has copied of tests that ran
+/// meanwhile.
+struct CorePattern(String, Vec<PathBuf>);
+
+/// The copies of the tests' sessions in the folder of root's sessions.
+fn all_copies() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm/lastwords-0").into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains("/app.dead-")).collect()
+}
 
 impl CorePattern {
     fn now() -> String {
@@ -209,13 +216,16 @@ impl CorePattern {
     }
 
     fn keep() -> Self {
-        Self(Self::now())
+        Self(Self::now(), all_copies())
     }
 }
 
 impl Drop for CorePattern {
     fn drop(&mut self) {
         fs::write(CORE_PATTERN, &self.0).expect("the core_pattern of before");
+        let made = all_copies().into_iter().filter(|copy| !self.1.contains(copy));
+        // One that a helper is still making stays, which is no failure of the test.
+        made.for_each(|copy| drop(fs::remove_dir_all(copy)));
     }
 }
 
@@ -266,6 +276,24 @@ fn of_another_user_and_without_core() {
     assert!(!place.at("core").exists());
 }
 
+/// While the helper is installed: a process in namespaces of its own, whose sessions are in a file system that goes with it.
+fn in_a_container(memory: &str) {
+    let place = Place::new();
+    let sessions = Path::new("/dev/shm/lastwords-0");
+    let before = copies(sessions, 1);
+    let script = "ulimit -c unlimited; exec unshare -Urmpf --mount-proc sh -c \
+                  'mount -t tmpfs -o mode=700 none \"$LASTWORDS_DIR\" && exec \"$@\"' sh \"$@\"";
+    start_in(&place, script, memory, "abort").ended();
+    let made: Vec<PathBuf> = copies(sessions, 1).into_iter().filter(|copy| !before.contains(copy)).collect();
+    let [copy] = &made[..] else { panic!("{made:?}") };
+    assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
+    // To the first process of a pid namespace, abort(3) cannot deliver SIGABRT, and executes an instruction that faults.
+    assert!(place.ok(&["list", copy.to_str().unwrap()]).contains("by process 1: SIGSEGV"));
+    // `unshare` ends itself by the same signal, so that the last core in the folder is its own.
+    assert!(place.at("core").exists());
+    fs::remove_dir_all(copy).unwrap();
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
@@ -303,6 +331,8 @@ fn cores_go_where_they_went_before() {
     assert!(shm.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
     assert_whole(&shm.ok(&["report", "app", "--strict"]));
     of_another_user_and_without_core();
+    in_a_container("heap");
+    in_a_container("shm");
     installed("remove");
     assert_eq!(CorePattern::now(), kept.0, "exactly the pattern of before");
     installed("remove");

@@ -63,7 +63,7 @@ impl Owner {
 pub(super) struct Memory {
     /// `/proc/PID/mem`, open for reading and writing.
     pub(super) file: File,
-    /// The text of `/proc/PID/maps`.
+    /// The text of `/proc/PID/maps`, without the mappings of devices.
     pub(super) maps: String,
 }
 
@@ -71,7 +71,9 @@ impl Memory {
     pub(super) fn open(pid: u32) -> anyhow::Result<Self> {
         let (memory, maps) = (format!("/proc/{pid}/mem"), format!("/proc/{pid}/maps"));
         let file = OpenOptions::new().read(true).write(true).open(&memory).context(memory)?;
-        Ok(Self { file, maps: std::fs::read_to_string(&maps).context(maps)? })
+        let text = std::fs::read_to_string(&maps).context(maps)?;
+        let maps = text.lines().filter(|line| !is_device(line)).flat_map(|line| [line, "\n"]).collect();
+        Ok(Self { file, maps })
     }
 
     /// Returns the path of the file that is mapped at the address, if this process finds the same file there, so that
@@ -91,6 +93,16 @@ impl Memory {
             && Some(rustix::fs::minor(found.dev())) == number(minor);
         is_same.then_some(path)
     }
+}
+
+/// Returns true for a line of `maps` of which a device may notice that it is read. Sessions are in none of them, except in
+/// DAX devices, which are memory.
+fn is_device(line: &str) -> bool {
+    const MEMORY: [&str; 4] = ["/dev/shm/", "/dev/hugepages", "/dev/zero", "/dev/dax"];
+    const DEVICES: [&str; 4] = ["/dev/", "/sys/", "/proc/", "anon_inode:"];
+    let path = line.split_ascii_whitespace().nth(5).unwrap_or_default();
+    let begins = |prefix: &&str| path.starts_with(*prefix);
+    DEVICES.iter().any(|prefix| begins(prefix)) && !MEMORY.iter().any(|prefix| begins(prefix))
 }
 
 /// Returns the addresses of a line of `maps`.
@@ -118,6 +130,19 @@ mod tests {
         assert!(status.own_pid() == Some(5) && status.is_dumping());
         assert!(!Status("CoreDumping:\t0\n".into()).is_dumping() && Status(String::new()).is_dumping());
         assert!(Status("Uid:\t1\t2\n".into()).owner().is_err());
+    }
+
+    #[test]
+    fn devices_are_not_read() {
+        let line = |path: &str| format!("1000-3000 rw-s 0 00:05 12                  {path}");
+        for path in ["/dev/mem", "/dev/dri/card0", "/sys/bus/pci/devices/0/resource0", "anon_inode:[io_uring]"] {
+            assert!(is_device(&line(path)), "{path}");
+        }
+        for path in
+            ["", "[heap]", "/dev/shm/lastwords-0/a", "/dev/zero (deleted)", "/memfd:x (deleted)", "/dev/dax0.0", "/a"]
+        {
+            assert!(!is_device(&line(path)), "{path}");
+        }
     }
 
     #[test]
