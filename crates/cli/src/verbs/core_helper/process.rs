@@ -102,7 +102,7 @@ fn is_device(line: &str) -> bool {
     const DEVICES: [&str; 4] = ["/dev/", "/sys/", "/proc/", "anon_inode:"];
     let path = line.split_ascii_whitespace().nth(5).unwrap_or_default();
     let begins = |prefix: &&str| path.starts_with(*prefix);
-    DEVICES.iter().any(|prefix| begins(prefix)) && !MEMORY.iter().any(|prefix| begins(prefix))
+    DEVICES.iter().any(begins) && !MEMORY.iter().any(begins)
 }
 
 /// Returns the addresses of a line of `maps`.
