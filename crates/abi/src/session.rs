@@ -161,10 +161,11 @@ pub struct Control {
     pub namespaces: AtomicU32,
     /// How the session ended, as the last process that said so has it: one of `ENDING_` in bits 0 to 7; bits 8 to 15 a
     /// signal's number or an exit status, where bit 16 is set. Written by a process that records in the session, with
-    /// Release, after `ended` and `ended_by`: a reader that loads it with Acquire finds these two as new or newer.
+    /// Release, after `ended` and `ended_by`: a reader that loads it with Acquire finds these two as new or newer. When a
+    /// signal has killed the process, the core helper writes the three words for it, in the same order, by system calls.
     /// 0 in a session whose processes are gone: they were killed.
     pub ending: AtomicU32,
-    /// Process id of the writer of `ending`, in its own pid namespace.
+    /// Process id of the process whose end `ending` tells, in its own pid namespace.
     pub ended_by: AtomicU32,
     /// Panics that the panic hook of a process of the session saw, survived ones included. Only ever grows.
     pub panics: AtomicU32,

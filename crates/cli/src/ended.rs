@@ -20,8 +20,20 @@ pub(crate) fn how(ended: &EndedReport) -> String {
     }
 }
 
-fn signal_name(number: u8) -> String {
-    let names = [(4, "SIGILL"), (6, "SIGABRT"), (7, "SIGBUS"), (8, "SIGFPE"), (11, "SIGSEGV")];
+/// Returns the name of a signal that ends a process with a core; others have only their number.
+pub(crate) fn signal_name(number: u8) -> String {
+    let names = [
+        (3, "SIGQUIT"),
+        (4, "SIGILL"),
+        (5, "SIGTRAP"),
+        (6, "SIGABRT"),
+        (7, "SIGBUS"),
+        (8, "SIGFPE"),
+        (11, "SIGSEGV"),
+        (24, "SIGXCPU"),
+        (25, "SIGXFSZ"),
+        (31, "SIGSYS"),
+    ];
     let known = names.iter().find(|(known, _)| *known == number);
     known.map_or_else(|| format!("signal {number}"), |(_, name)| (*name).to_owned())
 }

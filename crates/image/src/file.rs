@@ -51,11 +51,9 @@ impl Backing {
         Ok(file)
     }
 
-    /// Opens the memory of a process, at `/proc/PID/mem`. It has no end.
-    pub(crate) fn of_memory(path: &Path) -> Result<Self, Error> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| Error::io(&name, 0, &e))?;
-        Ok(Self { file, len: u64::MAX, name: name.into(), flattened: None, pages: None })
+    /// Wraps the open `/proc/PID/mem` of a process. It has no end.
+    pub(crate) fn of_memory(file: File, name: &str) -> Self {
+        Self { file, len: u64::MAX, name: name.into(), flattened: None, pages: None }
     }
 
     /// Wraps a file that is already open.
@@ -158,7 +156,8 @@ mod tests {
         let open = |path: &Path| Backing::open(path, true, &Budget::default()).expect("a file").cached();
         let file = tempfile::NamedTempFile::new().expect("a file");
         assert!(open(file.path()).pages.is_some());
-        let memory = Backing::of_memory(Path::new("/proc/self/mem")).expect("a process has memory").cached();
+        let memory = File::open("/proc/self/mem").expect("a process has memory");
+        let memory = Backing::of_memory(memory, "/proc/self/mem").cached();
         assert!(memory.file.metadata().expect("its kind").is_file() && memory.pages.is_none());
         assert!(open(Path::new("/dev/zero")).pages.is_none());
         assert!(Backing::open(file.path(), true, &Budget::default()).expect("a file").pages.is_none());

@@ -30,7 +30,7 @@ mod flattened;
 mod open;
 mod orphans;
 mod pages;
-mod process;
+pub mod process;
 mod program_headers;
 mod segments;
 pub mod vmcore;

@@ -5,6 +5,7 @@ use crate::file::Backing;
 use crate::open::{Kind, Opened};
 use crate::segments::{Segment, Segments};
 use lastwords_bytes::{Budget, Error};
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,10 +24,21 @@ pub(crate) fn open(path: &Path, budget: &Budget) -> Result<Opened, Error> {
     let maps = path.with_file_name("maps");
     let shown = maps.display().to_string();
     let text = std::fs::read_to_string(&maps).map_err(|e| Error::io(&shown, 0, &e))?;
-    budget.steps(&shown, text.lines().count() as u64)?;
-    let segments: Vec<Segment> = text.lines().filter_map(mapping).collect();
+    let memory = File::open(path).map_err(|e| Error::io(&name, 0, &e))?;
+    of_files(memory, &text, &name, budget)
+}
+
+/// Opens the memory of a process by its `/proc/PID/mem`, which is open already, and the text of its `/proc/PID/maps`. So
+/// a caller can give up rights between opening these files and reading the memory. Only writable memory is mapped:
+/// sessions are there. `name` is that of the image in messages.
+///
+/// # Errors
+/// The budget is spent.
+pub fn of_files(memory: File, maps: &str, name: &str, budget: &Budget) -> Result<Opened, Error> {
+    budget.steps(name, maps.lines().count() as u64)?;
+    let segments: Vec<Segment> = maps.lines().filter_map(mapping).collect();
     budget.admit(segments.iter().map(|segment| segment.len).fold(0, u64::saturating_add));
-    let (image, _) = Segments::new(&name, vec![Backing::of_memory(path)?], segments, true);
+    let (image, _) = Segments::new(name, vec![Backing::of_memory(memory, name)], segments, true);
     Ok(Opened { image: Arc::new(image), kind: Kind::Process, core: None, is_damaged: false, notes: Vec::new() })
 }
 

@@ -15,7 +15,8 @@
 //! - *dlopen.* A library that records stays in memory when it is closed, because its memory contains the descriptions of its
 //!   events.
 //! - *The end.* A session stays when it ends, with how and when it ended ([`Ended`]), until [`Retention`] or [`Session::remove`]
-//!   removes it. Memory of a heap or memfd session goes with its process.
+//!   removes it. Memory of a heap or memfd session goes with its process, unless the core helper copies it when a signal kills the
+//!   process (`lastwords core-helper`).
 //! - *Containers.* Sessions are in `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`. A container's
 //!   own `/dev/shm` is removed with the container: mount a folder of the host, on a tmpfs, and set `LASTWORDS_DIR` to it.
 //!   A process in the container does not see processes of another pid namespace, so retention keeps their sessions unless
@@ -58,7 +59,7 @@ pub use session::trigger::Triggered;
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
 };
-pub use session::{condition, consume, dirs, follow, processes, remote_control, rules, snapshot};
+pub use session::{condition, consume, dead, dirs, follow, processes, remote_control, rules, snapshot};
 pub use trigger::trigger;
 
 /// The items that the macros expand to. Applications must not use them directly.

@@ -3,6 +3,7 @@
 mod bundle;
 mod clear;
 mod completions;
+pub(crate) mod core_helper;
 mod demo;
 mod destroy;
 mod doctor;
@@ -64,6 +65,8 @@ pub(crate) enum Verb {
     Mount(mount::Args),
     /// End a mount
     Umount(mount::Umount),
+    /// Keep the sessions of processes that a signal kills: a helper of the kernel's core_pattern
+    CoreHelper(core_helper::Args),
     /// Save what describes this kernel's events, for a persistent ring buffer that outlives it
     Bundle(bundle::Args),
     /// Check whether this machine can keep its last words, and print how to mend what is missing
@@ -104,6 +107,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Destroy(args) => destroy::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Umount(args) => mount::unmount(&args),
+        Verb::CoreHelper(args) => core_helper::run(&args),
         Verb::Bundle(args) => bundle::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::Completions(args) => completions::run(&args),

@@ -88,13 +88,25 @@ pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     running
 }
 
+/// Like [`start`], by a shell script that gets the command as its arguments.
+pub(crate) fn start_in(place: &Place, script: &str, memory: &str, end: &str) -> Running {
+    let ready = place.at("ready");
+    let running = run_in(place, script, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));
+    wait_for(&ready);
+    running
+}
+
 /// Starts this program again in a place, as the test of that name, which is told by the variable `how` what to do.
 pub(crate) fn run(place: &Place, test: &str, how: &str, what: &str) -> Running {
+    run_in(place, "ulimit -c unlimited; exec \"$@\"", test, how, what)
+}
+
+fn run_in(place: &Place, script: &str, test: &str, how: &str, what: &str) -> Running {
     let program = std::env::current_exe().expect("this program's file");
     let child = Command::new("/bin/sh")
-        .args(["-c", "ulimit -c unlimited; exec \"$0\" --exact \"$1\" --nocapture"])
+        .args(["-c", script, "sh"])
         .arg(program)
-        .arg(test)
+        .args(["--exact", test, "--nocapture"])
         .current_dir(place.path())
         .env("LASTWORDS_DIR", place.sessions())
         .env(how, what)

@@ -5,6 +5,7 @@ mod child;
 mod clocks;
 mod consume;
 mod control;
+mod core_helper;
 mod cores;
 mod crafted;
 mod damaged;

@@ -105,6 +105,7 @@ fn help_names_every_verb() {
         "umount",
         "record",
         "restore",
+        "core-helper",
         "doctor",
         "completions",
         "man",

@@ -330,6 +330,14 @@ impl Folder {
         Lock::take(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?, &self.path)
     }
 
+    /// Returns the bytes that the files in the folder take, holes not counted.
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
+        let entries = fs::read_dir(self.path.with_file_name(&self.name)).into_iter().flatten();
+        let blocks =
+            entries.filter_map(|entry| fs::symlink_metadata(entry.ok()?.path()).ok()).map(|meta| meta.blocks());
+        blocks.fold(0, |sum, blocks| sum.saturating_add(blocks.saturating_mul(512)))
+    }
+
     /// Removes the folder with its files, and the session's file in a hugetlbfs. Folders in it are not entered. A
     /// folder that contains anything foreign, or that does not have the name of a session's folder, is left unchanged.
     pub(crate) fn remove(&self) -> Result<(), Error> {

@@ -51,7 +51,7 @@ pub struct Ended {
 }
 
 impl Ending {
-    fn word(self) -> u32 {
+    pub(crate) fn word(self) -> u32 {
         let number = |number: Option<u8>| number.map_or(0, |number| ENDING_NUMBER | u32::from(number) << 8);
         match self {
             Self::Killed => abi::ENDING_NONE,

@@ -5,6 +5,7 @@ pub mod condition;
 pub(crate) mod config;
 pub mod consume;
 pub(crate) mod create;
+pub mod dead;
 pub mod dirs;
 pub(crate) mod ending;
 pub(crate) mod environment;

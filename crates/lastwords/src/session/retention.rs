@@ -4,16 +4,17 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::session::{SCOPE_USER, SNAPSHOT_OFF};
-use lastwords_ring::os;
+use lastwords_ring::{ClockKind, os};
 
 use super::dirs::{Base, Folder, name_of};
-use super::ending;
+use super::ending::{self, Ending};
 use super::error::Error;
 use super::processes::{self, Life};
 use super::regions::{is_persistent, look};
 use super::session_region::SessionRegion;
 
-/// How many ended sessions stay. A program's sessions are those of one session name.
+/// How many ended sessions stay. A program's sessions are those of one session name. The oldest ones are removed first, but
+/// those that a signal ended within the last hour last: a series of runs that ended well does not remove what a crash left.
 ///
 /// Sessions in persistent memory are not counted, and never removed: their memory is used again only on request.
 /// Sessions of other pid namespaces, and all sessions if there is no /proc, are removed only if they were ended in good
@@ -44,6 +45,9 @@ const MOST_AGES: usize = 1024;
 /// Largest number of sessions that one start removes.
 const MOST_REMOVALS: usize = 8;
 
+/// Time, in nanoseconds, for which a session that a signal ended goes after the others.
+const CRASH_TIME: u64 = 3600 * 1_000_000_000;
+
 /// The result of retention.
 #[derive(Debug, Default)]
 pub(crate) struct Removed {
@@ -68,6 +72,8 @@ struct Candidate {
     folder: String,
     /// CLOCK_REALTIME at its end, in nanoseconds.
     at: u64,
+    /// A signal ended it.
+    crashed: bool,
     bytes: u64,
     /// Another process may still join the session.
     joinable: bool,
@@ -84,7 +90,7 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     let Some(_one) = base.try_lock_itself() else { return removed };
     let boot = processes::boot_id();
     let mut ended = candidates(base, name, &boot);
-    ended.sort_by_key(|candidate| candidate.at);
+    sort(&mut ended, ClockKind::Realtime.now());
     for candidate in chosen(&ended, name, retention) {
         match remove(base, candidate, locked, &boot) {
             Ok(true) => {
@@ -98,7 +104,13 @@ pub(crate) fn apply(base: &Base, name: &str, retention: Retention, locked: bool)
     removed
 }
 
-/// Returns the sessions to remove, from ended sessions in the order of their ends. `name` is that of the session that
+/// Sorts ended sessions in the order in which they are removed. `now` is CLOCK_REALTIME in nanoseconds.
+fn sort(ended: &mut [Candidate], now: u64) {
+    let crashed_lately = |candidate: &Candidate| candidate.crashed && now.saturating_sub(candidate.at) < CRASH_TIME;
+    ended.sort_by_key(|candidate| (crashed_lately(candidate), candidate.at));
+}
+
+/// Returns the sessions to remove, from ended sessions in the order of [`sort`]. `name` is that of the session that
 /// begins.
 fn chosen<'a>(ended: &'a [Candidate], name: &str, retention: Retention) -> Vec<&'a Candidate> {
     let is_own = |candidate: &&Candidate| name_of(&candidate.folder) == name;
@@ -151,10 +163,11 @@ fn candidate(base: &Base, folder: String, boot: &[u8; 16]) -> Option<Candidate> 
         let info = &view.info;
         let has_ended = !is_persistent(info.backend) && has_ended(view, boot);
         let joinable = info.scope == SCOPE_USER && view.control().finished.load(Acquire) == 0;
-        has_ended.then(|| (ending::read(view).at, bytes(view), joinable))
+        has_ended.then(|| (ending::read(view), bytes(view), joinable))
     };
-    let (at, bytes, joinable) = look(&opened, seen).ok()??;
-    Some(Candidate { folder, at, bytes, joinable })
+    let (ended, bytes, joinable) = look(&opened, seen).ok()??;
+    let crashed = matches!(ended.how, Ending::Signal(_));
+    Some(Candidate { folder, at: ended.at, crashed, bytes, joinable })
 }
 
 /// Returns true if no process has the session. Unlike for a listing, processes of other pid namespaces are not searched
@@ -195,6 +208,26 @@ fn remove(base: &Base, candidate: &Candidate, locked: bool, boot: &[u8; 16]) -> 
 mod tests {
     use super::*;
     use crate::session::Session;
+
+    #[test]
+    fn what_a_signal_ended_lately_goes_last() {
+        const MINUTE: u64 = 60 * 1_000_000_000;
+        let now = 1000 * MINUTE;
+        let candidate = |minutes: u64, crashed: bool| Candidate {
+            folder: format!("app-{minutes}"),
+            at: now - minutes * MINUTE,
+            crashed,
+            bytes: 1,
+            joinable: false,
+        };
+        let mut ended = [candidate(70, true), candidate(50, true), candidate(40, false), candidate(5, false)];
+        sort(&mut ended, now);
+        let retention = Retention { sessions: 1, bytes: 1 << 30 };
+        let gone: Vec<&str> = chosen(&ended, "app", retention).iter().map(|c| c.folder.as_str()).collect();
+        assert_eq!(gone, ["app-70", "app-40", "app-5"]);
+        // The limits hold all the same.
+        assert_eq!(chosen(&ended, "app", Retention { sessions: 0, bytes: 0 }).len(), 4);
+    }
 
     #[test]
     fn a_session_lives_though_no_boot_is_known() {

@@ -27,11 +27,11 @@ pub(crate) const MOST_SAVED: usize = 16;
 /// Between the session's name and the number of the snapshot, in the name of a copy.
 const MARK: &str = ".snapshot-";
 /// Largest size of a session's name in the name of a copy, in bytes.
-const MOST_NAME: usize = 32;
+pub(super) const MOST_NAME: usize = 32;
 /// Bytes that are copied at a time.
-const CHUNK: usize = 256 << 10;
+pub(super) const CHUNK: usize = 256 << 10;
 /// Blocks of zeroes of this size become holes.
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 
 /// A snapshot that was saved.
 #[derive(Debug)]
@@ -71,16 +71,17 @@ pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<Saved, Error> {
 /// Removes the oldest saved snapshots of sessions of this name above [`MOST_SAVED`]. Returns how many.
 fn remove_oldest(base: &Base, name: &str) -> u32 {
     let mark = format!("{}{MARK}", cut(name, MOST_NAME));
-    let is_copy = |folder: &String| {
-        let number = name_of(folder).strip_prefix(&mark);
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-    };
     let mut copies = base.sessions().unwrap_or_default();
-    copies.retain(is_copy);
+    copies.retain(|folder| name_of(folder).strip_prefix(&mark).is_some_and(is_number));
     copies.sort_by_cached_key(|folder| base.modified(folder));
     let excess = copies.len().saturating_sub(MOST_SAVED);
     let removed = copies.iter().take(excess).filter(|old| base.folder(old).and_then(|old| old.remove()).is_ok());
     removed.count() as u32
+}
+
+/// Returns true for the number at the end of a copy's name.
+pub(super) fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
@@ -120,16 +121,47 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     put(offset_of!(Control, ending), ENDING_CLOSED)?;
     put(offset_of!(Control, ended_by), std::process::id())?;
     file.write_all_at(&ClockKind::Realtime.now().to_ne_bytes(), at(offset_of!(Control, ended)))?;
+    forget_processes(file, info.control_off, info.processes_off, regions.view.triggers_off())
+}
+
+/// Removes from the copy of a session region what belongs to processes that have no part in the copy: locks, the table of
+/// processes, and triggers, if the session has them (`triggers_off` is not 0).
+pub(super) fn forget_processes(
+    file: &File,
+    control_off: u32,
+    processes_off: u32,
+    triggers_off: u32,
+) -> std::io::Result<()> {
     for lock in
         [offset_of!(Control, snapshot_lock), offset_of!(Control, snapshot_reader), offset_of!(Control, rules.lock)]
     {
-        file.write_all_at(&[0; 8], at(lock))?;
+        file.write_all_at(&[0; 8], u64::from(control_off) + lock as u64)?;
     }
-    file.write_all_at(&[0; MAX_PROCESSES * size_of::<Process>()], u64::from(info.processes_off))?;
-    match regions.view.triggers_off() {
+    file.write_all_at(&[0; MAX_PROCESSES * size_of::<Process>()], processes_off.into())?;
+    match triggers_off {
         0 => Ok(()),
         triggers => file.write_all_at(&[0; size_of::<Triggers>()], triggers.into()),
     }
+}
+
+/// Writes bytes into a new file. Blocks of zeroes stay holes.
+pub(super) fn write_sparse(file: &File, bytes: &[u8], mut at: u64) -> std::io::Result<()> {
+    for block in bytes.chunks(BLOCK) {
+        if block.iter().any(|byte| *byte != 0) {
+            file.write_all_at(block, at)?;
+        }
+        at += block.len() as u64;
+    }
+    Ok(())
+}
+
+/// Creates the file of a region in the folder of a copy.
+pub(super) fn create_file(to: &Folder, name: &str, len: u64) -> Result<File, Error> {
+    let shown = to.path.join(name);
+    let created = open_at(to.fd()?, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
+    let file = File::from(created.map_err(|error| Error::io("create", &shown, error))?);
+    file.set_len(len).map_err(|error| Error::io("ftruncate", &shown, error))?;
+    Ok(file)
 }
 
 /// Copies two ranges of a region into a file of the region's size. The rest of the file is a hole.
@@ -140,21 +172,15 @@ fn copy_file(from: &Mapping, to: &Folder, name: &str, ranges: [Range<u64>; 2]) -
     };
     let source = File::open(path).map_err(|error| Error::io("open", path, error))?;
     let shown = to.path.join(name);
-    let created = open_at(to.fd()?, name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL);
-    let file = File::from(created.map_err(|error| Error::io("create", &shown, error))?);
-    file.set_len(from.len()).map_err(|error| Error::io("ftruncate", &shown, error))?;
+    let file = create_file(to, name, from.len())?;
     let mut buffer = vec![0; CHUNK];
     for range in ranges {
         let mut at = range.start;
         while at < range.end {
             let chunk = &mut buffer[..CHUNK.min((range.end - at) as usize)];
             source.read_exact_at(chunk, offset + at).map_err(|error| Error::io("read", path, error))?;
-            for block in chunk.chunks(BLOCK) {
-                if block.iter().any(|byte| *byte != 0) {
-                    file.write_all_at(block, at).map_err(|error| Error::io("write", &shown, error))?;
-                }
-                at += block.len() as u64;
-            }
+            write_sparse(&file, chunk, at).map_err(|error| Error::io("write", &shown, error))?;
+            at += chunk.len() as u64;
         }
     }
     Ok(file)

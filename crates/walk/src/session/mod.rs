@@ -23,6 +23,7 @@ mod lockless;
 mod loose;
 mod packet;
 mod pieces;
+mod places;
 mod plan;
 mod planning;
 mod read_limit;
@@ -59,6 +60,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use end::{Begin, End};
+pub use places::{RegionPlace, region_places};
 pub use read_limit::ReadLimit;
 
 /// Selects the parts of a session to read.

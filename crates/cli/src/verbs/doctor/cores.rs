@@ -2,12 +2,17 @@
 //! have.
 
 use super::{Finding, read};
+use crate::verbs::core_helper::{CORE_PATTERN, Helper};
 use std::path::Path;
 
 pub(super) fn check() -> Vec<Finding> {
-    let pattern = read("/proc/sys/kernel/core_pattern").unwrap_or_default();
+    let pattern = read(CORE_PATTERN).unwrap_or_default();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
-    let mut findings = vec![target(&pattern), size(&pattern, limit)];
+    let helper = Helper::of(&pattern);
+    let mut findings = vec![self::helper(helper.as_ref())];
+    // Behind the helper, cores go where the old pattern says, with the limit that it means for them.
+    let pattern = helper.map_or(pattern, |helper| helper.old);
+    findings.extend([target(&pattern), size(&pattern, limit)]);
     let filter = read("/proc/self/coredump_filter").unwrap_or_default();
     match u32::from_str_radix(&filter, 16) {
         Ok(bits) => findings.push(kept(bits)),
@@ -17,6 +22,27 @@ pub(super) fn check() -> Vec<Finding> {
         ),
     }
     findings
+}
+
+/// Checks whether the helper is installed that keeps the sessions of processes which a signal kills.
+fn helper(helper: Option<&Helper>) -> Finding {
+    const CHECK: &str = "core helper";
+    match helper {
+        Some(Helper { program, .. }) if !Path::new(program).exists() => Finding::partial(
+            CHECK,
+            format!("installed, but {program} does not exist: no core is kept"),
+            "lastwords core-helper remove",
+        ),
+        Some(Helper { program, .. }) => Finding::good(
+            CHECK,
+            format!("{program}: the sessions of a process that a signal kills are kept, also those on its heap"),
+        ),
+        None => Finding::partial(
+            CHECK,
+            "not installed: heap and memfd sessions of a killed process are only in its core; those in shared memory stay",
+            "lastwords core-helper install",
+        ),
+    }
 }
 
 /// Checks where core dumps are written (core(5)).
@@ -114,6 +140,14 @@ mod tests {
         assert_eq!(size("core", None).status, Status::Good);
         assert_eq!(size("|/bin/cat", Some(0)).status, Status::Good);
         assert_eq!(size("|/bin/cat", Some(1)).status, Status::Partial);
+    }
+
+    #[test]
+    fn the_helper_is_there_or_not() {
+        let finding = |program: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }));
+        assert_eq!(finding("/proc/self/exe").status, Status::Good);
+        assert_eq!(finding("/no/such/program").mend.as_deref(), Some("lastwords core-helper remove"));
+        assert_eq!(helper(None).mend.as_deref(), Some("lastwords core-helper install"));
     }
 
     #[test]

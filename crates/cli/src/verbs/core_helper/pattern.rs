@@ -1,0 +1,130 @@
+//! Composes the helper's `core_pattern`, and finds the old pattern in it.
+//!
+//! The old pattern stands in the new one as it was, behind the helper's own arguments. So the kernel itself splits and
+//! expands it, with the rules of its version (core(5); fs/coredump.c), and the helper gets the words as the old handler
+//! would have got them. The differences are handled here: the kernel appends the process id to names of files
+//! (`core_uses_pid`), and does not split them.
+
+use anyhow::bail;
+
+/// Largest number of bytes of a pattern (CORENAME_MAX_SIZE of fs/coredump.c, less a NUL).
+const MOST: usize = 127;
+/// The verb, as the kernel calls it.
+const VERB: &str = "core-helper";
+/// The arguments before the old pattern, if that was a pipe.
+const PIPE: &str = "pipe %P %s %d";
+/// The same if it was the name of a file; the last argument follows.
+const FILE: &str = "file %P %s %d %c";
+
+/// Returns the pattern that runs `program` and chains to `old`.
+///
+/// # Errors
+/// The old pattern cannot be chained.
+pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
+    if old.starts_with('@') {
+        bail!(
+            "core_pattern is `{old}`: cores go to a socket, and a helper cannot pass a core on to one; set core_pattern to a file or a program first"
+        );
+    }
+    let pattern = match old.strip_prefix('|') {
+        Some(handler) => format!("|{program} {VERB} {PIPE} {}", handler.trim_matches(is_space)),
+        None => {
+            check_file(old)?;
+            let pid = if has_pid(old) { "-" } else { "%p" };
+            format!("|{program} {VERB} {FILE} {pid} {old}").trim_end().to_owned()
+        }
+    };
+    if pattern.len() > MOST {
+        bail!(
+            "core_pattern would be {} bytes long, and the kernel takes {MOST}: `{pattern}`; copy the program to a shorter path, such as \
+             /usr/bin/lastwords, and install that",
+            pattern.len()
+        );
+    }
+    Ok(pattern)
+}
+
+/// A byte at which the kernel splits a pattern.
+fn is_space(byte: char) -> bool {
+    matches!(byte, ' ' | '\t' | '\n' | '\r' | '\x0b' | '\x0c')
+}
+
+/// Checks that the name of a file comes out of a pipe's pattern as it went in.
+fn check_file(old: &str) -> anyhow::Result<()> {
+    let spaces = old.starts_with(' ') || old.ends_with(' ') || old.contains("  ");
+    // The kernel takes byte 0xa0 for a space, which is also a part of letters in UTF-8.
+    if spaces || old.chars().any(|c| c != ' ' && is_space(c)) || !old.is_ascii() {
+        bail!(
+            "core_pattern is `{old}`: the kernel would not give the name of this file to a helper as it is; set core_pattern to a name of \
+             ASCII characters without spaces at its ends and without two spaces in a row first"
+        );
+    }
+    Ok(())
+}
+
+/// Returns true if the pattern has `%p`, so that the kernel does not append the process id.
+fn has_pid(pattern: &str) -> bool {
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if character == '%' && characters.next() == Some('p') {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the program of a helper's pattern, and the old pattern in it; none if it is the pattern of another.
+pub(super) fn parse(pattern: &str) -> Option<(&str, String)> {
+    let (program, rest) = pattern.strip_prefix('|')?.split_once(' ')?;
+    let rest = rest.strip_prefix(VERB)?.strip_prefix(' ')?;
+    if let Some(handler) = rest.strip_prefix(PIPE) {
+        return Some((program, format!("|{}", handler.strip_prefix(' ')?)));
+    }
+    let rest = rest.strip_prefix(FILE)?.strip_prefix(' ')?;
+    // An empty name leaves only the argument before it.
+    let (_, file) = rest.split_once(' ').unwrap_or((rest, ""));
+    Some((program, file.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROGRAM: &str = "/usr/bin/lastwords";
+
+    #[test]
+    fn a_pattern_that_was_composed_has_the_old_one_in_it() {
+        let patterns = [
+            "core",
+            "core.%p",
+            "",
+            "/var/crash/core.%e.%P.%%p",
+            "a name of words",
+            "|/usr/lib/systemd/systemd-coredump %P %u %g %s %t %c %h",
+            "|/usr/share/apport/apport -p%p -s%s -c%c -d%d -P%P -u%u -g%g -F%F -- %E",
+            "|/bin/handler",
+        ];
+        for old in patterns {
+            let composed = compose(PROGRAM, old).unwrap();
+            assert!(composed.len() <= MOST, "{composed}");
+            assert_eq!(parse(&composed), Some((PROGRAM, old.to_owned())), "{composed}");
+        }
+        assert_eq!(compose(PROGRAM, "core.%p").unwrap(), "|/usr/bin/lastwords core-helper file %P %s %d %c - core.%p");
+        assert!(compose(PROGRAM, "core.%%p").unwrap().contains(" %p core.%%p"), "no process id is in it");
+    }
+
+    #[test]
+    fn what_cannot_be_chained_is_refused() {
+        let long = format!("|/{} %p", "x".repeat(120));
+        for old in ["@/run/coredump.socket", "a\tb", "two  spaces", " core", "core ", "kern-\u{e0}.%p", &long] {
+            assert!(compose(PROGRAM, old).is_err(), "{old}");
+        }
+    }
+
+    #[test]
+    fn other_patterns_are_not_ours() {
+        for pattern in ["core", "|/bin/handler %p", "|/bin/x core-helper", "|/bin/x core-helper remove", ""] {
+            assert_eq!(parse(pattern), None, "{pattern}");
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! `lastwords core-helper`: what is saved of a process that a signal kills, and whether the core goes where it went before.
+
+use crate::child::{EVENTS, Running, THREADS, start, start_in};
+use crate::recovery::assert_whole;
+use crate::support::{Place, tool};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
+
+/// Saves the sessions of a process as the helper does when the process dies of a signal.
+fn save(place: &Place, sessions: &Path, pid: u32, signal: u8) -> String {
+    let ids = [pid.to_string(), signal.to_string()];
+    let mut command = place.command();
+    command.args(["core-helper", "save", &ids[0], &ids[1], "1"]).env("LASTWORDS_DIR", sessions);
+    let output = command.output().expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The copies of sessions of a process in a folder of sessions.
+fn copies(sessions: &Path, pid: u32) -> Vec<PathBuf> {
+    let entries = fs::read_dir(sessions).into_iter().flatten().map(|entry| entry.unwrap().path());
+    let mark = format!("app.dead-{pid}-");
+    entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&mark)).collect()
+}
+
+/// Runs the program as a user. It is opened as root, because it may lie where others may not look.
+fn run_as(uid: u32, args: &[&str]) -> String {
+    let script =
+        "exec 9<\"$1\"; uid=$2; shift 2; exec setpriv --reuid=$uid --regid=$uid --clear-groups /proc/self/fd/9 \"$@\"";
+    let uid = uid.to_string();
+    tool("sh", &[&["-c", script, "sh", env!("CARGO_BIN_EXE_lastwords"), &uid], args].concat()).out
+}
+
+/// The one copy is whole, says the signal, and belongs to the user alone.
+fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32) {
+    let copies = copies(sessions, pid);
+    let [copy] = &copies[..] else { panic!("{copies:?} in {}", sessions.display()) };
+    let path = copy.to_str().unwrap();
+    assert_whole(&place.ok(&["report", path, "--strict"]));
+    assert!(run_as(uid, &["list", path]).contains(&format!("by process {pid}: {signal}")));
+    let inspected: serde_json::Value = serde_json::from_str(&run_as(uid, &["inspect", path, "--json"])).unwrap();
+    let ended = &inspected["sessions"][0]["ended"];
+    assert!(ended["how"] == "signal" && ended["pid"] == pid, "{ended}");
+    assert_eq!(fs::metadata(copy).unwrap().mode() & 0o7777, 0o700);
+    for file in fs::read_dir(copy).unwrap() {
+        let meta = file.unwrap().metadata().unwrap();
+        assert!(meta.is_file() && meta.mode() & 0o7777 == 0o600 && meta.uid() == uid, "{meta:?}");
+    }
+}
+
+#[test]
+fn a_session_that_would_go_with_its_process_is_copied() {
+    for memory in ["heap", "memfd"] {
+        let place = Place::new();
+        let mut child = start(&place, memory, "wait");
+        let told = save(&place, &place.sessions(), child.pid(), 11);
+        child.kill();
+        assert!(told.contains("copied at SIGSEGV to ") && !told.contains("cannot be read"), "{told}");
+        assert_copy(&place, &place.sessions(), child.pid(), "SIGSEGV", 0);
+        // The copy becomes what any session becomes.
+        let copy = copies(&place.sessions(), child.pid()).remove(0);
+        place.ok(&["recover", copy.to_str().unwrap(), "--to", "ctf", "-o", "trace"]);
+        let events = tool("babeltrace2", &[place.at("trace").to_str().unwrap()]).out.lines().count() as u64;
+        assert_eq!(events, THREADS * EVENTS);
+        // Only the regions are in it, and not the rest of the process.
+        let bytes: u64 =
+            fs::read_dir(&copy).unwrap().map(|file| file.unwrap().metadata().unwrap().blocks() * 512).sum();
+        assert!(bytes < 4 << 20, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn a_session_that_outlives_its_process_is_marked() {
+    let place = Place::new();
+    let mut child = start(&place, "shm", "wait");
+    let told = save(&place, &place.sessions(), child.pid(), 6);
+    assert!(told.contains("marked with SIGABRT in "), "{told}");
+    // The process lives still, and its session with it.
+    assert!(place.ok(&["list"]).contains("live"));
+    child.kill();
+    assert!(place.ok(&["list", "app"]).contains(&format!("by process {}: SIGABRT", child.pid())));
+    assert_whole(&place.ok(&["report", "app", "--strict"]));
+    assert_eq!(fs::read_dir(place.sessions()).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
+}
+
+#[test]
+fn a_session_in_files_of_another_mount_namespace_is_copied() {
+    let place = Place::new();
+    // The folder of sessions is a file system that only the process sees.
+    let script = "exec unshare -m sh -c 'mount -t tmpfs -o mode=700 none \"$LASTWORDS_DIR\" && exec \"$@\"' sh \"$@\"";
+    let mut child = start_in(&place, script, "shm", "wait");
+    let told = save(&place, &place.sessions(), child.pid(), 4);
+    child.kill();
+    assert!(told.contains("copied at SIGILL to "), "{told}");
+    assert_copy(&place, &place.sessions(), child.pid(), "SIGILL", 0);
+}
+
+/// Starts a child as the user `nobody`, which may enter the place and has a folder of sessions in it.
+fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    std::os::unix::fs::chown(place.sessions(), Some(65534), Some(65534)).unwrap();
+    fs::set_permissions(place.sessions(), fs::Permissions::from_mode(0o700)).unwrap();
+    // The program is opened as root: it may lie in a folder that nobody may enter.
+    let script = "ulimit -c unlimited; exec 9<\"$1\"; shift; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
+    start_in(place, script, memory, end)
+}
+
+#[test]
+fn a_copy_belongs_to_the_user_of_the_process() {
+    let place = Place::new();
+    let mut child = start_as_nobody(&place, "heap", "wait");
+    save(&place, &place.sessions(), child.pid(), 7);
+    child.kill();
+    let copy = copies(&place.sessions(), child.pid()).remove(0);
+    let files = fs::read_dir(&copy).unwrap().map(|file| file.unwrap().path()).chain([copy.clone()]);
+    for path in files {
+        let meta = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((meta.uid(), meta.gid(), meta.mode() & 0o077), (65534, 65534, 0), "{}", path.display());
+    }
+    assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
+}
+
+#[test]
+fn nothing_is_written_where_the_user_may_not_write() {
+    let place = Place::new();
+    let mut child = start_as_nobody(&place, "heap", "wait");
+    // What the user of the process could have prepared: a link, in place of the folder, to a folder of root.
+    let roots = place.at("roots");
+    fs::create_dir(&roots).unwrap();
+    let link = place.at("link");
+    std::os::unix::fs::symlink(&roots, &link).unwrap();
+    for sessions in [&roots, &link] {
+        let ids = [child.pid().to_string()];
+        let mut command = place.command();
+        command.args(["core-helper", "save", &ids[0], "11", "1"]).env("LASTWORDS_DIR", sessions);
+        let output = command.output().expect("the program starts");
+        assert_eq!(output.status.code(), Some(1));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("session app: "), "{output:?}");
+    }
+    child.kill();
+    assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
+}
+
+/// Runs the helper with a core on stdin, as the kernel does where cores go to the file `path`.
+fn write_core(place: &Place, pid: u32, dumpable: &str, limit: &str, path: &str, core: &[u8]) -> i32 {
+    let mut command = place.command();
+    command.args(["core-helper", "file", &pid.to_string(), "11", dumpable, limit, "-", path]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut helper = command.spawn().expect("the program starts");
+    // The helper may end before it has read everything.
+    let _ = helper.stdin.take().expect("a pipe").write_all(core);
+    helper.wait().expect("it ends").code().unwrap_or(-1)
+}
+
+#[test]
+fn a_core_file_is_made_by_the_rules_of_the_kernel() {
+    let place = Place::new();
+    let mut child = start_as_nobody(&place, "heap", "wait");
+    let pid = child.pid();
+    // Blocks of zeroes and others, and an end within a block.
+    let seed = std::process::id() as usize;
+    let byte = |at: usize| if (at / 4096 * 31 + seed).is_multiple_of(3) { 0 } else { (at * 7 + seed) as u8 | 1 };
+    let core: Vec<u8> = (0..200_000 + seed % 9000).map(byte).collect();
+    let file = place.at("core");
+    let meta = || fs::symlink_metadata(&file).unwrap();
+
+    // In the process's folder, as its user; a link in the file's place is replaced and not followed.
+    let victim = place.at("victim");
+    fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, &file).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "18446744073709551615", "core", &core), 0);
+    assert!(meta().is_file() && (meta().uid(), meta().gid(), meta().mode() & 0o7777) == (65534, 65534, 0o600));
+    assert_eq!(fs::read(&file).unwrap(), core, "seed {seed}");
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    assert!(meta().blocks() * 512 < core.len() as u64, "blocks of zeroes are holes");
+
+    // Up to the process's limit; below a page there is no core.
+    assert_eq!(write_core(&place, pid, "1", "50001", "core", &core), 0);
+    assert_eq!(fs::read(&file).unwrap(), core[..50_001]);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "0", "core", &core), 0);
+    assert!(!file.exists());
+
+    // Of a process with more rights than its user: root's, by an absolute path, and never in place of another file.
+    assert_eq!(write_core(&place, pid, "2", "1000000", "core", &core), 1);
+    assert!(!file.exists());
+    assert_eq!(write_core(&place, pid, "2", "1000000", file.to_str().unwrap(), &core), 0);
+    assert_eq!((meta().uid(), meta().mode() & 0o7777), (0, 0o600));
+    assert_eq!(write_core(&place, pid, "2", "1000000", victim.to_str().unwrap(), &core), 1);
+    assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    // The user of the process cannot replace root's file, so that there is no core.
+    fs::create_dir(place.at("roots")).unwrap();
+    assert_eq!(write_core(&place, pid, "1", "1000000", "roots/core", &core), 1);
+    assert_eq!(fs::read_dir(place.at("roots")).unwrap().count(), 0);
+    child.kill();
+}
+
+/// Restores the machine's core_pattern, also when a test fails, and removes what the helper has copied of tests that ran
+/// meanwhile.
+struct CorePattern(String, Vec<PathBuf>);
+
+/// The copies of the tests' sessions in the folder of root's sessions.
+fn all_copies() -> Vec<PathBuf> {
+    let entries = fs::read_dir("/dev/shm/lastwords-0").into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.to_string_lossy().contains("/app.dead-")).collect()
+}
+
+impl CorePattern {
+    fn now() -> String {
+        fs::read_to_string(CORE_PATTERN).expect("readable")
+    }
+
+    fn keep() -> Self {
+        Self(Self::now(), all_copies())
+    }
+}
+
+impl Drop for CorePattern {
+    fn drop(&mut self) {
+        fs::write(CORE_PATTERN, &self.0).expect("the core_pattern of before");
+        let made = all_copies().into_iter().filter(|copy| !self.1.contains(copy));
+        // One that a helper is still making stays, which is no failure of the test.
+        made.for_each(|copy| drop(fs::remove_dir_all(copy)));
+    }
+}
+
+/// A handler that writes its arguments and the core into the folder in which the process is. Cores of other tests, which
+/// run beside this one, are where these look for them.
+const HANDLER: &str = "#!/bin/sh\nfor word; do printf '%s\\n' \"$word\"; done > \"/proc/$1/cwd/words\"; exec cat > \"/proc/$1/cwd/core\"\n";
+
+/// Runs a child that aborts, in a place of its own.
+fn aborted(memory: &str) -> (Place, u32) {
+    let place = Place::new();
+    let child = start(&place, memory, "abort");
+    let pid = child.pid();
+    child.ended();
+    (place, pid)
+}
+
+/// Waits for the core, which the handler writes on after the process has ended. Its text is that of the session's events.
+fn assert_core(place: &Place) {
+    let core = place.at("core");
+    let begun = std::time::Instant::now();
+    let mut ran = place.run(&["report", core.to_str().unwrap(), "--strict"]);
+    while ran.status != 0 && begun.elapsed() < std::time::Duration::from_secs(30) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        ran = place.run(&["report", core.to_str().unwrap(), "--strict"]);
+    }
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    assert_whole(&ran.out);
+}
+
+/// While the helper is installed before a file: a process of another user, and one whose limit allows no core.
+fn of_another_user_and_without_core() {
+    let place = Place::new();
+    let child = start_as_nobody(&place, "heap", "abort");
+    let (pid, sessions) = (child.pid(), Path::new("/dev/shm/lastwords-65534"));
+    child.ended();
+    assert_core(&place);
+    assert_eq!(fs::metadata(place.at("core")).unwrap().uid(), 65534);
+    assert_copy(&place, sessions, pid, "SIGABRT", 65534);
+    fs::remove_dir_all(&copies(sessions, pid)[0]).unwrap();
+
+    let place = Place::new();
+    let child = start_in(&place, "ulimit -c 0; exec \"$@\"", "heap", "abort");
+    let pid = child.pid();
+    child.ended();
+    let sessions = Path::new("/dev/shm/lastwords-0");
+    assert_copy(&place, sessions, pid, "SIGABRT", 0);
+    fs::remove_dir_all(&copies(sessions, pid)[0]).unwrap();
+    assert!(!place.at("core").exists());
+}
+
+/// While the helper is installed: a process in namespaces of its own, whose sessions are in a file system that goes with it.
+fn in_a_container(memory: &str) {
+    let place = Place::new();
+    let sessions = Path::new("/dev/shm/lastwords-0");
+    let before = copies(sessions, 1);
+    let script = "ulimit -c unlimited; exec unshare -Urmpf --mount-proc sh -c \
+                  'mount -t tmpfs -o mode=700 none \"$LASTWORDS_DIR\" && exec \"$@\"' sh \"$@\"";
+    start_in(&place, script, memory, "abort").ended();
+    let made: Vec<PathBuf> = copies(sessions, 1).into_iter().filter(|copy| !before.contains(copy)).collect();
+    let [copy] = &made[..] else { panic!("{made:?}") };
+    assert_whole(&place.ok(&["report", copy.to_str().unwrap(), "--strict"]));
+    // To the first process of a pid namespace, abort(3) cannot deliver SIGABRT, and executes an instruction that faults.
+    assert!(place.ok(&["list", copy.to_str().unwrap()]).contains("by process 1: SIGSEGV"));
+    // `unshare` ends itself by the same signal, so that the last core in the folder is its own.
+    assert!(place.at("core").exists());
+    fs::remove_dir_all(copy).unwrap();
+}
+
+/// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
+#[test]
+fn cores_go_where_they_went_before() {
+    let tools = Place::new();
+    let program = tools.at("lastwords");
+    fs::copy(env!("CARGO_BIN_EXE_lastwords"), &program).unwrap();
+    let state = tools.at("state");
+    let helper = |verb: &str| {
+        let mut command = std::process::Command::new(&program);
+        command.args(["core-helper", verb]);
+        if verb != "status" {
+            command.arg("--state").arg(&state);
+        }
+        crate::support::ran(command.output().expect("the program starts"))
+    };
+    let installed = |verb: &str| {
+        let ran = helper(verb);
+        assert_eq!(ran.status, 0, "{}{}", ran.out, ran.err);
+    };
+    // Kernels run a helper without environment, so that it uses the places in /dev/shm.
+    let sessions = Path::new("/dev/shm/lastwords-0");
+    let kept = CorePattern::keep();
+
+    // A file.
+    assert_eq!(helper("status").status, 1);
+    installed("install");
+    installed("status");
+    installed("install");
+    assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d %c ", program.display())));
+    let (heap, pid) = aborted("heap");
+    assert_core(&heap);
+    assert_copy(&heap, sessions, pid, "SIGABRT", 0);
+    copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
+    let (shm, pid) = aborted("shm");
+    assert!(shm.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
+    assert_whole(&shm.ok(&["report", "app", "--strict"]));
+    of_another_user_and_without_core();
+    in_a_container("heap");
+    in_a_container("shm");
+    installed("remove");
+    assert_eq!(CorePattern::now(), kept.0, "exactly the pattern of before");
+    installed("remove");
+
+    // A program: its words are the same with and without the helper before it.
+    let handler = tools.at("handler");
+    fs::write(&handler, HANDLER).unwrap();
+    fs::set_permissions(&handler, fs::Permissions::from_mode(0o755)).unwrap();
+    let pattern = format!("|{} %P  %s%u %g %d %e-%f %E  %c %% x%", handler.display());
+    fs::write(CORE_PATTERN, &pattern).unwrap();
+    let words = || {
+        let (place, pid) = aborted("memfd");
+        assert_core(&place);
+        let words = fs::read_to_string(place.at("words")).unwrap();
+        copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
+        words.replace(&pid.to_string(), "PID")
+    };
+    let direct = words();
+    installed("install");
+    // The state is not needed: the pattern has the old one in it.
+    fs::remove_file(state.join("core-helper.json")).unwrap();
+    assert_eq!(words(), direct);
+    installed("remove");
+    assert_eq!(CorePattern::now().trim_end(), pattern);
+
+    // What cannot be chained is refused, and stays.
+    fs::write(CORE_PATTERN, "|/no/such/handler %p").unwrap();
+    let refused = helper("install");
+    let pattern = CorePattern::now();
+    drop(kept);
+    assert!(refused.status == 1 && refused.err.contains("no program `/no/such/handler`"), "{}", refused.err);
+    assert_eq!(pattern.trim_end(), "|/no/such/handler %p");
+}
