@@ -34,6 +34,7 @@ mod session_region;
 mod single_bit;
 mod spans;
 mod types;
+mod window;
 
 use data::Stream as Data;
 use find::Rejected;
@@ -42,6 +43,7 @@ use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
+use lastwords_ctf::session::ChannelDecoder;
 use lastwords_image::{Image, Progress, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::parallel;
@@ -58,6 +60,7 @@ use std::sync::Arc;
 
 pub use end::{Begin, End};
 pub use read_limit::ReadLimit;
+pub use window::Window;
 
 /// Selects the parts of a session to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +72,8 @@ pub struct Options<'a> {
     /// The session may still be recording. Each stream is copied before it is analyzed, so that events found in it can
     /// still be delivered.
     pub live: bool,
+    /// Read all of a saved snapshot, not only the window of its trigger.
+    pub whole: bool,
 }
 
 /// The sessions found in an image.
@@ -273,8 +278,12 @@ impl Builder<'_> {
         evidence.gaps.append(&mut of_streams.gaps);
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
+        info.window = info.window.filter(|_| !self.options.whole);
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
+        if let Some(window) = &info.window {
+            window.tell(info.clock.frequency, info.snapshot.clock, &mut evidence);
+        }
         let mut pool = Pool { image: &**self.raw, loose };
         let resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
         let flip = session.flip;
@@ -482,9 +491,24 @@ impl Planning<'_> {
         data.iter_mut().zip(planned).map(place).collect()
     }
 
+    /// Plans a stream, and cuts the plan to the window of the session's trigger.
     fn one(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
         let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
         let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
+        let mut planned = self.uncut(stream, index, position, decoder)?;
+        if let Some(window) = &self.info.window {
+            window.cut(stream, decoder, &mut planned.0, self.builder.budget)?;
+        }
+        Ok(planned)
+    }
+
+    fn uncut(
+        &self,
+        stream: &Data,
+        index: usize,
+        position: Option<usize>,
+        decoder: Option<&ChannelDecoder>,
+    ) -> Result<Planned, Error> {
         let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
         let budget = self.builder.budget;
         let plan = |stream| Planner::new(stream, index, decoder, thorough, self.threads, budget);
