@@ -29,3 +29,4 @@ mod recovery;
 mod support;
 mod surface;
 mod triggers;
+mod windows;
