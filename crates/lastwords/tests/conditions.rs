@@ -35,11 +35,15 @@ fn wait_for_saved(session: &Session, count: u32) {
 
 /// Returns the payloads of the channel `main` in the saved snapshot of a number.
 fn saved(dir: &Path, number: u32) -> Vec<Vec<u8>> {
+    of_channel(dir, number, 0)
+}
+
+fn of_channel(dir: &Path, number: u32, channel: u32) -> Vec<Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry"));
     let prefix = format!("cond.snapshot-{number}-");
     let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).last();
     let session = naive::read(&found.expect("the snapshot").path()).expect("readable").swap_remove(0);
-    let main = session.streams.iter().filter(|stream| stream.channel == 0);
+    let main = session.streams.iter().filter(|stream| stream.channel == channel);
     let mut events: Vec<_> = main.flat_map(|stream| &stream.live).flat_map(|sub| &sub.events).collect();
     events.sort_by_key(|(_, event)| event.clock);
     events.into_iter().map(|(_, event)| event.body.clone()).collect()
@@ -166,14 +170,20 @@ fn a_panic_is_an_event_that_fires() {
 }
 
 /// One error among a million other events, which lap the ring many times. The moments before the error are in its
-/// snapshot.
+/// snapshot, and the error itself is in the channel for errors, in which no other event laps it.
+/// `LASTWORDS_EVENTS=10000000` tries more events.
 #[test]
 fn one_error_among_many_events_survives() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = builder(dir.path()).trigger_on(Condition::on("shop:rare")).start().expect("it starts");
-    for n in 0..1_000_000u64 {
+    let rare = Condition::on("shop:rare");
+    let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
+    let events = std::env::var("LASTWORDS_EVENTS").map_or(1_000_000, |events| events.parse::<u64>().expect("a number"));
+    for n in 0..events {
         event!(shop, "many", n);
+        if n == 100 {
+            event!(shop, "early", level: ERROR, n);
+        }
         if n == 700_000 {
             event!(shop, "rare", n);
             // A recorder that never rests may lap the ring before the session's thread runs.
@@ -185,6 +195,9 @@ fn one_error_among_many_events_survives() {
     assert!(many.len() > 1000, "{} events before the error", many.len());
     assert_eq!(*many.last().expect("events"), 700_000);
     assert!(many.windows(2).all(|pair| pair[0] + 1 == pair[1]), "a gap");
+    // The error of the very start: the snapshot, which was taken long after it, has it in the channel for errors alone.
+    let has_early = |bodies: &[Vec<u8>]| bodies.iter().any(|body| body.ends_with(&number(100)));
+    assert!(has_early(&of_channel(dir.path(), 1, 2)) && !has_early(&kept));
     session.remove();
 }
 

@@ -93,7 +93,7 @@ fn session_control_and_clock() {
 
 #[test]
 fn triggers() {
-    use abi::session::{self as s, Conditions as D, Extra as E, Pending as P, Start as S, Triggers as T};
+    use abi::triggers::{self as s, Conditions as D, Extra as E, Pending as P, Start as S, Triggers as T};
     same! {
         0 => offset_of!(D, rules), 64 + 2 * 64 * 128 => offset_of!(D, filters), 0 => s::TRIGGER_STOP, 1 => s::TRIGGER_SNAPSHOT,
         64 + 2 * 64 * 128 + 2 * 16384 => offset_of!(D, hits),

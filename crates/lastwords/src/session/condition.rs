@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use lastwords_abi::session::{CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_SNAPSHOT};
 use lastwords_abi::sync::AtomicU64;
+use lastwords_abi::triggers::{CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_SNAPSHOT};
 use lastwords_filter::Filter;
 
 use super::Error;

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::fence;
 
-use lastwords_abi::session::{CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra};
 use lastwords_abi::sync::AtomicU64;
+use lastwords_abi::triggers::{CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra};
 
 use super::condition::Action;
 use super::rules::PATTERN_LEN;
@@ -140,7 +140,7 @@ impl Fired {
         self.limit.1 == 0 || used_to.is_none_or(|used_to| is_within_limit(self.limit, used_to, now))
     }
 
-    /// Returns the place where the snapshot is saved, as [`lastwords_abi::session::Pending::target`].
+    /// Returns the place where the snapshot is saved, as [`lastwords_abi::triggers::Pending::target`].
     pub(crate) fn target(&self) -> u64 {
         if self.has_folder { u64::from(self.turn) << 32 | (self.place as u64 + 1) } else { 0 }
     }

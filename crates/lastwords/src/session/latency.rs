@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use lastwords_abi::session::{MAX_STARTS, START_CLAIMED, Start};
+use lastwords_abi::triggers::{MAX_STARTS, START_CLAIMED, Start};
 
 use super::session_region::SessionRegion;
 use super::window::ticks;

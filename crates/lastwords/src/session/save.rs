@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF, Triggers};
+use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
+use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::{Mapping, open_at};
 use rustix::fs::OFlags;

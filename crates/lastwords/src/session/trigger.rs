@@ -9,8 +9,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY, Triggers};
+use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY};
 use lastwords_abi::sync::{AtomicU32, AtomicU64};
+use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 
 use super::extra::Fired;

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use lastwords_abi::session::{MAX_PENDING, PENDING_CLAIMED, Pending, TARGET_BESIDE, Triggers};
+use lastwords_abi::triggers::{MAX_PENDING, PENDING_CLAIMED, PENDING_WHOLE, Pending, TARGET_BESIDE, Triggers};
 use lastwords_ring::ClockKind;
 
 use super::session_region::SessionRegion;
@@ -81,11 +81,12 @@ impl Moment {
     /// is inside. Without a free entry, or if nothing is to be remembered, the trigger waits without a window.
     /// Async-signal-safe.
     pub(crate) fn wait(self, view: &SessionRegion, triggers: &Triggers) {
-        let is_plain = self.begin == 0 && self.after == 0 && self.target == 0;
+        let has_window = self.begin != 0 || self.after != 0;
+        let is_plain = !has_window && self.target == 0;
         let claim = |entry: &&Pending| entry.due.compare_exchange(0, PENDING_CLAIMED, AcqRel, Relaxed).is_ok();
         match triggers.pending.iter().find(|entry| !is_plain && claim(entry)) {
             Some(entry) => {
-                entry.begin.store(self.begin, Relaxed);
+                entry.begin.store(if has_window { self.begin } else { PENDING_WHOLE }, Relaxed);
                 entry.target.store(self.target, Relaxed);
                 entry.due.store(clock(view).saturating_add(self.after).max(PENDING_CLAIMED + 1), Release);
             }
@@ -151,7 +152,8 @@ impl<'a> Taking<'a> {
         let entries = || self.entries.iter().flatten();
         let begin = entries().map(|(entry, _)| entry.begin.load(Relaxed)).min().unwrap_or(0);
         let end = entries().map(|(_, due)| *due).max().unwrap_or(0);
-        let (begin, end) = if others { (0, 0) } else { (begin, end) };
+        let is_whole = others || entries().any(|(entry, _)| entry.begin.load(Relaxed) == PENDING_WHOLE);
+        let (begin, end) = if is_whole { (0, 0) } else { (begin, end) };
         let mut cut = Cut { begin, end, targets: [0; MAX_PENDING] };
         let wanted = entries().map(|(entry, _)| entry.target.load(Relaxed)).chain(others.then_some(0));
         for target in wanted.map(|target| if target == 0 { TARGET_BESIDE } else { target }) {

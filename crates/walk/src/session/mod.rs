@@ -23,6 +23,7 @@ mod loose;
 mod packet;
 mod pieces;
 mod plan;
+mod planning;
 mod read_limit;
 mod reader;
 mod region;
@@ -38,21 +39,19 @@ mod window;
 
 use data::Stream as Data;
 use find::Rejected;
-use frozen::{Frozen, Wanted};
 use info::{ChannelInfo, Info, RegionInfo, StreamInfo};
 use lastwords_abi::region as abi;
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_bytes::{Budget, Error};
-use lastwords_ctf::session::ChannelDecoder;
-use lastwords_image::{Image, Progress, Watch};
+use lastwords_image::{Image, Watch};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::parallel;
 use lastwords_trace::schema::Schema;
 use lastwords_trace::source::{OpenSpan, PacketReader, Source, Stream};
-use layout::{Control, ThreadTable};
+use layout::Control;
 use loose::{Loose, Pool};
 use packet::Identity;
-use plan::{Outcome, Planner};
+use plan::Outcome;
+use planning::Planning;
 use region::Region;
 use session_region::SessionRegion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -453,118 +452,6 @@ fn absent_streams(regions: &Regions, info: &Info, loose: &[Loose], evidence: &mu
 
 /// Most missing indices between two streams that are compared with the channels.
 const STREAMS_LOOKED_AT: usize = 1 << 16;
-
-/// Size of the streams, in bytes, from which planning on several threads is faster than on one.
-const WORTH_THREADS: u64 = 1 << 20;
-
-/// The plan of a stream, and the copy that was planned if the stream was being written.
-type Planned = (Outcome, Option<Arc<Frozen>>);
-
-/// The inputs of planning the streams of a session.
-struct Planning<'a> {
-    builder: &'a Builder<'a>,
-    info: &'a Info,
-    flip: Option<u32>,
-    resolved: &'a schema::Resolved,
-    threads: Option<(&'a Region, ThreadTable)>,
-    /// For a consuming read: position where reading ends, by stream.
-    ends: Option<Vec<Option<End>>>,
-}
-
-impl Planning<'_> {
-    /// Plans all streams, in parallel if they are large.
-    fn all(&self, data: &mut [Data]) -> Result<Vec<Outcome>, Error> {
-        let held = data.iter().fold(0u64, |n, d| n.saturating_add(d.region.held));
-        let threads = if held < WORTH_THREADS { 1 } else { parallel::cpus() };
-        let total = Some(data.len() as u64);
-        let plan = |index: usize, stream: &Data| {
-            let outcome = self.one(stream, index);
-            (self.builder.watch)(Progress { what: "checking streams", done: index as u64, total });
-            outcome
-        };
-        let planned = parallel::map(data, threads, plan);
-        let place = |(stream, planned): (&mut Data, Result<Planned, Error>)| {
-            let (outcome, frozen) = planned?;
-            stream.frozen = frozen.or(stream.frozen.take());
-            Ok(outcome)
-        };
-        data.iter_mut().zip(planned).map(place).collect()
-    }
-
-    /// Plans a stream, and cuts the plan to the window of the session's trigger.
-    fn one(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
-        let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
-        let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
-        let mut planned = self.uncut(stream, index, position, decoder)?;
-        if let Some(window) = &self.info.window {
-            window.cut(stream, decoder, &mut planned.0, self.builder.budget)?;
-        }
-        Ok(planned)
-    }
-
-    fn uncut(
-        &self,
-        stream: &Data,
-        index: usize,
-        position: Option<usize>,
-        decoder: Option<&ChannelDecoder>,
-    ) -> Result<Planned, Error> {
-        let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
-        let budget = self.builder.budget;
-        let plan = |stream| Planner::new(stream, index, decoder, thorough, self.threads, budget);
-        if let Some(ends) = &self.ends {
-            return Ok((plan(stream).limit(ends.get(index).copied().flatten())?, None));
-        }
-        let whole = |stream| plan(stream).run(|planner| self.halves(planner, stream));
-        if !self.builder.options.live {
-            let outcome = whole(stream)?;
-            let now = stream.control(budget).ok();
-            let reserves = |c: &Control| c.half.map(|h| h.reserve);
-            if now.is_none_or(|now| reserves(&now) == reserves(&outcome.control)) {
-                return Ok((outcome, None));
-            }
-        }
-        // The stream is being written: plan and deliver a copy.
-        let wanted = Wanted { halves: &[0, 1], new_from: None, threads: self.threads };
-        let frozen = match Frozen::file().and_then(|file| Frozen::of(stream, &file, &wanted, budget)) {
-            Ok(frozen) => Some(Arc::new(frozen)),
-            Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
-            // Without a copy, sub-buffers that writers overwrite before delivery are lost.
-            Err(_) => None,
-        };
-        let copy = Data { frozen, ..stream.clone() };
-        Ok((whole(&copy)?, copy.frozen))
-    }
-
-    /// Chooses the halves that are delivered, in order of delivery.
-    fn halves(&self, planner: &mut Planner<'_>, stream: &Data) -> Vec<usize> {
-        let control = planner.control;
-        let produced = |half: usize| control.half.get(half).map_or(0, |h| h.position(&stream.geometry));
-        let live = match self.flip {
-            Some(flip) => ((flip ^ control.flip) & 1) as usize,
-            None => usize::from(produced(1) > produced(0)),
-        };
-        let other = live ^ 1;
-        let swapping = self.info.snapshot.is_swapping();
-        // Positions of the live half are greater than all positions of the spare half: taking a snapshot ensures that.
-        let contradicted = !swapping && produced(other) > produced(live) && planner.is_in_use(other);
-        if contradicted {
-            let why = format!("half {live} is said to be live, but half {other} is newer");
-            planner.out.notes.push(format!("{}: {why}", stream.region.place()));
-            planner.gap(why, Cause::Damaged, None);
-        }
-        let (live, other) = if contradicted { (other, live) } else { (live, other) };
-        match (self.builder.options.snapshot, swapping) {
-            (true, _) if self.info.snapshot.holds(stream.region.index, stream.geometry.cpu) => vec![other],
-            (true, _) if self.info.snapshot.word() == "swapping" && planner.is_in_use(other) => vec![other],
-            (true, _) => Vec::new(),
-            // The swap was not finished, so no reader can have read the snapshot: events from before the swap belong to
-            // the trace.
-            (false, true) if planner.is_in_use(other) => vec![other, live],
-            (false, _) => vec![live],
-        }
-    }
-}
 
 fn gap(place: &str, cause: Cause) -> Gap {
     Gap { stream: None, place: place.into(), cause, events: None, bytes: None }
