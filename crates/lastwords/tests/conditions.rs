@@ -315,11 +315,11 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
     assert_eq!((triggered(&session).limited, count(kept.path()), count(dir.path())), (2, 2, 2));
     let handle = Handle::open(&folder(&session)).expect("it opens");
     // A change of the conditions begins the counts anew. A folder that is gone does not lose the snapshot.
-    drop(kept);
     let gone = handle.conditions().swap_remove(0);
     assert_eq!(gone.limit, Some((2, hour)));
     handle.remove_conditions(None).expect("removed");
     handle.add_condition(&gone).expect("added");
+    drop(kept);
     let before = triggered(&session).fired;
     wait_for("the condition", || {
         event!(shop, "storm", n = 1u8);
@@ -328,6 +328,7 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
     wait_for("the snapshot", || count(dir.path()) == 3);
     for wrong in [
         Condition::on("a:b").save_in("relative"),
+        Condition::on("a:b").save_in(gone.folder.clone().expect("a folder")),
         Condition::on("a:b").with_limit(0, hour),
         Condition::on("a:b").and_stop().with_window(Window::new(hour, hour)),
         Condition::on("a:b").then_above("c:d", hour).on_equal("a + b"),

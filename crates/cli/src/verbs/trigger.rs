@@ -199,7 +199,7 @@ fn line(condition: &Condition) -> String {
     let mut line = plain(pattern);
     let mut add = |name: &str, value: String| line.push_str(&format!(" --{name} {value}"));
     let quoted = |text: &str| format!("'{}'", plain(text));
-    level.iter().for_each(|level| add("level", Level::word(*level).to_string()));
+    level.iter().for_each(|level| add("level", Level::word(*level)));
     filter.iter().for_each(|filter| add("filter", quoted(filter)));
     if let Some(Latency { then, above, on }) = latency {
         add("then", plain(then));

@@ -18,6 +18,7 @@ mod kinds;
 mod layouts;
 mod lttng;
 mod matrix;
+mod moments;
 mod mount;
 mod mutants;
 mod outputs;

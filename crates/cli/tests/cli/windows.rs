@@ -189,6 +189,29 @@ fn what_the_ring_no_longer_had_of_the_window_is_a_loss() {
 }
 
 #[test]
+fn what_the_snapshot_before_has_of_the_window_is_told() {
+    let place = Place::new();
+    let window = Window { before: Some(Duration::from_secs(100)), after: Duration::ZERO };
+    let builder = Session::builder("twice").dir(place.sessions()).snapshot(true).trigger_window(window);
+    let session = builder.start().expect("it starts");
+    for number in 1..3u64 {
+        event!(win, "step", number);
+        lastwords::trigger("step");
+        let begun = Instant::now();
+        while !place.ok(&["list"]).contains(&format!("twice.snapshot-{number}")) {
+            assert!(begun.elapsed() < Duration::from_secs(10), "snapshot {number} is not saved");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let told = |number: u64| place.run(&["report", &format!("twice.snapshot-{number}"), "--strict"]);
+    let (first, second) = (told(1), told(2));
+    let there = "up to the snapshot before, which has them";
+    assert!(first.status == 0 && !first.err.contains(there), "{}", first.err);
+    assert!(second.status == 0 && second.err.contains(there), "{}", second.err);
+    session.remove();
+}
+
+#[test]
 fn conditions_are_listed_as_they_are_added() {
     let place = Place::new();
     std::fs::create_dir(place.at("kept")).expect("a folder");

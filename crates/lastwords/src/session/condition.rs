@@ -14,6 +14,7 @@ use lastwords_filter::Filter;
 
 use super::Error;
 use super::config::{Level, setters};
+use super::dirs::Base;
 use super::extra::{self, FOLDER_LEN, Fired, Own, bytes_of, words_of};
 use super::latency::Part;
 use super::regions::Regions;
@@ -165,6 +166,8 @@ impl Condition {
                 let why = format!("{} is not an absolute path of at most {FOLDER_LEN} bytes", folder.display());
                 return Err(Error::Unsupported { what: "condition", why, remedy: "give a short absolute path" });
             }
+            // A folder that others may change, or that is not there, is refused now and not at the trigger.
+            Base::open(folder)?;
             own.folder = words_of(bytes);
         }
         if let Some(Latency { then, on, .. }) = &self.latency {

@@ -37,11 +37,10 @@ fn start(starts: &[Start; MAX_STARTS], key: u64, now: u64) -> bool {
         put(entry);
         return true;
     }
-    // The oldest start waits for an end that probably never comes.
-    let oldest = entries(starts, key).min_by_key(|entry| entry.at.load(Relaxed));
-    if let Some(entry) = oldest
-        && let old = entry.key.load(Relaxed)
-        && old != START_CLAIMED
+    // The oldest start waits for an end that probably never comes. An entry that stays claimed was left by a thread that died.
+    let keys = entries(starts, key).map(|entry| (entry, entry.key.load(Relaxed)));
+    let oldest = keys.filter(|(_, old)| *old != START_CLAIMED).min_by_key(|(entry, _)| entry.at.load(Relaxed));
+    if let Some((entry, old)) = oldest
         && claim(entry, old)
     {
         put(entry);

@@ -252,6 +252,8 @@ pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut d
         if !is_wanted(view, triggers, at_end) {
             return;
         }
+        // This is loaded before the state: a snapshot that is taken after that is not forgotten.
+        let noted = triggers.unsaved.load(Acquire);
         match view.control().snapshot.load(Acquire) {
             SNAPSHOT_OFF => {
                 triggers.waiting.store(0, Release);
@@ -260,7 +262,7 @@ pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut d
             }
             SNAPSHOT_READY => {
                 // Nothing is left to save: somebody has read and released the snapshot.
-                triggers.unsaved.store(0, Release);
+                let _ = triggers.unsaved.compare_exchange(noted, 0, AcqRel, Relaxed);
                 if !is_due(view, triggers, at_end) || !take_waiting(session, triggers) {
                     return;
                 }
