@@ -329,7 +329,7 @@ fn a_condition_has_a_limit_and_a_folder_of_its_own() {
     wait_for("the snapshot", || count(dir.path()) == 3);
     for wrong in [
         Condition::on("a:b").save_in("relative"),
-        Condition::on("a:b").save_in(gone.folder.clone().expect("a folder")),
+        Condition::on("a:b").save_in(gone.folder.expect("a folder")),
         Condition::on("a:b").with_limit(0, hour),
         Condition::on("a:b").and_stop().with_window(Window::new(hour, hour)),
         Condition::on("a:b").then_above("c:d", hour).on_equal("a + b"),

@@ -9,7 +9,7 @@ use crate::record::{start, tracing, wait_for_instance, wait_until};
 use crate::support::Place;
 use crate::triggers::{HOW, fail, requests, wait_for_session};
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// Starts a shell under a name of its own, which ends itself with a signal.
@@ -26,7 +26,7 @@ fn stop_at(instance: &Path, name: &str) {
     std::fs::write(trigger, format!("traceoff:1 if comm == \"{name}\"\n")).expect("the kernel takes the trigger");
 }
 
-fn is_stopped(instance: &PathBuf) -> bool {
+fn is_stopped(instance: &Path) -> bool {
     std::fs::read_to_string(instance.join("tracing_on")).is_ok_and(|text| text.trim() == "0")
 }
 
