@@ -65,7 +65,7 @@ pub struct Triggers {
     /// Triggers whose snapshot the session's thread takes when their windows end.
     pub pending: [Pending; MAX_PENDING],
 }
-const _: () = assert!(size_of::<Triggers>() == 448 || cfg!(loom));
+const _: () = assert!(size_of::<Triggers>() == 512 || cfg!(loom));
 
 /// One of [`Triggers::targets`]: beside the session.
 pub const TARGET_BESIDE: u64 = u64::MAX;
@@ -73,8 +73,6 @@ pub const TARGET_BESIDE: u64 = u64::MAX;
 pub const MAX_PENDING: usize = 8;
 /// [`Pending::due`] while a thread fills the entry.
 pub const PENDING_CLAIMED: u64 = 1;
-/// [`Pending::begin`] of a trigger without a window: its snapshot is not cut at the end either.
-pub const PENDING_WHOLE: u64 = u64::MAX;
 
 /// A trigger whose snapshot the session's thread takes at the end of a window.
 #[repr(C)]
@@ -84,8 +82,10 @@ pub struct Pending {
     /// by compare-and-swap, writes the rest, and publishes the entry by this word (Release). The thread that takes the snapshot
     /// loads it (Acquire) and stores 0.
     pub due: AtomicU64,
-    /// Clock, in ticks, at which the window begins; 0: all that the rings have; [`PENDING_WHOLE`].
+    /// Clock, in ticks, at which the window begins; 0: all that the rings have.
     pub begin: AtomicU64,
+    /// Clock, in ticks, at which the window ends; 0: with the snapshot.
+    pub last: AtomicU64,
     /// Place where the snapshot is saved: 0 beside the session; else the turn of the conditions in the high 32 bits and the place
     /// of the condition plus one in the low ones, whose [`Extra::folder`] it is.
     pub target: AtomicU64,

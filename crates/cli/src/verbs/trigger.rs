@@ -80,7 +80,7 @@ struct Add {
     #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
     before: Option<Duration>,
 
-    /// The saved snapshot has the events up to this time behind the trigger; it is taken then. Default: 0s
+    /// The saved snapshot has the events up to this time behind the trigger; it is taken then. Default: it is taken at once
     #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
     after: Option<Duration>,
 

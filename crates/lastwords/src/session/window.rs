@@ -8,7 +8,8 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use lastwords_abi::triggers::{MAX_PENDING, PENDING_CLAIMED, PENDING_WHOLE, Pending, TARGET_BESIDE, Triggers};
+use lastwords_abi::sync::AtomicU64;
+use lastwords_abi::triggers::{MAX_PENDING, PENDING_CLAIMED, Pending, TARGET_BESIDE, Triggers};
 use lastwords_ring::ClockKind;
 
 use super::session_region::SessionRegion;
@@ -19,7 +20,8 @@ use super::session_region::SessionRegion;
 pub struct Window {
     /// Time ahead of the trigger. `None`: all that the rings have.
     pub before: Option<Duration>,
-    /// Time behind the trigger. Recording goes on, and the session's thread takes the snapshot when it has passed.
+    /// Time behind the trigger. Recording goes on, and the session's thread takes the snapshot when it has passed. Zero: the
+    /// snapshot is taken at once, and nothing is cut at its end.
     pub after: Duration,
 }
 
@@ -81,14 +83,15 @@ impl Moment {
     /// is inside. Without a free entry, or if nothing is to be remembered, the trigger waits without a window.
     /// Async-signal-safe.
     pub(crate) fn wait(self, view: &SessionRegion, triggers: &Triggers) {
-        let has_window = self.begin != 0 || self.after != 0;
-        let is_plain = !has_window && self.target == 0;
+        let is_plain = self.begin == 0 && self.after == 0 && self.target == 0;
         let claim = |entry: &&Pending| entry.due.compare_exchange(0, PENDING_CLAIMED, AcqRel, Relaxed).is_ok();
         match triggers.pending.iter().find(|entry| !is_plain && claim(entry)) {
             Some(entry) => {
-                entry.begin.store(if has_window { self.begin } else { PENDING_WHOLE }, Relaxed);
+                let due = clock(view).saturating_add(self.after).max(PENDING_CLAIMED + 1);
+                entry.begin.store(self.begin, Relaxed);
+                entry.last.store(if self.after == 0 { 0 } else { due }, Relaxed);
                 entry.target.store(self.target, Relaxed);
-                entry.due.store(clock(view).saturating_add(self.after).max(PENDING_CLAIMED + 1), Release);
+                entry.due.store(due, Release);
             }
             None => _ = triggers.waiting.fetch_add(1, AcqRel),
         }
@@ -150,10 +153,11 @@ impl<'a> Taking<'a> {
     /// one, so that the snapshot is not cut.
     pub(crate) fn cut(&self, others: bool) -> Cut {
         let entries = || self.entries.iter().flatten();
-        let begin = entries().map(|(entry, _)| entry.begin.load(Relaxed)).min().unwrap_or(0);
-        let end = entries().map(|(_, due)| *due).max().unwrap_or(0);
-        let is_whole = others || entries().any(|(entry, _)| entry.begin.load(Relaxed) == PENDING_WHOLE);
-        let (begin, end) = if is_whole { (0, 0) } else { (begin, end) };
+        let words = |word: fn(&Pending) -> &AtomicU64| entries().map(move |(entry, _)| word(entry).load(Relaxed));
+        // 0 stands for no limit. One trigger without a limit is enough.
+        let begin = words(|entry| &entry.begin).min().filter(|_| !others).unwrap_or(0);
+        let is_limited = !others && words(|entry| &entry.last).all(|last| last != 0);
+        let end = if is_limited { words(|entry| &entry.last).max().unwrap_or(0) } else { 0 };
         let mut cut = Cut { begin, end, targets: [0; MAX_PENDING] };
         let wanted = entries().map(|(entry, _)| entry.target.load(Relaxed)).chain(others.then_some(0));
         for target in wanted.map(|target| if target == 0 { TARGET_BESIDE } else { target }) {
