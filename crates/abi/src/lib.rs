@@ -16,6 +16,7 @@ pub mod registry;
 pub mod session;
 pub mod spans;
 pub mod stream;
+pub mod triggers;
 
 /// The atomics the shapes are made of: core's, or the model checker's under `--cfg loom`.
 pub mod sync {

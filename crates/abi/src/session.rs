@@ -219,10 +219,10 @@ pub struct Rules {
     /// Of each table: the `turn` in which its filters hold. In another turn the table was written by version 1.0, which
     /// knows no filters, and [`Rule::filter`] means nothing. Written by the holder of `lock` before `turn`.
     pub filters_turn: [AtomicU32; 2],
-    /// Offset of [`Triggers`] in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
+    /// Offset of [`Triggers`](crate::triggers::Triggers) in the session region; 0 in sessions of version 1.0, which have none. Written by the creator
     /// before the session is published.
     pub triggers_off: AtomicU32,
-    /// Offset of [`Conditions`] in the session region; 0 in sessions of version 1.0, which have none. Written likewise.
+    /// Offset of [`Conditions`](crate::triggers::Conditions) in the session region; 0 in sessions of version 1.0, which have none. Written likewise.
     pub conditions_off: AtomicU32,
     pad: [u32; 6],
     /// The rules in order; the last that matches decides.
@@ -282,64 +282,6 @@ pub struct Filters {
     pub tables: [[AtomicU64; FILTERS_LEN / 8]; 2],
 }
 const _: () = assert!(size_of::<Filters>() == 2 * FILTERS_LEN || cfg!(loom));
-
-/// Requests for triggers of the session, their limits, and counters of the work that they led to. The counters only grow, except
-/// `waiting`.
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Triggers {
-    /// Held by a process that asks for a trigger of another process.
-    pub lock: OwnerLock,
-    /// Requests so far. Written by the holder of `lock` (Release) after `name`.
-    pub asked: AtomicU32,
-    /// Requests that a process of the session has carried out or is carrying out.
-    pub answered: AtomicU32,
-    /// Name of the newest request, NUL-padded.
-    pub name: [AtomicU64; 8],
-    /// At most `most` snapshots in any `period`. Written by the creator before the session is published.
-    pub most: AtomicU32,
-    /// 1 if snapshots of triggers are saved as sessions of their own. Written by the creator likewise.
-    pub saves: AtomicU32,
-    /// Nanoseconds.
-    pub period: AtomicU64,
-    /// CLOCK_MONOTONIC, ns, up to which snapshots are spoken for: each adds `period / most`, and one is refused that would
-    /// lead further than `period` ahead.
-    pub due: AtomicU64,
-    /// Triggers that fired.
-    pub fired: AtomicU32,
-    /// Of these, the ones without a snapshot of their own because of the limit.
-    pub limited: AtomicU32,
-    /// The part of `limited` that an event of a trigger has reported.
-    pub told: AtomicU32,
-    /// Triggers whose snapshot is not taken yet, because the snapshot before is not saved.
-    pub waiting: AtomicU32,
-    /// Number of the snapshot that is to be saved; 0: none.
-    pub unsaved: AtomicU32,
-    /// Snapshots that were saved.
-    pub saved: AtomicU32,
-    /// Attempts to save a snapshot that failed.
-    pub failed: AtomicU32,
-    pad: [u32; 9],
-}
-const _: () = assert!(size_of::<Triggers>() == 192 || cfg!(loom));
-
-/// The conditions on events that fire triggers. They are kept as rules are, with their filters: [`Rule::enable`] is one of
-/// `TRIGGER_`, [`Rule::channel`] the number of events to which one trigger is due (0 stands for 1).
-#[repr(C, align(64))]
-#[derive(Debug)]
-pub struct Conditions {
-    /// The conditions.
-    pub rules: Rules,
-    /// Their filters.
-    pub filters: Filters,
-    /// Events that fulfilled the condition of each place, since the conditions changed.
-    pub hits: [AtomicU64; MAX_RULES],
-}
-
-/// [`Rule::enable`] of a condition: recording stops behind the event.
-pub const TRIGGER_STOP: u32 = 0;
-/// [`Rule::enable`] of a condition: a snapshot.
-pub const TRIGGER_SNAPSHOT: u32 = 1;
 
 /// The first word of a filter: the bytes of its text in the low 32 bits, those of its code in the high ones.
 #[must_use]

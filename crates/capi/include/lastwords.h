@@ -305,6 +305,10 @@ int lw_builder_snapshot(struct lw_builder *builder);
 /* Limits the snapshots that triggers take: at most `most` (1 or more) in any `milliseconds`. Default: 4 in 60000. */
 int lw_builder_trigger_limit(struct lw_builder *builder, uint32_t most, uint64_t milliseconds);
 
+/* The events around a trigger that its saved snapshot has: from `before` milliseconds ahead of it (UINT64_MAX: all that the rings have)
+ * to `after` milliseconds behind it. Recording goes on meanwhile. Default: UINT64_MAX and 0. */
+int lw_builder_trigger_window(struct lw_builder *builder, uint64_t before, uint64_t after);
+
 /* Whether the snapshots of triggers are saved as sessions of their own: not if on is 0. Default: they are. */
 int lw_builder_save_snapshots(struct lw_builder *builder, int on);
 

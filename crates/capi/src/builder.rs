@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
 use lastwords::{
-    Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention, Scope, Session,
+    Builder, ChannelConfig, ClockKind, Context, Level, Memory, Persist, Reservation, Retention, Scope, Session, Window,
 };
 
 use crate::args::{Growing, choices, chosen, given, path, sized, text};
@@ -98,6 +98,10 @@ options! {
     });
     fn lw_builder_trigger_limit(builder, most: u32, milliseconds: u64) =
         builder.trigger_limit(most, Duration::from_millis(milliseconds));
+    fn lw_builder_trigger_window(builder, before: u64, after: u64) = {
+        let before = if before == u64::MAX { None } else { Some(Duration::from_millis(before)) };
+        builder.trigger_window(Window { before, after: Duration::from_millis(after) })
+    };
     fn lw_builder_save_snapshots(builder, on: c_int) = builder.save_snapshots(on != 0);
     fn lw_builder_listen(builder, on: c_int) = builder.listen(on != 0);
 }

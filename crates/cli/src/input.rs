@@ -33,6 +33,10 @@ pub(crate) struct Input {
     #[arg(long)]
     pub(crate) snapshot: bool,
 
+    /// Read all of the saved snapshot of a trigger, not only the window of the trigger
+    #[arg(long)]
+    whole: bool,
+
     /// Read the sessions of this process through /proc: those in memfds, or else those on its heap
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -100,6 +104,7 @@ impl Input {
     fn options<'a>(&self, search: Search, watch: lastwords_image::Watch<'a>) -> Options<'a> {
         Options {
             snapshot: self.snapshot,
+            whole: self.whole,
             names: self.sessions.clone(),
             pid: self.pid,
             memory: self.memory.options(),

@@ -5,6 +5,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 const GIGA: i64 = 1_000_000_000;
 
@@ -117,6 +118,23 @@ fn parse(text: &str) -> Result<Moment, Wrong> {
     i64::try_from(of_day.duration_since(Time::midnight()).as_nanos()).map(Moment::TimeOfDay).map_err(|_| Wrong::Range)
 }
 
+/// Parses a length of time: `10s`, `1.5ms`, `2min`.
+pub(crate) fn length(text: &str) -> Result<Duration, String> {
+    let nanos = duration(text).map_err(|wrong| match wrong {
+        Wrong::Form => "expected a number and a unit (ns, us, ms, s, min, h), such as 10s or 1.5ms".to_owned(),
+        Wrong::Range => "it is too long".to_owned(),
+    })?;
+    Ok(Duration::from_nanos(nanos.unsigned_abs()))
+}
+
+/// Returns a length of time as [`length`] reads it.
+pub(crate) fn length_text(length: Duration) -> String {
+    let nanos = length.as_nanos();
+    let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
+    let (unit, size) = units.into_iter().find(|(_, size)| nanos.is_multiple_of(*size)).unwrap_or(("ns", 1));
+    format!("{}{unit}", nanos / size)
+}
+
 fn duration(text: &str) -> Result<i64, Wrong> {
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
@@ -153,6 +171,16 @@ mod tests {
 
     fn at(text: &str) -> Option<Moment> {
         parse(text).ok()
+    }
+
+    #[test]
+    fn lengths_are_read_as_they_are_written() {
+        for text in ["10s", "1500us", "7ns", "250ms", "0s", "3600s"] {
+            assert_eq!(length_text(length(text).expect(text)), text);
+        }
+        assert_eq!(length("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert_eq!(length("2min"), Ok(Duration::from_secs(120)));
+        assert!(length("s").is_err() && length("-1s").is_err() && length("99999999999h").is_err());
     }
 
     #[test]

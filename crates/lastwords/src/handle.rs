@@ -236,7 +236,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     // The thread that saves snapshots is not waited for later.
     let saving = trigger::saving();
     if saving.is_some() {
-        trigger::work(session, &mut |done| crate::trigger::report(session, done));
+        trigger::work(session, true, &mut |done| crate::trigger::report(session, done));
     }
     slot::remove(session);
     processes::leave(view.processes());

@@ -58,6 +58,7 @@ pub use session::registry::{EventDesc, FieldDesc, FieldType};
 pub use session::trigger::Triggered;
 pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
+    Window,
 };
 pub use session::{condition, consume, dead, dirs, follow, processes, remote_control, rules, snapshot};
 pub use trigger::trigger;

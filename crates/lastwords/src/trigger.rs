@@ -6,7 +6,9 @@ use crate::process::{cut, cut_len};
 use crate::record::callsite;
 use crate::record::dispatch::record_to;
 use crate::record::encode::Values as _;
+use crate::record::filter::Answer;
 use crate::session::condition::Action;
+use crate::session::extra::Fired;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, Place, act, decide, stop};
 
@@ -54,7 +56,7 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
     let decision =
         |session: &SessionShared| decisions.iter().flatten().find(|decision| std::ptr::eq(decision.session, session));
     let payload = |session| -> Option<Payload<'_>> {
-        let Decision { session, outcome, limited } = decision(session)?;
+        let Decision { session, outcome, limited, .. } = decision(session)?;
         let taken = session.view().control().snapshots.load(Relaxed);
         let snapshot = if *outcome == Outcome::Snapshot { taken.wrapping_add(1) } else { 0 };
         Some((name, cause, outcome.word(), snapshot, *limited))
@@ -63,7 +65,10 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
     if let Some(desc) = __LW_CALLSITE.desc() {
         __LW_CALLSITE.each_slot(
             desc,
-            &mut |filter, slot| payload(slot.session).is_some_and(|payload| filter.takes(slot, &payload)),
+            &mut |question, slot| match payload(slot.session) {
+                Some(payload) => question.answer(slot, &payload),
+                None => Answer::Passes(false),
+            },
             &mut |slot, id| {
                 if let Some(payload) = payload(slot.session) {
                     record_to(slot, id, payload.again());
@@ -81,9 +86,9 @@ pub(crate) fn fire_for_another(session: &'static SessionShared, name: &[u8]) {
 }
 
 /// Fires a trigger for an event that fulfils a condition of its session. The trigger has the name of the event.
-pub(crate) fn fire_for_event(session: &'static SessionShared, event: &'static [u8], action: Action) {
-    let decision = match action {
-        Action::Snapshot => decide(session, Place::Event),
+pub(crate) fn fire_for_event(session: &'static SessionShared, event: &'static [u8], fired: Fired) {
+    let decision = match fired.action {
+        Action::Snapshot => decide(session, Place::Event(fired)),
         Action::Stop => stop(session),
     };
     let len = cut_len(event, NAME_LEN);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{folder, lost, plain, wait_for};
 use lastwords::condition::{Action, Condition};
 use lastwords::remote_control::Handle;
-use lastwords::{Builder, Level, Session, Triggered, event};
+use lastwords::{Builder, Level, Session, Triggered, Window, event};
 use lastwords_testkit::naive;
 
 /// Held while a test has its session, because the sessions of all tests take the events of each.
@@ -35,11 +35,15 @@ fn wait_for_saved(session: &Session, count: u32) {
 
 /// Returns the payloads of the channel `main` in the saved snapshot of a number.
 fn saved(dir: &Path, number: u32) -> Vec<Vec<u8>> {
+    of_channel(dir, number, 0)
+}
+
+fn of_channel(dir: &Path, number: u32, channel: u32) -> Vec<Vec<u8>> {
     let entries = std::fs::read_dir(dir).expect("readable").map(|entry| entry.expect("an entry"));
     let prefix = format!("cond.snapshot-{number}-");
     let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).last();
     let session = naive::read(&found.expect("the snapshot").path()).expect("readable").swap_remove(0);
-    let main = session.streams.iter().filter(|stream| stream.channel == 0);
+    let main = session.streams.iter().filter(|stream| stream.channel == channel);
     let mut events: Vec<_> = main.flat_map(|stream| &stream.live).flat_map(|sub| &sub.events).collect();
     events.sort_by_key(|(_, event)| event.clock);
     events.into_iter().map(|(_, event)| event.body.clone()).collect()
@@ -166,14 +170,20 @@ fn a_panic_is_an_event_that_fires() {
 }
 
 /// One error among a million other events, which lap the ring many times. The moments before the error are in its
-/// snapshot.
+/// snapshot, and the error itself is in the channel for errors, in which no other event laps it.
+/// `LASTWORDS_EVENTS=10000000` tries more events.
 #[test]
 fn one_error_among_many_events_survives() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
-    let session = builder(dir.path()).trigger_on(Condition::on("shop:rare")).start().expect("it starts");
-    for n in 0..1_000_000u64 {
+    let rare = Condition::on("shop:rare");
+    let session = builder(dir.path()).errors_channel().trigger_on(rare).start().expect("it starts");
+    let events = std::env::var("LASTWORDS_EVENTS").map_or(1_000_000, |events| events.parse::<u64>().expect("a number"));
+    for n in 0..events {
         event!(shop, "many", n);
+        if n == 100 {
+            event!(shop, "early", level: ERROR, n);
+        }
         if n == 700_000 {
             event!(shop, "rare", n);
             // A recorder that never rests may lap the ring before the session's thread runs.
@@ -185,5 +195,176 @@ fn one_error_among_many_events_survives() {
     assert!(many.len() > 1000, "{} events before the error", many.len());
     assert_eq!(*many.last().expect("events"), 700_000);
     assert!(many.windows(2).all(|pair| pair[0] + 1 == pair[1]), "a gap");
+    // The error of the very start: the snapshot, which was taken long after it, has it in the channel for errors alone.
+    let has_early = |bodies: &[Vec<u8>]| bodies.iter().any(|body| body.ends_with(&number(100)));
+    assert!(has_early(&of_channel(dir.path(), 1, 2)) && !has_early(&kept));
+    session.remove();
+}
+
+/// The model of latencies: the starts by key, and whether an end with the same key follows one.
+#[derive(Default)]
+struct Model {
+    starts: std::collections::BTreeSet<u64>,
+    fired: u32,
+}
+
+impl Model {
+    fn start(&mut self, key: u64) {
+        self.starts.insert(key);
+    }
+
+    fn end(&mut self, key: u64) {
+        self.fired += u32::from(self.starts.remove(&key));
+    }
+}
+
+#[test]
+fn latencies_match_the_events_that_a_model_matches() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    // Every latency is above nothing, and none is above a day.
+    let day = Duration::from_secs(86400);
+    let session = builder(dir.path())
+        .trigger_limit(1_000_000, Duration::from_secs(1))
+        .save_snapshots(false)
+        .trigger_on(Condition::on("shop:begin").then_above("shop:end", Duration::ZERO).on_equal("id"))
+        .trigger_on(Condition::on("shop:begin").then_above("shop:end", day))
+        .start()
+        .expect("it starts");
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    let (mut model, mut seed) = (Model::default(), 1u64);
+    for _ in 0..3000 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let id = (seed >> 32) % 10;
+        match seed >> 62 {
+            0 | 1 => {
+                model.start(id);
+                event!(shop, "begin", other = seed, id);
+            }
+            2 => {
+                model.end(id);
+                event!(shop, "end", id, text = "some text");
+            }
+            _ => event!(shop, "end", other = id),
+        }
+        let fired = handle.triggered().expect("of this version").fired;
+        assert_eq!(fired, model.fired, "without the field an event ends nothing");
+    }
+    assert!(model.fired > 200);
+    // Texts are matched, too, and a threshold holds.
+    handle.remove_conditions(None).expect("removed");
+    let slow = Condition::on("shop:begin").with_filter("kind == \"slow\"");
+    handle.add_condition(&slow.then_above("shop:end", Duration::from_millis(20)).on_equal("name")).expect("added");
+    let request = |kind: &str, name: &str| {
+        event!(shop, "begin", kind, name);
+        std::thread::sleep(Duration::from_millis(25));
+        event!(shop, "end", name);
+    };
+    let before = triggered(&session).fired;
+    wait_for("the conditions", || {
+        request("slow", "first");
+        triggered(&session).fired > before
+    });
+    let before = triggered(&session).fired;
+    request("quick", "second");
+    assert_eq!(triggered(&session).fired, before, "the filter is that of the start");
+    assert_eq!(triggered(&session).replaced, 0);
+    session.remove();
+}
+
+#[test]
+fn latencies_match_threads_by_default() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let latency = Condition::on("shop:begin").then_above("shop:end", Duration::ZERO);
+    let session = builder(dir.path()).save_snapshots(false).trigger_on(latency).start().expect("it starts");
+    event!(shop, "begin", n = 1u8);
+    std::thread::spawn(|| event!(shop, "end", n = 1u8)).join().expect("it ends");
+    assert_eq!(triggered(&session).fired, 0, "the end of another thread");
+    event!(shop, "end", n = 1u8);
+    assert_eq!(triggered(&session).fired, 1);
+    event!(shop, "end", n = 1u8);
+    assert_eq!(triggered(&session).fired, 1, "each start has one end");
+    // More starts than the table has room for are counted.
+    (0..200).for_each(|_| std::thread::spawn(|| event!(shop, "begin", n = 1u8)).join().expect("it ends"));
+    assert!(triggered(&session).replaced >= 72, "{:?}", triggered(&session));
+    event!(shop, "begin", n = 1u8);
+    event!(shop, "end", n = 1u8);
+    assert_eq!(triggered(&session).fired, 2, "the newest start is there");
+    session.remove();
+}
+
+#[test]
+fn a_condition_has_a_limit_and_a_folder_of_its_own() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = tempfile::tempdir().expect("another folder");
+    let hour = Duration::from_secs(3600);
+    let session = builder(dir.path())
+        .trigger_on(Condition::on("shop:storm").with_limit(2, hour).save_in(kept.path()))
+        .trigger_on(Condition::on("shop:other"))
+        .start()
+        .expect("it starts");
+    let count = |dir: &Path| std::fs::read_dir(dir).expect("readable").count();
+    for saved in [1, 2, 2, 2] {
+        event!(shop, "storm", n = 1u8);
+        wait_for_saved(&session, saved);
+    }
+    assert_eq!((triggered(&session).limited, count(kept.path()), count(dir.path())), (2, 2, 1));
+    event!(shop, "other", n = 1u8);
+    wait_for_saved(&session, 3);
+    assert_eq!((triggered(&session).limited, count(kept.path()), count(dir.path())), (2, 2, 2));
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    // A change of the conditions begins the counts anew. A folder that is gone does not lose the snapshot.
+    let gone = handle.conditions().swap_remove(0);
+    assert_eq!(gone.limit, Some((2, hour)));
+    handle.remove_conditions(None).expect("removed");
+    handle.add_condition(&gone).expect("added");
+    drop(kept);
+    let before = triggered(&session).fired;
+    wait_for("the condition", || {
+        event!(shop, "storm", n = 1u8);
+        triggered(&session).fired > before
+    });
+    wait_for("the snapshot", || count(dir.path()) == 3);
+    for wrong in [
+        Condition::on("a:b").save_in("relative"),
+        Condition::on("a:b").save_in(gone.folder.expect("a folder")),
+        Condition::on("a:b").with_limit(0, hour),
+        Condition::on("a:b").and_stop().with_window(Window::new(hour, hour)),
+        Condition::on("a:b").then_above("c:d", hour).on_equal("a + b"),
+        Condition::on("a:b").then_above("", hour),
+        Condition::on("a:b").then_above("c:d", hour).on_equal("long".repeat(60)),
+    ] {
+        assert!(handle.add_condition(&wrong).is_err(), "{wrong:?}");
+    }
+    session.remove();
+}
+
+#[test]
+fn triggers_during_a_window_share_its_snapshot() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = tempfile::tempdir().expect("another folder");
+    let after = Duration::from_millis(100);
+    let (first, second) = (Window::new(Duration::from_secs(9), after), Window { before: None, after });
+    let session = builder(dir.path())
+        .trigger_on(Condition::on("shop:first").with_window(first))
+        .trigger_on(Condition::on("shop:second").with_window(second).save_in(kept.path()))
+        .start()
+        .expect("it starts");
+    event!(shop, "number", n = 0u64);
+    event!(shop, "first", n = 1u64);
+    event!(shop, "second", n = 2u64);
+    let waited = triggered(&session);
+    wait_for("the snapshot", || triggered(&session).saved > 0);
+    // On a slow machine, the first window may have ended before the second event.
+    if waited.waiting == 2 {
+        wait_for_saved(&session, 1);
+        let first = saved(dir.path(), 1);
+        assert!([0, 1, 2].into_iter().all(|n| first.contains(&number(n))), "{first:?}");
+        assert_eq!(std::fs::read_dir(kept.path()).expect("readable").count(), 1, "it is saved in both folders");
+    }
+    assert_eq!(lost(&folder(&session)), 0);
     session.remove();
 }

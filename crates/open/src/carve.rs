@@ -35,7 +35,7 @@ pub(super) fn open(
         }
     };
     let watch = options.watch;
-    let walk = lastwords_walk::Options { snapshot: options.snapshot, ..Default::default() };
+    let walk = lastwords_walk::Options { snapshot: options.snapshot, whole: options.whole, ..Default::default() };
     let mut own = session::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();

@@ -109,6 +109,8 @@ pub const KINDS: &str = "a session (its name or folder), a process core, a kerne
 pub struct Options<'a> {
     /// Read snapshots in place of live rings.
     pub snapshot: bool,
+    /// Read all of the saved snapshot of a trigger, not only the window of the trigger.
+    pub whole: bool,
     /// Globs for the names of the wanted sessions and instances (`top` is a kernel's top level). If it is empty, all
     /// are wanted.
     pub names: Vec<String>,
@@ -140,6 +142,7 @@ impl Default for Options<'_> {
         let (names, watch) = (Vec::new(), &unwatched);
         Self {
             snapshot: false,
+            whole: false,
             names,
             pid: None,
             memory,

@@ -74,7 +74,8 @@ pub(super) fn add(
         Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| Some(Handle::open(shown).ok()?.summary()));
     let live = limit.is_none() && summary.as_ref().is_some_and(is_live_summary);
     let details = summary.and_then(|summary| summary.details.ok());
-    let walk = lastwords_walk::Options { snapshot: options.snapshot, limit, live, late: options.late };
+    let walk =
+        lastwords_walk::Options { snapshot: options.snapshot, limit, live, late: options.late, whole: options.whole };
     let found = sessions(container, &walk, budget, options.watch);
     let mut found = found.with_context(|| location.path().display().to_string())?;
     opened.notes.append(&mut found.notes);

@@ -120,7 +120,11 @@ fn unknown_name(filter: &Filter, text: &str, event: &Event) -> Option<Refusal> {
 
 /// Returns the text of an event's `trigger`: a line for each.
 pub(crate) fn triggers(buffer: &Buffer, event: &Event) -> String {
-    let conditions = buffer.handle.conditions().into_iter().filter(|one| one.pattern == control::pattern_of(event));
+    let conditions = buffer
+        .handle
+        .conditions()
+        .into_iter()
+        .filter(|one| one.pattern == control::pattern_of(event) && one.latency.is_none());
     let lines: String = conditions.map(|condition| format!("{}\n", trigger_line(&condition))).collect();
     if lines.is_empty() { NO_TRIGGER.to_owned() } else { lines }
 }
@@ -158,7 +162,8 @@ pub(crate) fn set_trigger(buffer: &Buffer, event: &Event, command: &[u8]) -> Res
             "a trigger has no count here; `lastwords trigger add --count N` fires at each N-th event",
         );
     }
-    let of_event = |one: &Condition| one.pattern == condition.pattern && one.action == condition.action;
+    let of_event =
+        |one: &Condition| one.pattern == condition.pattern && one.action == condition.action && one.latency.is_none();
     let (same, others): (Vec<_>, Vec<_>) = buffer.handle.conditions().into_iter().partition(of_event);
     let failed = |error| buffer.failed("trigger", command, &error);
     if is_new {

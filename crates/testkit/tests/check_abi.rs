@@ -93,11 +93,19 @@ fn session_control_and_clock() {
 
 #[test]
 fn triggers() {
-    use abi::session::{self as s, Conditions as D, Triggers as T};
+    use abi::triggers::{self as s, Conditions as D, Extra as E, Pending as P, Start as S, Triggers as T};
     same! {
         0 => offset_of!(D, rules), 64 + 2 * 64 * 128 => offset_of!(D, filters), 0 => s::TRIGGER_STOP, 1 => s::TRIGGER_SNAPSHOT,
         64 + 2 * 64 * 128 + 2 * 16384 => offset_of!(D, hits),
-        192 => size_of::<T>(), 0 => offset_of!(T, lock), 8 => offset_of!(T, asked), 12 => offset_of!(T, answered),
+        49728 => offset_of!(D, extras), 704 => size_of::<E>(), 16 => s::MAX_CONDITIONS, 72256 => offset_of!(D, dues), 72384 => offset_of!(D, starts),
+        16 => size_of::<S>(), 128 => s::MAX_STARTS, 0 => offset_of!(S, key), 8 => offset_of!(S, at), 1 => s::START_CLAIMED,
+        0 => offset_of!(E, before), 8 => offset_of!(E, after), 16 => offset_of!(E, period), 24 => offset_of!(E, most), 28 => offset_of!(E, flags),
+        32 => offset_of!(E, above), 40 => offset_of!(E, then), 152 => offset_of!(E, on), 408 => offset_of!(E, folder), 1 => s::CONDITION_LATENCY,
+        132 => offset_of!(T, is_cut), 136 => offset_of!(T, before), 144 => offset_of!(T, after), 152 => offset_of!(T, window_begin),
+        160 => offset_of!(T, window_end), 168 => offset_of!(T, window_from), 176 => offset_of!(T, replaced), 192 => offset_of!(T, targets),
+        256 => offset_of!(T, pending), 32 => size_of::<P>(), 8 => s::MAX_PENDING, 0 => offset_of!(P, due), 8 => offset_of!(P, begin),
+        16 => offset_of!(P, last), 24 => offset_of!(P, target), 1 => s::PENDING_CLAIMED, u64::MAX => s::TARGET_BESIDE,
+        512 => size_of::<T>(), 0 => offset_of!(T, lock), 8 => offset_of!(T, asked), 12 => offset_of!(T, answered),
         16 => offset_of!(T, name), 80 => offset_of!(T, most), 84 => offset_of!(T, saves), 88 => offset_of!(T, period),
         96 => offset_of!(T, due), 104 => offset_of!(T, fired), 108 => offset_of!(T, limited), 112 => offset_of!(T, told),
         116 => offset_of!(T, waiting), 120 => offset_of!(T, unsaved), 124 => offset_of!(T, saved), 128 => offset_of!(T, failed),

@@ -171,3 +171,27 @@ fn the_snapshot_stands_beside_the_live_ring() {
     assert!(!live.is_empty() && !snapshot.is_empty());
     assert!(snapshot.iter().all(|e| !live.contains(e)), "nothing is in both");
 }
+
+/// A program's stack may have a part of a region's header, at the start of a page.
+#[test]
+fn a_part_of_a_header_beside_all_regions_is_no_loss() {
+    for order in [Order::Little, Order::Big] {
+        let whole = samples::small(order).image();
+        let mut image = whole.clone();
+        let mut part = whole.regions.iter().find(|region| region.name.contains("stream")).expect("a stream").clone();
+        part.name = "stack".to_owned();
+        part.bytes.truncate(4096);
+        part.bytes[0x38..].fill(3);
+        image.regions.push(part.clone());
+        let found = recover(&image);
+        let (session, right) = (&found.sessions[0], &recover(&whole).sessions[0]);
+        assert_eq!(session.evidence().gaps, right.evidence().gaps);
+        assert!(session.evidence().notes.iter().any(|note| note.contains("all regions of the session were found")));
+        assert_eq!(events(session), events(right));
+        // It is a loss if it may be what is left of a region.
+        let mut image = without(&whole, "spans");
+        image.regions.push(part);
+        let found = recover(&image);
+        assert!(found.sessions[0].evidence().gaps.iter().any(|gap| gap.cause == Cause::Damaged));
+    }
+}

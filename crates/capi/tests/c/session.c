@@ -353,7 +353,7 @@ static void triggers(void)
     struct lw_session *session;
 
     CHECK(lw_builder_snapshot(builder) == 0 && lw_builder_trigger_limit(builder, 2, 60000) == 0);
-    CHECK(lw_builder_save_snapshots(builder, 1) == 0);
+    CHECK(lw_builder_save_snapshots(builder, 1) == 0 && lw_builder_trigger_window(builder, 3600000, 0) == 0);
     REFUSED(lw_builder_trigger_limit(NULL, 1, 1) == 0, "null pointer");
     session = start(builder);
     CHECK(lw_session_disable(session, "lastwords:*") == 0);

@@ -140,10 +140,16 @@ fn details_text(summary: &Summary) -> String {
     if let Some(ended) = &d.ended {
         text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
     }
-    if let Some(Triggered { fired, limited, waiting, saved, failed }) = d.triggered.filter(|t| t.fired > 0) {
+    if let Some(triggered) = d.triggered.filter(|t| t.fired > 0 || t.replaced > 0) {
+        let Triggered { fired, limited, waiting, saved, failed, replaced } = triggered;
         text.push_str(&format!(
             "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}, {failed} not\n"
         ));
+        if replaced > 0 {
+            text.push_str(&format!(
+                "latencies: {replaced} starts were replaced before their end came, because too many waited\n"
+            ));
+        }
     }
     if d.panics > 0 {
         text.push_str(&format!("panics seen: {}\n", d.panics));
@@ -249,7 +255,7 @@ fn data(summary: &Summary) -> Value {
         "bytes": d.bytes,
         "ended": d.ended.map(EndedReport::from),
         "panics": d.panics,
-        "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed })),
+        "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced })),
         "retention_removed": d.removed,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),

@@ -1,16 +1,22 @@
 //! Implements `lastwords trigger`: fires a trigger in a running program, so that what was recorded before is kept, and says
 //! which events fire one.
 
+mod watch;
+
 use crate::control::{SessionChoice, SessionOption};
 use crate::exit::Outcome;
+use crate::moment::length_text;
 use crate::say;
 use crate::table::plain;
 use crate::verbs::rule::Level;
 use anyhow::bail;
 use clap::Subcommand;
-use lastwords::condition::{Action, Condition};
+use lastwords::Window;
+use lastwords::condition::{Action, Condition, Latency};
 use lastwords_filter::Filter;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The arguments of `trigger`.
 #[derive(Debug, clap::Args)]
@@ -30,6 +36,8 @@ enum Verb {
     List(SessionChoice),
     /// Remove conditions
     Remove(Remove),
+    /// Print the folder of each snapshot that triggers save from now on, and run a command for it, until the session ends
+    Watch(watch::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -63,17 +71,64 @@ struct Add {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
-    /// The action of the trigger
-    #[arg(long = "do", value_enum, value_name = "ACTION", default_value = "snapshot")]
+    /// The action of the trigger: `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops
+    /// recording behind the event. `lastwords trigger watch` runs commands
+    #[arg(long = "do", value_name = "ACTION", default_value = "snapshot", value_parser = action)]
     action: Do,
+
+    /// The saved snapshot has the events from this time ahead of the trigger on (10s, 1.5ms). Default: all that the rings have
+    #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
+    before: Option<Duration>,
+
+    /// The saved snapshot has the events up to this time behind the trigger; it is taken then. Default: it is taken at once
+    #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
+    after: Option<Duration>,
+
+    /// At most N of these triggers in any TIME lead to anything, such as 1/10s, besides the session's limit
+    #[arg(long, value_name = "N/TIME", value_parser = limit)]
+    limit: Option<(u32, Duration)>,
+
+    /// Fire at events that match this glob and follow one of EVENT later than --above
+    #[arg(long, value_name = "EVENT", value_parser = crate::input::glob, requires = "above")]
+    then: Option<String>,
+
+    /// The time above which --then fires, such as 5ms
+    #[arg(long, value_name = "TIME", value_parser = crate::moment::length, requires = "then")]
+    above: Option<Duration>,
+
+    /// Match the two events by equal values of this field or context. Default: by thread
+    #[arg(long, value_name = "FIELD", requires = "then")]
+    on: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+/// The action of a trigger.
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Do {
-    /// Take a snapshot and save it
     Snapshot,
-    /// Stop recording behind the event
+    Save(PathBuf),
     Stop,
+}
+
+fn action(text: &str) -> Result<Do, String> {
+    match text.split_once(':') {
+        None if text == "snapshot" => Ok(Do::Snapshot),
+        None if text == "stop" => Ok(Do::Stop),
+        Some(("save", folder)) if !folder.is_empty() => {
+            let path = std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
+            if path.is_dir() { Ok(Do::Save(path)) } else { Err(format!("{folder} is no folder")) }
+        }
+        Some(("exec", command)) => Err(format!(
+            "a program that is recorded starts no other programs; `lastwords trigger watch SESSION --exec '{command}'` runs the command"
+        )),
+        _ => Err("expected snapshot, save:DIR or stop".to_owned()),
+    }
+}
+
+fn limit(text: &str) -> Result<(u32, Duration), String> {
+    let parsed = text.split_once('/').and_then(|(most, period)| Some((most.parse().ok()?, period)));
+    let (most, period) = parsed.ok_or("expected a number and a time, such as 1/10s")?;
+    let period = crate::moment::length(period)?;
+    if most == 0 || period.is_zero() { Err("it lets nothing pass".to_owned()) } else { Ok((most, period)) }
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,27 +165,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 bail!("there is no such condition; `lastwords trigger list` shows those there are");
             }
         }
+        Verb::Watch(args) => return watch::run(args),
     }
     Ok(Outcome::Done)
 }
 
 fn add_condition(add: &Add) -> anyhow::Result<()> {
     let session = add.which.open()?;
-    let action = match add.action {
-        Do::Snapshot => Action::Snapshot,
-        Do::Stop => Action::Stop,
-    };
-    let filter = add.filter.as_ref().map(|filter| filter.text().to_owned());
+    let window = Window { before: add.before, after: add.after.unwrap_or_default() };
+    let latency = add.then.clone().zip(add.above);
     let condition = Condition {
         level: add.level.and_then(Level::of),
-        filter,
+        filter: add.filter.as_ref().map(|filter| filter.text().to_owned()),
         each: add.count,
-        action,
+        action: if add.action == Do::Stop { Action::Stop } else { Action::Snapshot },
+        window: (add.before.is_some() || add.after.is_some()).then_some(window),
+        limit: add.limit,
+        folder: if let Do::Save(folder) = &add.action { Some(folder.clone()) } else { None },
+        latency: latency.map(|(then, above)| Latency { then, above, on: add.on.clone() }),
         ..Condition::on(&add.event)
     };
     session.add_condition(&condition)?;
     let is_off = session.summary().details.is_ok_and(|details| details.snapshot == "off");
-    if is_off && action == Action::Snapshot {
+    if is_off && condition.action == Action::Snapshot {
         say::note("snapshots are not enabled: `lastwords snapshot enable` makes triggers take them");
     }
     Ok(())
@@ -138,10 +195,28 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
 
 /// Returns a condition as the arguments of `add`.
 fn line(condition: &Condition) -> String {
-    let Condition { pattern, level, filter, each, action } = condition;
-    let level = level.map_or_else(String::new, |level| format!(" --level {}", Level::word(level)));
-    let filter = filter.as_deref().map_or_else(String::new, |filter| format!(" --filter \'{}\'", plain(filter)));
-    let each = if *each > 1 { format!(" --count {each}") } else { String::new() };
-    let action = if *action == Action::Stop { " --do stop" } else { "" };
-    format!("{}{level}{filter}{each}{action}", plain(pattern))
+    let Condition { pattern, level, filter, each, action, window, limit, folder, latency } = condition;
+    let mut line = plain(pattern);
+    let mut add = |name: &str, value: String| line.push_str(&format!(" --{name} {value}"));
+    let quoted = |text: &str| format!("'{}'", plain(text));
+    level.iter().for_each(|level| add("level", Level::word(*level)));
+    filter.iter().for_each(|filter| add("filter", quoted(filter)));
+    if let Some(Latency { then, above, on }) = latency {
+        add("then", plain(then));
+        add("above", length_text(*above));
+        on.iter().for_each(|on| add("on", quoted(on)));
+    }
+    if *each > 1 {
+        add("count", each.to_string());
+    }
+    if let Some(Window { before, after }) = window {
+        before.iter().for_each(|before| add("before", length_text(*before)));
+        add("after", length_text(*after));
+    }
+    limit.iter().for_each(|(most, period)| add("limit", format!("{most}/{}", length_text(*period))));
+    folder.iter().for_each(|folder| add("do", quoted(&format!("save:{}", folder.display()))));
+    if *action == Action::Stop {
+        add("do", "stop".to_owned());
+    }
+    line
 }

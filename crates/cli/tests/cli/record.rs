@@ -19,7 +19,7 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Returns none where the tests cannot run, and says so.
-fn tracing() -> Option<(MutexGuard<'static, ()>, Place)> {
+pub(crate) fn tracing() -> Option<(MutexGuard<'static, ()>, Place)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can record with the kernel's tracer");
         return None;
@@ -191,7 +191,7 @@ fn every_event_is_saved_or_told() {
 }
 
 /// A recorder that runs, or was killed. What is left of it when a test fails is removed.
-struct Recorder<'a>(Option<Child>, &'a Place);
+pub(crate) struct Recorder<'a>(Option<Child>, &'a Place);
 
 impl Recorder<'_> {
     fn pid(&self) -> Pid {
@@ -199,7 +199,7 @@ impl Recorder<'_> {
     }
 
     /// Sends a signal and waits for the end.
-    fn end(&mut self, signal: Signal) -> Ran {
+    pub(crate) fn end(&mut self, signal: Signal) -> Ran {
         kill_process(self.pid(), signal).expect("it runs");
         ran(self.0.take().unwrap().wait_with_output().unwrap())
     }
@@ -216,13 +216,13 @@ impl Drop for Recorder<'_> {
 }
 
 /// Starts `lastwords record` without waiting for it.
-fn start<'a>(place: &'a Place, args: &[&str]) -> Recorder<'a> {
+pub(crate) fn start<'a>(place: &'a Place, args: &[&str]) -> Recorder<'a> {
     let mut command = place.command();
     command.arg("record").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     Recorder(Some(command.spawn().expect("it starts")), place)
 }
 
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
@@ -231,7 +231,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// Waits until an instance records, with the settings made.
-fn wait_for_instance(name: &str) -> PathBuf {
+pub(crate) fn wait_for_instance(name: &str) -> PathBuf {
     let path = Path::new(TRACEFS).join("instances").join(name);
     // A new instance records for a moment, but has no events then.
     let has = |file: &str, value: &str| fs::read_to_string(path.join(file)).is_ok_and(|text| text.trim() == value);

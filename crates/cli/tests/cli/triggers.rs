@@ -7,7 +7,7 @@ use lastwords::{Session, event};
 use std::time::{Duration, Instant};
 
 /// The environment variable that gives the child the folder for its files.
-const HOW: &str = "LASTWORDS_TEST_TRIGGERS";
+pub(crate) const HOW: &str = "LASTWORDS_TEST_TRIGGERS";
 
 /// Serves requests. Some fail, which ends neither the program nor the recording.
 #[test]
@@ -26,7 +26,7 @@ fn child() {
 }
 
 /// Makes a request fail. Returns its number.
-fn fail(place: &Place) -> u64 {
+pub(crate) fn fail(place: &Place) -> u64 {
     std::fs::write(place.at("fail"), "").expect("written");
     let begun = Instant::now();
     loop {
@@ -43,7 +43,7 @@ fn fail(place: &Place) -> u64 {
 }
 
 /// Waits until a snapshot is saved as a session.
-fn wait_for_session(place: &Place, name: &str) {
+pub(crate) fn wait_for_session(place: &Place, name: &str) {
     let begun = Instant::now();
     while !place.ok(&["list"]).contains(name) {
         assert!(begun.elapsed() < Duration::from_secs(10), "{name} is not listed");
@@ -61,7 +61,7 @@ fn wait_until_taken(place: &Place) {
 }
 
 /// Returns the requests in a session, in order.
-fn requests(place: &Place, input: &str) -> Vec<u64> {
+pub(crate) fn requests(place: &Place, input: &str) -> Vec<u64> {
     let text = place.ok(&["convert", input, "--to", "json", "-o", "-", "--event", "shop:request", "--channel", "main"]);
     let of = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["fields"]["request"].as_u64();
     text.lines().filter_map(of).collect()

@@ -54,7 +54,7 @@ fn record(info: &PanicHookInfo<'_>) {
     // The payload is cut to fit into the channel's sub-buffers. If the message needs more than half of the room, the
     // backtrace gets at most the other half. The message gets the rest.
     let whole: Payload<'_> = (Joined([message, "", ""]), location, thread, backtrace);
-    __LW_CALLSITE.each_slot(desc, &mut |filter, slot| filter.takes(slot, &whole), &mut |slot, id| {
+    __LW_CALLSITE.each_slot(desc, &mut |question, slot| question.answer(slot, &whole), &mut |slot, id| {
         let sub_buffer = slot.channel.streams().first().map_or(0, |stream| stream.room() as usize);
         // The header may be needed twice if the event begins a sub-buffer; the backtrace has a count.
         let others = 2 * LEN_FULL + slot.contexts_len + location.size() + thread.size() + 4;

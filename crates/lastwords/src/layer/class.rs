@@ -8,7 +8,7 @@ use super::values::{Payload, Signature};
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::Parts;
-use crate::record::filter::Bound;
+use crate::record::filter::Question;
 use crate::record::slot::RecorderSlot;
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
@@ -29,8 +29,8 @@ pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, 
     if let Some((slot, id)) = class.callsite.only() {
         dispatch::record_bytes(slot, id, bytes);
     } else if class.callsite.enabled() != 0 {
-        let passes = &mut |filter: &Bound, slot: &RecorderSlot| filter.takes(slot, &Parts(&[bytes]));
-        class.callsite.each_slot(&class.desc, passes, &mut |slot, id| dispatch::record_bytes(slot, id, bytes));
+        let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &Parts(&[bytes]));
+        class.callsite.each_slot(&class.desc, ask, &mut |slot, id| dispatch::record_bytes(slot, id, bytes));
     }
 }
 

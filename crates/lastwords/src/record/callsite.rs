@@ -13,7 +13,7 @@ use lastwords_ring::os::{ErrnoKept, SignalsBlocked, pause};
 use crate::process::{identity, kept_memory};
 use crate::record::dispatch::record_to;
 use crate::record::encode::{Given, Site, Values};
-use crate::record::filter::{Bound, BoundCondition, Found, SiteFilters};
+use crate::record::filter::{Ask, Bound, BoundCondition, Found, Question, SiteFilters};
 use crate::record::signature;
 use crate::record::slot::{self, MAX_SLOTS, RecorderSlot, SLOTS};
 use crate::session::listener;
@@ -192,13 +192,14 @@ impl Callsite {
     }
 
     /// Registers the callsite, then calls `record` for each slot that takes the event. A slot whose registry could not
-    /// be locked counts the event as lost. If a slot has a filter, `passes` returns whether the event fulfils it.
+    /// be locked counts the event as lost. If a slot has a filter or conditions, `ask` returns what their
+    /// expressions say of the event.
     #[cold]
     #[inline(never)]
     pub(crate) fn each_slot(
         &'static self,
         desc: &'static EventDesc,
-        passes: &mut dyn FnMut(&Bound, &RecorderSlot) -> bool,
+        ask: Ask<'_>,
         record: &mut dyn FnMut(&'static RecorderSlot, u16),
     ) {
         if listener::is_missing() {
@@ -212,12 +213,12 @@ impl Callsite {
             let Some((slot, id)) = self.slot(index) else { continue };
             // The filter is loaded behind the id: whoever puts another slot into this place stores its filter before.
             match self.filter(index) {
-                Some(filter) if !passes(filter, slot) => (),
+                Some(filter) if !ask(Question::Filter(filter), slot).passes() => (),
                 _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
                 _ => record(slot, id),
             }
             if let Some(conditions) = self.conditions(index) {
-                conditions.check(slot, passes);
+                conditions.check(slot, ask);
             }
         }
         if mask & UNKNOWN != 0 {
@@ -425,8 +426,8 @@ fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, 
     let desc = V::DESC;
     match site.of_types(desc, const { V::SIGNATURE }) {
         Some(site) => {
-            let passes = &mut |filter: &Bound, slot: &RecorderSlot| filter.takes(slot, &values);
-            site.each_slot(desc, passes, &mut |slot, id| record_to(slot, id, values));
+            let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);
+            site.each_slot(desc, ask, &mut |slot, id| record_to(slot, id, values));
         }
         None => slot::count_unregistered(Some(desc), 0),
     }

@@ -131,7 +131,7 @@ fn each_slot<P: AsRef<[u8]>>(
         return record(slot, id);
     }
     match described(site, describe) {
-        Some(desc) => site.each_slot(desc, &mut |filter, slot| filter.takes(slot, &payload), record),
+        Some(desc) => site.each_slot(desc, &mut |question, slot| question.answer(slot, &payload), record),
         None => slot::count_unregistered(None, 0),
     }
 }

@@ -10,7 +10,7 @@ use super::config::setters;
 use super::layout::cpus;
 use super::rules::RuleSpec;
 use super::trigger::Limits;
-use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope};
+use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window};
 
 /// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
 /// name, and cannot start a session.
@@ -141,6 +141,21 @@ impl Builder {
             it.triggers.most = most;
             it.triggers.period = period;
         };
+
+        /// Chooses which events around a trigger its saved snapshot has: from [`Window::before`] ahead of it to
+        /// [`Window::after`] behind it. Default: all that the rings have when the trigger fires. A condition may have a window
+        /// of its own. docs/TRIGGERS.md has the details.
+        ///
+        /// ```
+        /// use std::time::Duration;
+        /// use lastwords::{Session, Window};
+        ///
+        /// let window = Window::new(Duration::from_secs(10), Duration::from_secs(5));
+        /// let session = Session::builder("doc-window").snapshot(true).trigger_window(window).start()?;
+        /// # session.remove();
+        /// # Ok::<(), lastwords::Error>(())
+        /// ```
+        trigger_window(it, window: Window) => it.triggers.window = window;
 
         /// Chooses whether the session's thread saves the snapshots of triggers as sessions of their own. Otherwise a
         /// snapshot stays in the session until it is read, and triggers that fire meanwhile take none. Default: it does.

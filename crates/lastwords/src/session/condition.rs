@@ -2,20 +2,29 @@
 //! process of the user can change them while the session records. The application evaluates them behind each event that
 //! it records and that has the name.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::Duration;
 
-use lastwords_abi::session::{Conditions, TRIGGER_SNAPSHOT};
 use lastwords_abi::sync::AtomicU64;
+use lastwords_abi::triggers::{CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_SNAPSHOT};
+use lastwords_filter::Filter;
 
 use super::Error;
 use super::config::{Level, setters};
+use super::dirs::Base;
+use super::extra::{self, FOLDER_LEN, Fired, Own, bytes_of, words_of};
+use super::latency::Part;
 use super::regions::Regions;
 use super::registry::EventDesc;
 use super::rules::{self, Current, Line, Named, RuleSpec, Tables};
 use super::session_region::{SessionRegion, locked};
+use super::window::Window;
 
 /// Largest number of conditions of a session.
-pub const MOST: usize = 16;
+pub const MOST: usize = MAX_CONDITIONS;
 
 /// The action of a condition when it fires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,12 +50,41 @@ pub struct Condition {
     pub each: u32,
     /// The action when the condition fires.
     pub action: Action,
+    /// The events around the trigger that its saved snapshot has; `None`: as the session has it.
+    pub window: Option<Window>,
+    /// At most this number of the condition's triggers lead to anything in any such time, besides the session's limit.
+    pub limit: Option<(u32, Duration)>,
+    /// Folder in which the snapshot is saved, an absolute path of at most 256 bytes; `None`: beside the session.
+    pub folder: Option<PathBuf>,
+    /// The condition is fulfilled by an event that follows later than a threshold, in place of by the event itself.
+    pub latency: Option<Latency>,
+}
+
+/// The time between an event that matches a condition and one that follows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Latency {
+    /// Glob over `provider:name` of the event that follows, 1 to 112 bytes.
+    pub then: String,
+    /// The condition is fulfilled if the event follows later than this.
+    pub above: Duration,
+    /// Field or context in which both events must have equal values; `None`: they must be of the same thread.
+    pub on: Option<String>,
 }
 
 impl Condition {
     /// Fires at each event that matches a glob over `provider:name`.
     pub fn on(pattern: impl Into<String>) -> Self {
-        Self { pattern: pattern.into(), level: None, filter: None, each: 1, action: Action::Snapshot }
+        Self {
+            pattern: pattern.into(),
+            level: None,
+            filter: None,
+            each: 1,
+            action: Action::Snapshot,
+            window: None,
+            limit: None,
+            folder: None,
+            latency: None,
+        }
     }
 
     setters! {
@@ -61,31 +99,120 @@ impl Condition {
 
         /// Stops recording in place of taking a snapshot.
         and_stop(it) => it.action = Action::Stop;
+
+        /// Chooses the events around the trigger that its saved snapshot has.
+        with_window(it, window: Window) => it.window = Some(window);
+
+        /// Lets at most `most` (1 or more) triggers of the condition in any `period` lead to anything. Triggers above that are
+        /// counted with those above the session's limit.
+        with_limit(it, most: u32, period: Duration) => it.limit = Some((most, period));
+
+        /// Saves the snapshot in this folder in place of beside the session.
+        save_in(it, folder: impl Into<PathBuf>) => it.folder = Some(folder.into());
+
+        /// Fires when an event that matches `then` follows, in the same thread, later than `above` behind one that fulfils the
+        /// condition. Level and filter are those of the first event.
+        then_above(it, then: impl Into<String>, above: Duration) => {
+            it.latency = Some(Latency { then: then.into(), above, on: None });
+        };
+
+        /// Matches the events of a latency by equal values of a field or context, in place of by thread.
+        on_equal(it, name: impl Into<String>) => if let Some(latency) = &mut it.latency {
+            latency.on = Some(name.into());
+        };
     }
 
-    /// Returns the condition as the rule that is written.
-    fn line(&self) -> Result<Line, Error> {
+    /// Returns the condition as the rule that is written, with what rules do not have.
+    fn line(&self) -> Result<(Line, Own), Error> {
         let wrong = |why: &str, remedy| Error::Unsupported { what: "condition", why: why.to_owned(), remedy };
-        if self.pattern.is_empty() || self.pattern.len() > rules::PATTERN_LEN || self.pattern.contains('\0') {
-            return Err(wrong("its glob has 0 or more than 112 bytes, or a NUL", "use 1 to 112 bytes without NUL"));
+        let globs = [Some(&self.pattern), self.latency.as_ref().map(|latency| &latency.then)];
+        for glob in globs.into_iter().flatten() {
+            if glob.is_empty() || glob.len() > rules::PATTERN_LEN || glob.contains('\0') {
+                return Err(wrong("its glob has 0 or more than 112 bytes, or a NUL", "use 1 to 112 bytes without NUL"));
+            }
+            if glob.starts_with("lastwords:") {
+                return Err(wrong("a trigger records events of `lastwords` itself", "name events of the application"));
+            }
         }
-        if self.pattern.starts_with("lastwords:") {
-            return Err(wrong("a trigger records events of `lastwords` itself", "name events of the application"));
+        let has_snapshot = self.window.is_none() && self.folder.is_none();
+        if self.action == Action::Stop && !has_snapshot {
+            return Err(wrong("one that stops recording takes no snapshot", "give it no window and no folder"));
         }
-        Line::of(RuleSpec {
+        if self.limit.is_some_and(|(most, period)| most == 0 || period.is_zero()) {
+            return Err(wrong("its limit lets nothing pass", "use a number and a time above 0"));
+        }
+        let line = Line::of(RuleSpec {
             enable: self.action == Action::Snapshot,
             channel: (self.each > 1).then(|| self.each - 1),
             level: self.level,
             pattern: self.pattern.clone(),
             filter: self.filter.clone(),
-        })
+        })?;
+        Ok((line, self.own()?))
     }
 
-    fn of(spec: RuleSpec) -> Self {
-        let RuleSpec { enable, channel, level, pattern, filter } = spec;
-        let action = if enable { Action::Snapshot } else { Action::Stop };
-        Self { pattern, level, filter, each: channel.map_or(1, |before| before + 1), action }
+    /// Returns what rules do not have, as words.
+    fn own(&self) -> Result<Own, Error> {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1);
+        let mut own = Own {
+            window: self.window.map(Window::words),
+            limit: self.limit.map_or((0, 0), |(most, period)| (most, nanos(period))),
+            above: self.latency.as_ref().map(|latency| nanos(latency.above)),
+            ..Own::default()
+        };
+        if let Some(folder) = &self.folder {
+            let bytes = folder.as_os_str().as_bytes();
+            if bytes.len() > FOLDER_LEN || !folder.is_absolute() || bytes.contains(&0) {
+                let why = format!("{} is not an absolute path of at most {FOLDER_LEN} bytes", folder.display());
+                return Err(Error::Unsupported { what: "condition", why, remedy: "give a short absolute path" });
+            }
+            // A folder that others may change, or that is not there, is refused now and not at the trigger.
+            Base::open(folder)?;
+            own.folder = words_of(bytes);
+        }
+        if let Some(Latency { then, on, .. }) = &self.latency {
+            own.then = words_of(then.as_bytes());
+            if let Some(on) = on {
+                let names = Filter::parse(on).map(|filter| filter.names().iter().map(ToString::to_string).collect());
+                if names.is_ok_and(|names: Vec<String>| names != [on.trim()]) {
+                    let why = format!("{on:?} is not the name of one field or context");
+                    return Err(Error::Unsupported { what: "condition", why, remedy: "name one: `id`, `$ctx.vtid`" });
+                }
+                let words = rules::compile(on)?;
+                own.on.get_mut(..words.len()).ok_or_else(|| too_long(on))?.copy_from_slice(&words);
+            }
+        }
+        Ok(own)
     }
+
+    fn of((line, own): (Line, Own)) -> Self {
+        let RuleSpec { enable, channel, level, pattern, filter } = line.spec;
+        let action = if enable { Action::Snapshot } else { Action::Stop };
+        let text = |words: &[u64]| String::from_utf8_lossy(&bytes_of(words)).into_owned();
+        let limit = Some(own.limit).filter(|limit| limit.1 != 0);
+        let folder = Some(bytes_of(&own.folder)).filter(|folder| !folder.is_empty());
+        let latency = own.above.map(|above| Latency {
+            then: text(&own.then),
+            above: Duration::from_nanos(above),
+            on: rules::text_of(&own.on).filter(|on| !on.is_empty()),
+        });
+        Self {
+            pattern,
+            level,
+            filter,
+            each: channel.map_or(1, |before| before + 1),
+            action,
+            window: own.window.map(Window::of),
+            limit: limit.map(|(most, period)| (most, Duration::from_nanos(period))),
+            folder: folder.map(|folder| PathBuf::from(OsString::from_vec(folder))),
+            latency,
+        }
+    }
+}
+
+fn too_long(on: &str) -> Error {
+    let why = format!("{on:?} is too long");
+    Error::Unsupported { what: "condition", why, remedy: "match the events of a latency by a shorter name" }
 }
 
 fn tables(conditions: &Conditions) -> Tables<'_> {
@@ -99,9 +226,23 @@ fn unsupported() -> Error {
 /// Writes the conditions of a new session.
 pub(crate) fn init(view: &SessionRegion, conditions: &[Condition]) -> Result<(), Error> {
     let Some(area) = view.conditions().filter(|_| !conditions.is_empty()) else { return Ok(()) };
-    check_count(conditions.len())?;
     let lines = conditions.iter().map(Condition::line).collect::<Result<Vec<_>, _>>()?;
+    write(area, &lines)
+}
+
+/// Writes these conditions. The caller holds the lock, or nobody else sees the session yet.
+fn write(area: &Conditions, lines: &[(Line, Own)]) -> Result<(), Error> {
+    check_count(lines.len())?;
+    let (lines, owns): (Vec<Line>, Vec<Own>) = lines.iter().cloned().unzip();
+    rules::check(tables(area), &lines)?;
+    extra::write(area, &owns);
     rules::write(tables(area), &lines)
+}
+
+/// Returns the lines of the current table, with what rules do not have.
+fn lines(area: &Conditions, current: &Current<'_>) -> Vec<(Line, Own)> {
+    let own = |place| extra::at(area, current.turn, place).map(Own::load).unwrap_or_default();
+    current.lines().into_iter().enumerate().map(|(place, line)| (line, own(place))).collect()
 }
 
 fn check_count(count: usize) -> Result<(), Error> {
@@ -111,16 +252,27 @@ fn check_count(count: usize) -> Result<(), Error> {
 
 /// Returns the conditions of a session.
 pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
-    view.conditions().map(|area| rules::read(tables(area))).unwrap_or_default().into_iter().map(Condition::of).collect()
+    let Some(area) = view.conditions() else { return Vec::new() };
+    let lines = rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
+    lines.into_iter().map(Condition::of).collect()
 }
 
 /// A condition that matches the name and level of an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Match<F> {
     pub(crate) each: u32,
-    pub(crate) action: Action,
+    pub(crate) fired: Fired,
     /// The result of the function for its filter; none if it has none.
     pub(crate) filter: Option<F>,
+    /// The part of the event in the latency of the condition; none if it has none.
+    pub(crate) part: Option<Part>,
+    /// The result of the function for the expression that start and end have in common; none if they have the thread.
+    pub(crate) on: Option<F>,
+}
+
+/// Returns the glob of the events that end a latency.
+fn ends(extra: &Extra, event: Named<'_>) -> bool {
+    extra.flags.load(Relaxed) & CONDITION_LATENCY != 0 && rules::matches_glob(&extra.then, event)
 }
 
 /// Returns a bit for the place of each condition that matches an event. Allocates nothing, and needs little of the stack,
@@ -128,8 +280,11 @@ pub(crate) struct Match<F> {
 pub(crate) fn places(view: &SessionRegion, desc: &EventDesc) -> u64 {
     // A trigger's own events fire none.
     let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
+    let event = Named::of(desc);
     let bits = |current: &Current<'_>| {
-        let matching = current.rules.iter().enumerate().filter(|(_, rule)| rules::matches(rule, Named::of(desc)));
+        let ends = |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
+        let matching = current.rules.iter().enumerate();
+        let matching = matching.filter(|(place, rule)| rules::matches(rule, event) || ends(*place));
         matching.fold(0, |bits, (place, _)| bits | 1 << place)
     };
     rules::at_one_moment(tables(area), bits).unwrap_or(0)
@@ -143,13 +298,25 @@ pub(crate) fn at<F>(
     place: usize,
     filter: impl Fn(&[AtomicU64]) -> F,
 ) -> Option<Match<F>> {
+    let area = view.conditions()?;
+    let event = Named::of(desc);
     let at = |current: &Current<'_>| {
-        let rule = current.rules.get(place).filter(|rule| rules::matches(rule, Named::of(desc)))?;
+        let rule = current.rules.get(place)?;
+        let extra = extra::at(area, current.turn, place)?;
+        let is_latency = extra.flags.load(Relaxed) & CONDITION_LATENCY != 0;
+        let (starts, ends) = (rules::matches(rule, event), ends(extra, event));
+        if !starts && !ends {
+            return None;
+        }
         let action = if rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT { Action::Snapshot } else { Action::Stop };
         let each = rule.channel.load(Relaxed).max(1);
-        Some(Match { each, action, filter: rules::filter_of(current, rule).map(&filter) })
+        let part = is_latency.then(|| Part { starts, ends, above: extra.above.load(Relaxed) });
+        let on = rules::words_of(&extra.on).filter(|_| is_latency).map(&filter);
+        let fired = Fired::of(extra, action, place, current.turn);
+        let own = rules::filter_of(current, rule).filter(|_| starts).map(&filter);
+        Some(Match { each, fired, filter: own, part, on })
     };
-    rules::at_one_moment(tables(view.conditions()?), at)?
+    rules::at_one_moment(tables(area), at)?
 }
 
 /// Counts an event that fulfils a condition. Returns true if it fires.
@@ -160,15 +327,16 @@ pub(crate) fn hit(view: &SessionRegion, place: usize, each: u32) -> bool {
 
 impl Regions {
     /// Adds a condition on events that fires triggers. The processes of the session follow it within milliseconds. One
-    /// with the same glob, level and filter is replaced. The counts of all conditions begin anew.
+    /// with the same glob, level, filter and second event is replaced. The counts of all conditions begin anew.
     ///
     /// # Errors
     /// The condition is not valid, the list is full or held, or the session is of version 1.0.
     pub fn add_condition(&self, condition: &Condition) -> Result<(), Error> {
         let line = condition.line()?;
-        let same = |old: &Line| {
-            let (old, new) = (&old.spec, &line.spec);
+        let same = |(old, own): &(Line, Own)| {
+            let (old, new) = (&old.spec, &line.0.spec);
             (&old.pattern, old.level, &old.filter) == (&new.pattern, new.level, &new.filter)
+                && (own.then, own.on) == (line.1.then, line.1.on)
         };
         self.change_conditions(|lines| {
             lines.retain(|old| !same(old));
@@ -182,7 +350,9 @@ impl Regions {
     /// # Errors
     /// The list is held, or the session is of version 1.0.
     pub fn remove_conditions(&self, pattern: Option<&str>) -> Result<usize, Error> {
-        self.change_conditions(|lines| lines.retain(|old| pattern.is_some_and(|pattern| old.spec.pattern != pattern)))
+        self.change_conditions(|lines| {
+            lines.retain(|(old, _)| pattern.is_some_and(|pattern| old.spec.pattern != pattern))
+        })
     }
 
     /// Returns the conditions, in order.
@@ -192,17 +362,15 @@ impl Regions {
     }
 
     /// Changes the conditions. Returns how many fewer there are.
-    fn change_conditions(&self, change: impl FnOnce(&mut Vec<Line>)) -> Result<usize, Error> {
+    fn change_conditions(&self, change: impl FnOnce(&mut Vec<(Line, Own)>)) -> Result<usize, Error> {
         let area = self.view.conditions().ok_or_else(unsupported)?;
         let rules = &area.rules;
         let changed: Result<Result<usize, Error>, u32> = locked(&rules.lock, &self.view.control().namespaces, || {
             // The holder of the lock is the only writer.
-            let mut lines = tables(area).current(rules.turn.load(Acquire)).lines();
+            let mut lines = lines(area, &tables(area).current(rules.turn.load(Acquire)));
             let before = lines.len();
             change(&mut lines);
-            check_count(lines.len())?;
-            area.hits.iter().for_each(|hits| hits.store(0, Relaxed));
-            rules::write(tables(area), &lines)?;
+            write(area, &lines)?;
             Ok(before.saturating_sub(lines.len()))
         });
         let removed = changed.map_err(|owner| Error::Busy { what: "the list of conditions", owner })??;

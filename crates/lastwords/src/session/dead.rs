@@ -19,10 +19,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader};
-use lastwords_abi::session::{
-    Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SCOPE_USER, SessionInfo, Triggers,
-};
+use lastwords_abi::session::{Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SCOPE_USER, SessionInfo};
 use lastwords_abi::stream::{CONTROL_OFF, Slot, StreamControl, StreamInfo};
+use lastwords_abi::triggers::Triggers;
 use lastwords_ring::{ClockKind, StreamSpec, init, os};
 
 use copier::Copier;

@@ -5,11 +5,12 @@ use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
-    Channel, ClockArea, Conditions, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process,
-    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread, Triggers,
+    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
+    RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
+use lastwords_abi::triggers::{Conditions, Triggers};
 use lastwords_ring::backend::{ARENA_FILE, PLACES_FILE, Plan};
 use lastwords_ring::{Persist, StreamSpec};
 

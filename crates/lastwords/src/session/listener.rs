@@ -25,7 +25,7 @@ use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
 use rustix::thread::{ClockId, Timespec};
 
 use crate::process::{identity, signals};
-use crate::session::condition::Action;
+use crate::session::extra::Fired;
 use crate::session::regions::clock_refresh;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger;
@@ -51,6 +51,9 @@ const POLL: Duration = Duration::from_millis(50);
 /// Longest sleep, in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
+/// Shortest sleep, in nanoseconds, while triggers wait: a reader may hold the snapshot before theirs for long.
+const SHORTEST: u64 = 5_000_000;
+
 /// 1 while the thread is needed but does not exist. It is written at the start of a session, in a forked child, and by
 /// [`poll`]. It is read when callsites are evaluated.
 static IS_MISSING: AtomicU32 = AtomicU32::new(0);
@@ -75,7 +78,7 @@ pub(crate) struct Calls {
     /// Called for a trigger that another process asks for, with its name.
     pub(crate) fire: fn(&'static SessionShared, &[u8]),
     /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
-    pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Action),
+    pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Fired),
     /// Called when the snapshot of a trigger was saved, or could not be saved.
     pub(crate) saved: fn(&'static SessionShared, trigger::Done),
     /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
@@ -272,7 +275,7 @@ fn sleep(words: &Words) {
         wait.uaddr = WaitPtr::new(address.cast_mut().cast());
         wait.flags = WaitFlags::SIZE_U32;
     }
-    let until = ClockKind::Monotonic.now() + SECOND;
+    let until = ClockKind::Monotonic.now() + trigger::until_next().map_or(SECOND, |next| next.clamp(SHORTEST, SECOND));
     let until = Timespec { tv_sec: (until / SECOND) as i64, tv_nsec: (until % SECOND) as i64 };
     let result = futex::waitv(&waits[..used], WaitvFlags::empty(), Some(&until), ClockId::Monotonic);
     // Expected results are: a word has changed already, a signal interrupted the wait, or the whole time is over. Any

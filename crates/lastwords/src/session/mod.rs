@@ -10,8 +10,10 @@ pub mod dirs;
 pub(crate) mod ending;
 pub(crate) mod environment;
 mod error;
+pub(crate) mod extra;
 pub mod follow;
 pub(crate) mod join;
+pub(crate) mod latency;
 pub(crate) mod layout;
 pub(crate) mod listener;
 pub(crate) mod lost_memory;
@@ -28,6 +30,7 @@ pub(crate) mod shared;
 pub mod snapshot;
 pub mod trigger;
 pub(crate) mod user_context;
+pub(crate) mod window;
 
 use lastwords_ring::backend::{Mapping, discard_pages};
 use lastwords_ring::flush;
@@ -40,6 +43,7 @@ pub use ending::{Ended, Ending};
 pub use error::Error;
 pub use retention::Retention;
 use shared::SessionShared;
+pub use window::Window;
 
 /// Removes the session's files, and its magic in persistent memory.
 pub(crate) fn remove(session: &SessionShared) {

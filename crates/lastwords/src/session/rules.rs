@@ -107,6 +107,7 @@ impl Named<'_> {
 
 /// The table that is current at one moment.
 pub(crate) struct Current<'a> {
+    pub(crate) turn: u32,
     pub(crate) rules: &'a [Rule],
     /// The words of the filters; none if the rules of this table have no filters.
     filters: &'a [AtomicU64],
@@ -161,7 +162,12 @@ fn limit_of(rule: &Rule) -> Option<u32> {
 
 /// Returns true if the event has the name and level of the rule.
 pub(crate) fn matches(rule: &Rule, event: Named<'_>) -> bool {
-    str::from_utf8(until_nul(&pattern(rule))).is_ok_and(|glob| fits(limit_of(rule), glob, event))
+    str::from_utf8(until_nul(&pattern(&rule.pattern))).is_ok_and(|glob| fits(limit_of(rule), glob, event))
+}
+
+/// Returns true if the event has a name that matches the glob in these words.
+pub(crate) fn matches_glob(glob: &[AtomicU64; PATTERN_LEN / 8], event: Named<'_>) -> bool {
+    str::from_utf8(until_nul(&pattern(glob))).is_ok_and(|glob| fits(None, glob, event))
 }
 
 /// Returns true if the event's name matches a glob and its level is below a limit. Allocates nothing.
@@ -178,9 +184,14 @@ fn limit(level: Level) -> u32 {
 /// Returns the words of a rule's filter, without those behind it; none if the rule has no filter.
 pub(crate) fn filter_of<'a>(current: &Current<'a>, rule: &Rule) -> Option<&'a [AtomicU64]> {
     let at = (rule.filter.load(Relaxed) as usize).checked_sub(1)?;
-    let words = current.filters.get(at / 8..)?;
-    let (text, code) = filter_lens(words.first()?.load(Relaxed));
-    words.get(..1 + text.checked_add(code)?.div_ceil(8))
+    words_of(current.filters.get(at / 8..)?)
+}
+
+/// Returns the words of the filter at the start of some words, without those behind it; none if there is no filter.
+pub(crate) fn words_of(words: &[AtomicU64]) -> Option<&[AtomicU64]> {
+    let head = words.first()?.load(Relaxed);
+    let (text, code) = filter_lens(head);
+    words.get(..1 + text.checked_add(code)?.div_ceil(8)).filter(|_| head != 0)
 }
 
 /// Splits the bytes of a filter behind its first word, `head`, into the text and the code.
@@ -222,7 +233,7 @@ impl<'a> Tables<'a> {
         // A writer of version 1.0 leaves the words of earlier filters in its table.
         let has_filters = self.rules.filters_turn[which].load(Relaxed) == turn;
         let filters = self.filters.filter(|_| has_filters).map_or(&[][..], |filters| &filters.tables[which]);
-        Current { rules: &self.rules.tables[which][..used], filters }
+        Current { turn, rules: &self.rules.tables[which][..used], filters }
     }
 }
 
@@ -260,7 +271,7 @@ impl Line {
 }
 
 /// Returns the words of a filter.
-fn compile(text: &str) -> Result<Vec<u64>, Error> {
+pub(crate) fn compile(text: &str) -> Result<Vec<u64>, Error> {
     let filter = Filter::parse(text).map_err(|error| {
         let why = format!("{error}\n{}", error.caret());
         Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
@@ -276,7 +287,7 @@ fn compile(text: &str) -> Result<Vec<u64>, Error> {
 }
 
 /// Returns the text of a filter.
-fn text_of(words: &[u64]) -> Option<String> {
+pub(crate) fn text_of(words: &[u64]) -> Option<String> {
     let (head, rest) = words.split_first()?;
     let bytes: Vec<u8> = rest.iter().flat_map(|word| word.to_ne_bytes()).collect();
     parts(*head, &bytes).map(|(text, _)| String::from_utf8_lossy(text).into_owned())
@@ -300,9 +311,9 @@ impl Current<'_> {
 }
 
 /// Returns the pattern, NUL-padded.
-fn pattern(rule: &Rule) -> [u8; PATTERN_LEN] {
+fn pattern(words: &[AtomicU64; PATTERN_LEN / 8]) -> [u8; PATTERN_LEN] {
     let mut pattern = [0; PATTERN_LEN];
-    for (bytes, word) in pattern.as_chunks_mut().0.iter_mut().zip(&rule.pattern) {
+    for (bytes, word) in pattern.as_chunks_mut().0.iter_mut().zip(words) {
         *bytes = word.load(Relaxed).to_ne_bytes();
     }
     pattern
@@ -314,7 +325,7 @@ fn spec_of(rule: &Rule, filter: Option<String>) -> RuleSpec {
         enable: rule.enable.load(Relaxed) != 0,
         channel: rule.channel.load(Relaxed).checked_sub(1),
         level: rule.level.load(Relaxed).checked_sub(1).and_then(Level::of),
-        pattern: text(&pattern(rule)),
+        pattern: text(&pattern(&rule.pattern)),
     }
 }
 
@@ -352,7 +363,7 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
 }
 
 /// Refuses rules that do not fit into the tables.
-fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
+pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
     if lines.len() > MAX_RULES {
         let remedy = "enable or disable '*' first, which drops the others";
         return Err(Error::Full { what: "rule", limit: MAX_RULES, remedy });

@@ -9,9 +9,11 @@ use std::fs::File;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF, Triggers};
+use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
+use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::{Mapping, open_at};
 use rustix::fs::OFlags;
@@ -20,6 +22,7 @@ use super::Error;
 use super::dirs::{Base, Folder, name_of, unique_of};
 use super::layout::{REGISTRY, SESSION, stream_name};
 use super::regions::Regions;
+use super::{extra, window};
 use crate::process::cut;
 
 /// Largest number of saved snapshots of a session's name that stay.
@@ -41,31 +44,57 @@ pub(crate) struct Saved {
     pub(crate) removed: u32,
 }
 
-/// Saves the snapshot, and frees its rings for the next one.
+/// Saves the snapshot, and frees its rings for the next one. Also returns the errors of folders in which it was to be
+/// saved, in place of which it was saved beside the session.
 ///
 /// # Errors
 /// There is no snapshot or it is being read; the session is in no files; a file cannot be written. The snapshot stays
 /// then.
-pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<Saved, Error> {
-    let control = regions.view.control();
+pub(crate) fn save(regions: &Regions, folder: &Folder) -> Result<(Vec<Saved>, Vec<Error>), Error> {
     let reader = regions.read_snapshot()?;
-    let ordering = std::sync::atomic::Ordering::Acquire;
-    if control.snapshot_stream.load(ordering) != 0 {
+    if regions.view.control().snapshot_stream.load(Acquire) != 0 {
         return Err(Error::unsupported(
             "saving of a snapshot",
             "it is one of some of the rings",
             "read it with --snapshot",
         ));
     }
-    let base = Base::open(folder.path.parent().unwrap_or(&folder.path))?;
-    let name = name_of(&folder.name).to_owned();
-    let number = control.snapshots.load(ordering);
+    let beside = folder.path.parent().unwrap_or(&folder.path);
+    let name = name_of(&folder.name);
+    let (mut saved, mut failed) = (Vec::new(), Vec::new());
+    for place in places(regions) {
+        match place.map(|folder| save_in(regions, &folder, name)) {
+            Some(Ok(one)) => saved.push(one),
+            Some(Err(error)) => failed.push(error),
+            None => saved.push(save_in(regions, beside, name)?),
+        }
+    }
+    if saved.is_empty() {
+        saved.push(save_in(regions, beside, name)?);
+    }
+    reader.release();
+    Ok((saved, failed))
+}
+
+/// Returns the folders in which the snapshot is to be saved; none stands for that of the session's folder.
+fn places(regions: &Regions) -> Vec<Option<PathBuf>> {
+    let targets = regions.view.triggers().into_iter().flat_map(|triggers| &triggers.targets);
+    let targets = targets.map(|target| target.load(Acquire)).filter(|target| *target != 0);
+    let mut places: Vec<_> = targets.map(|target| extra::folder(&regions.view, target)).collect();
+    places.sort();
+    places.dedup();
+    places
+}
+
+/// Saves the snapshot as a session in this folder.
+fn save_in(regions: &Regions, folder: &Path, name: &str) -> Result<Saved, Error> {
+    let base = Base::open(folder)?;
+    let number = regions.view.control().snapshots.load(Acquire);
     let mut copy =
-        base.new_folder(&format!("{}{MARK}{number}", cut(&name, MOST_NAME)), &unique_of(&regions.view.uuid))?;
+        base.new_folder(&format!("{}{MARK}{number}", cut(name, MOST_NAME)), &unique_of(&regions.view.uuid))?;
     let written = write(regions, &copy).and_then(|()| copy.publish());
     written.inspect_err(|_| drop(copy.remove()))?;
-    reader.release();
-    Ok(Saved { folder: copy.path, removed: remove_oldest(&base, &name) })
+    Ok(Saved { folder: copy.path, removed: remove_oldest(&base, name) })
 }
 
 /// Removes the oldest saved snapshots of sessions of this name above [`MOST_SAVED`]. Returns how many.
@@ -113,7 +142,7 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     let info = &regions.view.info;
     let at = |field: usize| u64::from(info.control_off) + field as u64;
     let put = |field: usize, number: u32| file.write_all_at(&number.to_ne_bytes(), at(field));
-    let flip = regions.view.control().flip.load(std::sync::atomic::Ordering::Acquire);
+    let flip = regions.view.control().flip.load(Acquire);
     put(offset_of!(Control, flip), flip ^ 1)?;
     put(offset_of!(Control, recording), 0)?;
     put(offset_of!(Control, finished), 1)?;
@@ -121,7 +150,15 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     put(offset_of!(Control, ending), ENDING_CLOSED)?;
     put(offset_of!(Control, ended_by), std::process::id())?;
     file.write_all_at(&ClockKind::Realtime.now().to_ne_bytes(), at(offset_of!(Control, ended)))?;
-    forget_processes(file, info.control_off, info.processes_off, regions.view.triggers_off())
+    let triggers_off = regions.view.triggers_off();
+    forget_processes(file, info.control_off, info.processes_off, triggers_off)?;
+    let Some(window) = regions.view.triggers().and_then(window::of_snapshot) else { return Ok(()) };
+    let fields =
+        [offset_of!(Triggers, window_begin), offset_of!(Triggers, window_end), offset_of!(Triggers, window_from)];
+    for (field, word) in fields.into_iter().zip(window) {
+        file.write_all_at(&word.to_ne_bytes(), u64::from(triggers_off) + field as u64)?;
+    }
+    file.write_all_at(&1u32.to_ne_bytes(), u64::from(triggers_off) + offset_of!(Triggers, is_cut) as u64)
 }
 
 /// Removes from the copy of a session region what belongs to processes that have no part in the copy: locks, the table of

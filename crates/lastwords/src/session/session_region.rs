@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Conditions, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo,
-    Thread, Triggers,
+    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
 };
 use lastwords_abi::sync::AtomicU32;
+use lastwords_abi::triggers::{Conditions, Triggers};
 use lastwords_ring::SessionParts;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::os::{self, Lock};

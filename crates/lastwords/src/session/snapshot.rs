@@ -17,6 +17,7 @@ use crate::session::Error;
 use crate::session::processes::{self, Identity, Life};
 use crate::session::regions::{Regions, StreamRegion, is_persistent};
 use crate::session::session_region;
+use crate::session::window::{self, Cut};
 
 /// A snapshot that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,15 +119,15 @@ impl Regions {
     /// # Errors
     /// There are no such rings, snapshots are not enabled, or a snapshot is being read.
     pub fn snapshot(&self, rings: Rings) -> Result<Taken, Error> {
-        self.swap(rings, true)
+        self.swap(rings, true, &Cut::default())
     }
 
-    /// Takes a snapshot like [`Regions::snapshot`], unless there is one already.
-    pub(crate) fn snapshot_if_free(&self, rings: Rings) -> Result<Taken, Error> {
-        self.swap(rings, false)
+    /// Takes a snapshot of all rings for triggers, unless there is a snapshot already.
+    pub(crate) fn snapshot_if_free(&self, cut: &Cut) -> Result<Taken, Error> {
+        self.swap(Rings::All, false, cut)
     }
 
-    fn swap(&self, rings: Rings, replaces: bool) -> Result<Taken, Error> {
+    fn swap(&self, rings: Rings, replaces: bool, cut: &Cut) -> Result<Taken, Error> {
         let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
         locked(self, |control| {
             match settled(self, control)? {
@@ -143,7 +144,7 @@ impl Regions {
             let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone, persists };
             // SAFETY: the state shows that the spares have memory, and the snapshot lock is held, so nobody else swaps.
             match unsafe { swap.run() } {
-                Ok(rest) => Ok(note(self, control, rings, dropped, rest)),
+                Ok(rest) => Ok(note(self, control, (rings, cut), dropped, rest)),
                 Err(LockHeld { owner }) => {
                     control.snapshot.store(SNAPSHOT_READY, Release);
                     Err(Error::Busy { what: "a ring", owner })
@@ -245,8 +246,9 @@ fn drop_snapshot(regions: &Regions, control: &Control) -> u64 {
     held.map(|(_, stream)| stream.stream.drop_spare(stream.spare(&regions.view))).sum()
 }
 
-fn note(regions: &Regions, control: &Control, rings: Rings, dropped: u64, rest: Rest) -> Taken {
+fn note(regions: &Regions, control: &Control, (rings, cut): (Rings, &Cut), dropped: u64, rest: Rest) -> Taken {
     let clock = regions.view.clock_kind().map_or(0, ClockKind::now_ordered);
+    window::note(&regions.view, cut);
     control.snapshot_clock.store(clock, Relaxed);
     control.snapshot_stream.store(rings.word(), Relaxed);
     control.snapshot_reader.store(0, Relaxed);

@@ -6,17 +6,19 @@
 //! before is saved. Without a listener the snapshot stays in the session, where `--snapshot` reads it.
 
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY, Triggers};
+use lastwords_abi::session::{SNAPSHOT_OFF, SNAPSHOT_READY};
+use lastwords_abi::sync::{AtomicU32, AtomicU64};
+use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 
+use super::extra::Fired;
 use super::save::{self, Saved};
 use super::session_region::{SessionRegion, locked, until_nul};
 use super::shared::SessionShared;
-use super::snapshot::Rings;
+use super::window::{self, Cut, Moment, Window};
 use super::{Error, listener};
 use crate::process::identity::identity;
 use crate::process::{cut, signals};
@@ -31,11 +33,12 @@ pub(crate) struct Limits {
     pub(crate) most: u32,
     pub(crate) period: Duration,
     pub(crate) saves: bool,
+    pub(crate) window: Window,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { most: 4, period: Duration::from_secs(60), saves: true }
+        Self { most: 4, period: Duration::from_secs(60), saves: true, window: Window::default() }
     }
 }
 
@@ -46,6 +49,8 @@ pub(crate) enum Outcome {
     Snapshot,
     /// A snapshot that the session's thread takes, as soon as the one before is saved.
     Waits,
+    /// A snapshot that the session's thread takes when the trigger's window ends.
+    Later,
     /// Nothing: too many fired in a short time.
     Limited,
     /// Nothing: snapshots are not enabled, or the session is of version 1.0.
@@ -60,6 +65,7 @@ impl Outcome {
         match self {
             Self::Snapshot => "snapshot",
             Self::Waits => "snapshot by the session's thread",
+            Self::Later => "snapshot at the end of the window",
             Self::Limited => "limited",
             Self::NoSnapshots => "snapshots are not enabled",
             Self::Stop => "recording stops",
@@ -74,6 +80,7 @@ pub(crate) struct Decision {
     pub(crate) outcome: Outcome,
     /// Triggers since the last that was not limited, which the limit left without a snapshot.
     pub(crate) limited: u32,
+    moment: Moment,
 }
 
 /// Writes the limits of a new session.
@@ -82,6 +89,9 @@ pub(crate) fn init(view: &SessionRegion, limits: Limits) {
         triggers.most.store(limits.most.max(1), Relaxed);
         triggers.period.store(limits.period.as_nanos().try_into().unwrap_or(u64::MAX), Relaxed);
         triggers.saves.store(u32::from(limits.saves), Relaxed);
+        let (before, after) = limits.window.words();
+        triggers.before.store(before, Relaxed);
+        triggers.after.store(after, Relaxed);
     }
 }
 
@@ -90,8 +100,8 @@ pub(crate) fn init(view: &SessionRegion, limits: Limits) {
 pub(crate) enum Place {
     /// In a call, perhaps in a signal handler. The snapshot is taken there if that is safe.
     Call,
-    /// In a thread that records an event. The session's thread takes the snapshot.
-    Event,
+    /// In a thread that records an event which fulfils a condition. The session's thread takes the snapshot.
+    Event(Fired),
 }
 
 /// Counts a trigger that stops recording.
@@ -99,59 +109,81 @@ pub(crate) fn stop(session: &'static SessionShared) -> Decision {
     if let Some(triggers) = session.view().triggers() {
         triggers.fired.fetch_add(1, Relaxed);
     }
-    Decision { session, outcome: Outcome::Stop, limited: 0 }
+    Decision { session, outcome: Outcome::Stop, limited: 0, moment: Moment::default() }
 }
 
 /// Counts a trigger and decides what it leads to. Async-signal-safe.
 pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision {
-    let control = session.view().control();
-    let decision = |outcome, limited| Decision { session, outcome, limited };
-    let Some(triggers) = session.view().triggers() else { return decision(Outcome::NoSnapshots, 0) };
+    let (view, control) = (session.view(), session.view().control());
+    let decision = |outcome, limited| Decision { session, outcome, limited, moment: Moment::default() };
+    let Some(triggers) = view.triggers() else { return decision(Outcome::NoSnapshots, 0) };
     triggers.fired.fetch_add(1, Relaxed);
     if control.snapshot.load(Acquire) == SNAPSHOT_OFF {
         return decision(Outcome::NoSnapshots, 0);
     }
-    if !is_within_limit(triggers, ClockKind::Monotonic.now()) {
+    if !is_wanted_now(view, triggers, place) {
         triggers.limited.fetch_add(1, Relaxed);
         return decision(Outcome::Limited, 0);
     }
     let limited = triggers.limited.load(Relaxed);
     let limited = limited.wrapping_sub(triggers.told.swap(limited, Relaxed));
-    let is_free = control.snapshot.load(Acquire) == SNAPSHOT_READY && triggers.waiting.load(Relaxed) == 0;
+    let default = (triggers.before.load(Relaxed), triggers.after.load(Relaxed));
+    let moment = match place {
+        Place::Call => Moment::now(view, default, 0),
+        Place::Event(fired) => Moment::now(view, fired.window.unwrap_or(default), fired.target()),
+    };
+    let is_free = control.snapshot.load(Acquire) == SNAPSHOT_READY
+        && triggers.waiting.load(Relaxed) == 0
+        && window::count(triggers) == 0;
     let is_safe = || listener::is_thread(identity().word()) || signals::is_outside_handlers();
-    let may_take = || place == Place::Call && is_safe();
-    decision(if is_free && may_take() { Outcome::Snapshot } else { Outcome::Waits }, limited)
+    let outcome = match place {
+        _ if moment.after != 0 => Outcome::Later,
+        Place::Call if is_free && is_safe() => Outcome::Snapshot,
+        _ => Outcome::Waits,
+    };
+    Decision { moment, ..decision(outcome, limited) }
 }
 
-/// Takes one of `most` places in a period, if there is one.
-fn is_within_limit(triggers: &Triggers, now: u64) -> bool {
-    let (period, most) = (triggers.period.load(Relaxed), u64::from(triggers.most.load(Relaxed).max(1)));
-    let each = period / most;
+/// Returns true if neither the limit of the condition nor that of the session keeps the trigger from a snapshot.
+fn is_wanted_now(view: &SessionRegion, triggers: &Triggers, place: Place) -> bool {
+    let now = ClockKind::Monotonic.now();
+    let own = match place {
+        Place::Event(fired) => fired.is_within_limit(view, now),
+        Place::Call => true,
+    };
+    let (most, period) = (triggers.most.load(Relaxed), triggers.period.load(Relaxed));
+    own && is_within_limit((most, period), &triggers.due, now)
+}
+
+/// Takes one of `most` places in a period, if there is one. `used_to` is the time up to which places are taken.
+pub(crate) fn is_within_limit((most, period): (u32, u64), used_to: &AtomicU64, now: u64) -> bool {
+    let each = period / u64::from(most.max(1));
     let next = |due: u64| {
         // A time that is too far ahead is that of another boot.
         let due = if due > now.saturating_add(period) { now } else { due.max(now) };
         let next = due.saturating_add(each);
         (next - now <= period).then_some(next)
     };
-    triggers.due.fetch_update(AcqRel, Acquire, next).is_ok()
+    used_to.fetch_update(AcqRel, Acquire, next).is_ok()
 }
 
 /// Does what was decided, after the trigger's event was recorded.
 pub(crate) fn act(decision: Decision) {
-    let Some(triggers) = decision.session.view().triggers() else { return };
-    match decision.outcome {
+    let Decision { session, outcome, moment, .. } = decision;
+    let Some(triggers) = session.view().triggers() else { return };
+    match outcome {
         Outcome::Limited | Outcome::NoSnapshots => return,
         // This notifies the processes, too.
-        Outcome::Stop => return decision.session.regions.set_recording(None, false),
-        Outcome::Snapshot if take(&decision.session.regions, triggers) => (),
-        Outcome::Snapshot | Outcome::Waits => _ = triggers.waiting.fetch_add(1, AcqRel),
+        Outcome::Stop => return session.regions.set_recording(None, false),
+        Outcome::Snapshot if take(&session.regions, triggers, &moment.at_once()) => (),
+        Outcome::Snapshot | Outcome::Waits | Outcome::Later => moment.wait(session.view(), triggers),
     }
-    decision.session.view().announce();
+    session.view().announce();
 }
 
 /// Takes a snapshot, unless there is one already. Returns false if none could be taken now.
-fn take(regions: &Regions, triggers: &Triggers) -> bool {
-    match regions.snapshot_if_free(Rings::All) {
+fn take(regions: &Regions, triggers: &Triggers, cut: &Cut) -> bool {
+    match regions.snapshot_if_free(cut) {
         Ok(taken) => {
             triggers.unsaved.store(taken.number, Release);
             true
@@ -197,47 +229,67 @@ pub(crate) fn saving() -> Option<Saving> {
     None
 }
 
-/// Returns true if there is work for [`work`] or [`request`].
-fn is_wanted(triggers: &Triggers) -> bool {
-    triggers.unsaved.load(Acquire) != 0 || triggers.waiting.load(Acquire) != 0
+/// Returns true if there is work for [`work`]. `at_end`: the session ends, and with it all windows.
+fn is_wanted(view: &SessionRegion, triggers: &Triggers, at_end: bool) -> bool {
+    triggers.unsaved.load(Acquire) != 0 || is_due(view, triggers, at_end)
+}
+
+/// Returns true if triggers wait whose snapshot is due: the last of their windows has ended.
+fn is_due(view: &SessionRegion, triggers: &Triggers, at_end: bool) -> bool {
+    match window::remaining(view, triggers) {
+        Some(remaining) => remaining == 0 || at_end,
+        None => triggers.waiting.load(Acquire) != 0,
+    }
 }
 
 /// Saves the snapshot that is to be saved, then takes and saves the snapshot of triggers that wait. `report` gets
-/// what was done.
-pub(crate) fn work(session: &'static SessionShared, report: &mut dyn FnMut(Done)) {
-    let Some(triggers) = session.view().triggers() else { return };
+/// what was done. `at_end`: the session ends, and with it all windows.
+pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut dyn FnMut(Done)) {
+    let view = session.view();
+    let Some(triggers) = view.triggers() else { return };
     // A trigger that waits, then the snapshot of those that came meanwhile, and no more in one round.
     for _ in 0..3 {
-        if !is_wanted(triggers) {
+        if !is_wanted(view, triggers, at_end) {
             return;
         }
-        let state = session.view().control().snapshot.load(Acquire);
-        let has_waiting = triggers.waiting.load(Acquire) != 0;
-        if state == SNAPSHOT_OFF {
-            triggers.waiting.store(0, Release);
-            triggers.unsaved.store(0, Release);
-            return;
-        }
-        if state == SNAPSHOT_READY {
-            // Nothing is left to save: somebody has read and released the snapshot.
-            triggers.unsaved.store(0, Release);
-            if !has_waiting {
-                return;
+        // This is loaded before the state: a snapshot that is taken after that is not forgotten.
+        let noted = triggers.unsaved.load(Acquire);
+        match view.control().snapshot.load(Acquire) {
+            SNAPSHOT_OFF => {
+                triggers.waiting.store(0, Release);
+                triggers.unsaved.store(0, Release);
+                return window::Taking::all(triggers).end(true);
             }
-            let waiting = triggers.waiting.swap(0, AcqRel);
-            if waiting != 0 && !take(&session.regions, triggers) {
-                triggers.waiting.fetch_add(waiting, AcqRel);
-                return;
+            SNAPSHOT_READY => {
+                // Nothing is left to save: somebody has read and released the snapshot.
+                let _ = triggers.unsaved.compare_exchange(noted, 0, AcqRel, Relaxed);
+                if !is_due(view, triggers, at_end) || !take_waiting(session, triggers) {
+                    return;
+                }
             }
+            _ => (),
         }
         let unsaved = triggers.unsaved.swap(0, AcqRel);
-        if triggers.saves.load(Relaxed) == 0 {
-            return;
-        }
-        if !try_save(session, triggers, unsaved, report) {
+        if triggers.saves.load(Relaxed) == 0 || !try_save(session, triggers, unsaved, report) {
             return;
         }
     }
+}
+
+/// Takes the snapshot of the triggers that wait. Returns false if none could be taken now; then they go on waiting.
+fn take_waiting(session: &SessionShared, triggers: &Triggers) -> bool {
+    let waiting = triggers.waiting.swap(0, AcqRel);
+    let taking = window::Taking::all(triggers);
+    let is_taken = match waiting == 0 && taking.is_empty() {
+        // Another process of the session was faster.
+        true => true,
+        false => take(&session.regions, triggers, &taking.cut(waiting != 0)),
+    };
+    taking.end(is_taken);
+    if !is_taken {
+        triggers.waiting.fetch_add(waiting, AcqRel);
+    }
+    is_taken
 }
 
 /// Saves the snapshot that is there. Returns false if it stays.
@@ -246,9 +298,14 @@ fn try_save(session: &'static SessionShared, triggers: &Triggers, unsaved: u32, 
     let none = || Error::unsupported("saving of a snapshot", "the session has no folder", "read it in a core");
     let saved = session.folder.as_ref().ok_or_else(none).and_then(|folder| save::save(&session.regions, folder));
     match saved {
-        Ok(Saved { folder, removed }) => {
+        Ok((saved, failed)) => {
             triggers.saved.fetch_add(1, Relaxed);
-            report(Done::Saved { folder, snapshot, removed });
+            for error in failed {
+                report(Done::Failed { snapshot, error });
+            }
+            for Saved { folder, removed } in saved {
+                report(Done::Saved { folder, snapshot, removed });
+            }
             true
         }
         // Another process saves it, or a reader has it.
@@ -333,6 +390,8 @@ pub struct Triggered {
     pub saved: u32,
     /// Snapshots that could not be saved.
     pub failed: u32,
+    /// Starts of latencies that were replaced before their end came, because too many waited. They fired nothing.
+    pub replaced: u32,
 }
 
 impl SessionRegion {
@@ -342,9 +401,10 @@ impl SessionRegion {
         Some(Triggered {
             fired: triggers.fired.load(Relaxed),
             limited: triggers.limited.load(Relaxed),
-            waiting: triggers.waiting.load(Relaxed),
+            waiting: triggers.waiting.load(Relaxed).saturating_add(window::count(triggers)),
             saved: triggers.saved.load(Relaxed),
             failed: triggers.failed.load(Relaxed),
+            replaced: triggers.replaced.load(Relaxed),
         })
     }
 }
@@ -355,9 +415,15 @@ pub(crate) fn round() {
         if let Some((name, len)) = request(session) {
             (listener::calls().fire)(session, &name[..len]);
         }
-        if session.view().triggers().is_some_and(is_wanted) {
+        if session.view().triggers().is_some_and(|triggers| is_wanted(session.view(), triggers, false)) {
             let Some(_one) = saving() else { return };
-            work(session, &mut |done| (listener::calls().saved)(session, done));
+            work(session, false, &mut |done| (listener::calls().saved)(session, done));
         }
     }
+}
+
+/// Returns the nanoseconds until the next window of a trigger ends; none if no trigger waits for that.
+pub(crate) fn until_next() -> Option<u64> {
+    let of = |session: &'static SessionShared| window::remaining(session.view(), session.view().triggers()?);
+    super::shared::all().filter_map(of).min()
 }

@@ -1,5 +1,6 @@
 //! Facts about a session, as `inspect` shows them.
 
+use super::window::Window;
 use lastwords_abi::session as abi;
 
 /// Facts of a session.
@@ -43,6 +44,8 @@ pub struct Info {
     pub ending: u32,
     /// State of the snapshot.
     pub snapshot: Snapshot,
+    /// The window of the trigger of which this session is the saved snapshot; none if it is not cut to one.
+    pub window: Option<Window>,
     /// The session's clock.
     pub clock: ClockInfo,
     /// Channels.

@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) struct Late {
     image: Arc<dyn Image>,
     snapshot: bool,
+    whole: bool,
     /// By stream: a reader has compared all of its checksums, and all are right. The reader sets it with [`Ordering::Release`] behind its
     /// last comparison; who looks at the evidence loads it with [`Ordering::Acquire`].
     right: Vec<AtomicBool>,
@@ -35,8 +36,8 @@ impl Late {
             return None;
         }
         let right = plans.iter().map(|(_, outcome)| AtomicBool::new(has_none(outcome))).collect();
-        let (image, snapshot) = (Arc::clone(image), options.snapshot);
-        Some(Self { image, snapshot, right, lacking: Vec::new(), again: OnceLock::new() })
+        let (image, snapshot, whole) = (Arc::clone(image), options.snapshot, options.whole);
+        Some(Self { image, snapshot, whole, right, lacking: Vec::new(), again: OnceLock::new() })
     }
 
     /// Adds a part of the image that cannot be read.
@@ -65,7 +66,7 @@ impl Late {
 
     fn find(&self, session: &Session) -> Session {
         let held = session.data.iter().fold(0u64, |sum, (data, _)| sum.saturating_add(data.region.held));
-        let options = Options { snapshot: self.snapshot, ..Options::default() };
+        let options = Options { snapshot: self.snapshot, whole: self.whole, ..Options::default() };
         let why = match super::find(&self.image, &options, &Budget::for_input(held), &unwatched) {
             Ok(found) => {
                 let mut sessions = found.sessions.into_iter();

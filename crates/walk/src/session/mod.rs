@@ -37,6 +37,7 @@ mod session_region;
 mod single_bit;
 mod spans;
 mod types;
+mod window;
 
 use data::Stream as Data;
 use find::Rejected;
@@ -62,6 +63,7 @@ use std::sync::Arc;
 pub use end::{Begin, End};
 pub use places::{RegionPlace, region_places};
 pub use read_limit::ReadLimit;
+pub use window::Window;
 
 /// Selects the parts of a session to read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,6 +79,8 @@ pub struct Options<'a> {
     /// [`Source::evidence`] is complete in any case: it compares what was not delivered. But where a sub-buffer is
     /// damaged, the clocks and amounts of the streams in [`Session::info`] may be wrong.
     pub late: bool,
+    /// Read all of a saved snapshot, not only the window of its trigger.
+    pub whole: bool,
 }
 
 /// The sessions found in an image.
@@ -282,6 +286,18 @@ struct Regions {
     streams: BTreeMap<u32, Region>,
 }
 
+impl Regions {
+    /// Returns true if every region that the session can have was found.
+    fn are_complete(&self, info: &Info) -> bool {
+        let of = |channel: &ChannelInfo| {
+            let streams = channel.first_stream..channel.first_stream.saturating_add(channel.streams);
+            self.streams.range(streams).count() as u64 == u64::from(channel.streams)
+        };
+        let has_others = self.session.is_some() && self.registry.is_some() && self.spans.is_some();
+        has_others && !info.channels.is_empty() && info.channels.iter().all(of)
+    }
+}
+
 impl Builder<'_> {
     fn build(
         mut self,
@@ -295,8 +311,10 @@ impl Builder<'_> {
         let word_size = all.first().map_or(0, |r| r.word_size);
         let regions = self.sort(all);
         let mut evidence = Evidence::default();
-        evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
-        let session = self.session_region(regions.session.as_ref(), &mut evidence);
+        let mut of_region = Evidence::default();
+        let session = self.session_region(regions.session.as_ref(), &mut of_region);
+        self.reject(rejected, regions.are_complete(&session.info), &mut evidence);
+        evidence.append(of_region);
         let threads = regions.session.as_ref().zip(session.threads);
         let limit = self.options.limit.filter(|limit| limit.session == uuid);
         let mut of_streams = Evidence::default();
@@ -316,6 +334,7 @@ impl Builder<'_> {
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };
         info.modules = std::mem::take(&mut registry.modules);
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
+        self.window(&mut info, &mut evidence);
         let mut pool = Pool { image: &**self.raw, loose };
         let resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
         let flip = session.flip;
@@ -360,6 +379,25 @@ impl Builder<'_> {
             spans: spans.open,
             late,
         })
+    }
+
+    /// Tells of the window to which the session is cut; removes it if all of the session is read.
+    fn window(&self, info: &mut Info, evidence: &mut Evidence) {
+        info.window = info.window.filter(|_| !self.options.whole);
+        if let Some(window) = &info.window {
+            window.tell(info.clock.frequency, info.snapshot.clock, evidence);
+        }
+    }
+
+    /// Adds a gap for each header that is damaged. If all regions of the session were found, such a header is none of theirs: a
+    /// program leaves parts of headers on its stacks, and one may be at the start of a page.
+    fn reject(&mut self, rejected: &[Rejected], are_complete: bool, evidence: &mut Evidence) {
+        if are_complete {
+            let why = "all regions of the session were found without it";
+            self.notes.extend(rejected.iter().map(|r| format!("{}: {why}", r.why)));
+        } else {
+            evidence.gaps.extend(rejected.iter().map(|r| gap(&r.why, Cause::Damaged)));
+        }
     }
 
     /// Reads the registry; adds gaps for damaged records and for descriptions that did not fit into the registry.

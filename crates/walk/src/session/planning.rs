@@ -10,6 +10,7 @@ use super::plan::{Outcome, Planner};
 use super::region::Region;
 use super::schema;
 use lastwords_bytes::Error;
+use lastwords_ctf::session::ChannelDecoder;
 use lastwords_image::Progress;
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::parallel;
@@ -52,9 +53,13 @@ impl Planning<'_> {
         data.iter_mut().zip(planned).map(place).collect()
     }
 
-    fn planner<'s>(&'s self, stream: &'s Data, index: usize) -> Planner<'s> {
+    fn decoder(&self, stream: &Data) -> (Option<usize>, Option<&ChannelDecoder>) {
         let position = self.resolved.schema.channels.iter().position(|c| c.id == stream.geometry.channel);
-        let decoder = position.and_then(|p| self.resolved.decoders.get(p)?.as_ref());
+        (position, position.and_then(|p| self.resolved.decoders.get(p)?.as_ref()))
+    }
+
+    fn planner<'s>(&'s self, stream: &'s Data, index: usize) -> Planner<'s> {
+        let (position, decoder) = self.decoder(stream);
         let thorough = position.and_then(|p| self.resolved.thorough.get(p).copied()).unwrap_or(true);
         Planner::new(stream, index, decoder, thorough, self.threads, self.builder.budget)
     }
@@ -65,13 +70,25 @@ impl Planning<'_> {
         planner.run(|planner| self.halves(planner, stream))
     }
 
+    /// Plans a stream, and cuts the plan to the window of the session's trigger.
     fn one(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
+        let (mut outcome, frozen) = self.uncut(stream, index)?;
+        if let Some(window) = &self.info.window {
+            let copy = Data { frozen: frozen.clone(), ..stream.clone() };
+            window.cut(&copy, self.decoder(stream).1, &mut outcome, self.builder.budget)?;
+        }
+        Ok((outcome, frozen))
+    }
+
+    fn uncut(&self, stream: &Data, index: usize) -> Result<Planned, Error> {
         let budget = self.builder.budget;
         if let Some(ends) = &self.ends {
             return Ok((self.planner(stream, index).limit(ends.get(index).copied().flatten())?, None));
         }
-        // Sub-buffers that were found without a region fill the places of damaged ones: these must be known first.
-        let is_late = self.builder.options.late && Arc::ptr_eq(self.builder.image, self.builder.raw);
+        // Checksums come first where a window cuts packets, and where sub-buffers that were found without a region fill the
+        // places of damaged ones.
+        let is_followed = Arc::ptr_eq(self.builder.image, self.builder.raw);
+        let is_late = self.builder.options.late && self.info.window.is_none() && is_followed;
         if !self.builder.options.live {
             let outcome = self.whole(stream, index, is_late)?;
             let now = stream.control(budget).ok();

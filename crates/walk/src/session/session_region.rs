@@ -4,7 +4,9 @@ use super::clock::{Clock, Sample};
 use super::info::{ChannelInfo, Info, Process, Snapshot};
 use super::layout::{ThreadTable, field, part};
 use super::region::Region;
+use super::window::Window;
 use lastwords_abi::session::{self as abi, Channel, ClockArea, ClockSample, Control, SessionInfo};
+use lastwords_abi::triggers::Triggers;
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;
 use std::mem::offset_of;
@@ -48,6 +50,7 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Sessi
     };
     let info = &mut session.info;
     try_part(control(image, region, parts.control, budget, info).map(|flip| session.flip = Some(flip)), "control page");
+    try_part(window(image, region, parts.control, budget, info), "window of the trigger");
     try_part(clock(image, region, parts.clock, budget).map(|clock| session.clock = clock), "clock");
     try_part(channels(image, region, parts.channels, budget, info), "channels");
     try_part(processes(image, region, parts.processes, budget, info), "processes");
@@ -101,6 +104,29 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
         of: field!(r, 0, Control, snapshot_stream, u32_at)?,
     };
     field!(r, 0, Control, flip, u32_at)
+}
+
+/// Fills in the window of the trigger of which the session is the saved snapshot.
+fn window(image: &dyn Image, region: &Region, control: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+    let what = region.place();
+    let place = control.saturating_add(offset_of!(Control, rules.triggers_off) as u64);
+    let bytes = part(image, region, place, size_of::<u32>(), budget)?;
+    let at = u64::from(Reader::new(&what, &bytes, region.order).based(place).u32_at(0)?);
+    // Version 1.0 has no triggers.
+    if at == 0 || at.saturating_add(size_of::<Triggers>() as u64) > region.size {
+        return Ok(());
+    }
+    let bytes = part(image, region, at, size_of::<Triggers>(), budget)?;
+    let r = Reader::new(&what, &bytes, region.order).based(at);
+    if field!(r, 0, Triggers, is_cut, u32_at)? == 1 {
+        let end = field!(r, 0, Triggers, window_end, u64_at)?;
+        info.window = Some(Window {
+            begin: field!(r, 0, Triggers, window_begin, u64_at)?,
+            end: if end == 0 { u64::MAX } else { end },
+            from: field!(r, 0, Triggers, window_from, u64_at)?,
+        });
+    }
+    Ok(())
 }
 
 fn clock(image: &dyn Image, region: &Region, at: u64, budget: &Budget) -> Result<Clock, Error> {

@@ -24,7 +24,9 @@ use crate::record::dispatch::words_by;
 use crate::record::encode::writer::Bytes;
 use crate::record::encode::{Pieces, Values, memory};
 use crate::record::slot::{MAX_SLOTS, RecorderSlot};
-use crate::session::condition::{self, Action, Match};
+use crate::session::condition::{self, Match};
+use crate::session::extra::Fired;
+use crate::session::latency::{self, Part};
 use crate::session::registry::EventDesc;
 use crate::session::user_context::MAX_LEN;
 use crate::session::{listener, rules};
@@ -126,8 +128,11 @@ pub(crate) struct SiteFilters {
 pub(crate) struct BoundCondition {
     place: usize,
     each: u32,
-    action: Action,
+    fired: Fired,
     filter: Option<&'static Bound>,
+    /// The part of the event in a latency, and the expression that start and end have in common.
+    part: Option<Part>,
+    on: Option<&'static Bound>,
     slot: *const RecorderSlot,
     /// The name of the event.
     event: &'static [u8],
@@ -143,24 +148,141 @@ impl BoundCondition {
             (Some(a), Some(b)) => std::ptr::eq(a, b),
             (a, b) => a.is_none() && b.is_none(),
         };
-        let of = |it: &Self| (it.place, it.each, it.action, it.slot, it.next.is_some());
+        let of = |it: &Self| (it.place, it.each, it.fired, it.part, it.slot, it.next.is_some());
         of(self) == of(other)
             && same(self.filter, other.filter)
+            && same(self.on, other.on)
             && self.next.zip(other.next).is_none_or(|(a, b)| a.is_same(b))
     }
 
-    /// Counts an event, and fires the triggers that are due. `passes` returns whether the event fulfils a filter.
-    pub(crate) fn check(&self, slot: &'static RecorderSlot, passes: &mut dyn FnMut(&Bound, &RecorderSlot) -> bool) {
+    /// Counts an event, and fires the triggers that are due. `ask` returns the answer of a filter or expression.
+    pub(crate) fn check(&self, slot: &'static RecorderSlot, ask: Ask<'_>) {
         // Another session took the slot meanwhile.
         if !std::ptr::eq(self.slot, slot) {
             return;
         }
+        let view = slot.session.view();
         for one in std::iter::successors(Some(self), |one| one.next) {
-            let is_fulfilled = one.filter.is_none_or(|filter| passes(filter, slot));
-            if is_fulfilled && condition::hit(slot.session.view(), one.place, one.each) {
-                (listener::calls().fulfilled)(slot.session, one.event, one.action);
+            if one.is_fulfilled(slot, ask) && condition::hit(view, one.place, one.each) {
+                (listener::calls().fulfilled)(slot.session, one.event, one.fired);
             }
         }
+    }
+
+    fn is_fulfilled(&self, slot: &'static RecorderSlot, ask: Ask<'_>) -> bool {
+        let passes = self.filter.is_none_or(|filter| ask(Question::Filter(filter), slot).passes());
+        let Some(part) = self.part else { return passes };
+        let is_start = part.starts && passes;
+        if !is_start && !part.ends {
+            return false;
+        }
+        let key = match self.on {
+            None => Some(identity::identity().word()),
+            Some(on) => ask(Question::Key(on), slot).key(),
+        };
+        key.is_some_and(|key| latency::note(slot.session.view(), self.place, part, is_start, key))
+    }
+}
+
+/// Returns the answer to a question for the event that is recorded.
+pub(crate) type Ask<'a> = &'a mut dyn FnMut(Question<'_>, &RecorderSlot) -> Answer;
+
+/// What is asked of an event.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Question<'a> {
+    /// Whether it passes a filter.
+    Filter(&'a Bound),
+    /// The key of the value of an expression that is a name.
+    Key(&'a Bound),
+}
+
+impl Question<'_> {
+    /// Returns the answer for an event with these values. A filter that this version cannot evaluate, or whose values it
+    /// cannot read in one piece, takes the event.
+    #[inline(never)]
+    pub(crate) fn answer<V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
+        let (Self::Filter(bound) | Self::Key(bound)) = self;
+        // Another session took the slot meanwhile.
+        if !std::ptr::eq(bound.slot, slot) {
+            return self.unclear();
+        }
+        if !bound.reads_payload {
+            return self.decide(slot, &[]);
+        }
+        match values.size() {
+            0..=64 => {
+                let words = words_by::<8>(|out| values.write(out));
+                self.decide(slot, &[memory(&words).get(..values.size()).unwrap_or_default()])
+            }
+            65..=256 => self.answer_buffered::<256, V>(slot, values),
+            257..=2048 => self.answer_buffered::<2048, V>(slot, values),
+            _ => self.answer_pieces(slot, values),
+        }
+    }
+
+    /// Returns the answer if the values cannot be read.
+    fn unclear(self) -> Answer {
+        match self {
+            Self::Filter(_) => Answer::Passes(true),
+            Self::Key(_) => Answer::Key(None),
+        }
+    }
+
+    #[inline(always)]
+    fn answer_buffered<const N: usize, V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
+        let mut buffer = [0; N];
+        let mut bytes = Bytes::new(&mut buffer);
+        values.write(&mut bytes);
+        bytes.finish().map_or(self.unclear(), |payload| self.decide(slot, &[payload]))
+    }
+
+    #[inline(never)]
+    fn answer_pieces<V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
+        let mut buffer = [0; 1024];
+        let mut pieces = Pieces::new(&mut buffer);
+        values.pieces(&mut pieces);
+        // An event of too many pieces is counted as lost where it is recorded.
+        pieces.finish().map_or(self.unclear(), |parts| self.decide(slot, parts))
+    }
+
+    /// Evaluates the code on the pieces of a payload.
+    fn decide(self, slot: &RecorderSlot, pieces: &[&[u8]]) -> Answer {
+        let (Self::Filter(bound) | Self::Key(bound)) = self;
+        if bound.reads_user { self.decide_with_contexts(slot, pieces) } else { self.decide_with(pieces, &[]) }
+    }
+
+    #[inline(never)]
+    fn decide_with_contexts(self, slot: &RecorderSlot, pieces: &[&[u8]]) -> Answer {
+        let mut user = [0; MAX_LEN];
+        context::write(bits::USER, &slot.user_contexts, &mut Bytes::new(&mut user));
+        self.decide_with(pieces, &[&user])
+    }
+
+    #[inline(never)]
+    fn decide_with(self, pieces: &[&[u8]], user: &[&[u8]]) -> Answer {
+        match self {
+            Self::Filter(bound) => Answer::Passes(bound.is_true(pieces, user)),
+            Self::Key(bound) => Answer::Key(bound.key(pieces, user)),
+        }
+    }
+}
+
+/// What an expression says of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// The event passes a filter, or does not.
+    Passes(bool),
+    /// The key of the expression's value; none if the event has no such value.
+    Key(Option<u64>),
+}
+
+impl Answer {
+    pub(crate) fn passes(self) -> bool {
+        self == Self::Passes(true)
+    }
+
+    fn key(self) -> Option<u64> {
+        if let Self::Key(key) = self { key } else { None }
     }
 }
 
@@ -209,13 +331,14 @@ impl SiteFilters {
         for place in (0..u64::BITS as usize).rev().filter(|place| places >> place & 1 != 0) {
             // A condition that is gone meanwhile is not set: its change makes callsites look again.
             let matching = condition::at(slot.session.view(), desc, place, find);
-            let Some(Match { each, action, filter }) = matching else { continue };
-            let filter = match filter {
-                Some(found) => Some(self.bound(index, slot, desc, found)?),
-                None => None,
+            let Some(Match { each, fired, filter, part, on }) = matching else { continue };
+            let bound = |found: Option<Found>| match found {
+                Some(found) => self.bound(index, slot, desc, found).map(Some),
+                None => Some(None),
             };
+            let (filter, on) = (bound(filter)?, bound(on)?);
             let event = old.map_or_else(|| bind::event_name(desc), |old| Some(old.event))?;
-            let new = BoundCondition { place, each, action, filter, slot, event, next: list };
+            let new = BoundCondition { place, each, fired, filter, part, on, slot, event, next: list };
             // The same conditions again take no memory.
             let same = std::iter::successors(old, |old| old.next).find(|old| old.is_same(&new));
             list = Some(match same {
@@ -267,59 +390,8 @@ impl Bound {
         kept_memory::keep(Self { program, slot, sources, fields: desc.fields, reads_payload, reads_user, next })
     }
 
-    /// Returns true if the slot takes an event with these values. A filter that this version cannot evaluate, or whose
-    /// values it cannot read in one piece, takes the event.
-    #[inline(never)]
-    pub(crate) fn takes<V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
-        // Another session took the slot meanwhile.
-        if !std::ptr::eq(self.slot, slot) {
-            return true;
-        }
-        if !self.reads_payload {
-            return self.decide(slot, &[]);
-        }
-        match values.size() {
-            0..=64 => {
-                let words = words_by::<8>(|out| values.write(out));
-                self.decide(slot, &[memory(&words).get(..values.size()).unwrap_or_default()])
-            }
-            65..=256 => self.takes_buffered::<256, V>(slot, values),
-            257..=2048 => self.takes_buffered::<2048, V>(slot, values),
-            _ => self.takes_pieces(slot, values),
-        }
-    }
-
-    #[inline(always)]
-    fn takes_buffered<const N: usize, V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
-        let mut buffer = [0; N];
-        let mut bytes = Bytes::new(&mut buffer);
-        values.write(&mut bytes);
-        bytes.finish().is_none_or(|payload| self.decide(slot, &[payload]))
-    }
-
-    #[inline(never)]
-    fn takes_pieces<V: Values>(&self, slot: &RecorderSlot, values: &V) -> bool {
-        let mut buffer = [0; 1024];
-        let mut pieces = Pieces::new(&mut buffer);
-        values.pieces(&mut pieces);
-        // An event of too many pieces is counted as lost where it is recorded.
-        pieces.finish().is_none_or(|parts| self.decide(slot, parts))
-    }
-
     /// Evaluates the code on the pieces of a payload.
-    fn decide(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
-        if self.reads_user { self.decide_with_contexts(slot, pieces) } else { self.decide_with(pieces, &[]) }
-    }
-
-    #[inline(never)]
-    fn decide_with_contexts(&self, slot: &RecorderSlot, pieces: &[&[u8]]) -> bool {
-        let mut user = [0; MAX_LEN];
-        context::write(bits::USER, &slot.user_contexts, &mut Bytes::new(&mut user));
-        self.decide_with(pieces, &[&user])
-    }
-
-    #[inline(never)]
-    fn decide_with(&self, pieces: &[&[u8]], user: &[&[u8]]) -> bool {
+    fn is_true(&self, pieces: &[&[u8]], user: &[&[u8]]) -> bool {
         let Some((_, instructions)) = self.program.code else { return true };
         let me = identity::identity();
         let mut unclear = false;
@@ -331,6 +403,22 @@ impl Bound {
             })
         });
         unclear || result == Some(true)
+    }
+
+    /// Returns a key of the value of the expression, which is a name. Equal values have equal keys.
+    fn key(&self, pieces: &[&[u8]], user: &[&[u8]]) -> Option<u64> {
+        let me = identity::identity();
+        let value = self.value(self.sources.first()?, pieces, &me, user).ok().flatten()?;
+        // FNV-1a of 64 bits.
+        let hash = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        Some(match value {
+            Value::Signed(number) => number.cast_unsigned(),
+            Value::Unsigned(number) => number,
+            Value::Float(number) => number.to_bits(),
+            Value::Bool(truth) => truth.into(),
+            Value::Enum { number, .. } => number as u64,
+            Value::Text(text) => text.iter().fold(0xcbf2_9ce4_8422_2325, hash),
+        })
     }
 
     fn value<'a>(

@@ -1,0 +1,112 @@
+//! Implements `lastwords trigger watch`: waits for the snapshots that triggers save, and runs a command for each. The
+//! command is run by this process and not by the program that is recorded, which must not find child processes that it did
+//! not start.
+
+use crate::control::SessionChoice;
+use crate::exit::Outcome;
+use crate::say;
+use crate::table::plain;
+use anyhow::{Context, bail};
+use lastwords::remote_control::{self, Handle, State};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Time between two looks at the session.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// The arguments of `trigger watch`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    which: SessionChoice,
+
+    /// Run this command with `sh -c` for each snapshot. LASTWORDS_SNAPSHOT is the folder of the snapshot, LASTWORDS_SESSION
+    /// the name of the session
+    #[arg(long, value_name = "COMMAND")]
+    exec: Option<String>,
+
+    /// End after this number of snapshots
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+/// Runs `trigger watch`.
+pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let session = args.which.open()?;
+    let name = session.name();
+    let saved = || session.triggered().map(|triggered| triggered.saved);
+    let Some(mut counted) = saved() else {
+        bail!("{}: the session is of version 1.0, which has no triggers", plain(&name));
+    };
+    let mut seen: BTreeSet<PathBuf> = snapshots(&session).into_iter().collect();
+    say::note(format_args!("watching {}", plain(&name)));
+    let (mut found, mut failed) = (0u64, 0u64);
+    loop {
+        // Whatever was saved before the session ended is found by the look after that.
+        let has_ended = is_over(&session);
+        let now = saved().unwrap_or(counted);
+        if now != counted || has_ended {
+            counted = now;
+            let new: Vec<PathBuf> = snapshots(&session).into_iter().filter(|one| seen.insert(one.clone())).collect();
+            for folder in new {
+                say::line(plain(&folder.to_string_lossy()));
+                failed +=
+                    u64::from(!args.exec.as_deref().map_or(Ok(true), |command| execute(command, &folder, &name))?);
+                found += 1;
+                if args.count == Some(found) {
+                    return outcome(failed, found);
+                }
+            }
+        }
+        if has_ended {
+            return outcome(failed, found);
+        }
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+fn outcome(failed: u64, found: u64) -> anyhow::Result<Outcome> {
+    if failed > 0 {
+        bail!("the command failed for {failed} of {found} snapshots");
+    }
+    Ok(Outcome::Done)
+}
+
+/// Returns true if no process records in the session any more.
+fn is_over(session: &Handle) -> bool {
+    session.summary().details.is_ok_and(|details| matches!(details.state, State::Finished | State::LeftOver))
+}
+
+/// Returns the saved snapshots of the session, oldest first: beside the session, and in the folders of its conditions.
+fn snapshots(session: &Handle) -> Vec<PathBuf> {
+    let summary = session.summary();
+    let Ok(uuid) = summary.details.as_ref().map(|details| details.uuid) else { return Vec::new() };
+    let folders: BTreeSet<PathBuf> =
+        session.conditions().into_iter().filter_map(|condition| condition.folder).collect();
+    let beside = summary.folder.parent().unwrap_or(&summary.folder).to_owned();
+    let listed =
+        folders.into_iter().chain([beside]).flat_map(|folder| remote_control::list(Some(&folder)).unwrap_or_default());
+    let is_ours = |other: &remote_control::Summary| {
+        other.folder != summary.folder && other.details.as_ref().is_ok_and(|details| details.uuid == uuid)
+    };
+    let number = |path: &Path| {
+        let name = path.file_name()?.to_str()?.rsplit_once(".snapshot-")?.1;
+        name.split('-').next()?.parse::<u32>().ok()
+    };
+    let mut found: Vec<PathBuf> = listed.filter(is_ours).map(|other| other.folder).collect();
+    found.sort_by_key(|path| number(path));
+    found
+}
+
+/// Runs the command for a snapshot. Returns false, after a warning, if it fails.
+fn execute(command: &str, folder: &Path, name: &str) -> anyhow::Result<bool> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).env("LASTWORDS_SNAPSHOT", folder).env("LASTWORDS_SESSION", name).stdin(Stdio::null());
+    let status = shell.status().context("sh cannot be run")?;
+    if !status.success() {
+        say::warning(format_args!("the command for {} ended with {status}", folder.display()));
+    }
+    Ok(status.success())
+}
