@@ -188,7 +188,8 @@ mod tests {
             assert_eq!(address.to_string(), text);
             assert_eq!(Address::of_output(OsStr::new(text)).unwrap(), Some(address));
         }
-        for text in ["tcp:host", "tcp:::1:7117", "tcp:host:x", "tcp::7", "vsock:2", "vsock:x:1", "unix:", "tcp:h:70000"] {
+        for text in ["tcp:host", "tcp:::1:7117", "tcp:host:x", "tcp::7", "vsock:2", "vsock:x:1", "unix:", "tcp:h:70000"]
+        {
             let error = Address::of_output(OsStr::new(text)).unwrap_err().to_string();
             assert!(error.starts_with(text) && error.contains("tcp:HOST:PORT"), "{error}");
         }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// How long a receiver may take nothing once the recording has ended. While it goes on, the rings wait for a slow receiver.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the receiver may take to answer.
-const ANSWER: Duration = Duration::from_secs(30);
+const ANSWER: Duration = Duration::from_secs(60);
 /// How long the reason of a receiver that has closed the connection is waited for.
 const REASON: Duration = Duration::from_millis(500);
 /// The longest time between two looks at whether the recording has ended.
@@ -233,13 +233,7 @@ impl Sender {
     }
 
     /// Sends all of `bytes`. `more`: what belongs to them follows at once.
-    fn send(
-        &self,
-        state: &mut State,
-        mut bytes: &[u8],
-        more: bool,
-        patience: &mut Patience<'_>,
-    ) -> anyhow::Result<()> {
+    fn send(&self, state: &mut State, mut bytes: &[u8], more: bool, patience: &mut Patience<'_>) -> anyhow::Result<()> {
         if let Some(broken) = &state.broken {
             bail!("{broken}");
         }

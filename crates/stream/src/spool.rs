@@ -10,7 +10,7 @@ use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::ftrace::{Array, CpuRing, Ring, SubBufferInfo, Tracing, counters_of, page};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, copy_file_range, flock, renameat_with};
+use rustix::fs::{FlockOperation, copy_file_range, flock};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
 use serde::Serialize;
@@ -95,12 +95,7 @@ impl Ring for Rings {
 
     fn sub_buffer(&self, _: usize, _: usize, bytes: &mut Vec<u8>) -> SubBufferInfo {
         bytes.clear();
-        SubBufferInfo {
-            committed: 0,
-            consumed: 0,
-            missed: None,
-            verdict: lastwords_trace::evidence::Verdict::Missing,
-        }
+        SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: lastwords_trace::evidence::Verdict::Missing }
     }
 
     fn evidence(&self) -> Evidence {
@@ -194,7 +189,9 @@ impl Spool {
             let of = |counters: &&Counters| counters.cpu == *cpu;
             let stats = match &contents.end {
                 Some(end) => end.cpus.iter().find(of).map(|counters| counters.stats()).unwrap_or_default(),
-                None => lastwords_trace::ftrace::Stats { read: self.count(parts, &tracing, size)?, ..Default::default() },
+                None => {
+                    lastwords_trace::ftrace::Stats { read: self.count(parts, &tracing, size)?, ..Default::default() }
+                }
             };
             let bytes = parts.iter().fold(0u64, |sum, (_, length)| sum.saturating_add(*length));
             let sub_buffers = usize::try_from(bytes.checked_div(u64::from(size)).unwrap_or(0))?;
@@ -332,14 +329,9 @@ impl Spool {
         let _ = fs::remove_file(&new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
         let file = file.with_context(|| new.display().to_string())?;
-        let written = self.fill(&file, &new, tracing, contents, missing).and_then(|()| {
-            let named = || format!("{}: cannot be written", path.display());
-            match renameat_with(CWD, &new, CWD, path, RenameFlags::NOREPLACE) {
-                // The file system knows no such flag.
-                Err(Errno::INVAL | Errno::NOSYS) if !path.exists() => fs::rename(&new, path).with_context(named),
-                renamed => renamed.with_context(named),
-            }
-        });
+        // A file of this name is of the same spool: its receiver was killed before it removed the spool.
+        let renamed = || fs::rename(&new, path).with_context(|| format!("{}: cannot be written", path.display()));
+        let written = self.fill(&file, &new, tracing, contents, missing).and_then(|()| renamed());
         if let Err(error) = written {
             let _ = fs::remove_file(&new);
             return Err(error);
@@ -357,7 +349,9 @@ impl Spool {
     ) -> anyhow::Result<()> {
         let options = WriteOptions { missing, ..WriteOptions::default() };
         let lanes: Vec<&Vec<(u64, u64)>> = contents.data.values().collect();
-        for DataPosition { lane, offset, .. } in dat::write_head(out, path, tracing, &options, None)?.unwrap_or_default() {
+        for DataPosition { lane, offset, .. } in
+            dat::write_head(out, path, tracing, &options, None)?.unwrap_or_default()
+        {
             let mut to = offset;
             for (from, length) in lanes.get(lane).into_iter().flat_map(|parts| parts.iter()) {
                 let (mut from, end) = (*from, from.saturating_add(*length));
@@ -365,7 +359,9 @@ impl Spool {
                     let left = usize::try_from(end.saturating_sub(from))?;
                     match copy_file_range(&self.file, Some(&mut from), out, Some(&mut to), left) {
                         Err(Errno::INTR) => {}
-                        Err(error) => return Err(error).with_context(|| format!("{}: cannot be written", path.display())),
+                        Err(error) => {
+                            return Err(error).with_context(|| format!("{}: cannot be written", path.display()));
+                        }
                         Ok(0) => bail!("{}: its last {left} bytes are gone", self.path.display()),
                         Ok(_) => {}
                     }
@@ -423,9 +419,13 @@ mod tests {
 
     #[test]
     fn names_of_hosts_lead_nowhere() {
-        for (host, name) in
-            [("web1.example", "web1.example"), ("../../etc/x", "host.._.._etc_x"), ("", "host"), ("-rf", "host-rf"), ("a b\u{1b}é", "a_b__")]
-        {
+        for (host, name) in [
+            ("web1.example", "web1.example"),
+            ("../../etc/x", "host.._.._etc_x"),
+            ("", "host"),
+            ("-rf", "host-rf"),
+            ("a b\u{1b}é", "a_b__"),
+        ] {
             assert_eq!(file_name(host), name);
         }
         assert_eq!(file_name(&"x".repeat(1000)).len(), MOST_NAME);

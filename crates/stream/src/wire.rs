@@ -22,6 +22,11 @@ pub const MOST_DATA: u64 = 16 << 20;
 /// Most CPUs of a machine. Linux allows 8,192.
 const MOST_CPUS: usize = 8192;
 
+/// Most bytes of a name, as in Linux's file systems.
+const MOST_NAME: usize = 255;
+/// Most descriptions of a stream: one before the events, and one after them.
+const MOST_DESCRIPTIONS: usize = 2;
+
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
@@ -113,6 +118,21 @@ pub struct Hello {
     pub host: String,
     /// Name of the recording's instance.
     pub instance: String,
+}
+
+impl Hello {
+    /// Checks that the names are no longer than those of Linux.
+    ///
+    /// # Errors
+    /// They are longer.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let is_name = |text: &str| text.len() <= MOST_NAME;
+        ensure!(
+            is_name(&self.host) && is_name(&self.instance),
+            "a name of more than {MOST_NAME} bytes in the frame Hello"
+        );
+        Ok(())
+    }
 }
 
 /// The shape of the rings.
@@ -216,7 +236,7 @@ pub struct Received {
 pub struct Order {
     has_hello: bool,
     settings: Option<Settings>,
-    has_description: bool,
+    descriptions: usize,
     is_over: bool,
 }
 
@@ -234,10 +254,11 @@ impl Order {
             Kind::Settings => ensure!(self.settings.is_none(), "the second frame Settings"),
             Kind::Description => {
                 ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
-                self.has_description = true;
+                self.descriptions = self.descriptions.saturating_add(1);
+                ensure!(self.descriptions <= MOST_DESCRIPTIONS, "more than {MOST_DESCRIPTIONS} frames {kind:?}");
             }
             Kind::SubBuffers => {
-                let Some(settings) = self.settings.as_ref().filter(|_| self.has_description) else {
+                let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0) else {
                     bail!("a frame {kind:?} before Settings and Description");
                 };
                 let size = u64::from(settings.sub_buffer_size);
@@ -247,7 +268,7 @@ impl Order {
             }
             Kind::Alive => {}
             Kind::End => {
-                ensure!(self.has_description, "a frame {kind:?} before Description");
+                ensure!(self.descriptions > 0, "a frame {kind:?} before Description");
                 self.is_over = true;
             }
             Kind::Accepted | Kind::Refused | Kind::Received => bail!("a frame {kind:?}, which is of receivers"),

@@ -59,12 +59,7 @@ impl Drain {
     }
 
     /// Opens the ring of a CPU, whose sub-buffers are sent to a receiver.
-    pub(crate) fn to_receiver(
-        sender: &Arc<Sender>,
-        instance: &Instance,
-        cpu: u32,
-        size: u32,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn to_receiver(sender: &Arc<Sender>, instance: &Instance, cpu: u32, size: u32) -> anyhow::Result<Self> {
         Self::new(instance, cpu, size, Target::Receiver(Arc::clone(sender)))
     }
 

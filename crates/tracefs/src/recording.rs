@@ -219,9 +219,10 @@ impl Recording {
         let mut errors = Vec::new();
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
-                errors.push(error);
-                // Without the threads' rings, which are closed by now, they can be read again.
-                save::save(&self.changes, save::open_drains(&self.changes)?, true)
+                // The threads have closed their rings by now, so that what is left can be read again.
+                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, true);
+                errors.push(self.broken(error, &sender, saved.as_ref().ok()));
+                saved
             }),
             None => self.save(),
         };
@@ -236,10 +237,19 @@ impl Recording {
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
         self.stop()?;
         let drains = self.join()?;
-        send::finish(&self.changes, drains, sender).with_context(|| {
-            let instance = &self.changes.journal.instance;
-            format!("the stream of the instance {instance} broke after {} bytes; the receiver keeps what arrived", sender.bytes())
-        })
+        send::finish(&self.changes, drains, sender)
+    }
+
+    /// Returns the error of a broken stream, with what is known of the events that were sent.
+    fn broken(&self, error: anyhow::Error, sender: &Sender, saved: Option<&Saved>) -> anyhow::Error {
+        let (instance, bytes) = (&self.changes.journal.instance, sender.bytes());
+        let sent = match saved {
+            Some(saved) => format!("{} events", saved.taken_before()),
+            None => "the events".to_owned(),
+        };
+        error.context(format!(
+            "the stream of the instance {instance} broke after {bytes} bytes; the receiver keeps what arrived of {sent} that left the rings before"
+        ))
     }
 
     fn save(&mut self) -> anyhow::Result<Saved> {

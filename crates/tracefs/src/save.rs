@@ -56,6 +56,13 @@ impl Saved {
         gap.cause.is_loss() || self.is_stream && gap.cause == Cause::Overwritten
     }
 
+    /// Returns the number of events that were taken from the rings and are not in the file.
+    #[must_use]
+    pub fn taken_before(&self) -> u64 {
+        let gaps = self.gaps.iter().filter(|gap| gap.cause == Cause::InFlight);
+        gaps.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
+    }
+
     /// Returns the number of events that rings overwrote.
     #[must_use]
     pub fn overwritten(&self) -> u64 {
@@ -149,15 +156,16 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
     }
     let bytes = write(changes, &tracing, &ring)?;
     let events = ring.cpus.iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
-    let lost = gaps.iter().filter(|gap| gap.cause == Cause::InFlight).filter_map(|gap| gap.events).sum();
-    Ok(Saved {
+    let mut saved = Saved {
         path: changes.journal.output.clone(),
         bytes,
-        events: events.saturating_sub(lost),
+        events,
         cpus: ring.cpus.iter().map(|cpu| cpu.cpu).collect(),
         gaps,
         is_stream: changes.journal.stream,
-    })
+    };
+    saved.events = saved.events.saturating_sub(saved.taken_before());
+    Ok(saved)
 }
 
 fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {

@@ -59,7 +59,8 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
-pub(super) const READERS: &[&str] = &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open", "stream"];
+pub(super) const READERS: &[&str] =
+    &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open", "stream"];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
 /// other crates too.
 pub(super) const DENIED: &[&str] =

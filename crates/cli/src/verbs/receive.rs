@@ -99,7 +99,11 @@ impl Wrong {
         match told {
             Told::Failed { .. } => self.failed.store(true, Relaxed),
             Told::Saved(finished) if finished.lost != Some(0) => self.lost.store(true, Relaxed),
-            Told::Empty { .. } | Told::Saved(_) | Told::Listening { .. } | Told::Started { .. } | Told::Refused { .. } => {}
+            Told::Empty { .. }
+            | Told::Saved(_)
+            | Told::Listening { .. }
+            | Told::Started { .. }
+            | Told::Refused { .. } => {}
         }
     }
 }
@@ -115,7 +119,9 @@ fn tell(told: &Told, json: bool) {
     }
     match told {
         Told::Listening { address } => say::note(format_args!("listening at {address}; Ctrl-C ends it")),
-        Told::Started { peer, host, spool } => say::note(format_args!("{peer}: {host} sends, into {}", spool.display())),
+        Told::Started { peer, host, spool } => {
+            say::note(format_args!("{peer}: {host} sends, into {}", spool.display()))
+        }
         Told::Saved(finished) => tell_saved(finished),
         Told::Empty { peer, why } => say::note(format_args!("{peer}: the stream ended without events: {why}")),
         Told::Refused { peer, why } => say::note(format_args!("{peer}: refused: {why}")),
@@ -131,7 +137,11 @@ fn tell_saved(finished: &Finished) {
         None => "what was lost at the end is not known".to_owned(),
     };
     let host = crate::table::plain(host);
-    say::line(format_args!("{}: {events} events of {cpus} CPUs of {host}, {}; {lost}", path.display(), human_bytes(*bytes)));
+    say::line(format_args!(
+        "{}: {events} events of {cpus} CPUs of {host}, {}; {lost}",
+        path.display(),
+        human_bytes(*bytes)
+    ));
     for loss in losses {
         say::warning(format_args!("CPU {}: {} events {}", loss.cpu, loss.events, loss.cause));
     }

@@ -26,6 +26,7 @@ mod persistent;
 mod pipes;
 mod record;
 mod recovery;
+mod stream;
 mod support;
 mod surface;
 mod triggers;

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-/// Bytes that are read at a time where the kernel cannot move them, and of frames of JSON.
+/// Bytes of a frame of JSON that are read at a time.
 const CHUNK: usize = 64 << 10;
 
 /// A connection of a sender.
@@ -76,6 +76,7 @@ impl Connection<'_> {
         let header = self.header(&mut order)?;
         let hello = self.bytes(header)?;
         let who: Hello = serde_json::from_slice(&hello).context("the frame Hello")?;
+        who.check()?;
         let mut spool = Spool::create(self.folder, &who.host)?;
         let first = [&MAGIC[..], &header.bytes(), &hello].concat();
         spool.write_all(&first)?;
@@ -177,8 +178,6 @@ impl Connection<'_> {
                     self.wait(begun)?;
                     continue;
                 }
-                // Before Linux 6.5, a vsock cannot be spliced from.
-                Err(Errno::INVAL) => return self.copy(&mut stream.spool, left),
                 Err(error) => return Err(error).context("the connection of the sender is broken"),
                 Ok(0) => bail!("the sender has closed the connection before the end of the stream"),
                 Ok(moved) => {
@@ -187,19 +186,6 @@ impl Connection<'_> {
                     begun = Instant::now();
                 }
             }
-        }
-        Ok(())
-    }
-
-    /// Copies bytes through user space.
-    fn copy(&self, spool: &mut Spool, mut left: u64) -> anyhow::Result<()> {
-        let mut chunk = vec![0; CHUNK];
-        while left > 0 {
-            let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
-            let chunk = chunk.get_mut(..want).unwrap_or_default();
-            self.read(chunk)?;
-            spool.write_all(chunk)?;
-            left = left.saturating_sub(want as u64);
         }
         Ok(())
     }

@@ -105,7 +105,9 @@ impl Receiver {
     pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> anyhow::Result<()> {
         for left in spool::left(&self.folder)? {
             let path = left.path().to_owned();
-            tell(saved(left.finish(Some("the receiver was killed")), path, "the receiver was killed", &|| String::new()));
+            tell(saved(left.finish(Some("the receiver was killed")), path, "the receiver was killed", &|| {
+                String::new()
+            }));
         }
         tell(Told::Listening { address: self.address.to_string() });
         // Streams under way. Written by the thread that accepts, which adds, and by those of the streams, which subtract. It is a
@@ -173,12 +175,7 @@ impl Receiver {
 }
 
 /// Returns what is told of a stream that is over.
-fn saved(
-    finished: anyhow::Result<Option<Finished>>,
-    spool: PathBuf,
-    why: &str,
-    peer: &dyn Fn() -> String,
-) -> Told {
+fn saved(finished: anyhow::Result<Option<Finished>>, spool: PathBuf, why: &str, peer: &dyn Fn() -> String) -> Told {
     match finished {
         Ok(Some(finished)) => Told::Saved(finished),
         Ok(None) => Told::Empty { peer: peer(), why: why.to_owned() },

@@ -207,7 +207,10 @@ pub(super) fn common_options(
         out.push((id::UNAME, text(&uname)));
     }
     let missing = how.missing.as_ref().map(|what| format!("{MISSING}{}", what.replace(['\n', '\0'], " ")));
-    out.push((id::VERSION, text(&[concat!("lastwords ", env!("CARGO_PKG_VERSION")), &missing.unwrap_or_default()].concat())));
+    out.push((
+        id::VERSION,
+        text(&[concat!("lastwords ", env!("CARGO_PKG_VERSION")), &missing.unwrap_or_default()].concat()),
+    ));
     for (name, ring) in rings {
         // trace-cmd puts the name of an instance before its counters.
         if !name.is_empty() {

@@ -248,7 +248,12 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 ///
 /// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
 /// option of an instance has the offset of its table.
-fn version_6(tracing: &Tracing, sources: &[Source<'_>], how: &WriteOptions, mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_6(
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    how: &WriteOptions,
+    mut in_place: Option<InPlace>,
+) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
@@ -311,7 +316,12 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
 
 /// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
 /// compressed.
-fn version_7(tracing: &Tracing, sources: &[Source<'_>], how: &WriteOptions, mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_7(
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    how: &WriteOptions,
+    mut in_place: Option<InPlace>,
+) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
     put.string("none");
