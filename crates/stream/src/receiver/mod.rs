@@ -23,6 +23,9 @@ const REST: Duration = Duration::from_millis(200);
 /// The longest time between two looks at whether the receiver has to end.
 const TICK: Duration = Duration::from_secs(60);
 
+/// Why a stream that is found in the folder has ended early.
+const LEFT: &str = "its receiver was killed, or could not save it";
+
 /// What senders may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -105,9 +108,7 @@ impl Receiver {
     pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> anyhow::Result<()> {
         for left in spool::left(&self.folder)? {
             let path = left.path().to_owned();
-            tell(saved(left.finish(Some("the receiver was killed")), path, "the receiver was killed", &|| {
-                String::new()
-            }));
+            tell(saved(left.finish(Some(LEFT)), path, LEFT, &|| "an earlier receiver".to_owned()));
         }
         tell(Told::Listening { address: self.address.to_string() });
         // Streams under way. Written by the thread that accepts, which adds, and by those of the streams, which subtract. It is a

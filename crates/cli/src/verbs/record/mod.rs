@@ -12,6 +12,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
 use lastwords_formats::evidence::Losses;
 use lastwords_stream::Address;
+use lastwords_trace::evidence::Cause;
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
 use std::ffi::OsString;
@@ -233,6 +234,10 @@ pub(crate) fn tell(saved: &Saved) {
     let words = losses.words(overwritten.as_deref());
     let (events, size) = (saved.events, human_bytes(saved.bytes));
     say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
+    let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
+    if let Some(place) = place {
+        say::note(format_args!("{}: {} more events were {place}", saved.path.display(), saved.taken_before()));
+    }
     for gap in saved.gaps.iter().filter(|gap| saved.is_loss(gap)) {
         let cpu =
             gap.stream.and_then(|stream| saved.cpus.get(stream)).map_or(String::new(), |cpu| format!("CPU {cpu}: "));
