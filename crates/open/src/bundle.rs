@@ -162,16 +162,16 @@ impl Bundle {
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let named = || path.display().to_string();
         let file = File::create_new(path).with_context(named)?;
-        let mut out = self.write_to(BufWriter::new(file)).with_context(named)?;
+        let mut out = self.write_to(BufWriter::new(file), LEVEL).with_context(named)?;
         out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
     }
 
-    /// Writes the archive of the bundle, and returns what it was written into.
+    /// Writes the archive of the bundle, compressed by a level of zstd, and returns what it was written into.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn write_to<W: std::io::Write>(&self, out: W) -> std::io::Result<W> {
-        let mut archive = tar::Builder::new(zstd::Encoder::new(out, LEVEL)?);
+    pub fn write_to<W: std::io::Write>(&self, out: W, level: i32) -> std::io::Result<W> {
+        let mut archive = tar::Builder::new(zstd::Encoder::new(out, level)?);
         for (name, bytes) in &self.files {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);

@@ -23,6 +23,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 const REASON: Duration = Duration::from_millis(500);
 /// The longest time between two looks at whether the recording has ended.
 const TICK: Duration = Duration::from_secs(1);
+/// The level of compression of a description. A higher one takes longer than the network that it spares.
+const LEVEL: i32 = 1;
 /// Without events, a sign of life is sent as often.
 const ALIVE: Duration = Duration::from_secs(5);
 
@@ -111,7 +113,7 @@ impl Sender {
     /// As for [`Self::settings`].
     pub fn description(&self, bundle: &Bundle) -> anyhow::Result<()> {
         let mut archive = Vec::new();
-        bundle.write_to(&mut archive).context("a description of the events")?;
+        bundle.write_to(&mut archive, LEVEL).context("a description of the events")?;
         self.frame(Kind::Description, 0, &archive, None)
     }
 

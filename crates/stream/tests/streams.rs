@@ -103,7 +103,7 @@ fn description() -> Vec<u8> {
     );
     std::fs::write(event.join("format"), format).unwrap();
     std::fs::write(tree.path().join("uname"), "Linux far 6.1.0 #1 SMP x86_64 GNU/Linux\n").unwrap();
-    Bundle::of_tree(tree.path()).unwrap().write_to(Vec::new()).unwrap()
+    Bundle::of_tree(tree.path()).unwrap().write_to(Vec::new(), 1).unwrap()
 }
 
 /// A sub-buffer with three events of the numbers from `first` on.
