@@ -225,11 +225,11 @@ impl Sender {
                 }
                 Ok(())
             }
-            Err(error) if state.broken.is_some() => Err(error),
             Err(error) => {
-                let error = self.reason(error);
-                state.broken = Some(format!("{error:#}"));
-                Err(error)
+                // The first thread that finds the connection broken reads the receiver's reason, which all threads then give.
+                let broken = state.broken.take().unwrap_or_else(|| format!("{:#}", self.reason(error)));
+                state.broken = Some(broken.clone());
+                Err(anyhow!(broken))
             }
         }
     }

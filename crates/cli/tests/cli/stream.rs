@@ -459,6 +459,8 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let of_socket = |name: &str| sum(&to, name, "TCP") + sum(&to, name, "socket:");
     let (taken, moved, touched) = (of_socket("splice"), sum(&to, "copy_file_range", ".stream"), of_socket("recvfrom"));
     assert!(taken >= data && moved == data, "{taken} {moved} {data}");
-    assert!(touched < 100_000 && touched < spliced / 10, "{touched} bytes of headers");
-    assert!(all(&to, &["write", "pwrite64"], ".stream") < 100_000);
+    // A frame has a header of 16 bytes and one sub-buffer at least; the settings and the account are JSON.
+    let most = data / page * 16 + 20_000;
+    assert!(touched < most, "{touched} bytes of headers, of {data}");
+    assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
 }
