@@ -162,17 +162,23 @@ impl Bundle {
     pub fn write(&self, path: &Path) -> anyhow::Result<()> {
         let named = || path.display().to_string();
         let file = File::create_new(path).with_context(named)?;
-        let encoder = zstd::Encoder::new(BufWriter::new(file), LEVEL).with_context(named)?;
-        let mut archive = tar::Builder::new(encoder);
+        let mut out = self.write_to(BufWriter::new(file), LEVEL).with_context(named)?;
+        out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
+    }
+
+    /// Writes the archive of the bundle, compressed by a level of zstd, and returns what it was written into.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_to<W: std::io::Write>(&self, out: W, level: i32) -> std::io::Result<W> {
+        let mut archive = tar::Builder::new(zstd::Encoder::new(out, level)?);
         for (name, bytes) in &self.files {
             let mut header = tar::Header::new_gnu();
             header.set_size(bytes.len() as u64);
             header.set_mode(0o600);
-            archive.append_data(&mut header, name, bytes.as_slice()).with_context(named)?;
+            archive.append_data(&mut header, name, bytes.as_slice())?;
         }
-        let encoder = archive.into_inner().with_context(named)?;
-        let mut out = encoder.finish().with_context(named)?;
-        out.flush().and_then(|()| out.get_ref().sync_all()).with_context(named)
+        archive.into_inner()?.finish()
     }
 
     /// Reads a bundle. Its files cost the budget.
@@ -180,21 +186,29 @@ impl Bundle {
     /// # Errors
     /// The file is not a bundle, or the budget is spent.
     pub fn read(path: &Path, budget: &Budget) -> anyhow::Result<Self> {
-        let named = || format!("{}: no bundle of lastwords", path.display());
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
         budget.admit(file.metadata().map_or(0, |metadata| metadata.len()));
-        let mut archive = tar::Archive::new(decompress::reader(&name, file, budget).with_context(named)?);
+        Self::read_from(&name, file, budget)
+    }
+
+    /// Reads the archive of a bundle. `from` is its name in errors. Its files cost the budget.
+    ///
+    /// # Errors
+    /// The bytes are not a bundle, or the budget is spent.
+    pub fn read_from(from: &str, bytes: impl std::io::Read, budget: &Budget) -> anyhow::Result<Self> {
+        let named = || format!("{from}: no bundle of lastwords");
+        let mut archive = tar::Archive::new(decompress::reader(from, bytes, budget).with_context(named)?);
         let mut bundle = Self::default();
         for entry in archive.entries().with_context(named)? {
             let mut entry = entry.with_context(named)?;
-            budget.steps(&name, 1)?;
+            budget.steps(from, 1)?;
             let name = entry.path().with_context(named)?.display().to_string();
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).with_context(named)?;
             bundle.files.insert(name, bytes);
         }
-        bundle.check(path)?;
+        bundle.check(Path::new(from))?;
         Ok(bundle)
     }
 

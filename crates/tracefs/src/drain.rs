@@ -1,8 +1,9 @@
-//! Moves the sub-buffers of one CPU from `trace_pipe_raw` into a file, through a pipe and without a copy in user space.
+//! Moves the sub-buffers of one CPU from `trace_pipe_raw` into a file or a socket, through a pipe and without a copy in user space.
 
 use crate::changes::Changes;
 use crate::instance::Instance;
 use anyhow::Context;
+use lastwords_stream::Sender;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -10,24 +11,33 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The size of the pipe in bytes. Users without privileges may have as much (`/proc/sys/fs/pipe-max-size`).
 const PIPE: usize = 1 << 20;
 /// The longest time between two looks at the ring. The kernel wakes a poller when the ring is filled by `buffer_percent`.
 const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// The ring of one CPU, and the file that its sub-buffers go to.
+/// The ring of one CPU, and where its sub-buffers go to.
 pub(crate) struct Drain {
     pub(crate) cpu: u32,
-    path: PathBuf,
     raw: File,
-    file: File,
+    target: Target,
     pipe: (OwnedFd, OwnedFd),
     /// Bytes of a sub-buffer.
     size: u32,
-    /// Offset of the events in the file.
-    begin: u64,
+}
+
+/// Where sub-buffers go to.
+enum Target {
+    File {
+        path: PathBuf,
+        file: File,
+        /// Offset of the events in the file.
+        begin: u64,
+    },
+    Receiver(Arc<Sender>),
 }
 
 impl Drain {
@@ -45,42 +55,60 @@ impl Drain {
         }
         let end = begin + length - length % u64::from(size);
         file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end))).with_context(named)?;
+        Self::new(instance, cpu, size, Target::File { path, file, begin })
+    }
+
+    /// Opens the ring of a CPU, whose sub-buffers are sent to a receiver.
+    pub(crate) fn to_receiver(sender: &Arc<Sender>, instance: &Instance, cpu: u32, size: u32) -> anyhow::Result<Self> {
+        Self::new(instance, cpu, size, Target::Receiver(Arc::clone(sender)))
+    }
+
+    fn new(instance: &Instance, cpu: u32, size: u32, target: Target) -> anyhow::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         // With a smaller pipe, more calls move the same.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
-        Ok(Self { cpu, raw: instance.open_raw(cpu)?, file, pipe, size, begin, path })
+        Ok(Self { cpu, raw: instance.open_raw(cpu)?, target, pipe, size })
     }
 
     /// Moves sub-buffers whenever the ring is filled by `buffer_percent`, until the other end of `ended` is closed.
     ///
     /// # Errors
-    /// The ring cannot be read, or the file cannot be written.
+    /// The ring cannot be read, the file cannot be written, or the receiver takes no more.
     pub(crate) fn follow(&mut self, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
         loop {
-            let raw = self.raw.as_fd();
-            let mut fds =
-                [PollFd::from_borrowed_fd(raw, PollFlags::IN), PollFd::from_borrowed_fd(ended, PollFlags::IN)];
+            let sender = match &self.target {
+                Target::Receiver(sender) => Some(Arc::clone(sender)),
+                Target::File { .. } => None,
+            };
+            let socket = sender.as_ref().map(|sender| sender.as_fd());
+            let fds = [Some(ended), Some(self.raw.as_fd()), socket].into_iter().flatten();
+            let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             match poll(&mut fds, Some(&TICK)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("poll"),
             }
-            let has_ended = !fds[1].revents().is_empty();
-            if has_ended {
+            let came = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            if came(0) {
                 return Ok(());
             }
-            self.full()?;
+            if let Some(sender) = &sender {
+                // A receiver says nothing in the midst of a stream, unless it takes no more of it.
+                if came(2) {
+                    sender.interrupted()?;
+                }
+                sender.alive(ended)?;
+            }
+            self.full(Some(ended))?;
         }
     }
 
-    /// Moves what is left in the ring of a stopped tracer. Returns the bytes of events in the file.
+    /// Moves what is left in the ring of a stopped tracer.
     ///
     /// # Errors
     /// As for [`Drain::follow`].
-    pub(crate) fn finish(&mut self) -> anyhow::Result<u64> {
-        self.full()?;
-        self.partial()?;
-        let end = self.file.stream_position().with_context(|| self.path.display().to_string())?;
-        Ok(end.saturating_sub(self.begin))
+    pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
+        self.full(None)?;
+        self.partial()
     }
 
     /// Returns the bytes of a sub-buffer.
@@ -88,13 +116,18 @@ impl Drain {
         self.size
     }
 
-    /// Closes the ring, and returns the file with its path.
-    pub(crate) fn into_file(self) -> (File, PathBuf) {
-        (self.file, self.path)
+    /// Closes the ring, and returns the file with its path and the bytes of events in it; none if the events went to a receiver.
+    ///
+    /// # Errors
+    /// The file cannot tell its position.
+    pub(crate) fn into_file(self) -> anyhow::Result<Option<(File, PathBuf, u64)>> {
+        let Target::File { path, mut file, begin } = self.target else { return Ok(None) };
+        let end = file.stream_position().with_context(|| path.display().to_string())?;
+        Ok(Some((file, path, end.saturating_sub(begin))))
     }
 
-    /// Moves all full sub-buffers.
-    fn full(&mut self) -> anyhow::Result<()> {
+    /// Moves all full sub-buffers. A slow receiver is waited for until the other end of `ended` is closed, and then only for a while.
+    fn full(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
         let all = PIPE - PIPE % (self.size as usize).min(PIPE);
         loop {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
@@ -102,24 +135,12 @@ impl Drain {
                 Ok(0) | Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
-                Ok(moved) => self.empty_pipe(moved)?,
+                Ok(moved) => match &self.target {
+                    Target::Receiver(sender) => sender.from_pipe(self.cpu, self.pipe.0.as_fd(), moved, ended)?,
+                    Target::File { path, file, .. } => empty_pipe(&self.pipe.0, file, path, moved)?,
+                },
             }
         }
-    }
-
-    fn empty_pipe(&mut self, mut left: usize) -> anyhow::Result<()> {
-        while left > 0 {
-            match splice(&self.pipe.0, None, &self.file, None, left, SpliceFlags::MOVE) {
-                Err(Errno::INTR) => {}
-                Ok(moved) if moved > 0 => left -= moved.min(left),
-                written => {
-                    let error = written.err().unwrap_or(Errno::IO);
-                    let what = format!("{}: cannot be written, {left} bytes of events are lost", self.path.display());
-                    return Err(error).context(what);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Reads the sub-buffer that is not full, and whatever else `splice` did not give.
@@ -132,10 +153,30 @@ impl Drain {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
-                Ok(_) => self.file.write_all(&bytes).with_context(|| self.path.display().to_string())?,
+                Ok(_) => match &mut self.target {
+                    Target::Receiver(sender) => sender.from_memory(self.cpu, &bytes)?,
+                    Target::File { path, file, .. } => {
+                        file.write_all(&bytes).with_context(|| path.display().to_string())?;
+                    }
+                },
             }
         }
     }
+}
+
+fn empty_pipe(pipe: &OwnedFd, file: &File, path: &Path, mut left: usize) -> anyhow::Result<()> {
+    while left > 0 {
+        match splice(pipe, None, file, None, left, SpliceFlags::MOVE) {
+            Err(Errno::INTR) => {}
+            Ok(moved) if moved > 0 => left -= moved.min(left),
+            written => {
+                let error = written.err().unwrap_or(Errno::IO);
+                let what = format!("{}: cannot be written, {left} bytes of events are lost", path.display());
+                return Err(error).context(what);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// `O_NOFOLLOW`.

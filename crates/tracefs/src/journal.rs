@@ -41,8 +41,11 @@ pub struct Journal {
     pub output: PathBuf,
     /// An existing file is replaced.
     pub(crate) force: bool,
-    /// Events are moved to files while recording goes on.
+    /// Events are moved to files, or to a receiver, while recording goes on.
     pub(crate) stream: bool,
+    /// Address of the receiver that events are moved to; none for files. `output` is then for what cannot be sent.
+    #[serde(default)]
+    pub(crate) receiver: Option<String>,
     /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
     /// Inode of the finished file, which is about to take the name of the output.
@@ -77,7 +80,8 @@ impl Journal {
             clock: plan.clock.clone(),
             output,
             force: plan.force,
-            stream: plan.stream,
+            stream: plan.stream || plan.receiver.is_some(),
+            receiver: plan.receiver.as_ref().map(ToString::to_string),
             in_place: None,
             finished: None,
         }

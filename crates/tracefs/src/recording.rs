@@ -7,7 +7,9 @@ use crate::events::{self, Rule};
 use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::save::{self, Saved};
+use crate::send;
 use anyhow::{Context, bail};
+use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -37,7 +39,9 @@ pub struct Plan {
     pub discard: bool,
     /// Events are moved to files while recording goes on. By default, the rings keep the newest.
     pub stream: bool,
-    /// The file to save the trace as.
+    /// The receiver to send events to while recording goes on; none to save the trace in a file.
+    pub receiver: Option<Address>,
+    /// The file to save the trace as. With a receiver, it is written only if the stream breaks, and gets what could not be sent.
     pub output: PathBuf,
     /// An existing file is replaced.
     pub force: bool,
@@ -48,6 +52,8 @@ pub struct Plan {
 /// A recording that was set up. If it is dropped, all that it added is removed and nothing is saved.
 pub struct Recording {
     changes: Changes,
+    /// The connection to the receiver, if events go to one.
+    sender: Option<Arc<Sender>>,
     streams: Vec<JoinHandle<(Drain, anyhow::Result<()>)>>,
     /// Threads end when this is dropped.
     running: Option<OwnedFd>,
@@ -62,7 +68,8 @@ impl Recording {
     /// off.
     ///
     /// # Errors
-    /// tracefs is not mounted, the output exists, a name is taken or not known, or the kernel refuses a setting. Then everything is as
+    /// tracefs is not mounted, the output exists, a name is taken or not known, no receiver takes the stream, or the kernel refuses a
+    /// setting. Then everything is as
     /// it was before.
     pub fn begin(plan: &Plan) -> anyhow::Result<Self> {
         let tracefs = lastwords_open::tracefs_folder()?.to_owned();
@@ -96,9 +103,11 @@ impl Recording {
                 path.display()
             );
         }
+        let connect = |address: &Address| Sender::connect(address.clone(), &send::hello(&changes.journal.instance));
+        let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
         changes.journal.write_new(&plan.journals)?;
         let mut recording =
-            Self { changes, streams: Vec::new(), running: None, failed: Arc::default(), is_over: false };
+            Self { changes, sender, streams: Vec::new(), running: None, failed: Arc::default(), is_over: false };
         // If this fails, the recording is dropped, which undoes what was done.
         recording.set_up(plan)?;
         Ok(recording)
@@ -127,7 +136,7 @@ impl Recording {
         if let Some(tracer) = &plan.tracer {
             instance.write("current_tracer", tracer)?;
         }
-        if plan.stream {
+        if self.changes.journal.stream {
             // Kernels before 5.0 have no such file; they wake a reader at each full sub-buffer.
             let file = "buffer_percent";
             if instance.path().join(file).exists() {
@@ -143,7 +152,11 @@ impl Recording {
         let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         let ended = Arc::new(ended);
         self.running = Some(running);
-        for mut drain in save::open_drains(&self.changes)? {
+        let drains = match &self.sender {
+            Some(sender) => send::begin(&self.changes, sender)?,
+            None => save::open_drains(&self.changes)?,
+        };
+        for mut drain in drains {
             let (ended, failed) = (Arc::clone(&ended), Arc::clone(&self.failed));
             let name = format!("cpu{}", drain.cpu);
             let run = move || {
@@ -168,6 +181,12 @@ impl Recording {
         &self.changes.journal.output
     }
 
+    /// The receiver that events are sent to.
+    #[must_use]
+    pub fn receiver(&self) -> Option<&str> {
+        self.changes.journal.receiver.as_deref()
+    }
+
     /// Returns true if a stream cannot be written, so that going on makes no sense.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -190,17 +209,47 @@ impl Recording {
         self.changes.instance().write("tracing_on", "0")
     }
 
-    /// Stops tracing, saves the rings and removes all that was added. The second value has what could not be removed.
+    /// Stops tracing, saves the rings or sends what is left in them, and removes all that was added. The second value has what could
+    /// not be sent or removed. If the stream to a receiver is broken, what the rings still have is saved in the file of the plan.
     ///
     /// # Errors
     /// The trace cannot be saved. Then the instance and the files that it was moved to stay, for [`crate::restore`].
     pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
         self.is_over = true;
-        let saved = self.save().with_context(|| {
+        let mut errors = Vec::new();
+        let saved = match self.sender.clone() {
+            Some(sender) => self.send(&sender).or_else(|error| {
+                // The threads have closed their rings by now, so that what is left can be read again.
+                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, true);
+                errors.push(self.broken(error, &sender, saved.as_ref().ok()));
+                saved
+            }),
+            None => self.save(),
+        };
+        let saved = saved.with_context(|| {
             let path = self.changes.journal.output.display();
             format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
         })?;
-        Ok((saved, self.changes.undo().1))
+        errors.extend(self.changes.undo().1);
+        Ok((saved, errors))
+    }
+
+    fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
+        self.stop()?;
+        let drains = self.join()?;
+        send::finish(&self.changes, drains, sender)
+    }
+
+    /// Returns the error of a broken stream, with what is known of the events that were sent.
+    fn broken(&self, error: anyhow::Error, sender: &Sender, saved: Option<&Saved>) -> anyhow::Error {
+        let (instance, bytes) = (&self.changes.journal.instance, sender.bytes());
+        let sent = match saved {
+            Some(saved) => format!("{} events", saved.taken_before()),
+            None => "the events".to_owned(),
+        };
+        error.context(format!(
+            "the stream of the instance {instance} broke after {bytes} bytes; the receiver keeps what arrived of {sent} that left the rings before"
+        ))
     }
 
     fn save(&mut self) -> anyhow::Result<Saved> {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Clocks that do not count nanoseconds.
-const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
+pub(crate) const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 /// Bytes of events from which a file of a CPU becomes the output itself. With fewer, the copy costs nothing, and the hole behind the
 /// head would be large in proportion.
 const WORTH: u64 = 64 << 20;
@@ -28,9 +28,9 @@ const TRIES: usize = 5;
 /// A trace that was saved.
 #[derive(Debug, Clone)]
 pub struct Saved {
-    /// The file.
+    /// The file, or the address of the receiver.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// Its size in bytes; bytes of sub-buffers that were sent to a receiver.
     pub bytes: u64,
     /// Events in it, by the kernel's counters.
     pub events: u64,
@@ -54,6 +54,13 @@ impl Saved {
     #[must_use]
     pub fn is_loss(&self, gap: &Gap) -> bool {
         gap.cause.is_loss() || self.is_stream && gap.cause == Cause::Overwritten
+    }
+
+    /// Returns the number of events that were taken from the rings and are not in the file.
+    #[must_use]
+    pub fn taken_before(&self) -> u64 {
+        let gaps = self.gaps.iter().filter(|gap| gap.cause == Cause::InFlight);
+        gaps.filter_map(|gap| gap.events).fold(0, u64::saturating_add)
     }
 
     /// Returns the number of events that rings overwrote.
@@ -127,12 +134,11 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
     let mut tracing = Bundle::of_running_tracer()?.tracing();
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
-        let bytes = drain.finish()?;
-        let stats = instance.stats(drain.cpu)?;
-        let sub_buffer_size = drain.sub_buffer_size();
+        drain.finish()?;
+        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), instance.stats(drain.cpu)?);
+        let (file, path, bytes) = drain.into_file()?.context("the events of a CPU went to a receiver")?;
         let sub_buffers = usize::try_from(bytes / u64::from(sub_buffer_size))?;
-        cpus.push(CpuRing { cpu: drain.cpu, sub_buffers, sub_buffer_size, stats });
-        let (file, path) = drain.into_file();
+        cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
         parts.push(Part { file, path });
     }
     let begin = changes.journal.begin_of_parts();
@@ -140,21 +146,26 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
     tracing.real_time = real_time(&changes.journal.clock);
     tracing.arrays = vec![array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
     let mut gaps: Vec<Gap> = counters(&*ring).collect();
-    gaps.extend(left_behind(&ring));
+    gaps.extend(left_behind(&ring.cpus));
     if count {
-        gaps.extend(not_written(&ring));
+        let place = match &changes.journal.receiver {
+            Some(receiver) => format!("taken from the ring before, and sent to {receiver}"),
+            None => "taken from the ring by the killed recorder and not written".to_owned(),
+        };
+        gaps.extend(not_written(&ring, &place));
     }
     let bytes = write(changes, &tracing, &ring)?;
     let events = ring.cpus.iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
-    let lost = gaps.iter().filter(|gap| gap.cause == Cause::InFlight).filter_map(|gap| gap.events).sum();
-    Ok(Saved {
+    let mut saved = Saved {
         path: changes.journal.output.clone(),
         bytes,
-        events: events.saturating_sub(lost),
+        events,
         cpus: ring.cpus.iter().map(|cpu| cpu.cpu).collect(),
         gaps,
         is_stream: changes.journal.stream,
-    })
+    };
+    saved.events = saved.events.saturating_sub(saved.taken_before());
+    Ok(saved)
 }
 
 fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {
@@ -168,14 +179,14 @@ fn gap(stream: usize, cause: Cause, events: u64, place: &str) -> Option<Gap> {
 }
 
 /// Returns the events that the kernel still counts as unread after all was read.
-fn left_behind(ring: &Parts) -> Vec<Gap> {
-    let rows = ring.cpus.iter().enumerate();
+pub(crate) fn left_behind(cpus: &[CpuRing]) -> Vec<Gap> {
+    let rows = cpus.iter().enumerate();
     rows.filter_map(|(at, cpu)| gap(at, Cause::Missing, cpu.stats.entries, "still in the ring when it was read"))
         .collect()
 }
 
 /// Returns the events that were read from the rings and are not in the parts.
-fn not_written(ring: &Parts) -> Vec<Gap> {
+fn not_written(ring: &Parts, place: &str) -> Vec<Gap> {
     let mut bytes = Vec::new();
     let mut missing = |(at, cpu): (usize, &CpuRing)| {
         let mut found = 0u64;
@@ -184,12 +195,7 @@ fn not_written(ring: &Parts) -> Vec<Gap> {
             found +=
                 page::Events::new(&bytes, ring.header_page, native_order(), info.committed).flatten().count() as u64;
         }
-        gap(
-            at,
-            Cause::InFlight,
-            cpu.stats.read.saturating_sub(found),
-            "taken from the ring by the killed recorder and not written",
-        )
+        gap(at, Cause::InFlight, cpu.stats.read.saturating_sub(found), place)
     };
     ring.cpus.iter().enumerate().filter_map(&mut missing).collect()
 }
@@ -222,7 +228,7 @@ pub(crate) fn clock_id(clock: &str) -> Option<ClockId> {
 
 /// Returns the nanoseconds to add to readings of a clock of the tracer to get the time since the epoch; none if user space cannot
 /// read that clock. The file has whole microseconds, so the nearest one is returned.
-fn real_time(clock: &str) -> Option<i64> {
+pub(crate) fn real_time(clock: &str) -> Option<i64> {
     let id = clock_id(clock)?;
     let now = |id| {
         let time = clock_gettime(id);

@@ -1,5 +1,6 @@
 //! `cargo xtask bench record-kernel`: `lastwords record --stream` beside `trace-cmd record`, of the same system calls of a program that
-//! does nothing else, one after the other. Both work in an instance of their own.
+//! does nothing else, one after the other. Both work in an instance of their own. With `--network`, both send over TCP to a receiver on
+//! the same machine: `lastwords receive` and `trace-cmd listen`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,9 @@ pub(crate) struct Args {
     /// The ring of each CPU, in KiB
     #[arg(long, value_name = "KIB", default_value_t = 16 << 10)]
     size: u64,
+    /// Send over TCP to a receiver on this machine, in place of writing a file
+    #[arg(long)]
+    network: bool,
     #[command(flatten)]
     judging: Judging,
 }
@@ -56,8 +60,12 @@ pub(crate) struct Args {
 struct Contender {
     name: &'static str,
     command: Vec<String>,
+    /// The command that receives, with its port; none if the recorder writes a file.
+    receiver: Option<(Vec<String>, u16)>,
     wall: Vec<f64>,
     cpu: Vec<f64>,
+    /// CPU time of the receiver.
+    receiver_cpu: Vec<f64>,
     /// Bytes of the file, and events that rings overwrote.
     last: (u64, u64),
 }
@@ -70,20 +78,44 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (ours, theirs) = (format!("lastwords-bench-{pid}"), format!("lastwords-peer-{pid}"));
     let size = args.size.to_string();
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let (our_port, their_port) = (free_port()?, free_port()?);
+    let (us_to, peer_to) = match args.network {
+        true => (format!("-o tcp:127.0.0.1:{our_port}"), format!("-N 127.0.0.1:{their_port}")),
+        false => ("--stream --force -o trace.dat".to_owned(), "-o trace.dat".to_owned()),
+    };
     let peer = |compression: &str| {
         let instance = format!("{INSTANCES}/{theirs}");
         let start = ["unshare", "--mount", "sh", "-c", PEER, &instance].map(str::to_owned).to_vec();
-        let what = format!("record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono -o trace.dat");
+        let what = format!("record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono {peer_to}");
         [start, words(&what)].concat()
     };
-    let record = format!("record --stream --instance {ours} -e raw_syscalls --size {size}K --force -o trace.dat");
-    let us = [vec![lastwords.display().to_string()], words(&record)].concat();
-    let contender = |name, command| Contender { name, command, wall: Vec::new(), cpu: Vec::new(), last: (0, 0) };
-    let mut all = [
-        contender("lastwords", us),
-        contender("trace-cmd", peer("")),
-        contender("trace-cmd, uncompressed", peer(" --compression none")),
-    ];
+    let program = lastwords.display().to_string();
+    let record = format!("record --instance {ours} -e raw_syscalls --size {size}K {us_to}");
+    let us = [vec![program.clone()], words(&record)].concat();
+    let contender = |name, command, receiver| Contender {
+        name,
+        command,
+        receiver,
+        wall: Vec::new(),
+        cpu: Vec::new(),
+        receiver_cpu: Vec::new(),
+        last: (0, 0),
+    };
+    let mut all = match args.network {
+        true => {
+            let receive = format!("{program} receive -d in --listen tcp:127.0.0.1:{our_port}");
+            let listen = format!("trace-cmd listen -p {their_port} -d in");
+            vec![
+                contender("lastwords", us, Some((words(&receive), our_port))),
+                contender("trace-cmd", peer(""), Some((words(&listen), their_port))),
+            ]
+        }
+        false => vec![
+            contender("lastwords", us, None),
+            contender("trace-cmd", peer(""), None),
+            contender("trace-cmd, uncompressed", peer(" --compression none"), None),
+        ],
+    };
     for round in 0..args.rounds.max(1) {
         eprintln!("round {}", round + 1);
         for (at, contender) in all.iter_mut().enumerate() {
@@ -94,21 +126,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
             ran.with_context(|| contender.name)?;
         }
     }
-    println!("{:<26} {:>8} {:>8} {:>10} {:>12}", "", "wall s", "CPU s", "MB", "overwritten");
+    println!("{:<26} {:>8} {:>8} {:>14} {:>10} {:>12}", "", "wall s", "CPU s", "receiver CPU s", "MB", "overwritten");
     let median = |values: &[f64]| Spread::of(values).map_or(f64::NAN, |spread| spread.median);
-    for Contender { name, wall, cpu, last, .. } in &all {
+    for Contender { name, wall, cpu, receiver_cpu, last, .. } in &all {
         let (wall, cpu, megabytes) = (median(wall), median(cpu), last.0 as f64 / 1e6);
-        println!("{name:<26} {wall:>8.3} {cpu:>8.3} {megabytes:>10.1} {:>12}", last.1);
+        let received =
+            receiver_cpu.is_empty().then(String::new).unwrap_or_else(|| format!("{:.3}", median(receiver_cpu)));
+        println!("{name:<26} {wall:>8.3} {cpu:>8.3} {received:>14} {megabytes:>10.1} {:>12}", last.1);
     }
     let ratio = |of: fn(&Contender) -> &Vec<f64>, by: usize| median(of(&all[0])) / median(of(&all[by]));
-    let verdicts = [
+    let mut verdicts = vec![
         // The load takes as long as the machine lets it, so a tenth is noise.
         Verdict::new("time, of trace-cmd's", Limit::AtMost(1.1), Some(ratio(|c| &c.wall, 1))),
         Verdict::new("CPU time, of trace-cmd's", Limit::AtMost(HALF), Some(ratio(|c| &c.cpu, 1))),
-        Verdict::new("CPU time, of trace-cmd's uncompressed", Limit::AtMost(HALF), Some(ratio(|c| &c.cpu, 2))),
     ];
+    if !args.network {
+        let what = "CPU time, of trace-cmd's uncompressed";
+        verdicts.push(Verdict::new(what, Limit::AtMost(HALF), Some(ratio(|c| &c.cpu, 2))));
+    }
     print!("{}", report::floors(&verdicts));
-    let row = |c: &Contender| json!({"name": c.name, "wall_s": c.wall, "cpu_s": c.cpu, "bytes": c.last.0, "overwritten": c.last.1});
+    let row = |c: &Contender| json!({"name": c.name, "wall_s": c.wall, "cpu_s": c.cpu, "receiver_cpu_s": c.receiver_cpu, "bytes": c.last.0, "overwritten": c.last.1});
     args.judging.end(json!({"calls": args.calls, "contenders": all.iter().map(row).collect::<Vec<_>>()}), &verdicts)
 }
 
@@ -116,6 +153,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, lastwords: &Path) -> Result<()> {
     let file = folder.join("trace.dat");
     let _ = fs::remove_file(&file);
+    let received = folder.join("in");
+    let _ = fs::remove_dir_all(&received);
+    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700).create(&received)?;
+    let receiver = contender.receiver.as_ref().map(|(words, port)| start_receiver(words, *port, folder)).transpose()?;
     let mut command = Command::new(&contender.command[0]);
     command.args(&contender.command[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
@@ -128,27 +169,63 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
     output(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &format!("count={}", calls / 2)]))?;
-    output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-    let stat = PathBuf::from(format!("/proc/{}/stat", child.id()));
-    // A zombie still has its times.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    let cpu = loop {
-        let text = fs::read_to_string(&stat)?;
-        let (state, seconds) = times(&text).with_context(|| stat.display().to_string())?;
-        if state == "Z" {
-            break seconds;
-        }
-        ensure!(Instant::now() < deadline, "it did not end within two minutes");
-        std::thread::sleep(Duration::from_millis(2));
-    };
+    let cpu = end(&child)?;
     contender.wall.push(begun.elapsed().as_secs_f64());
     contender.cpu.push(cpu);
     let ended = child.wait_with_output()?;
     ensure!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+    let file = match receiver {
+        None => file,
+        Some(mut receiver) => {
+            contender.receiver_cpu.push(end(&receiver)?);
+            receiver.wait()?;
+            let is_dat = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "dat");
+            let files = fs::read_dir(&received)?.filter_map(|entry| Some(entry.ok()?.path()));
+            files.filter(is_dat).max_by_key(|path| path.metadata().map_or(0, |meta| meta.len())).context("no file")?
+        }
+    };
     let account: serde_json::Value =
         serde_json::from_str(&output(Command::new(lastwords).arg("inspect").arg("--json").arg(&file))?)?;
     contender.last = (fs::metadata(&file)?.len(), overwritten(&account));
     Ok(())
+}
+
+/// Ends a process as Ctrl-C does, and returns its CPU time in seconds. It is left to be waited for.
+fn end(child: &Child) -> Result<f64> {
+    output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let stat = PathBuf::from(format!("/proc/{}/stat", child.id()));
+    // A zombie still has its times.
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let text = fs::read_to_string(&stat)?;
+        let (state, seconds) = times(&text).with_context(|| stat.display().to_string())?;
+        if state == "Z" {
+            return Ok(seconds);
+        }
+        ensure!(Instant::now() < deadline, "it did not end within two minutes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A TCP port that nobody uses now.
+fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Starts a receiver, and waits until it listens. No connection is made to find out, because that would be a sender.
+fn start_receiver(words: &[String], port: u16, folder: &Path) -> Result<Child> {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let listens = |line: &str| line.contains(&format!(":{port:04X} ")) && line.contains(" 0A ");
+    let files = ["/proc/net/tcp", "/proc/net/tcp6"];
+    let is_there = || files.iter().any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)));
+    if let Err(error) = wait_for(&mut child, is_there) {
+        let _ = child.kill();
+        child.wait()?;
+        return Err(error.context("the receiver does not listen"));
+    }
+    Ok(child)
 }
 
 /// Sums the events of all gaps that are by the rings' counters, wherever they stand in the account.

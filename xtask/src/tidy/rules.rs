@@ -21,7 +21,8 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
     ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
-    ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open"]),
+    ("stream", &["bytes", "trace", "formats", "open"]),
+    ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open", "stream"]),
     (
         "cli",
         &[
@@ -39,6 +40,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "formats",
             "open",
             "sessionfs",
+            "stream",
             "tracefs",
         ],
     ),
@@ -57,7 +59,8 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
-pub(super) const READERS: &[&str] = &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open"];
+pub(super) const READERS: &[&str] =
+    &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open", "stream"];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
 /// other crates too.
 pub(super) const DENIED: &[&str] =

@@ -11,6 +11,7 @@ mod inspect;
 pub(crate) mod list;
 mod man;
 mod mount;
+mod receive;
 mod record;
 mod recording;
 mod recover;
@@ -41,6 +42,8 @@ pub(crate) enum Verb {
     Inspect(inspect::Args),
     /// Record with the kernel's own tracer, and with a command the applications that it runs
     Record(record::Args),
+    /// Receive the streams of `record -o tcp:HOST:PORT` from many hosts, each into a trace.dat file
+    Receive(receive::Args),
     /// Save the trace of a `record` that was killed, and leave the kernel's tracer as it was before
     Restore(restore::Args),
     /// List sessions, live and left over
@@ -95,6 +98,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Report(args) => report::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Receive(args) => receive::run(&args),
         Verb::Restore(args) => restore::run(&args),
         Verb::List(args) => list::run(&args),
         Verb::Enable(args) => rule::enable(&args),

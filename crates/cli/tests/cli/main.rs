@@ -29,6 +29,7 @@ mod persistent;
 mod pipes;
 mod record;
 mod recovery;
+mod stream;
 mod support;
 mod surface;
 mod triggers;

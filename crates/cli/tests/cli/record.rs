@@ -38,7 +38,7 @@ pub(crate) fn tracing() -> Option<(MutexGuard<'static, ()>, Place)> {
 }
 
 /// The state of the machine's tracing, by file.
-fn state() -> BTreeMap<&'static str, String> {
+pub(crate) fn state() -> BTreeMap<&'static str, String> {
     let files = [
         "set_event",
         "dynamic_events",
@@ -58,7 +58,7 @@ fn state() -> BTreeMap<&'static str, String> {
     state
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
@@ -71,13 +71,13 @@ fn record(place: &Place, args: &[&str]) -> Ran {
 }
 
 /// The number of events that the closing line tells.
-fn told(ran: &Ran) -> usize {
+pub(crate) fn told(ran: &Ran) -> usize {
     let line = ran.err.lines().find(|line| line.contains(" events of ")).unwrap_or_else(|| panic!("{}", ran.err));
     line.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
 /// The events that trace-cmd shows of a file: pid, and the line without its time. The name of a buffer before a line is left out.
-fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
+pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
     let text = tool("trace-cmd", &["report", "-i", file.to_str().unwrap()]).out;
     let mut events = Vec::new();
     for line in text.lines().filter(|line| line.contains(" [0") && line.contains(": ")) {
@@ -147,10 +147,11 @@ fn events_are_those_of_trace_cmd() {
 }
 
 /// A command whose system call `kill` has the numbers from 1000000 on, so that each event is known.
-const KILLS: &str = "exec 2>/dev/null; for ((i = 0; i < 20000; i++)); do kill -0 $((1000000 + i)); done; true";
+pub(crate) const KILLS: &str =
+    "exec 2>/dev/null; for ((i = 0; i < 20000; i++)); do kill -0 $((1000000 + i)); done; true";
 
 /// The numbers of the events that a file has of [`KILLS`], in order.
-fn kills(file: &Path) -> Vec<u64> {
+pub(crate) fn kills(file: &Path) -> Vec<u64> {
     let number = |line: &str| {
         let text = line.split("pid: 0x").nth(1)?.split(',').next()?;
         u64::from_str_radix(text, 16).ok()?.checked_sub(1_000_000).filter(|number| *number < 20_000)
@@ -193,14 +194,23 @@ fn every_event_is_saved_or_told() {
 /// A recorder that runs, or was killed. What is left of it when a test fails is removed.
 pub(crate) struct Recorder<'a>(Option<Child>, &'a Place);
 
-impl Recorder<'_> {
-    fn pid(&self) -> Pid {
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(child: Child, place: &'a Place) -> Self {
+        Self(Some(child), place)
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(self.0.as_ref().unwrap())
     }
 
     /// Sends a signal and waits for the end.
     pub(crate) fn end(&mut self, signal: Signal) -> Ran {
         kill_process(self.pid(), signal).expect("it runs");
+        self.wait()
+    }
+
+    /// Waits until it ends by itself.
+    pub(crate) fn wait(&mut self) -> Ran {
         ran(self.0.take().unwrap().wait_with_output().unwrap())
     }
 }
@@ -333,7 +343,7 @@ fn a_killed_recorder_is_restored_and_its_trace_is_saved() {
 }
 
 /// The calls of strace's output that moved bytes: name, arguments, bytes.
-fn calls(text: &str) -> Vec<(&str, &str, u64)> {
+pub(crate) fn calls(text: &str) -> Vec<(&str, &str, u64)> {
     fn parse(line: &str) -> Option<(&str, &str, u64)> {
         let (name, rest) = line.split_once('(')?;
         let (args, result) = rest.rsplit_once(" = ")?;
@@ -353,7 +363,7 @@ fn a_stream_is_not_copied_in_user_space() {
     command.args(["record", "--stream", "-e", "syscalls:*", "-e", "sched:*", "--instance", "lastwords_test"]);
     command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
     let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
-    let mut recorder = Recorder(Some(child), &place);
+    let mut recorder = Recorder::new(child, &place);
     wait_for_instance("lastwords_test");
     for _ in 0..4 {
         tool("find", &["/usr/lib", "-name", "x"]);

@@ -104,6 +104,7 @@ fn help_names_every_verb() {
         "mount",
         "umount",
         "record",
+        "receive",
         "restore",
         "core-helper",
         "doctor",

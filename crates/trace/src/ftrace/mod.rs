@@ -236,6 +236,11 @@ pub trait Ring: Send + Sync {
 
 /// Returns the losses in the counters of a ring: a gap for each CPU and cause.
 pub fn counters(ring: &dyn Ring) -> impl Iterator<Item = Gap> {
+    counters_of(ring.cpus())
+}
+
+/// Returns the losses in the counters of the rings of CPUs: a gap for each CPU and cause.
+pub fn counters_of(cpus: &[CpuRing]) -> impl Iterator<Item = Gap> {
     let gaps = |(stream, CpuRing { stats, .. }): (usize, &CpuRing)| {
         let counts = [
             (stats.overrun, Cause::Overwritten),
@@ -251,7 +256,7 @@ pub fn counters(ring: &dyn Ring) -> impl Iterator<Item = Gap> {
             bytes: None,
         })
     };
-    ring.cpus().iter().enumerate().flat_map(gaps)
+    cpus.iter().enumerate().flat_map(gaps)
 }
 
 /// The longest latency of a ring, as the head of the latency format shows it (`struct trace_array_cpu`).

@@ -7,8 +7,12 @@ use crate::exit::Outcome;
 use crate::progress::human_bytes;
 use crate::say;
 use anyhow::{Context, bail};
+use clap::ValueHint;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
 use lastwords_formats::evidence::Losses;
+use lastwords_stream::Address;
+use lastwords_trace::evidence::Cause;
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
 use std::ffi::OsString;
@@ -22,7 +26,7 @@ const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
 #[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
 #[command(after_help = "\
 The rings keep the newest events; Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
-written while recording goes on. The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
+written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
 `lastwords restore` saves the trace and cleans up. It needs root, or access to /sys/kernel/tracing.
 
 The exit status is that of COMMAND if it fails (128 and the signal's number if a signal ends it), else 3 with --strict if events were \
@@ -64,9 +68,11 @@ pub(crate) struct Args {
     #[arg(long)]
     stream: bool,
 
-    /// The file to write
-    #[arg(short, long, value_name = "FILE", default_value = "trace.dat")]
-    output: PathBuf,
+    /// The file to write, or the address of a `lastwords receive`, to which all events are sent while recording goes on:
+    /// tcp:HOST:PORT, vsock:CID:PORT or unix:PATH
+    #[arg(short, long, value_name = "FILE", default_value = "trace.dat", value_hint = ValueHint::FilePath)]
+    #[arg(value_parser = OsStringValueParser::new().try_map(output))]
+    output: Output,
 
     /// Replace an existing file
     #[arg(long)]
@@ -89,8 +95,24 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+/// Where the trace goes to.
+#[derive(Debug, Clone)]
+enum Output {
+    File(PathBuf),
+    Receiver(Address),
+}
+
+/// Reads the name of a file, or an address.
+fn output(name: OsString) -> Result<Output, String> {
+    match Address::of_output(&name) {
+        Ok(Some(address)) => Ok(Output::Receiver(address)),
+        Ok(None) => Ok(Output::File(name.into())),
+        Err(error) => Err(format!("{error}; a file of this name is ./{}", name.display())),
+    }
+}
+
 /// Reads a number of bytes, with K, M or G.
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let unit = text.chars().last().and_then(|last| Some((last, "KMG".find(last.to_ascii_uppercase())?)));
     let (digits, shift) = unit.map_or((text, 0), |(last, at)| (text.strip_suffix(last).unwrap_or(text), (at + 1) * 10));
     let number = digits.parse::<u64>().ok().filter(|number| *number > 0);
@@ -101,7 +123,10 @@ fn bytes(text: &str) -> Result<u64, String> {
 /// Records.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let plan = plan(args)?;
-    let user = args.user.then(|| user_folder(&args.output)).transpose()?;
+    let user = match &args.output {
+        Output::File(path) if args.user => Some(user_folder(path)?),
+        _ => None,
+    };
     let result = record(args, &plan, user.as_deref());
     if let (Err(_), Some(folder)) = (&result, &user) {
         // It stays if an application has recorded in it.
@@ -117,8 +142,14 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
     recording.start()?;
     let mut child = command::start(&args.command, user)?;
     if child.is_none() {
-        let path = recording.output().display();
-        say::note(format_args!("recording in the instance {}; Ctrl-C saves it to {path}", recording.instance()));
+        let instance = recording.instance();
+        match recording.receiver() {
+            Some(receiver) => say::note(format_args!("sending the instance {instance} to {receiver}; Ctrl-C ends it")),
+            None => {
+                let path = recording.output().display();
+                say::note(format_args!("recording in the instance {instance}; Ctrl-C saves it to {path}"));
+            }
+        }
     }
     let status = command::wait(&mut signals, &mut child, &recording);
     let finished = recording.finish();
@@ -128,8 +159,8 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
     let (saved, errors) = finished?;
     tell(&saved);
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
-    if let Some(folder) = user {
-        let shown = format!("lastwords report {} {}", args.output.display(), folder.display());
+    if let (Some(folder), Output::File(path)) = (user, &args.output) {
+        let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
     Ok(match status?.map(command::code) {
@@ -154,6 +185,15 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
             SHARED_CLOCKS.join(", ")
         );
     }
+    let (receiver, output) = match &args.output {
+        Output::File(path) => (None, path.clone()),
+        Output::Receiver(address) if args.user => bail!(
+            "--user: what applications record is not sent to {address}; record it here into a file, with -o FILE, and copy the folder FILE.user"
+        ),
+        Output::Receiver(address) if args.force => bail!("--force: there is no file to replace at {address}"),
+        // It is written if the stream breaks.
+        Output::Receiver(address) => (Some(address.clone()), format!("lastwords-{}.dat", std::process::id()).into()),
+    };
     Ok(Plan {
         instance: args.instance.clone(),
         events: args.events.rules.clone(),
@@ -163,7 +203,8 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         clock: args.clock.clone(),
         discard: args.discard,
         stream: args.stream,
-        output: args.output.clone(),
+        receiver,
+        output,
         force: args.force,
         journals: lastwords::dirs::make_base()?,
     })
@@ -193,6 +234,10 @@ pub(crate) fn tell(saved: &Saved) {
     let words = losses.words(overwritten.as_deref());
     let (events, size) = (saved.events, human_bytes(saved.bytes));
     say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
+    let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
+    if let Some(place) = place {
+        say::note(format_args!("{}: {} more events were {place}", saved.path.display(), saved.taken_before()));
+    }
     for gap in saved.gaps.iter().filter(|gap| saved.is_loss(gap)) {
         let cpu =
             gap.stream.and_then(|stream| saved.cpus.get(stream)).map_or(String::new(), |cpu| format!("CPU {cpu}: "));

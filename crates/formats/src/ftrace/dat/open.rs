@@ -288,6 +288,9 @@ fn tracing(
     for wrong in &options.faults {
         machine.lose(Cause::Damaged, None, wrong.clone());
     }
+    if let Some(missing) = options.missing.as_ref().filter(|_| options.is_ours()) {
+        machine.lose(Cause::Missing, None, missing.clone());
+    }
     let highest = arrays.iter().flat_map(|a| a.live.cpus().iter().map(|c| c.cpu.saturating_add(1))).max().unwrap_or(0);
     let word = |at: usize| options.uname.split_whitespace().nth(at).unwrap_or_default().to_owned();
     // `uname -a` ends with the name of the operating system; trace-cmd's form ends with the machine.

@@ -8,6 +8,7 @@ use lastwords_trace::ftrace::Stats;
 use super::clock::Correction;
 use super::id;
 use super::listing::{reader, string};
+use super::parts::MISSING;
 use lastwords_bytes::ByteOrder;
 
 /// Most CPUs of a file or a buffer.
@@ -52,6 +53,8 @@ pub(super) struct FileOptions {
     stats_of: String,
     /// The time correction of all buffers.
     pub(super) correction: Correction,
+    /// What the file lacks, if the program that wrote it knew of that.
+    pub(super) missing: Option<String>,
     /// Errors of options that cannot be read.
     pub(super) faults: Vec<String>,
     /// Ids and offsets of sections; set in version 7.
@@ -88,7 +91,12 @@ impl FileOptions {
         match id {
             id::TRACE_CLOCK => (self.clocks, self.has_clock) = (text(), true),
             id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
-            id::VERSION => self.version = text(),
+            id::VERSION => {
+                let text = text();
+                let (version, missing) = text.split_once(MISSING).unzip();
+                self.missing = missing.map(str::to_owned);
+                self.version = version.map_or_else(|| text.clone(), str::to_owned);
+            }
             id::UNAME => self.uname = text(),
             id::OFFSET => self.correction.add_offset(&text()),
             id::TIME_SHIFT => self.correction.read_shift(&mut from)?,

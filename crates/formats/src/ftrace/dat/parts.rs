@@ -6,7 +6,7 @@ use std::fmt::Write;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
 
-use super::id;
+use super::{WriteOptions, id};
 use crate::ftrace::ctf::put;
 use crate::ftrace::format_file;
 
@@ -167,6 +167,9 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     )
 }
 
+/// What stands between the version of lastwords and what a file lacks, in the option of the version, which trace-cmd shows as it is.
+pub(super) const MISSING: &str = "\nmissing: ";
+
 /// The clocks that every machine has, as `trace_clock` lists them.
 const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
 
@@ -189,6 +192,7 @@ pub(super) fn common_options(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],
     chosen_clock: &str,
+    how: &WriteOptions,
 ) -> Vec<(u16, Vec<u8>)> {
     let text = |text: &str| [text.as_bytes(), b"\0"].concat();
     let mut out = vec![(id::TRACE_CLOCK, text(&clock(tracing, chosen_clock)))];
@@ -202,7 +206,11 @@ pub(super) fn common_options(
         };
         out.push((id::UNAME, text(&uname)));
     }
-    out.push((id::VERSION, text(concat!("lastwords ", env!("CARGO_PKG_VERSION")))));
+    let missing = how.missing.as_ref().map(|what| format!("{MISSING}{}", what.replace(['\n', '\0'], " ")));
+    out.push((
+        id::VERSION,
+        text(&[concat!("lastwords ", env!("CARGO_PKG_VERSION")), &missing.unwrap_or_default()].concat()),
+    ));
     for (name, ring) in rings {
         // trace-cmd puts the name of an instance before its counters.
         if !name.is_empty() {

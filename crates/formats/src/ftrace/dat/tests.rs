@@ -64,6 +64,19 @@ fn a_written_file_is_read_again() {
     }
 }
 
+#[test]
+fn what_a_file_lacks_is_read_as_a_loss() {
+    let folder = tempfile::tempdir().unwrap();
+    for version in [6, 7] {
+        let path = folder.path().join(format!("{version}.dat"));
+        let missing = Some("the stream\nended early".to_owned());
+        write(&path, &machine(), &WriteOptions { version: Some(version), missing, ..WriteOptions::default() }).unwrap();
+        let gaps = open(&path).unwrap().evidence.gaps;
+        let gap = gaps.iter().map(|gap| (gap.cause, gap.place.ends_with("the stream ended early"))).collect::<Vec<_>>();
+        assert_eq!(gap, [(Cause::Missing, true)], "version {version}: {gaps:?}");
+    }
+}
+
 /// A description that cannot be read is a loss and not only a remark, because events cannot be decoded without their
 /// formats.
 #[test]

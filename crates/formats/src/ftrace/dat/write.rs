@@ -28,6 +28,8 @@ pub struct WriteOptions {
     /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
     /// if it is not selected.
     pub arrays: Vec<usize>,
+    /// What the file lacks, in words of one line, which its readers are told as a loss; none if it has everything.
+    pub missing: Option<String>,
 }
 
 /// An array, and its live ring or snapshot, if it has that.
@@ -145,8 +147,8 @@ fn layout(
 ) -> Result<(Vec<u8>, Vec<ArrayLayout>)> {
     let sizes_differ = sources.windows(2).any(|pair| matches!(pair, [a, b] if a.sub_buffer_size != b.sub_buffer_size));
     match options.version.unwrap_or(if sizes_differ { 7 } else { 6 }) {
-        6 => Ok(version_6(tracing, sources, in_place)),
-        7 => Ok(version_7(tracing, sources, in_place)),
+        6 => Ok(version_6(tracing, sources, options, in_place)),
+        7 => Ok(version_7(tracing, sources, options, in_place)),
         other => Err(Error::Schema(format!("trace.dat of version {other}; there are 6 and 7"))),
     }
 }
@@ -246,7 +248,12 @@ fn option(put: &mut Put, id: u16, data: &[u8]) {
 ///
 /// CPUs have no number in this version; their position is the number: `0 ..` up to the highest that any ring has. The
 /// option of an instance has the offset of its table.
-fn version_6(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_6(
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    how: &WriteOptions,
+    mut in_place: Option<InPlace>,
+) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
@@ -256,7 +263,7 @@ fn version_6(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InP
     put.count(cpus.len());
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
-    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)) {
+    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock), how) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
@@ -309,7 +316,12 @@ fn section(put: &mut Put, id: u16, name: u32, data: &[u8]) -> u64 {
 
 /// Returns the start of a file of version 7 up to the data, and the positions of each array's data. Nothing is
 /// compressed.
-fn version_7(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InPlace>) -> (Vec<u8>, Vec<ArrayLayout>) {
+fn version_7(
+    tracing: &Tracing,
+    sources: &[Source<'_>],
+    how: &WriteOptions,
+    mut in_place: Option<InPlace>,
+) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "7", sub_buffer_size);
     put.string("none");
@@ -330,7 +342,7 @@ fn version_7(tracing: &Tracing, sources: &[Source<'_>], mut in_place: Option<InP
         options.push((id, value.bytes));
     }
     let top = sources.first();
-    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock)));
+    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock), how));
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);

@@ -1,0 +1,151 @@
+//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file.
+
+use crate::exit::Outcome;
+use crate::progress::human_bytes;
+use crate::say;
+use crate::verbs::record;
+use anyhow::Context;
+use lastwords_stream::spool::Finished;
+use lastwords_stream::{Address, Limits, Receiver, Told};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// The arguments of `receive`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read. A stream that ends early, because its \
+sender died or a limit is reached, is kept as far as it came, and its file says so. What a killed receiver has left in DIR, the next \
+one saves. Ctrl-C and SIGTERM end the receiver; streams under way are saved as far as they came.
+
+Nothing is encrypted. Whoever can connect to a TCP port or a vsock can send a stream, up to the limits. At unix:PATH, only this user and \
+root can. docs/STREAM.md has the form of a stream, and how to send one through ssh.
+
+With --json, each line of stdout is an object (docs/JSON.md). The exit status is 1 if a stream could not be saved, else 3 with --strict \
+if a stream ended early or events were lost, else 0.")]
+pub(crate) struct Args {
+    /// Where to listen: tcp:HOST:PORT (tcp:0.0.0.0:7117 is every network), vsock:any:PORT or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "tcp:127.0.0.1:7117")]
+    listen: Address,
+
+    /// The folder for the files; it is made if it does not exist, and only this user may be able to write into it
+    #[arg(short, long, value_name = "DIR")]
+    dir: PathBuf,
+
+    /// The largest stream. For a moment at its end, a stream takes twice its size
+    #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = record::bytes)]
+    max_size: u64,
+
+    /// The most streams at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    max_senders: u16,
+
+    /// End a stream if nothing comes for as long. A sender without events gives a sign of life every 5 seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    timeout: u32,
+
+    /// Print JSON, a line for each thing that happens
+    #[arg(long)]
+    json: bool,
+
+    /// Exit with status 3 if a stream ended early or events were lost
+    #[arg(long)]
+    strict: bool,
+}
+
+/// A line of JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    schema: &'static str,
+    #[serde(flatten)]
+    told: &'a Told,
+}
+
+/// What has gone wrong. Written by the threads of streams, and read when they have ended.
+#[derive(Default)]
+struct Wrong {
+    failed: AtomicBool,
+    lost: AtomicBool,
+}
+
+/// Receives.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let (ended, wakes) = UnixStream::pair().context("a pair of sockets")?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        pipe::register(signal, wakes.try_clone()?).context("a handler of signals")?;
+    }
+    let silence = Duration::from_secs(args.timeout.into());
+    let limits = Limits { size: args.max_size, senders: args.max_senders.into(), silence };
+    let receiver = Receiver::new(&args.listen, &args.dir, limits)?;
+    let wrong = Wrong::default();
+    receiver.run(ended.as_fd(), &|told| {
+        wrong.note(&told);
+        tell(&told, args.json);
+    })?;
+    Ok(match (wrong.failed.into_inner(), args.strict && wrong.lost.into_inner()) {
+        (true, _) => Outcome::Negative,
+        (false, true) => Outcome::Losses,
+        (false, false) => Outcome::Done,
+    })
+}
+
+impl Wrong {
+    fn note(&self, told: &Told) {
+        match told {
+            Told::Failed { .. } => self.failed.store(true, Relaxed),
+            Told::Saved(finished) if finished.lost != Some(0) => self.lost.store(true, Relaxed),
+            Told::Empty { .. }
+            | Told::Saved(_)
+            | Told::Listening { .. }
+            | Told::Started { .. }
+            | Told::Refused { .. } => {}
+        }
+    }
+}
+
+/// Prints what has happened: lines on stdout for what is saved, notes on stderr for the rest.
+fn tell(told: &Told, json: bool) {
+    if json {
+        let line = Line { schema: "lastwords.receive.v1", told };
+        return match serde_json::to_string(&line) {
+            Ok(line) => say::line(line),
+            Err(error) => say::error(error),
+        };
+    }
+    match told {
+        Told::Listening { address } => say::note(format_args!("listening at {address}; Ctrl-C ends it")),
+        Told::Started { peer, host, spool } => {
+            say::note(format_args!("{peer}: {host} sends, into {}", spool.display()))
+        }
+        Told::Saved(finished) => tell_saved(finished),
+        Told::Empty { peer, why } => say::note(format_args!("{peer}: the stream ended without events: {why}")),
+        Told::Refused { peer, why } => say::note(format_args!("{peer}: refused: {why}")),
+        Told::Failed { why, .. } => say::error(why),
+    }
+}
+
+fn tell_saved(finished: &Finished) {
+    let Finished { path, host, bytes, events, cpus, lost, ended_early, losses } = finished;
+    let lost = match lost {
+        Some(0) => "nothing lost".to_owned(),
+        Some(lost) => format!("{lost} events lost"),
+        None => "what was lost at the end is not known".to_owned(),
+    };
+    let host = crate::table::plain(host);
+    say::line(format_args!(
+        "{}: {events} events of {cpus} CPUs of {host}, {}; {lost}",
+        path.display(),
+        human_bytes(*bytes)
+    ));
+    for loss in losses {
+        say::warning(format_args!("CPU {}: {} events {}", loss.cpu, loss.events, loss.cause));
+    }
+    if let Some(why) = ended_early {
+        say::warning(format_args!("{}: the stream ended early: {why}", path.display()));
+    }
+}

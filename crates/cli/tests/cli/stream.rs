@@ -1,0 +1,466 @@
+//! `record -o ADDRESS` and `receive` on the machine's tracefs: what arrives is what a file of the same run has, whoever is killed.
+//!
+//! They need root. The streams that the tests of the crate `lastwords-stream` put together need nothing.
+
+use crate::record::{self, KILLS, by_trace_cmd, calls, kills, names, state, told, wait_for_instance, wait_until};
+use crate::support::{Place, ran, tool};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// The user and group `nobody` of every Linux system.
+const NOBODY: u32 = 65534;
+
+/// A `lastwords receive --json` that runs. It is killed if a test fails.
+struct Receiver {
+    child: Child,
+    out: BufReader<ChildStdout>,
+    address: String,
+    /// What it told first.
+    first: Value,
+}
+
+impl Receiver {
+    fn start(command: Command, args: &[&str]) -> Self {
+        let mut receiver = Self::start_until(command, args, "listening");
+        receiver.address = receiver.first["address"].as_str().unwrap().to_owned();
+        receiver
+    }
+
+    fn start_until(mut command: Command, args: &[&str], event: &str) -> Self {
+        command.arg("receive").args(args).arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut receiver = Self { child, out, address: String::new(), first: Value::Null };
+        receiver.first = receiver.next(event);
+        receiver
+    }
+
+    /// A receiver of TCP into the folder `in`.
+    fn at(place: &Place) -> Self {
+        Self::start(place.command(), &["--dir", "in", "--listen", "tcp:127.0.0.1:0"])
+    }
+
+    /// The next line that tells of such an event.
+    fn next(&mut self, event: &str) -> Value {
+        loop {
+            let mut line = String::new();
+            if self.out.read_line(&mut line).unwrap() == 0 {
+                let mut err = String::new();
+                self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+                panic!("no {event}: {err}");
+            }
+            let told: Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(told["schema"], "lastwords.receive.v1");
+            if told["event"] == event {
+                return told;
+            }
+            assert!(told["event"] != "failed", "{told}");
+        }
+    }
+
+    fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn path(place: &Place, told: &Value) -> PathBuf {
+    place.at(told["path"].as_str().unwrap())
+}
+
+/// Events by CPU, each with its task's ID. The names of tasks, which the kernel keeps of some tasks alone, are left out.
+fn by_cpu(events: Vec<(u32, String)>) -> BTreeMap<String, Vec<(u32, String)>> {
+    let mut cpus: BTreeMap<String, Vec<(u32, String)>> = BTreeMap::new();
+    for (pid, line) in events {
+        let (_, rest) = line.split_once(" [").unwrap();
+        let (cpu, event) = rest.split_once("] ").unwrap();
+        cpus.entry(cpu.to_owned()).or_default().push((pid, event.to_owned()));
+    }
+    cpus
+}
+
+#[test]
+fn what_arrives_is_what_a_file_of_the_same_run_has() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let before = state();
+    let mut receiver = Receiver::at(&place);
+    let events = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-e", "sched:sched_process_ex*"];
+    let mut command = place.command();
+    command.arg("record").args(events).args(["--stream", "-o", "ours.dat", "--"]);
+    command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(events).args(["--strict", "-o", &receiver.address]);
+    let both = ran(command.args(["--", "bash", "-c", KILLS]).output().unwrap());
+    assert_eq!(both.status, 0, "{}", both.err);
+    let saved = receiver.next("saved");
+    let received = path(&place, &saved);
+    assert_eq!((&saved["lost"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
+    check_all(kills(&received));
+    let (ours, theirs) = (by_trace_cmd(&place.at("ours.dat")), by_trace_cmd(&received));
+    assert_eq!(saved["events"].as_u64().unwrap() as usize, theirs.len());
+    assert!(both.err.contains(&format!("{}: {} events of ", receiver.address, theirs.len())), "{}", both.err);
+    // The file is the longer one: it has the begin and the end of the process that sends, too. Each instance reads the clock for itself,
+    // so that events of different CPUs may change places.
+    let (ours, theirs) = (by_cpu(ours), by_cpu(theirs));
+    for (cpu, theirs) in &theirs {
+        let ours = &ours[cpu];
+        let is_part = ours.windows(theirs.len()).any(|part| part == theirs);
+        assert!(is_part, "CPU {cpu}: {} of {} events: {:?}", theirs.len(), ours.len(), theirs.iter().take(3));
+    }
+    // `report` reads it, too.
+    assert_eq!(place.ok(&["report", received.to_str().unwrap()]).matches("sys_kill(").count(), 20_000);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn three_recorders_send_at_once() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let recorders: Vec<_> = (1..=3u32)
+        .map(|number| {
+            let (begin, end) = (number * 2_000_000, number * 2_000_000 + 20_000);
+            let filter = format!("pid >= {begin} && pid < {end}");
+            let script = KILLS.replace("1000000", &begin.to_string());
+            let mut command = place.command();
+            command.args([
+                "record",
+                "-e",
+                "syscalls:sys_enter_kill",
+                "-f",
+                &filter,
+                "-o",
+                &receiver.address,
+                "--strict",
+            ]);
+            command.args(["--", "bash", "-c", &script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+            command.spawn().expect("it starts")
+        })
+        .collect();
+    for recorder in recorders {
+        let ended = ran(recorder.wait_with_output().unwrap());
+        assert_eq!((ended.status, told(&ended)), (0, 20_000), "{}", ended.err);
+    }
+    let mut begins = Vec::new();
+    for _ in 0..3 {
+        let file = path(&place, &receiver.next("saved"));
+        let pid =
+            |(_, line): (u32, String)| u64::from_str_radix(line.split("pid: 0x").nth(1)?.split(',').next()?, 16).ok();
+        let numbers: Vec<u64> = by_trace_cmd(&file).into_iter().filter_map(pid).collect();
+        assert_eq!(numbers, (numbers[0]..numbers[0] + 20_000).collect::<Vec<_>>());
+        begins.push(numbers[0]);
+    }
+    begins.sort_unstable();
+    assert_eq!(begins, [2_000_000, 4_000_000, 6_000_000]);
+    assert_eq!(receiver.end(Signal::TERM), Some(0));
+}
+
+const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000"];
+
+/// Checks that each event of [`KILLS`] is there once. Those of a CPU that the command has left may be sent after later ones of another.
+fn check_all(mut numbers: Vec<u64>) {
+    numbers.sort_unstable();
+    let wrong = numbers.iter().zip(0..).find(|(number, expected)| *number != expected);
+    assert!(numbers.len() == 20_000 && wrong.is_none(), "{} events; {wrong:?}", numbers.len());
+}
+
+/// The sum of a counter over all CPUs of an instance.
+fn stat(instance: &Path, word: &str) -> u64 {
+    let cpus = names(&instance.join("per_cpu")).into_iter();
+    let text = cpus.map(|cpu| fs::read_to_string(instance.join("per_cpu").join(cpu).join("stats")).unwrap());
+    text.map(|text| text.lines().find_map(|line| line.strip_prefix(word)?.parse::<u64>().ok()).unwrap_or(0)).sum()
+}
+
+/// Waits until all full sub-buffers have arrived: the threads of the recorder, and then of the receiver, wait for more.
+fn wait_until_arrived(recorder: &record::Recorder<'_>, receiver: &Receiver, instance: &Path) {
+    wait_until("events are sent", || stat(instance, "read events: ") > 10_000 && stat(instance, "entries: ") < 1000);
+    for process in [recorder.pid(), Pid::from_child(&receiver.child)] {
+        let tasks = PathBuf::from(format!("/proc/{}/task", process.as_raw_nonzero()));
+        let waits =
+            |task: String| fs::read_to_string(tasks.join(task).join("wchan")).is_ok_and(|at| at.contains("poll"));
+        wait_until("all threads wait", || names(&tasks).into_iter().all(waits));
+    }
+}
+
+#[test]
+fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let before = state();
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
+    let instance = wait_for_instance("lastwords_test");
+    tool("bash", &["-c", KILLS]);
+    wait_until_arrived(&recorder, &receiver, &instance);
+    assert_eq!(recorder.end(Signal::KILL).status, -1);
+    let saved = receiver.next("saved");
+    assert!(saved["ended_early"].as_str().unwrap().contains("closed the connection"), "{saved}");
+    let received = path(&place, &saved);
+    let arrived = kills(&received);
+    assert_eq!(saved["events"].as_u64().unwrap() as usize, arrived.len());
+    let report = place.run(&["report", received.to_str().unwrap(), "--strict"]);
+    assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+    let restored = place.run(&["restore"]);
+    assert_eq!(restored.status, 0, "{}", restored.err);
+    let sent = format!("{} more events were taken from the ring before, and sent to {to}", arrived.len());
+    assert!(restored.err.contains(&sent), "{}", restored.err);
+    assert_eq!(state(), before);
+    let rest = names(place.path()).into_iter().find(|name| name.ends_with(".dat")).expect("what was not sent");
+    check_all([arrived, kills(&place.at(&rest))].concat());
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let before = state();
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
+    let instance = wait_for_instance("lastwords_test");
+    tool("bash", &["-c", KILLS]);
+    wait_until_arrived(&recorder, &receiver, &instance);
+    receiver.end(Signal::KILL);
+    let ended = recorder.wait();
+    assert_eq!(ended.status, 1, "{}", ended.err);
+    assert!(ended.err.contains(&to) && ended.err.contains("keeps what arrived"), "{}", ended.err);
+    assert_eq!(state(), before);
+    let rest = names(place.path()).into_iter().find(|name| name.ends_with(".dat")).expect("what was not sent");
+    let rest = kills(&place.at(&rest));
+    assert_eq!(told(&ended), rest.len(), "{}", ended.err);
+    let mut next = Receiver::start(place.command(), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
+    assert_eq!(next.end(Signal::INT), Some(0));
+    let files = names(&place.at("in"));
+    assert!(files.len() == 1 && files[0].ends_with(".dat"), "{files:?}");
+    let arrived = kills(&place.at("in").join(&files[0]));
+    check_all([arrived, rest].concat());
+    // Nobody listens: nothing is changed.
+    let refused = place.run(&[&["record", "-o", &to][..], &KILL, &["--", "true"]].concat());
+    assert!(refused.status == 1 && refused.err.contains("lastwords receive --listen"), "{}", refused.err);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_slow_receiver_makes_the_rings_lose_and_both_ends_tell_it() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let args = ["-e", "raw_syscalls", "--size", "256K", "--instance", "lastwords_test", "-o", &to];
+    let mut recorder = record::start(&place, &args);
+    let instance = wait_for_instance("lastwords_test");
+    receiver.next("started");
+    let pid = Pid::from_child(&receiver.child);
+    kill_process(pid, Signal::STOP).unwrap();
+    // Sockets and pipes fill, then the rings.
+    while stat(&instance, "overrun: ") == 0 {
+        tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=50000"]);
+    }
+    kill_process(pid, Signal::CONT).unwrap();
+    let ended = recorder.end(Signal::INT);
+    let saved = receiver.next("saved");
+    let lost = saved["lost"].as_u64().unwrap();
+    assert!(ended.status == 0 && lost > 0, "{} {saved}", ended.err);
+    assert!(ended.err.contains(&format!("{lost} events lost")), "{saved} {}", ended.err);
+    let file = path(&place, &saved);
+    assert_eq!(saved["events"].as_u64().unwrap() as usize, told(&ended));
+    assert_eq!(by_trace_cmd(&file).len(), told(&ended), "all that left the rings is in the file");
+    let memory = fs::read_to_string(format!("/proc/{}/status", receiver.child.id())).unwrap();
+    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().split(' ').next().unwrap();
+    // Half of it is the description of the events. The stream has more than that, and more was lost.
+    assert!(peak.parse::<u64>().unwrap() < 300 << 10, "{peak} KiB");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_full_disk_is_told_to_both_ends_and_what_arrived_is_saved_later() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let before = state();
+    // The disk is there for the receiver alone, and gone with it.
+    fs::create_dir(place.at("in")).unwrap();
+    let disk = r#"mount -t tmpfs -o size=3M,mode=700 none in && exec "$0" "$@""#;
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", disk, env!("CARGO_BIN_EXE_lastwords")]);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
+    let mut receiver = Receiver::start(command, &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
+    let to = receiver.address.clone();
+    let mut recorder = record::start(&place, &["-e", "raw_syscalls", "--instance", "lastwords_test", "-o", &to]);
+    let instance = wait_for_instance("lastwords_test");
+    while instance.is_dir() {
+        tool("dd", &["if=/dev/zero", "of=/dev/null", "bs=1", "count=20000"]);
+    }
+    let ended = recorder.wait();
+    assert!(ended.status == 1 && ended.err.contains("No space left on device"), "{}", ended.err);
+    assert_eq!(state(), before);
+    let failed = receiver.next("failed");
+    assert!(failed["why"].as_str().unwrap().contains("what arrived is kept there"), "{failed}");
+    let inside = |words: &[&str]| {
+        let pid = receiver.child.id().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &pid, "--mount"]).args(words).current_dir(place.path());
+        command
+    };
+    let folder = place.at("in");
+    let larger = inside(&["mount", "-o", "remount,size=64M", folder.to_str().unwrap()]).status().unwrap();
+    assert!(larger.success(), "mount");
+    let args = ["-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"];
+    let mut next = Receiver::start_until(inside(&[env!("CARGO_BIN_EXE_lastwords")]), &args, "saved");
+    let file = format!("/proc/{}/root{}", receiver.child.id(), path(&place, &next.first).display());
+    assert_eq!(next.first["events"].as_u64().unwrap() as usize, by_trace_cmd(Path::new(&file)).len());
+    assert!(next.first["events"].as_u64().unwrap() > 1000, "{}", next.first);
+    assert_eq!(next.end(Signal::INT), Some(0));
+    assert_eq!(receiver.end(Signal::INT), Some(1), "a stream could not be saved");
+}
+
+#[test]
+fn addresses_with_options_of_files_are_refused() {
+    let place = Place::new();
+    for (args, status, why) in [
+        (&["-o", "tcp:x", "-e", "sched"][..], 2, "tcp:HOST:PORT"),
+        (&["-o", "tcp:127.0.0.1:1", "-e", "sched", "--force"], 1, "--force"),
+        (&["-o", "tcp:127.0.0.1:1", "-e", "sched", "--user", "--", "true"], 1, "--user"),
+    ] {
+        let ran = place.run(&[&["record"], args].concat());
+        assert!(ran.status == status && ran.err.contains(why), "{args:?}: {} {}", ran.status, ran.err);
+    }
+    assert_eq!(names(place.path()), ["sessions"]);
+}
+
+/// Runs a copy of the program as `nobody`, who may not enter the folder of the build.
+fn as_nobody(place: &Place, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LASTWORDS_DIR", place.at("nobody")).env("TZ", "UTC").current_dir(place.at("nobody"));
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+#[test]
+fn another_user_gives_nothing_and_gets_nothing() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let before = state();
+    let open = |name: &str, mode: u32| fs::set_permissions(place.at(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir(place.at("nobody")).unwrap();
+    chown(place.at("nobody"), Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = place.at("lastwords");
+    fs::copy(env!("CARGO_BIN_EXE_lastwords"), &program).unwrap();
+    open("lastwords", 0o755);
+    let tried = as_nobody(&place, &program).arg("--version").output();
+    assert!(tried.is_ok_and(|tried| tried.status.success()), "nobody can run the program");
+
+    // A receiver of another user at the address gets no stream of root's.
+    let theirs = place.at("nobody/socket");
+    let listen = format!("unix:{}", theirs.display());
+    let folder = place.at("nobody/in");
+    let args = ["-d", folder.to_str().unwrap(), "--listen", &listen];
+    let mut receiver = Receiver::start(as_nobody(&place, &program), &args);
+    let refused = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "true"]].concat());
+    assert!(refused.status == 1 && refused.err.contains("the peer is of user 65534"), "{}", refused.err);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+    assert_eq!(names(&folder), Vec::<String>::new());
+
+    // Its folder is none for root's streams, and root's folder and files give it nothing.
+    let refused = place.run(&["receive", "-d", folder.to_str().unwrap(), "--listen", "tcp:127.0.0.1:0"]);
+    assert!(refused.status == 1 && refused.err.contains("other users could change"), "{}", refused.err);
+    let socket = place.at("socket");
+    let listen = format!("unix:{}", socket.display());
+    let mut receiver = Receiver::start(place.command(), &["-d", "in", "--listen", &listen]);
+    let done = place.run(&[&["record", "-o", &listen][..], &KILL, &["--", "bash", "-c", KILLS]].concat());
+    assert_eq!(done.status, 0, "{}", done.err);
+    let file = path(&place, &receiver.next("saved"));
+    let read = as_nobody(&place, &program).arg("report").arg(&file).output().unwrap();
+    assert!(read.stdout.is_empty() && !read.status.success(), "nobody reads root's stream");
+    // Even where it may open the socket, its stream is refused.
+    open("socket", 0o777);
+    let script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(999))";
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).arg(&socket).uid(NOBODY).gid(NOBODY).current_dir("/");
+    let said = ran(python.output().expect("python3 is needed: cargo xtask setup"));
+    assert!(said.out.contains("user 65534"), "{}{}", said.out, said.err);
+    assert!(receiver.next("refused")["why"].as_str().unwrap().contains("user 65534"));
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+    assert!(!socket.exists());
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_stream_is_not_copied_in_user_space_at_either_end() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom,recvmsg";
+    let strace = |log: &str, command: &Command| {
+        let mut strace = Command::new("strace");
+        strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(place.at(log)).arg(command.get_program());
+        strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
+        strace
+    };
+    let mut receiver = Receiver::start(strace("to", &place.command()), &["-d", "in", "--listen", "tcp:127.0.0.1:0"]);
+    let mut command = strace("from", &place.command());
+    command.args([
+        "record",
+        "-e",
+        "syscalls:*",
+        "-e",
+        "sched:*",
+        "--instance",
+        "lastwords_test",
+        "-o",
+        &receiver.address,
+    ]);
+    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let mut recorder = record::Recorder::new(child, &place);
+    wait_for_instance("lastwords_test");
+    for _ in 0..4 {
+        tool("find", &["/usr/lib", "-name", "x"]);
+    }
+    let ended = recorder.end(Signal::INT);
+    assert!(ended.status == 0 && told(&ended) > 10_000, "{}", ended.err);
+    let saved = receiver.next("saved");
+    receiver.end(Signal::INT);
+    let text = |log: &str| -> String {
+        let logs = names(place.path()).into_iter().filter(|name| name.starts_with(log)).map(|name| place.at(&name));
+        let ended = |log: PathBuf| {
+            wait_until("strace has ended", || fs::read_to_string(&log).is_ok_and(|text| text.contains("+++ exited")));
+            fs::read_to_string(log).unwrap()
+        };
+        logs.map(ended).collect()
+    };
+    let (from, to) = (text("from."), text("to."));
+    let sum = |text: &str, name: &str, first: &str| -> u64 {
+        let of = |args: &str| args.split('>').next().is_some_and(|args| args.contains(first));
+        calls(text).iter().filter(|(call, args, _)| *call == name && of(args)).map(|(.., bytes)| bytes).sum()
+    };
+    let all = |text: &str, names: &[&str], first: &str| names.iter().map(|name| sum(text, name, first)).sum::<u64>();
+    let page = u64::try_from(rustix::param::page_size()).unwrap();
+    let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    let spliced = sum(&from, "splice", "trace_pipe_raw");
+    assert!(spliced > 1 << 20, "{spliced}");
+    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end. Besides, descriptions are sent: what the
+    // calls of the sender send is what is no sub-buffer.
+    let read = all(&from, &["read", "pread64", "readv"], "trace_pipe_raw");
+    assert!(read <= page * cpus, "{read}");
+    let data = spliced + read;
+    let size = fs::metadata(path(&place, &saved)).unwrap().len();
+    assert!(size >= data, "{size} {data}");
+    // What goes into the pipe comes out of it, to the socket.
+    assert_eq!(sum(&from, "splice", "pipe:"), spliced);
+    // The receiver reads headers and JSON alone, and writes the same into the spool; all else is spliced and copied by the kernel.
+    // Some versions of strace name a socket by its protocol.
+    let of_socket = |name: &str| sum(&to, name, "TCP") + sum(&to, name, "socket:");
+    let (taken, moved, touched) = (of_socket("splice"), sum(&to, "copy_file_range", ".stream"), of_socket("recvfrom"));
+    assert!(taken >= data && moved == data, "{taken} {moved} {data}");
+    // A frame has a header of 16 bytes and one sub-buffer at least; the settings and the account are JSON.
+    let most = data / page * 16 + 20_000;
+    assert!(touched < most, "{touched} bytes of headers, of {data}");
+    assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
+}

@@ -1,0 +1,31 @@
+//! Sends the sub-buffers of the kernel's tracer over a socket, and receives them from many senders at once.
+//!
+//! A stream is a sequence of frames ([`wire`]; prose in docs/STREAM.md): who sends, the shape of the rings, the description of the
+//! events, then sub-buffers as the kernel gives them, each frame with those of one CPU, and at the end the kernel's counters. A
+//! [`Sender`] moves sub-buffers from a pipe to the socket, and a [`Receiver`] moves them from the socket through a pipe into a file,
+//! both by `splice(2)`, so that no trace data is copied to user space.
+//!
+//! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
+//! ([`spool`]). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::arithmetic_side_effects
+    )
+)]
+
+mod address;
+mod io;
+mod receiver;
+mod sender;
+pub mod spool;
+pub mod wire;
+
+pub use address::Address;
+pub use receiver::{Limits, Receiver, Told};
+pub use sender::Sender;

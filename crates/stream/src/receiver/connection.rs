@@ -1,0 +1,203 @@
+//! One stream, from its first byte to the file that it becomes.
+
+use super::{Limits, Told, saved};
+use crate::io::{self, PIPE, Wait};
+use crate::spool::Spool;
+use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, Order, Received};
+use anyhow::{Context, bail, ensure};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::pipe::{SpliceFlags, splice};
+use socket2::Socket;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Instant;
+
+/// Bytes of a frame of JSON that are read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// A connection of a sender.
+pub(super) struct Connection<'a> {
+    pub(super) socket: &'a Socket,
+    pub(super) peer: String,
+    pub(super) folder: &'a Path,
+    pub(super) limits: Limits,
+    /// Its other end is closed when the receiver has to end.
+    pub(super) ended: BorrowedFd<'a>,
+}
+
+/// What has come of a stream.
+struct Stream {
+    order: Order,
+    spool: Spool,
+    pipe: (OwnedFd, OwnedFd),
+    /// Bytes in the spool.
+    written: u64,
+    /// Bytes of sub-buffers.
+    data: u64,
+}
+
+impl Connection<'_> {
+    /// Receives the stream, and saves what came of it.
+    pub(super) fn run(self, tell: &(dyn Fn(Told) + Sync)) {
+        let (mut stream, host) = match self.begin() {
+            Ok(begun) => begun,
+            Err(error) => {
+                let why = format!("{error:#}");
+                refuse(self.socket, &why);
+                return tell(Told::Refused { peer: self.peer, why });
+            }
+        };
+        let spool = stream.spool.path().to_owned();
+        tell(Told::Started { peer: self.peer.clone(), host, spool: spool.clone() });
+        let why = self.follow(&mut stream).err().map(|error| format!("{error:#}"));
+        match &why {
+            Some(why) => refuse(self.socket, why),
+            None => {
+                let received = serde_json::to_vec(&Received { bytes: stream.data }).unwrap_or_default();
+                answer(self.socket, Kind::Received, &received);
+            }
+        }
+        let finished = stream.spool.finish(why.as_deref());
+        tell(saved(finished, spool, why.as_deref().unwrap_or("it is complete"), &|| self.peer.clone()));
+    }
+
+    /// Reads who sends, and makes the spool.
+    fn begin(&self) -> anyhow::Result<(Stream, String)> {
+        let mut magic = MAGIC;
+        self.read(&mut magic)?;
+        if magic != MAGIC {
+            let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
+            ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 1");
+            bail!("it does not begin like a stream of lastwords");
+        }
+        let mut order = Order::default();
+        let header = self.header(&mut order)?;
+        let hello = self.bytes(header)?;
+        let who: Hello = serde_json::from_slice(&hello).context("the frame Hello")?;
+        who.check()?;
+        let mut spool = Spool::create(self.folder, &who.host)?;
+        let first = [&MAGIC[..], &header.bytes(), &hello].concat();
+        spool.write_all(&first)?;
+        let written = first.len() as u64;
+        answer(self.socket, Kind::Accepted, &[]);
+        Ok((Stream { order, spool, pipe: io::pipe()?, written, data: 0 }, who.host))
+    }
+
+    /// Receives all frames.
+    fn follow(&self, stream: &mut Stream) -> anyhow::Result<()> {
+        while !stream.order.is_over() {
+            let header = self.header(&mut stream.order)?;
+            if header.kind == Kind::Alive {
+                continue;
+            }
+            let needed = stream.written.saturating_add(HEADER as u64).saturating_add(header.length);
+            let most = self.limits.size;
+            ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
+            stream.written = needed;
+            match header.kind {
+                Kind::SubBuffers | Kind::Description => {
+                    stream.spool.write_all(&header.bytes())?;
+                    self.move_bytes(stream, header.length)?;
+                    if header.kind == Kind::SubBuffers {
+                        stream.data = stream.data.saturating_add(header.length);
+                    }
+                }
+                kind => {
+                    let bytes = self.bytes(header)?;
+                    if kind == Kind::Settings {
+                        stream.order.settings(&bytes).context("the frame Settings")?;
+                    }
+                    stream.spool.write_all(&[&header.bytes()[..], &bytes].concat())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn header(&self, order: &mut Order) -> anyhow::Result<Header> {
+        let mut bytes = [0; HEADER];
+        self.read(&mut bytes)?;
+        let header = Header::read(bytes)?;
+        order.admit(&header)?;
+        Ok(header)
+    }
+
+    /// Reads the content of a frame of JSON. Memory grows with what has come, not with what the header claims.
+    fn bytes(&self, header: Header) -> anyhow::Result<Vec<u8>> {
+        let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+        while (bytes.len() as u64) < header.length {
+            let left = header.length.saturating_sub(bytes.len() as u64);
+            let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+            let chunk = chunk.get_mut(..want).unwrap_or_default();
+            self.read(chunk)?;
+            bytes.extend_from_slice(chunk);
+        }
+        Ok(bytes)
+    }
+
+    /// Reads exactly as many bytes, which must all come before time is up.
+    fn read(&self, mut bytes: &mut [u8]) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while !bytes.is_empty() {
+            match recv(self.socket, &mut *bytes, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(begun)?,
+                Err(error) => return Err(error).context("the connection of the sender is broken"),
+                Ok((0, _)) => bail!("the sender has closed the connection before the end of the stream"),
+                Ok((read, _)) => bytes = bytes.get_mut(read..).unwrap_or_default(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes, until too much time has passed since `begun`.
+    fn wait(&self, begun: Instant) -> anyhow::Result<()> {
+        let silence = self.limits.silence;
+        let left = silence.saturating_sub(begun.elapsed());
+        match io::wait(self.socket.as_fd(), PollFlags::IN, Some(self.ended), left)? {
+            Wait::Ended => bail!("the receiver was stopped"),
+            Wait::Late if begun.elapsed() >= silence => {
+                bail!("nothing came from the sender for {} seconds (--timeout)", silence.as_secs())
+            }
+            Wait::Ready | Wait::Late => Ok(()),
+        }
+    }
+
+    /// Moves bytes from the socket through the pipe to the spool. The pipe is empty before and after. No more bytes are taken from the
+    /// socket before the file has taken those in the pipe, so that a slow disk makes the sender wait.
+    fn move_bytes(&self, stream: &mut Stream, mut left: u64) -> anyhow::Result<()> {
+        let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
+        let mut begun = Instant::now();
+        while left > 0 {
+            let want = usize::try_from(left).map_or(PIPE, |left| left.min(PIPE));
+            match splice(self.socket, None, &stream.pipe.1, None, want, flags) {
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    self.wait(begun)?;
+                    continue;
+                }
+                Err(error) => return Err(error).context("the connection of the sender is broken"),
+                Ok(0) => bail!("the sender has closed the connection before the end of the stream"),
+                Ok(moved) => {
+                    stream.spool.take(stream.pipe.0.as_fd(), moved)?;
+                    left = left.saturating_sub(moved as u64);
+                    begun = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells a sender why its stream is not taken. A sender that is gone, or whose socket is full, does not hear it.
+pub(super) fn refuse(socket: &Socket, why: &str) {
+    answer(socket, Kind::Refused, why.as_bytes());
+}
+
+fn answer(socket: &Socket, kind: Kind, bytes: &[u8]) {
+    let header = Header { kind, cpu: 0, length: bytes.len() as u64 };
+    // It is short, and the first that is sent, so that it fits into the socket as a whole.
+    let _ = send(socket, &[&header.bytes()[..], bytes].concat(), SendFlags::NOSIGNAL);
+}

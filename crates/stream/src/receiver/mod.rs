@@ -1,0 +1,218 @@
+//! The receiving end: a thread for each sender, and limits for each.
+
+mod connection;
+
+use crate::address::{Address, check_peer};
+use crate::io::{self, Wait};
+use crate::spool::{self, Finished};
+use anyhow::{Context, bail, ensure};
+use connection::Connection;
+use rustix::event::PollFlags;
+use serde::Serialize;
+use socket2::{SockAddr, Socket};
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long the receiver rests if the kernel cannot give it another connection.
+const REST: Duration = Duration::from_millis(200);
+/// The longest time between two looks at whether the receiver has to end.
+const TICK: Duration = Duration::from_secs(60);
+
+/// Why a stream that is found in the folder has ended early.
+const LEFT: &str = "its receiver was killed, or could not save it";
+
+/// What senders may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Most bytes of one stream. A finished stream takes its size twice for a moment: the spool, and the file that is made of it.
+    pub size: u64,
+    /// Most streams at a time.
+    pub senders: usize,
+    /// The longest time without a byte of a sender.
+    pub silence: Duration,
+}
+
+/// What a receiver tells while it works.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Told {
+    /// It listens.
+    Listening {
+        /// The address, with the port that the kernel chose.
+        address: String,
+    },
+    /// A stream has begun.
+    Started {
+        /// Address of the sender.
+        peer: String,
+        /// Name of the sender's machine, as the sender gives it.
+        host: String,
+        /// The file that the stream is written into while it comes.
+        spool: PathBuf,
+    },
+    /// A stream is saved.
+    Saved(Finished),
+    /// A stream is over, and had no events. Nothing is left of it.
+    Empty {
+        /// Address of the sender.
+        peer: String,
+        /// Why it is over.
+        why: String,
+    },
+    /// A sender was refused before its stream began.
+    Refused {
+        /// Address of the sender.
+        peer: String,
+        /// Why.
+        why: String,
+    },
+    /// A stream cannot be saved. What arrived is kept.
+    Failed {
+        /// The file that has what arrived.
+        spool: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Receives streams into a folder.
+#[derive(Debug)]
+pub struct Receiver {
+    listener: Socket,
+    address: Address,
+    folder: PathBuf,
+    limits: Limits,
+}
+
+impl Receiver {
+    /// Makes the folder, if it does not exist, and listens.
+    ///
+    /// # Errors
+    /// Other users may write into the folder, or the address cannot be used.
+    pub fn new(address: &Address, folder: &Path, limits: Limits) -> anyhow::Result<Self> {
+        check_folder(folder)?;
+        let listener = address.listen()?;
+        Ok(Self { address: address.bound(&listener), listener, folder: folder.to_owned(), limits })
+    }
+
+    /// Saves what a killed receiver has left in the folder, then receives until the other end of `ended` is closed. Streams that are
+    /// under way are then saved as far as they came.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or no connection can be accepted.
+    pub fn run(&self, ended: BorrowedFd<'_>, tell: &(dyn Fn(Told) + Sync)) -> anyhow::Result<()> {
+        for left in spool::left(&self.folder)? {
+            let path = left.path().to_owned();
+            tell(saved(left.finish(Some(LEFT)), path, LEFT, &|| "an earlier receiver".to_owned()));
+        }
+        tell(Told::Listening { address: self.address.to_string() });
+        // Streams under way. Written by the thread that accepts, which adds, and by those of the streams, which subtract. It is a
+        // number alone and orders nothing.
+        let under_way = AtomicUsize::new(0);
+        let result = std::thread::scope(|scope| {
+            loop {
+                match io::wait(self.listener.as_fd(), PollFlags::IN, Some(ended), TICK)? {
+                    Wait::Ended => return Ok(()),
+                    Wait::Late => continue,
+                    Wait::Ready => {}
+                }
+                let Some((socket, peer)) = self.accept()? else { continue };
+                let peer = shown(&peer);
+                let refused = |why: String| tell(Told::Refused { peer: peer.clone(), why });
+                if let Err(error) = self.admit(&socket, under_way.load(Relaxed)) {
+                    connection::refuse(&socket, &format!("{error:#}"));
+                    refused(format!("{error:#}"));
+                    continue;
+                }
+                under_way.fetch_add(1, Relaxed);
+                let (under_way, folder, limits) = (&under_way, &self.folder, self.limits);
+                let of = peer.clone();
+                let work = move || {
+                    Connection { socket: &socket, peer: of, folder, limits, ended }.run(tell);
+                    under_way.fetch_sub(1, Relaxed);
+                };
+                if let Err(error) = std::thread::Builder::new().name("stream".to_owned()).spawn_scoped(scope, work) {
+                    under_way.fetch_sub(1, Relaxed);
+                    refused(format!("no thread: {error}"));
+                }
+            }
+        });
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+        result
+    }
+
+    /// Accepts a connection; none if the peer has gone or the kernel has no more for this process.
+    fn accept(&self) -> anyhow::Result<Option<(Socket, SockAddr)>> {
+        match self.listener.accept() {
+            Ok(accepted) => Ok(Some(accepted)),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => Ok(None),
+                // No file descriptor or no memory is left until another stream ends.
+                _ if matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105)) => {
+                    std::thread::sleep(REST);
+                    Ok(None)
+                }
+                _ => Err(error).with_context(|| format!("{}: cannot accept a connection", self.address)),
+            },
+        }
+    }
+
+    fn admit(&self, socket: &Socket, under_way: usize) -> anyhow::Result<()> {
+        self.address.prepare(socket)?;
+        if let Address::Unix(_) = self.address {
+            check_peer(socket)?;
+        }
+        let most = self.limits.senders;
+        ensure!(under_way < most, "{under_way} streams are under way, and {most} are the most (--max-senders)");
+        Ok(())
+    }
+}
+
+/// Returns what is told of a stream that is over.
+fn saved(finished: anyhow::Result<Option<Finished>>, spool: PathBuf, why: &str, peer: &dyn Fn() -> String) -> Told {
+    match finished {
+        Ok(Some(finished)) => Told::Saved(finished),
+        Ok(None) => Told::Empty { peer: peer(), why: why.to_owned() },
+        Err(error) => Told::Failed { spool, why: lastwords_open::chain(&error) },
+    }
+}
+
+fn shown(peer: &SockAddr) -> String {
+    match (peer.as_socket(), peer.as_vsock_address()) {
+        (Some(address), _) => format!("tcp:{address}"),
+        (_, Some((cid, port))) => format!("vsock:{cid}:{port}"),
+        _ => "unix".to_owned(),
+    }
+}
+
+/// Makes the folder, or checks that only this user may write into it.
+fn check_folder(folder: &Path) -> anyhow::Result<()> {
+    let shown = folder.display();
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| format!("{shown}: cannot be made"));
+        }
+        _ => {}
+    }
+    let meta = folder.symlink_metadata().with_context(|| shown.to_string())?;
+    if !meta.is_dir() {
+        bail!("{shown}: this is no folder");
+    }
+    let own = rustix::process::geteuid().as_raw();
+    if meta.uid() != own || meta.mode() & 0o022 != 0 {
+        bail!(
+            "{shown}: it is of user {} with mode {:o}, so that other users could change what is received: name a folder that \
+             only user {own} may write, or one that does not exist yet",
+            meta.uid(),
+            meta.mode() & 0o7777
+        );
+    }
+    Ok(())
+}

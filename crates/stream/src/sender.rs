@@ -1,0 +1,327 @@
+//! The sending end of a stream, which the threads of all CPUs share.
+
+use crate::address::Address;
+use crate::io::{self, Wait};
+use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, Received, Settings};
+use anyhow::{Context, anyhow, bail, ensure};
+use lastwords_open::Bundle;
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::pipe::{SpliceFlags, splice};
+use socket2::Socket;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a receiver may take nothing once the recording has ended. While it goes on, the rings wait for a slow receiver.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the receiver may take to answer.
+const ANSWER: Duration = Duration::from_secs(60);
+/// How long the reason of a receiver that has closed the connection is waited for.
+const REASON: Duration = Duration::from_millis(500);
+/// The longest time between two looks at whether the recording has ended.
+const TICK: Duration = Duration::from_secs(1);
+/// The level of compression of a description. A higher one takes longer than the network that it spares.
+const LEVEL: i32 = 1;
+/// Without events, a sign of life is sent as often.
+const ALIVE: Duration = Duration::from_secs(5);
+
+/// A connection to a receiver.
+#[derive(Debug)]
+pub struct Sender {
+    address: Address,
+    socket: Socket,
+    state: Mutex<State>,
+}
+
+/// Whoever sends a frame holds the lock until all of the frame is sent.
+#[derive(Debug)]
+struct State {
+    /// Why nothing can be sent any more.
+    broken: Option<String>,
+    /// When the last frame was sent.
+    last: Instant,
+    /// Bytes of sub-buffers that were sent.
+    bytes: u64,
+}
+
+/// How long the receiver is waited for.
+struct Patience<'a> {
+    /// Its other end is closed when the recording ends; none if it has ended.
+    ended: Option<BorrowedFd<'a>>,
+    /// The last progress, or the end of the recording.
+    since: Instant,
+}
+
+impl<'a> Patience<'a> {
+    fn new(ended: Option<BorrowedFd<'a>>) -> Self {
+        Self { ended, since: Instant::now() }
+    }
+
+    /// Waits until the socket takes bytes.
+    fn wait(&mut self, socket: &Socket) -> anyhow::Result<()> {
+        loop {
+            match io::wait(socket.as_fd(), PollFlags::OUT, self.ended, TICK)? {
+                Wait::Ready => return Ok(()),
+                Wait::Ended => *self = Self::new(None),
+                Wait::Late if self.ended.is_none() && self.since.elapsed() > PATIENCE => {
+                    bail!("the receiver has taken nothing for {} seconds", PATIENCE.as_secs())
+                }
+                Wait::Late => {}
+            }
+        }
+    }
+}
+
+impl Sender {
+    /// Connects to a receiver, which accepts the stream or says why not.
+    ///
+    /// # Errors
+    /// Nobody listens there, or the receiver refuses.
+    pub fn connect(address: Address, hello: &Hello) -> anyhow::Result<Self> {
+        let socket = address.connect()?;
+        let state = Mutex::new(State { broken: None, last: Instant::now(), bytes: 0 });
+        let sender = Self { address, socket, state };
+        let begun = sender.send(&mut sender.lock(), &MAGIC, true, &mut Patience::new(None));
+        begun.map_err(|error| sender.reason(error))?;
+        sender.json(Kind::Hello, hello)?;
+        match sender.answer()? {
+            (Kind::Accepted, _) => Ok(sender),
+            (kind, _) => bail!("{}: it answers {kind:?}, as no receiver does", sender.address),
+        }
+    }
+
+    /// Returns the address of the receiver.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Sends the shape of the rings.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn settings(&self, settings: &Settings) -> anyhow::Result<()> {
+        self.json(Kind::Settings, settings)
+    }
+
+    /// Sends what describes the events.
+    ///
+    /// # Errors
+    /// As for [`Self::settings`].
+    pub fn description(&self, bundle: &Bundle) -> anyhow::Result<()> {
+        let mut archive = Vec::new();
+        bundle.write_to(&mut archive, LEVEL).context("a description of the events")?;
+        self.frame(Kind::Description, 0, &archive, None)
+    }
+
+    /// Sends sub-buffers of a CPU that are in a pipe, without a copy in user space. A slow receiver is waited for, until the other end
+    /// of `ended` is closed.
+    ///
+    /// # Errors
+    /// As for [`Self::settings`].
+    pub fn from_pipe(
+        &self,
+        cpu: u32,
+        pipe: BorrowedFd<'_>,
+        length: usize,
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        let mut patience = Patience::new(ended);
+        let header = Header { kind: Kind::SubBuffers, cpu, length: length as u64 };
+        let sent = self.send(&mut state, &header.bytes(), true, &mut patience);
+        let sent = sent.and_then(|()| self.splice(pipe, length, &mut patience));
+        self.sent(&mut state, header, sent)
+    }
+
+    /// Sends sub-buffers of a CPU that are in memory.
+    ///
+    /// # Errors
+    /// As for [`Self::settings`].
+    pub fn from_memory(&self, cpu: u32, bytes: &[u8]) -> anyhow::Result<()> {
+        self.frame(Kind::SubBuffers, cpu, bytes, None)
+    }
+
+    /// Sends a sign of life, if nothing was sent for a while.
+    ///
+    /// # Errors
+    /// As for [`Self::settings`].
+    pub fn alive(&self, ended: BorrowedFd<'_>) -> anyhow::Result<()> {
+        // Whoever has the lock is sending.
+        let is_quiet = self.state.try_lock().is_ok_and(|state| state.last.elapsed() > ALIVE);
+        if is_quiet { self.frame(Kind::Alive, 0, &[], Some(ended)) } else { Ok(()) }
+    }
+
+    /// Reads what the receiver has said in the midst of the stream, which is why it takes no more.
+    ///
+    /// # Errors
+    /// Always: with the reason.
+    pub fn interrupted(&self) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        let error = anyhow!("the receiver has closed the connection");
+        let header = Header { kind: Kind::Alive, cpu: 0, length: 0 };
+        self.sent(&mut state, header, Err(error))
+    }
+
+    /// Returns the bytes of sub-buffers that were sent.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// Ends the stream, and waits until the receiver says that it has all of it.
+    ///
+    /// # Errors
+    /// The connection is broken, or the receiver does not have all of it.
+    pub fn end(&self, end: &End) -> anyhow::Result<()> {
+        self.json(Kind::End, end)?;
+        // The receiver knows the end by the frame. A connection that cannot be half closed is no harm.
+        let _ = self.socket.shutdown(Shutdown::Write);
+        match self.answer()? {
+            (Kind::Received, bytes) => {
+                let received: Received = serde_json::from_slice(&bytes).with_context(|| self.address.to_string())?;
+                ensure!(
+                    received.bytes == end.bytes,
+                    "{}: the receiver has {} of {} bytes",
+                    self.address,
+                    received.bytes,
+                    end.bytes
+                );
+                Ok(())
+            }
+            (kind, _) => bail!("{}: it answers {kind:?}, as no receiver does", self.address),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn json(&self, kind: Kind, value: &impl serde::Serialize) -> anyhow::Result<()> {
+        self.frame(kind, 0, &serde_json::to_vec(value).context("a frame")?, None)
+    }
+
+    fn frame(&self, kind: Kind, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        let header = Header { kind, cpu, length: bytes.len() as u64 };
+        // A frame that no receiver would take is refused here, with the same words.
+        Header::read(header.bytes()).with_context(|| self.address.to_string())?;
+        let mut patience = Patience::new(ended);
+        let sent = self.send(&mut state, &header.bytes(), !bytes.is_empty(), &mut patience);
+        let sent = sent.and_then(|()| self.send(&mut state, bytes, false, &mut patience));
+        self.sent(&mut state, header, sent)
+    }
+
+    /// Notes that a frame was sent, or that the connection is broken. An error has the reason that the receiver gives.
+    fn sent(&self, state: &mut State, header: Header, sent: anyhow::Result<()>) -> anyhow::Result<()> {
+        match sent {
+            Ok(()) => {
+                state.last = Instant::now();
+                if header.kind == Kind::SubBuffers {
+                    state.bytes = state.bytes.saturating_add(header.length);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // The first thread that finds the connection broken reads the receiver's reason, which all threads then give.
+                let broken = state.broken.take().unwrap_or_else(|| format!("{:#}", self.reason(error)));
+                state.broken = Some(broken.clone());
+                Err(anyhow!(broken))
+            }
+        }
+    }
+
+    /// Sends all of `bytes`. `more`: what belongs to them follows at once.
+    fn send(&self, state: &mut State, mut bytes: &[u8], more: bool, patience: &mut Patience<'_>) -> anyhow::Result<()> {
+        if let Some(broken) = &state.broken {
+            bail!("{broken}");
+        }
+        let flags = SendFlags::NOSIGNAL | if more { SendFlags::MORE } else { SendFlags::empty() };
+        while !bytes.is_empty() {
+            match send(&self.socket, bytes, flags) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => patience.wait(&self.socket)?,
+                Err(error) => return Err(error).context("the connection is broken"),
+                Ok(sent) => {
+                    bytes = bytes.get(sent..).unwrap_or_default();
+                    patience.since = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes from a pipe to the socket.
+    fn splice(&self, pipe: BorrowedFd<'_>, mut left: usize, patience: &mut Patience<'_>) -> anyhow::Result<()> {
+        while left > 0 {
+            match splice(pipe, None, &self.socket, None, left, SpliceFlags::MOVE | SpliceFlags::NONBLOCK) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => patience.wait(&self.socket)?,
+                Err(error) => return Err(error).context("the connection is broken"),
+                Ok(0) => bail!("the pipe has {left} bytes fewer than were put into it"),
+                Ok(moved) => {
+                    left = left.saturating_sub(moved);
+                    patience.since = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the error of a broken connection with the reason that the receiver gives, if it gives one.
+    fn reason(&self, error: anyhow::Error) -> anyhow::Error {
+        let named = |text: String| anyhow!("{}: {text}", self.address);
+        match self.receive(REASON) {
+            Ok((Kind::Refused, text)) => named(format!("the receiver says: {}", String::from_utf8_lossy(&text))),
+            _ => named(format!("{error:#}")),
+        }
+    }
+
+    /// Reads an answer. The receiver's refusal is an error.
+    fn answer(&self) -> anyhow::Result<(Kind, Vec<u8>)> {
+        match self.receive(ANSWER).with_context(|| format!("{}: no answer", self.address))? {
+            (Kind::Refused, text) => {
+                bail!("{}: the receiver says: {}", self.address, String::from_utf8_lossy(&text))
+            }
+            answer => Ok(answer),
+        }
+    }
+
+    fn receive(&self, timeout: Duration) -> anyhow::Result<(Kind, Vec<u8>)> {
+        let until = Instant::now().checked_add(timeout).context("a time limit")?;
+        let mut header = [0; HEADER];
+        self.receive_all(&mut header, until)?;
+        let header = Header::read(header)?;
+        ensure!(header.kind as u32 >= Kind::Accepted as u32, "it sends {:?}, as senders do", header.kind);
+        let mut bytes = vec![0; usize::try_from(header.length)?];
+        self.receive_all(&mut bytes, until)?;
+        Ok((header.kind, bytes))
+    }
+
+    fn receive_all(&self, mut bytes: &mut [u8], until: Instant) -> anyhow::Result<()> {
+        while !bytes.is_empty() {
+            match recv(&self.socket, &mut *bytes, RecvFlags::empty()) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    ensure!(!left.is_zero(), "the receiver does not answer");
+                    io::wait(self.socket.as_fd(), PollFlags::IN, None, left)?;
+                }
+                Err(error) => return Err(error).context("the connection is broken"),
+                Ok((0, _)) => bail!("the receiver has closed the connection"),
+                Ok((read, _)) => bytes = bytes.get_mut(read..).unwrap_or_default(),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl AsFd for Sender {
+    /// Returns the socket. It becomes readable when the receiver takes no more ([`Sender::interrupted`]).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

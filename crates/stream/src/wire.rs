@@ -1,0 +1,295 @@
+//! The form of a stream. docs/STREAM.md has it in prose.
+//!
+//! A stream begins with [`MAGIC`], then come frames. A frame has a header of 16 bytes, a kind (`u32`), a CPU (`u32`) and a length
+//! (`u64`), all little-endian, and that many bytes. Frames of [`Kind::SubBuffers`] have the kernel's own bytes, all others JSON, text
+//! or the archive of a bundle.
+
+use anyhow::{bail, ensure};
+use lastwords_bytes::ByteOrder;
+use lastwords_trace::ftrace::Stats;
+use serde::{Deserialize, Serialize};
+
+/// The first bytes of a stream; the last four are the version.
+pub const MAGIC: [u8; 16] = *b"LWSTREAM\x01\0\0\0\0\0\0\0";
+/// Bytes of a frame's header.
+pub const HEADER: usize = 16;
+/// Most bytes of a frame of JSON or text.
+const MOST_TEXT: u64 = 1 << 22;
+/// Most bytes of a description.
+const MOST_DESCRIPTION: u64 = 64 << 20;
+/// Most bytes of a frame of sub-buffers.
+pub const MOST_DATA: u64 = 16 << 20;
+/// Most CPUs of a machine. Linux allows 8,192.
+const MOST_CPUS: usize = 8192;
+
+/// Most bytes of a name, as in Linux's file systems.
+const MOST_NAME: usize = 255;
+/// Most descriptions of a stream: one before the events, and one after them.
+const MOST_DESCRIPTIONS: usize = 2;
+
+/// The kind of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Kind {
+    /// [`Hello`], the first frame. The receiver answers it.
+    Hello = 1,
+    /// [`Settings`], before the first sub-buffers.
+    Settings = 2,
+    /// A bundle that describes the events, before the first sub-buffers, and again at the end.
+    Description = 3,
+    /// Whole sub-buffers of one CPU, the oldest first.
+    SubBuffers = 4,
+    /// Nothing: the sender lives, and has no events. It has no bytes.
+    Alive = 5,
+    /// [`End`], the last frame. The receiver answers it.
+    End = 6,
+    /// Of the receiver: it takes the stream. It has no bytes.
+    Accepted = 16,
+    /// Of the receiver: it does not take the stream, or no more of it. A text says why.
+    Refused = 17,
+    /// Of the receiver: [`Received`], after [`Kind::End`].
+    Received = 18,
+}
+
+impl Kind {
+    fn of(number: u32) -> Option<Self> {
+        let all = [
+            Self::Hello,
+            Self::Settings,
+            Self::Description,
+            Self::SubBuffers,
+            Self::Alive,
+            Self::End,
+            Self::Accepted,
+            Self::Refused,
+            Self::Received,
+        ];
+        all.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// The header of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The kind.
+    pub kind: Kind,
+    /// The CPU of sub-buffers; 0 in all other frames.
+    pub cpu: u32,
+    /// Bytes behind the header.
+    pub length: u64,
+}
+
+impl Header {
+    /// Returns the header's bytes.
+    #[must_use]
+    pub fn bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        let fields = [(self.kind as u32).to_le_bytes(), self.cpu.to_le_bytes()].concat();
+        let fields = fields.into_iter().chain(self.length.to_le_bytes());
+        bytes.iter_mut().zip(fields).for_each(|(byte, field)| *byte = field);
+        bytes
+    }
+
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// No frame has such a kind, or one of the kind is never that long.
+    pub fn read(bytes: [u8; HEADER]) -> anyhow::Result<Self> {
+        let [k0, k1, k2, k3, c0, c1, c2, c3, rest @ ..] = bytes;
+        let (number, cpu) = (u32::from_le_bytes([k0, k1, k2, k3]), u32::from_le_bytes([c0, c1, c2, c3]));
+        let length = u64::from_le_bytes(rest);
+        let Some(kind) = Kind::of(number) else { bail!("a frame of kind {number}, which does not exist") };
+        let most = match kind {
+            Kind::Alive | Kind::Accepted => 0,
+            Kind::Description => MOST_DESCRIPTION,
+            Kind::SubBuffers => MOST_DATA,
+            _ => MOST_TEXT,
+        };
+        ensure!(length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
+        ensure!(kind == Kind::SubBuffers || cpu == 0, "a frame {kind:?} of CPU {cpu}");
+        Ok(Self { kind, cpu, length })
+    }
+}
+
+/// Who sends a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Name of the machine.
+    pub host: String,
+    /// Name of the recording's instance.
+    pub instance: String,
+}
+
+impl Hello {
+    /// Checks that the names are no longer than those of Linux.
+    ///
+    /// # Errors
+    /// They are longer.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let is_name = |text: &str| text.len() <= MOST_NAME;
+        ensure!(
+            is_name(&self.host) && is_name(&self.instance),
+            "a name of more than {MOST_NAME} bytes in the frame Hello"
+        );
+        Ok(())
+    }
+}
+
+/// The shape of the rings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The machine is big-endian.
+    pub is_big_endian: bool,
+    /// Bytes of a page.
+    pub page_size: u32,
+    /// Bytes of a sub-buffer.
+    pub sub_buffer_size: u32,
+    /// Numbers of the CPUs, rising.
+    pub cpus: Vec<u32>,
+    /// The clock of the events.
+    pub clock: String,
+    /// The clock counts nanoseconds.
+    pub clock_in_ns: bool,
+    /// The tracer.
+    pub tracer: String,
+    /// Nanoseconds to add to readings of the clock to get the time since the epoch, if the clock can be related to it.
+    pub real_time: Option<i64>,
+}
+
+impl Settings {
+    /// Returns the byte order of the machine.
+    #[must_use]
+    pub fn byte_order(&self) -> ByteOrder {
+        if self.is_big_endian { ByteOrder::Big } else { ByteOrder::Little }
+    }
+
+    /// Checks that a kernel can have such rings.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let is_size = |size: u32| size.is_power_of_two() && (4096..=1 << 20).contains(&size);
+        ensure!(is_size(self.page_size), "pages of {} bytes", self.page_size);
+        ensure!(is_size(self.sub_buffer_size), "sub-buffers of {} bytes", self.sub_buffer_size);
+        let (count, last) = (self.cpus.len(), self.cpus.last().copied().unwrap_or(0));
+        let is_rising = self.cpus.iter().zip(self.cpus.iter().skip(1)).all(|(a, b)| a < b);
+        ensure!(count > 0 && is_rising, "the list of {count} CPUs is empty or does not rise");
+        ensure!((last as usize) < MOST_CPUS, "CPU {last}; Linux has {MOST_CPUS} at most");
+        let is_plain = |text: &str| text.len() <= 64 && text.chars().all(|c| c.is_ascii_graphic());
+        ensure!(is_plain(&self.clock), "the clock {:?}", self.clock);
+        ensure!(is_plain(&self.tracer), "the tracer {:?}", self.tracer);
+        Ok(())
+    }
+}
+
+/// The counters of a CPU's ring at the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Number of the CPU.
+    pub cpu: u32,
+    /// Events that were still in the ring.
+    pub entries: u64,
+    /// Events that were overwritten.
+    pub overrun: u64,
+    /// Events lost because the writer came round to a page that was being committed.
+    pub commit_overrun: u64,
+    /// Events that were discarded.
+    pub dropped: u64,
+    /// Events that were read from the ring, and sent.
+    pub read: u64,
+}
+
+impl Counters {
+    /// Makes them of the kernel's counters.
+    #[must_use]
+    pub fn new(cpu: u32, stats: &Stats) -> Self {
+        let Stats { entries, overrun, commit_overrun, bytes: _, dropped, read } = *stats;
+        Self { cpu, entries, overrun, commit_overrun, dropped, read }
+    }
+
+    /// Returns them as the kernel has them.
+    #[must_use]
+    pub fn stats(self) -> Stats {
+        let Self { cpu: _, entries, overrun, commit_overrun, dropped, read } = self;
+        Stats { entries, overrun, commit_overrun, bytes: 0, dropped, read }
+    }
+}
+
+/// The account of a stream that was sent completely.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// The counters of each CPU.
+    pub cpus: Vec<Counters>,
+    /// Bytes of sub-buffers that were sent.
+    pub bytes: u64,
+}
+
+/// What the receiver has of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Received {
+    /// Bytes of sub-buffers.
+    pub bytes: u64,
+}
+
+/// Checks the order of a stream's frames, and their lengths.
+#[derive(Debug, Default)]
+pub struct Order {
+    has_hello: bool,
+    settings: Option<Settings>,
+    descriptions: usize,
+    is_over: bool,
+}
+
+impl Order {
+    /// Admits the next frame of a sender.
+    ///
+    /// # Errors
+    /// It may not stand here.
+    pub fn admit(&mut self, header: &Header) -> anyhow::Result<()> {
+        let Header { kind, cpu, length } = *header;
+        ensure!(!self.is_over, "a frame {kind:?} after the end");
+        ensure!(self.has_hello == (kind != Kind::Hello), "a frame {kind:?}, where the first and no other is Hello");
+        match kind {
+            Kind::Hello => self.has_hello = true,
+            Kind::Settings => ensure!(self.settings.is_none(), "the second frame Settings"),
+            Kind::Description => {
+                ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
+                self.descriptions = self.descriptions.saturating_add(1);
+                ensure!(self.descriptions <= MOST_DESCRIPTIONS, "more than {MOST_DESCRIPTIONS} frames {kind:?}");
+            }
+            Kind::SubBuffers => {
+                let Some(settings) = self.settings.as_ref().filter(|_| self.descriptions > 0) else {
+                    bail!("a frame {kind:?} before Settings and Description");
+                };
+                let size = u64::from(settings.sub_buffer_size);
+                let is_whole = length > 0 && length.checked_rem(size) == Some(0);
+                ensure!(is_whole, "{length} bytes of sub-buffers, each of which has {size}");
+                ensure!(settings.cpus.binary_search(&cpu).is_ok(), "CPU {cpu}, which is not in Settings");
+            }
+            Kind::Alive => {}
+            Kind::End => {
+                ensure!(self.descriptions > 0, "a frame {kind:?} before Description");
+                self.is_over = true;
+            }
+            Kind::Accepted | Kind::Refused | Kind::Received => bail!("a frame {kind:?}, which is of receivers"),
+        }
+        Ok(())
+    }
+
+    /// Takes the content of the frame of settings that was admitted.
+    ///
+    /// # Errors
+    /// It has none that a kernel can have.
+    pub fn settings(&mut self, bytes: &[u8]) -> anyhow::Result<Settings> {
+        let settings: Settings = serde_json::from_slice(bytes)?;
+        settings.check()?;
+        self.settings = Some(settings.clone());
+        Ok(settings)
+    }
+
+    /// Returns true if the frame of the end was admitted.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
