@@ -342,13 +342,9 @@ impl Builder<'_> {
         let mut outcomes = planning.all(&mut data)?;
         let ends = outcomes.iter().flat_map(|outcome| &outcome.packets).map(|packet| packet.end);
         spans::set_ages(&mut spans.open, ends.fold(info.clock.last, u64::max), info.clock.frequency);
-        let mut found = BTreeMap::new();
-        for (index, (stream, outcome)) in data.iter().zip(&mut outcomes).enumerate() {
-            let taken = pool.fill(stream, outcome);
-            if !taken.is_empty() {
-                found.insert(index, taken);
-            }
-        }
+        let fill = |(index, (stream, outcome))| (index, pool.fill(stream, outcome));
+        let found = data.iter().zip(&mut outcomes).enumerate().map(fill);
+        let mut found: BTreeMap<usize, Vec<Loose>> = found.filter(|(_, taken)| !taken.is_empty()).collect();
         let orphans = pool.orphans(|channel| resolved.decoder(channel));
         let mut streams: Vec<Stream> = data.iter().map(|d| stream_of(&d.identity, &resolved.schema)).collect();
         info.streams = data.iter().zip(&outcomes).map(|(d, o)| stream_info(d, o)).collect();
