@@ -74,8 +74,8 @@ fn record(job: &Job) -> Result<Sample> {
 /// folder in `dir`.
 pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
     std::fs::create_dir_all(dir)?;
-    // 64 bytes an event is more than the larger of the two takes.
-    let sub_buffers = u32::try_from((events.saturating_mul(64) >> 17).max(2).next_power_of_two())?;
+    // The two events take 24 bytes on average.
+    let sub_buffers = u32::try_from((events.saturating_mul(32) >> 17).max(2).next_power_of_two())?;
     let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 128 << 10).contexts(lastwords::Context::NONE);
     let _recording = Session::builder("bench").channel(channel).dir(dir).size_limit(u64::MAX).start()?;
     let cpus = cpus()?;

@@ -70,11 +70,14 @@ impl Drop for Follower {
     }
 }
 
-/// Times of day at the beginning of lines do not step back, but once at midnight.
+/// Times of day at the beginning of lines do not step back, but once at midnight, and where a thread was interrupted between the
+/// moment when it took the time and the end of its event: later events of other threads are printed before that one. The order of
+/// each thread's own events is checked by [`Had::take`].
 fn check_order(ran: &Ran) {
     let times: Vec<&str> = ran.out.lines().filter_map(|line| line.split(' ').next()).collect();
     let back = times.windows(2).filter(|pair| pair[0] > pair[1]).count();
-    assert!(back <= usize::from(times.first() > times.last()), "{back} times step back");
+    let most = usize::from(times.first() > times.last()) + THREADS as usize;
+    assert!(back <= most, "{back} times step back");
 }
 
 #[test]

@@ -365,9 +365,8 @@ fn a_stream_is_not_copied_in_user_space() {
     let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
     let mut recorder = Recorder::new(child, &place);
     wait_for_instance("lastwords_test");
-    for _ in 0..4 {
-        tool("find", &["/usr/lib", "-name", "x"]);
-    }
+    // No CPU's file may become so large that it becomes the trace in place, in which case nothing is copied out of it.
+    tool("find", &["/usr/lib", "-name", "x"]);
     let ended = recorder.end(Signal::INT);
     assert_eq!(ended.status, 0, "{}", ended.err);
     assert!(told(&ended) > 10_000, "{}", ended.err);

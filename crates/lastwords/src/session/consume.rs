@@ -148,7 +148,8 @@ impl<'a> Consumer<'a> {
 }
 
 /// Returns the session's clock, if it never steps back. It is read before the first ring is looked at, so an event that is
-/// not in its ring by then has a later time.
+/// not in its ring by then has a later time, unless its thread was interrupted after it had taken the time and before it committed the
+/// event.
 pub(crate) fn clock_before(regions: &Regions) -> Option<u64> {
     let kind = regions.view.clock_kind().filter(|kind| *kind != ClockKind::Realtime);
     kind.map(ClockKind::now_ordered)

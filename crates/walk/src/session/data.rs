@@ -92,18 +92,6 @@ impl Stream {
         bytes.div_ceil(self.geometry.size.max(1)).min(self.geometry.count)
     }
 
-    /// First place from `place` on of which the image may have other bytes than zeros.
-    pub(crate) fn next_written(&self, half: usize, place: u64) -> u64 {
-        if self.frozen.is_some() || self.geometry.page_size != 0 {
-            return place;
-        }
-        let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
-        let begin = self.region.address.saturating_add(data);
-        let from = begin.saturating_add(place.saturating_mul(self.geometry.size));
-        let next = self.image.next_data(from, begin.saturating_add(self.geometry.half_size()).max(from));
-        next.saturating_sub(begin).checked_div(self.geometry.size).unwrap_or(0).max(place)
-    }
-
     /// Replaces `buf` with the first `len` bytes of sub-buffer `number`, or fewer if the image lacks them.
     pub(crate) fn load(&self, half: usize, number: u64, len: usize, buf: &mut Vec<u8>) -> Loaded {
         if let Some(frozen) = &self.frozen {

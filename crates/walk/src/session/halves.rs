@@ -37,16 +37,7 @@ impl Planner<'_> {
     pub(crate) fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
         let places = self.stream.places_held(half);
         self.budget.steps(&self.stream.region.name, places)?;
-        let (mut numbers, mut place) = (Vec::new(), 0u64);
-        while place < places {
-            let number = self.number_in(half, place);
-            numbers.extend(number.filter(|n| *n >= from));
-            place = place.saturating_add(1);
-            if number.is_none() {
-                place = self.stream.next_written(half, place);
-            }
-        }
-        Ok(numbers)
+        Ok((0..places).filter_map(|place| self.number_in(half, place)).filter(|n| *n >= from).collect())
     }
 
     /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
