@@ -74,11 +74,12 @@ fn record(job: &Job) -> Result<Sample> {
 /// folder in `dir`.
 pub(crate) fn generate(dir: &Path, events: u64) -> Result<()> {
     std::fs::create_dir_all(dir)?;
-    // The two events take 24 bytes on average.
-    let sub_buffers = u32::try_from((events.saturating_mul(32) >> 17).max(2).next_power_of_two())?;
+    let cpus = cpus()?;
+    // The two events take 24 bytes on average, and each CPU has its own ring.
+    let bytes = events.div_ceil(cpus.len() as u64).saturating_mul(26);
+    let sub_buffers = u32::try_from((bytes >> 17).max(2).next_power_of_two())?;
     let channel = ChannelConfig::new("bench").sub_buffers(sub_buffers, 128 << 10).contexts(lastwords::Context::NONE);
     let _recording = Session::builder("bench").channel(channel).dir(dir).size_limit(u64::MAX).start()?;
-    let cpus = cpus()?;
     let share = |begin: u64, end: u64| {
         each_a((end - begin) / 2, |number, value| lastwords::event!(bench, "a", number, value));
         let rest = end - begin - (end - begin) / 2;

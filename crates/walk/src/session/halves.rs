@@ -37,16 +37,26 @@ impl Planner<'_> {
     pub(crate) fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
         let places = self.stream.places_held(half);
         self.budget.steps(&self.stream.region.name, places)?;
-        Ok((0..places).filter_map(|place| self.number_in(half, place)).filter(|n| *n >= from).collect())
+        let found = (0..places).filter_map(|place| self.header_in(half, place));
+        let headers: Vec<Header> = found.filter(|header| header.number >= from).collect();
+        let numbers = headers.iter().map(|header| header.number).collect();
+        if self.is_late {
+            self.headers = headers.into_iter().map(|header| (header.number, header)).collect();
+        }
+        Ok(numbers)
     }
 
     /// Number in the header at the place of sub-buffer `number`, if the header belongs to this stream.
     pub(crate) fn number_in(&mut self, half: usize, number: u64) -> Option<u64> {
+        self.header_in(half, number).map(|header| header.number)
+    }
+
+    /// The header at the place of sub-buffer `number`, if it belongs to this stream.
+    fn header_in(&mut self, half: usize, number: u64) -> Option<Header> {
         self.stream.load(half, number, HEADER_LEN, &mut self.buf);
         let header = Header::parse(&self.buf, self.stream.identity.order).ok()?;
         let right = self.stream.identity.header(header.number);
         let is_ours = header.magic == right.magic && header.uuid == right.uuid;
-        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number))
-            .then_some(header.number)
+        (is_ours && self.stream.geometry.place(header.number) == self.stream.geometry.place(number)).then_some(header)
     }
 }

@@ -12,6 +12,7 @@ use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
 use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use std::collections::BTreeMap;
 
 /// Most missing sub-buffers that are listed one by one; further ones make one gap.
 const LISTED: u64 = 1024;
@@ -58,6 +59,8 @@ pub(crate) struct Planner<'a> {
     pub(crate) thorough: bool,
     /// Checksums are compared when packets are delivered, unless a header shows that something is wrong.
     pub(crate) is_late: bool,
+    /// With `is_late`: the headers of the half that is planned, by the number in them.
+    pub(crate) headers: BTreeMap<u64, Header>,
     /// The session region and its thread table.
     pub(crate) threads: Option<(&'a Region, ThreadTable)>,
     pub(crate) budget: &'a Budget,
@@ -116,6 +119,7 @@ impl<'a> Planner<'a> {
             decoder,
             thorough,
             is_late: false,
+            headers: BTreeMap::new(),
             threads,
             budget,
             control: Control::default(),
@@ -157,6 +161,7 @@ impl<'a> Planner<'a> {
 
     /// Starts a half; returns its control words.
     pub(crate) fn begin_half(&mut self, half: usize) -> Half {
+        self.headers.clear();
         self.last = None;
         self.sure = None;
         self.missing_run = 0;
@@ -281,9 +286,7 @@ impl<'a> Planner<'a> {
         if !self.is_late || self.thorough || !is_all {
             return None;
         }
-        self.stream.load(half, number, HEADER_LEN, &mut self.buf);
-        let identity = self.stream.identity;
-        let header = Header::parse(&self.buf, identity.order).ok()?;
+        let (header, identity) = (self.headers.remove(&number)?, self.stream.identity);
         let is_right = identity.difference(&header, number).is_none() && header.end >= header.begin;
         Some((header, identity.content(&header).filter(|_| is_right)?))
     }
