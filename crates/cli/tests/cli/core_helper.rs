@@ -294,12 +294,18 @@ fn in_a_container(memory: &str) {
     fs::remove_dir_all(copy).unwrap();
 }
 
+/// Copies a program by a process of its own. A file that this process has written could be busy: a process that another test starts has
+/// all open files of this one for a moment.
+fn install_program(from: &str, to: &Path) {
+    tool("install", &["-m", "755", from, to.to_str().expect("a path")]);
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
     let tools = Place::new();
     let program = tools.at("lastwords");
-    fs::copy(env!("CARGO_BIN_EXE_lastwords"), &program).unwrap();
+    install_program(env!("CARGO_BIN_EXE_lastwords"), &program);
     let state = tools.at("state");
     let helper = |verb: &str| {
         let mut command = std::process::Command::new(&program);
@@ -339,8 +345,8 @@ fn cores_go_where_they_went_before() {
 
     // A program: its words are the same with and without the helper before it.
     let handler = tools.at("handler");
-    fs::write(&handler, HANDLER).unwrap();
-    fs::set_permissions(&handler, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(tools.at("handler.text"), HANDLER).unwrap();
+    install_program(tools.at("handler.text").to_str().unwrap(), &handler);
     let pattern = format!("|{} %P  %s%u %g %d %e-%f %E  %c %% x%", handler.display());
     fs::write(CORE_PATTERN, &pattern).unwrap();
     let words = || {
