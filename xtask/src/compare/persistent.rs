@@ -85,6 +85,8 @@ struct Row {
     damage: String,
     /// Events that the kernel kept, and those that it invented; none if it was not booted with this damage.
     kept: Option<(usize, usize)>,
+    /// The kernel did not come to the end of what it printed.
+    hangs: bool,
     /// Events that we recover, and those that we invented.
     ours: (usize, usize),
     truth: usize,
@@ -242,9 +244,11 @@ impl Case {
 
     /// Compares what we recover of a region with the truth, and what the kernel kept, if one is booted with the region.
     fn row(&self, program: &Path, damage: &str, region: &[u8], boot: Option<Boot<'_>>) -> Result<Row> {
+        let mut hangs = false;
         let kept = match boot {
             Some((machine, place)) => {
                 let guest = machine.second("damaged-boot", region, place, false, None)?;
+                hangs = guest.join("second/hangs").exists();
                 let kept = judge::events(&read(&guest.join("second/trace"))?);
                 let wrong = kept.without(&self.truth.events).0;
                 Some((kept.total - wrong, wrong))
@@ -259,6 +263,7 @@ impl Case {
             kernel: self.machine.release().to_string(),
             damage: damage.to_string(),
             kept,
+            hangs,
             ours: (ours.total - invented, invented),
             truth: self.truth.events.total,
             is_told: said.contains("with losses"),
@@ -297,10 +302,11 @@ fn second_boot(machine: &Reboot, first: &First, there: &Addresses, ours: Option<
 
 impl Row {
     fn text(&self) -> String {
-        let Self { kernel, damage, kept, ours, truth, .. } = self;
+        let Self { kernel, damage, kept, hangs, ours, truth, .. } = self;
         let (told, short) = (if self.is_told { "yes" } else { "no" }, if self.is_good { "" } else { " SHORT" });
         let kept =
             kept.map_or(["-".into(), "-".into()], |(right, wrong)| [right, wrong].map(|count| count.to_string()));
+        let kept = if *hangs { kept.map(|count| format!("{count}, and it hangs")) } else { kept };
         format!("| {kernel} | {damage} | {} | {} | {} | {truth} | {told} |{short}", kept.join(" | "), ours.0, ours.1)
     }
 }

@@ -75,8 +75,15 @@ second)
         lastwords recover --bundle /tmp/bundle $I --to trace-dat -o /t/live/out > /t/live/recover 2> /t/live/recover.errors
     fi
     echo 0 > $I/options/hash-ptr 2> /dev/null
-    # A damaged region can make the kernel print events without end.
-    head -n 300000 $I/trace > /t/second/trace
+    # A damaged region can make the kernel print events without end, or search for the next event without end.
+    head -n 300000 $I/trace > /t/second/trace &
+    reader=$!
+    seconds=0
+    while kill -0 $reader 2> /dev/null && [ $seconds -lt 200 ]; do
+        sleep 1
+        seconds=$((seconds + 1))
+    done
+    kill -0 $reader 2> /dev/null && touch /t/second/hangs
     [ "$(word lab.describe)" = 1 ] && describe /t/second
     dmesg | grep -i -e ring -e trac > /t/second/dmesg
     tar c -C /t $(ls /t) > /dev/vda || fail "the disk"
