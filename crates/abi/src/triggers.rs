@@ -103,7 +103,7 @@ pub struct Conditions {
     pub filters: Filters,
     /// Events that fulfilled the condition of each place, since the conditions changed.
     pub hits: [AtomicU64; MAX_RULES],
-    /// What conditions have that rules do not have, twice, like the rules. Written by the holder of the lock in the table that is
+    /// The members of conditions that rules do not have, in two tables like the rules. The holder of the lock writes the table that is
     /// not current, before `turn`.
     pub extras: [[Extra; MAX_CONDITIONS]; 2],
     /// CLOCK_MONOTONIC, ns, up to which the limit of each condition is used, as [`Triggers::due`].
@@ -121,7 +121,7 @@ pub const EXTRA_WORDS: usize = 32;
 /// [`Start::key`] while a thread writes or removes the entry.
 pub const START_CLAIMED: u64 = 1;
 
-/// What a condition has that a rule does not have.
+/// The members of a condition that a rule does not have.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Extra {

@@ -320,7 +320,7 @@ const SAMPLE: usize = 64;
 pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &mut Vec<String>) {
     let mut counts: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
     each_payload(region, SAMPLE, |payload| {
-        let id = page::id(payload, region.layout.byte_order);
+        let id = page::short(payload, 0, region.layout.byte_order);
         let Some(format) = described.formats.get(&id) else { return };
         let (good, bad) = counts.entry(id).or_default();
         let count = if fits(format, payload.len() as u64) { good } else { bad };

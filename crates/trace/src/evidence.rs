@@ -143,11 +143,16 @@ impl Evidence {
         self.notes.extend(other.notes);
     }
 
-    /// Number of bytes of the committed content of a stream's sub-buffers, with their headers.
+    /// Number of bytes of the committed content of the sub-buffers of each of so many streams, with their headers.
     #[must_use]
-    pub fn content(&self, stream: usize) -> u64 {
-        let own = self.sub_buffers.iter().filter(|row| row.stream == stream);
-        own.map(|row| row.content).fold(0, u64::saturating_add)
+    pub fn contents(&self, streams: usize) -> Vec<u64> {
+        let mut bytes = vec![0u64; streams];
+        for row in &self.sub_buffers {
+            if let Some(bytes) = bytes.get_mut(row.stream) {
+                *bytes = bytes.saturating_add(row.content);
+            }
+        }
+        bytes
     }
 
     /// Number of events known to be lost: those of all gaps that count as a loss for `--strict`.

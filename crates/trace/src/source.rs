@@ -109,9 +109,9 @@ pub trait Source: Send + Sync {
     /// Verdicts, gaps and notes of the whole source. It is complete whenever it is asked for, also before the events are read; what a
     /// source left to be checked during reading is then checked at once.
     fn evidence(&self) -> &Evidence;
-    /// Number of bytes of the committed content of a stream's sub-buffers, as far as it is known without further reading.
-    fn content(&self, stream: usize) -> u64 {
-        self.evidence().content(stream)
+    /// Number of bytes of the committed content of each stream's sub-buffers, as far as it is known without further reading.
+    fn contents(&self) -> Vec<u64> {
+        self.evidence().contents(self.streams().len())
     }
     /// Spans that were open, if the source records them.
     fn open_spans(&self) -> &[OpenSpan] {

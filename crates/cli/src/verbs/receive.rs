@@ -66,7 +66,7 @@ struct Line<'a> {
     told: &'a Told,
 }
 
-/// What has gone wrong. Written by the threads of streams, and read when they have ended.
+/// The errors so far. The threads of streams write them, and they are read when the threads have ended.
 #[derive(Default)]
 struct Wrong {
     failed: AtomicBool,

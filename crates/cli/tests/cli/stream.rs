@@ -194,16 +194,23 @@ fn wait_until_arrived(recorder: &record::Recorder<'_>, receiver: &Receiver, inst
     }
 }
 
+/// A receiver, and a recorder that has sent it all full sub-buffers of its events.
+fn both_at_work(place: &Place) -> (Receiver, record::Recorder<'_>) {
+    let receiver = Receiver::at(place);
+    let to = receiver.address.as_str();
+    let recorder = record::start(place, &[&KILL[..], &["--instance", "lastwords_test", "-o", to]].concat());
+    let instance = wait_for_instance("lastwords_test");
+    tool("bash", &["-c", KILLS]);
+    wait_until_arrived(&recorder, &receiver, &instance);
+    (receiver, recorder)
+}
+
 #[test]
 fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
     let Some((_alone, place)) = record::tracing() else { return };
     let before = state();
-    let mut receiver = Receiver::at(&place);
+    let (mut receiver, mut recorder) = both_at_work(&place);
     let to = receiver.address.clone();
-    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
-    let instance = wait_for_instance("lastwords_test");
-    tool("bash", &["-c", KILLS]);
-    wait_until_arrived(&recorder, &receiver, &instance);
     assert_eq!(recorder.end(Signal::KILL).status, -1);
     let saved = receiver.next("saved");
     assert!(saved["ended_early"].as_str().unwrap().contains("closed the connection"), "{saved}");
@@ -226,12 +233,8 @@ fn a_sender_that_is_killed_loses_nothing_that_it_sent() {
 fn a_receiver_that_is_killed_ends_the_recording_and_nothing_that_arrived_is_lost() {
     let Some((_alone, place)) = record::tracing() else { return };
     let before = state();
-    let mut receiver = Receiver::at(&place);
+    let (mut receiver, mut recorder) = both_at_work(&place);
     let to = receiver.address.clone();
-    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
-    let instance = wait_for_instance("lastwords_test");
-    tool("bash", &["-c", KILLS]);
-    wait_until_arrived(&recorder, &receiver, &instance);
     receiver.end(Signal::KILL);
     let ended = recorder.wait();
     assert_eq!(ended.status, 1, "{}", ended.err);

@@ -14,7 +14,8 @@ use std::sync::Arc;
 /// CTF cannot express a field class.
 pub fn session<S: Source + 'static>(source: &Arc<S>, path: &Path, version: Version) -> Result<Trace> {
     let class = class_in_memory(source.schema(), version)?;
-    let streams = source.streams().iter().enumerate().map(|(stream, facts)| Stream {
+    let streams = source.streams().iter().zip(source.contents()).enumerate();
+    let streams = streams.map(|(stream, (facts, bytes))| Stream {
         class: facts.channel,
         id: Some(facts.instance),
         files: Vec::new(),
@@ -24,7 +25,7 @@ pub fn session<S: Source + 'static>(source: &Arc<S>, path: &Path, version: Versi
             stream,
             name: format!("stream {stream}"),
             cpu: facts.cpu,
-            bytes: source.content(stream),
+            bytes,
         }),
     });
     let streams = streams.collect();

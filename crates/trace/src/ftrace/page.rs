@@ -76,10 +76,10 @@ pub fn long(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
     if order == ByteOrder::Little { u64::from_le_bytes(raw) } else { u64::from_be_bytes(raw) }
 }
 
-/// Reads the id at the beginning of an event's payload (`common_type`); returns 0 beyond the end.
+/// Reads an integer of 2 bytes; returns 0 beyond the end. An event's id (`common_type`) is one at the beginning of its payload.
 #[must_use]
-pub fn id(payload: &[u8], order: ByteOrder) -> u16 {
-    let raw = payload.first_chunk::<2>().copied().unwrap_or_default();
+pub fn short(bytes: &[u8], at: usize, order: ByteOrder) -> u16 {
+    let raw = bytes.get(at..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
     if order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) }
 }
 

@@ -254,7 +254,7 @@ impl SubBuffer {
 /// and never reaches the highest number; flags; at offset 4 the process ID of 4 bytes, of a 64-bit kernel at most `PID_MAX_LIMIT`.
 /// Stale bytes in the place of an event have often other numbers there.
 fn has_entry(payload: &[u8], order: ByteOrder) -> bool {
-    let is_id = (1..u16::MAX).contains(&page::id(payload, order));
+    let is_id = (1..u16::MAX).contains(&page::short(payload, 0, order));
     is_id && payload.len() >= ENTRY && page::word(payload, 4, order) <= MOST_PIDS
 }
 

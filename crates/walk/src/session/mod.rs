@@ -184,8 +184,8 @@ impl Source for Session {
         self.checked().map_or(&self.evidence, |checked| &checked.evidence)
     }
 
-    fn content(&self, stream: usize) -> u64 {
-        self.evidence.content(stream)
+    fn contents(&self) -> Vec<u64> {
+        self.evidence.contents(self.streams.len())
     }
 
     fn open_spans(&self) -> &[OpenSpan] {

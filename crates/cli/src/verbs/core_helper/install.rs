@@ -19,7 +19,7 @@ pub(crate) const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const STATE: &str = "core-helper.json";
 const SCHEMA: &str = "lastwords.core-helper.v1";
 
-/// What `install` did.
+/// The result of `install`.
 #[derive(Debug, Serialize, Deserialize, PartialEq, Eq)]
 struct Saved {
     schema: String,

@@ -43,10 +43,10 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// What the kernel runs if cores went to a program before
+    /// The kernel runs this if cores went to a program before
     #[command(hide = true)]
     Pipe(Pipe),
-    /// What the kernel runs if cores went to a file before
+    /// The kernel runs this if cores went to a file before
     #[command(hide = true)]
     File(File),
     /// The process that saves the sessions of a dying process

@@ -4,7 +4,7 @@ use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Format;
 use lastwords_trace::integer::extend;
 
-use crate::ftrace::page::{long, word};
+use crate::ftrace::page::{long, short, word};
 
 /// The position of a field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,10 +27,7 @@ impl Slot {
         match self.size {
             8 => long(payload, at, order),
             4 => u64::from(word(payload, at, order)),
-            2 => {
-                let raw = payload.get(at..).and_then(|b| b.first_chunk::<2>()).copied().unwrap_or_default();
-                u64::from(if order == ByteOrder::Little { u16::from_le_bytes(raw) } else { u16::from_be_bytes(raw) })
-            }
+            2 => u64::from(short(payload, at, order)),
             1 => u64::from(payload.get(at).copied().unwrap_or(0)),
             _ => 0,
         }
