@@ -59,6 +59,9 @@ pub const KIND_ENV: u16 = 4;
 /// A property whose key is this and a thread id in base 10 has the thread's name as its value. A thread id that was used again has a
 /// record for each name, unless [`RegistryControl::names_dropped`] counts it.
 pub const ENV_THREAD: &str = "thread_";
+/// Key of the property with the time that the machine had slept when the session began: the nanoseconds that CLOCK_BOOTTIME was ahead
+/// of CLOCK_MONOTONIC, in decimal digits. It is not there if that was less than a millisecond.
+pub const ENV_SLEPT: &str = "slept_ns";
 
 /// Field types: one byte, then what the line says.
 pub mod field {

@@ -25,6 +25,22 @@ pub struct Task {
     pub place: u64,
 }
 
+/// What the kernel keeps of a process besides its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lineage {
+    /// Number of the process that is its parent; 0 if it has none.
+    pub parent: u32,
+    /// User whose rights it has.
+    pub uid: u32,
+    /// The task runs in the kernel only.
+    pub is_kernel_thread: bool,
+    /// Time of its start: nanoseconds since the boot, including suspend.
+    pub started: u64,
+}
+
+/// `PF_KTHREAD` (`include/linux/sched.h`).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// A list of rows, and the errors that made it incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<T> {
@@ -80,6 +96,23 @@ impl Kernel {
             found.rows.push(task(leader)?);
         }
         outcome
+    }
+
+    /// Returns the parent, the user and the start of a task.
+    ///
+    /// # Errors
+    /// The image lacks the task's memory.
+    pub fn lineage(&self, task: &Task) -> Result<Lineage, Error> {
+        let object = self.object("task_struct", task.place)?;
+        let parent = object.pointer_or_null("real_parent")?.map_or(Ok(0), |parent| parent.fit("tgid"))?;
+        // Linux 5.5 renamed the member.
+        let started = if object.has("start_boottime") { "start_boottime" } else { "real_start_time" };
+        Ok(Lineage {
+            parent,
+            uid: object.pointer("cred")?.fit("uid.val")?,
+            is_kernel_thread: object.u64("flags")? & KERNEL_THREAD != 0,
+            started: object.u64(started)?,
+        })
     }
 
     /// Returns the task names that ftrace saved, in the order of `saved_cmdlines`: pid and name.

@@ -7,7 +7,7 @@ use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_kernel::{Kernel, find};
+use lastwords_kernel::{Kernel, Time, find};
 use lastwords_trace::ftrace::{Array, Tracing};
 use lastwords_walk::lttng::Session;
 use std::path::Path;
@@ -43,8 +43,23 @@ impl Machine {
     /// it is not known.
     #[must_use]
     pub fn real_time(&self, index: usize) -> Option<i64> {
-        let array = self.array(index)?;
-        let Some(kernel) = &self.kernel else { return self.tracing.real_time.filter(|_| array.clock_in_ns) };
+        if self.kernel.is_none() {
+            return self.tracing.real_time.filter(|_| self.array(index).is_some_and(|array| array.clock_in_ns));
+        }
+        let (time, reading) = self.last_tick(index)?;
+        Some(time.wall.wrapping_sub(reading).cast_signed())
+    }
+
+    /// Returns the nanoseconds that `CLOCK_BOOTTIME` is ahead of an array's clock. Returns none if this is not known.
+    #[must_use]
+    pub fn boot_time(&self, index: usize) -> Option<i64> {
+        let (time, reading) = self.last_tick(index)?;
+        Some(time.uptime.wrapping_sub(reading).cast_signed())
+    }
+
+    /// Returns the timekeeper's values at its last update, and the reading of an array's clock at that time.
+    fn last_tick(&self, index: usize) -> Option<(Time, u64)> {
+        let (array, kernel) = (self.array(index)?, self.kernel.as_ref()?);
         let time = kernel.time().ok()?;
         let reading = match array.clock.as_str() {
             "boot" => time.uptime,
@@ -56,7 +71,7 @@ impl Machine {
             }
             _ => return None,
         };
-        Some(time.wall.wrapping_sub(reading).cast_signed())
+        Some((time, reading))
     }
 
     /// Returns true if the array at a position has events.

@@ -20,6 +20,9 @@ pub struct Schema {
     pub channels: Vec<Channel>,
 }
 
+/// Key of the property with the time of the machine's boot: the nanoseconds from the epoch to time 0 of `CLOCK_BOOTTIME`.
+pub const BOOT_ORIGIN: &str = "boot_origin_ns";
+
 /// Key of the property with the name of a thread: `thread_` and the thread's id.
 pub fn thread_key(id: impl std::fmt::Display) -> String {
     format!("thread_{id}")

@@ -14,7 +14,8 @@ use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
 use lastwords_formats::ftrace::{dat, log as ftrace_log};
-use lastwords_formats::perfetto::{self, Task};
+use lastwords_formats::perfetto::{self, Process, Task};
+use lastwords_kernel::Lineage;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json};
@@ -77,7 +78,8 @@ impl<'t> Writing<'_, 't> {
                 // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
                 let (tracing, ring) = (&ftrace.machine.tracing, &**ftrace.ring?);
-                Some(perfetto::Kernel { trace, is_alone, tracing, ring, tasks: &tasks })
+                let (clock, boot) = (ftrace.array.clock.as_str(), ftrace.machine.boot_time(ftrace.index));
+                Some(perfetto::Kernel { trace, is_alone, tracing, ring, clock, boot, tasks: &tasks })
             });
             if !perfetto::can_hold(traces, kernel.as_ref()) {
                 bail!(
@@ -245,6 +247,13 @@ fn print_remarks(remarks: &Remarks) {
 
 /// Returns the tasks of a kernel's memory.
 fn tasks(machine: &Machine) -> Vec<Task> {
-    let tasks = machine.kernel.as_ref().map(|kernel| kernel.tasks().rows).into_iter().flatten();
-    tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, comm: t.comm }).collect()
+    let Some(kernel) = &machine.kernel else { return Vec::new() };
+    let process = |task: &lastwords_kernel::Task| {
+        // What is missing in the image is left out.
+        let lineage = kernel.lineage(task).ok().filter(|_| task.pid == task.tgid)?;
+        let Lineage { parent, uid, is_kernel_thread, started } = lineage;
+        Some(Process { parent, uid, is_kernel_thread, started })
+    };
+    let tasks = kernel.tasks().rows.into_iter();
+    tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm }).collect()
 }

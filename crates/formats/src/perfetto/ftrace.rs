@@ -15,7 +15,7 @@ use lastwords_trace::visit::NodeId;
 
 use super::proto::{Message, put_message};
 use super::table::Table;
-use super::{Kernel, NEEDS_STATE, STATE_CLEARED, packet, put_packet};
+use super::{FtraceClock, Kernel, NEEDS_STATE, Process, STATE_CLEARED, packet, put_packet};
 use crate::fields::IntegerField;
 use crate::ftrace::print::{Names, Show};
 use class::{Class, Fields};
@@ -34,12 +34,17 @@ struct Bundle {
     lost: bool,
     /// The packet's count of discarded events at the last event.
     discarded: u64,
+    /// The clock's reading at the first event of the stream, until the first bundle is written.
+    first: Option<u64>,
+    /// A bundle of the stream was written.
+    is_begun: bool,
 }
 
 /// Writes the events of a trace array.
 pub(super) struct Events<'t> {
     kernel: &'t Kernel<'t>,
     trace: &'t Trace,
+    clock: Option<FtraceClock>,
     /// The context field that holds the task's id.
     pid: Option<NodeId>,
     table: Table,
@@ -98,12 +103,14 @@ impl Symbols {
 }
 
 impl<'t> Events<'t> {
-    pub(super) fn new(kernel: &'t Kernel<'t>, trace: &'t Trace) -> Self {
+    /// `clock` relates the array's clock to the time since boot.
+    pub(super) fn new(kernel: &'t Kernel<'t>, trace: &'t Trace, clock: Option<FtraceClock>) -> Self {
         let context = trace.program.code(Scope::CommonContext, 0, 0);
         let pid = context.and_then(|code| code.nodes().iter().position(|node| node.name == "pid"));
         Self {
             kernel,
             trace,
+            clock,
             pid: pid.and_then(|at| NodeId::try_from(at).ok()),
             table: Table::new(),
             classes: Vec::new(),
@@ -166,6 +173,7 @@ impl<'t> Events<'t> {
             groups.insert(*pid, (*tgid, tracing.comms.get(pid).map_or("", String::as_str)));
         }
         groups.extend(tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
+        let processes: HashMap<u32, Process> = tasks.iter().filter_map(|task| Some((task.pid, task.process?))).collect();
         let mut sorted: Vec<(u32, (u32, &str))> = groups.into_iter().filter(|(pid, _)| *pid != 0).collect();
         sorted.sort_unstable();
         if sorted.is_empty() {
@@ -177,6 +185,12 @@ impl<'t> Events<'t> {
                 tree.nested(1, |process| {
                     process.number(1, u64::from(*pid));
                     process.text(3, comm.as_bytes());
+                    if let Some(known) = processes.get(pid) {
+                        process.number(2, u64::from(known.parent));
+                        process.number(5, u64::from(known.uid));
+                        process.number(7, known.started);
+                        process.number(8, u64::from(known.is_kernel_thread));
+                    }
                     process.number(9, 1);
                 });
             }
@@ -206,6 +220,7 @@ impl<'t> Events<'t> {
         }
         let Some(bundle) = self.bundles.get_mut(stream) else { return };
         bundle.cpu = cpu;
+        bundle.first.get_or_insert(due.clock);
         put_message(&mut bundle.events, 2, self.event.bytes());
         if bundle.events.len() >= BUNDLE {
             self.close(stream, out);
@@ -233,10 +248,18 @@ impl<'t> Events<'t> {
         class.name.iter().for_each(|name| self.inner.text(1, name.as_bytes()));
         let (_, decoder, part) = reader.parts();
         let mut pid = IntegerField { node: self.pid, value: None };
-        let mut fields = Fields { class, message: &mut self.inner, symbols: &mut self.symbols, array: None };
+        let mut fields = Fields::new(class, &mut self.inner, &mut self.symbols);
         // The reader has accepted the same bytes.
         let Ok(at) = program.visit(decoder, context, &part, due.body, &mut pid) else { return false };
-        let is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
+        let mut is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
+        let is_free = fields.is_free_text;
+        let class = class.free.as_deref().filter(|_| is_free).unwrap_or(class);
+        if is_free {
+            self.inner.clear();
+            class.name.iter().for_each(|name| self.inner.text(1, name.as_bytes()));
+            let mut fields = Fields::new(class, &mut self.inner, &mut self.symbols);
+            is_whole = program.visit(decoder, class.code, &part, at, &mut fields).is_ok();
+        }
         self.event.clear();
         self.event.number(1, due.clock);
         self.event.number(2, pid.value.unwrap_or(0) & u64::from(u32::MAX));
@@ -257,6 +280,22 @@ impl<'t> Events<'t> {
         if bundle.lost {
             head.number(3, 1);
         }
+        if let Some(clock) = self.clock {
+            let (own, boot) = clock.pair();
+            head.number(5, clock.word);
+            head.number(6, own);
+            head.number(7, boot);
+        }
+        let is_overwritten = || {
+            let mut cpus = self.kernel.ring.cpus().iter();
+            bundle.lost || cpus.any(|cpu| cpu.cpu == bundle.cpu && cpu.stats.overrun > 0)
+        };
+        if let Some(first) = bundle.first.filter(|_| !bundle.is_begun && is_overwritten()) {
+            // `previous_bundle_end_timestamp`: before this, events of the CPU are missing. Perfetto draws no slices from the
+            // other CPUs' events before it: such a slice might have its end among the missing events.
+            head.number(10, first);
+        }
+        bundle.is_begun = true;
         let mut body = head.bytes().to_vec();
         body.append(&mut bundle.events);
         bundle.lost = false;

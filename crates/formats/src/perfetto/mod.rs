@@ -4,14 +4,17 @@
 //! schema (`protos/perfetto/trace/*.proto` of <https://github.com/google/perfetto> at ec5d16b14b, 2026-08-22).
 
 mod ftrace;
+mod log;
 mod proto;
+mod spans;
 mod table;
 mod tracks;
 
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
 use lastwords_trace::class::{Clock, Origin};
 use lastwords_trace::clock::{Converter, Rounding};
-use lastwords_trace::ftrace::{Ring, Tracing};
+use lastwords_trace::ftrace::{Ring, Tracing, page};
+use lastwords_trace::schema::BOOT_ORIGIN;
 use std::io::Write;
 
 use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
@@ -29,6 +32,21 @@ pub struct Task {
     pub tgid: u32,
     /// Name of the task.
     pub comm: String,
+    /// Its process, if it is the first task of one and this is known.
+    pub process: Option<Process>,
+}
+
+/// Facts about a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Id of the process that is its parent; 0 if it has none.
+    pub parent: u32,
+    /// User whose rights it has.
+    pub uid: u32,
+    /// It runs in the kernel only.
+    pub is_kernel_thread: bool,
+    /// Time of its start: nanoseconds since the boot.
+    pub started: u64,
 }
 
 /// Facts about a trace array of a kernel that its trace does not contain.
@@ -43,6 +61,10 @@ pub struct Kernel<'a> {
     pub tracing: &'a Tracing,
     /// The ring buffer.
     pub ring: &'a dyn Ring,
+    /// Name of the array's clock: `local`, `boot`, ….
+    pub clock: &'a str,
+    /// Nanoseconds that `CLOCK_BOOTTIME` is ahead of the array's clock, if this is known.
+    pub boot: Option<i64>,
     /// The tasks that existed at the end of the trace.
     pub tasks: &'a [Task],
 }
@@ -55,15 +77,74 @@ struct Timeline {
     base: i64,
     /// Readings of builtin clocks at one moment: the number of each clock, and its reading.
     snapshot: Vec<(u64, u64)>,
+    /// The relation of the kernel's clock to `CLOCK_BOOTTIME`. None: its readings are times since boot.
+    ftrace: Option<FtraceClock>,
+    /// A remark for the user.
+    remark: Option<String>,
+}
+
+/// A kernel's clock that is not `CLOCK_BOOTTIME`.
+#[derive(Debug, Clone, Copy)]
+struct FtraceClock {
+    /// `FtraceEventBundle.ftrace_clock`.
+    word: u64,
+    /// Nanoseconds that `CLOCK_BOOTTIME` is ahead.
+    ahead: i64,
+}
+
+impl FtraceClock {
+    /// Returns the relation of a kernel's clock, if that is known. Returns none with a remark if an event would have a
+    /// time before the boot, which Perfetto drops: `sched_clock` runs before the timekeeper does.
+    fn of(kernel: &Kernel<'_>) -> (Option<Self>, Option<String>) {
+        let Some(ahead) = kernel.boot.filter(|ahead| *ahead != 0) else { return (None, None) };
+        if i64::try_from(kernel.earliest()).is_ok_and(|first| first.saturating_add(ahead) < 0) {
+            let remark = format!(
+                "Perfetto has no times before the boot: times of the clock {} are written as times since the boot, from which they differ by \
+                 {} ns",
+                kernel.clock,
+                ahead.unsigned_abs()
+            );
+            return (None, Some(remark));
+        }
+        // Perfetto has words for these two clocks only. It converts the readings of both by the pair in the bundle.
+        let word = if kernel.clock == "local" { FTRACE_LOCAL } else { FTRACE_GLOBAL };
+        (Some(Self { word, ahead }), None)
+    }
+
+    /// Returns readings of this clock and of `CLOCK_BOOTTIME` at one moment. The trace processor ignores pairs whose
+    /// first reading is 0.
+    fn pair(self) -> (u64, u64) {
+        let own = 1i64.max(1i64.saturating_sub(self.ahead));
+        (own.unsigned_abs(), own.saturating_add(self.ahead).unsigned_abs())
+    }
+}
+
+impl Kernel<'_> {
+    /// Returns the clock's reading at the oldest event.
+    fn earliest(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let first = |cpu: usize| {
+            let info = self.ring.sub_buffer(cpu, 0, &mut bytes);
+            let tracing = self.tracing;
+            let mut events = page::Events::new(&bytes, tracing.header_page, tracing.byte_order, info.committed);
+            let _first = events.next()?;
+            Some(events.time())
+        };
+        let cpus = self.ring.cpus().iter().enumerate().filter(|(_, cpu)| cpu.sub_buffers > 0);
+        cpus.map(|(at, _)| at).filter_map(first).min().unwrap_or(0)
+    }
 }
 
 impl Timeline {
     /// Returns the timeline of these traces. Returns none if other traces accompany a kernel's trace whose clock cannot
     /// be related to real time.
     ///
-    /// The times of a kernel's events are readings of the kernel's clock. Perfetto interprets them as the time since
+    /// The times of a kernel's events are readings of the kernel's clock, which Perfetto converts to the time since
     /// boot. Perfetto has no negative times: if a clock begins before time 0, all times count from the beginning of
     /// that clock.
+    ///
+    /// If the times are since the epoch, Perfetto needs to know when the machine was booted: it does not accept a file
+    /// that has nothing of `CLOCK_BOOTTIME`. A file that was opened beside this one is placed by it.
     fn of(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> Option<Self> {
         let mut clocks = traces.iter().flat_map(|trace| &trace.class().clocks);
         // Readings are not negative, so a clock has no time before its beginning.
@@ -71,19 +152,27 @@ impl Timeline {
         let base = clocks.clone().map(begins).min().unwrap_or(0).min(0);
         let Some(kernel) = kernel else {
             let is_absolute = base == 0 && clocks.all(|clock| clock.origin == Origin::UnixEpoch);
-            let clock = if is_absolute { REALTIME } else { BOOTTIME };
-            return Some(Self { clock, base, snapshot: vec![(clock, 0)] });
+            if !is_absolute {
+                return Some(Self { clock: BOOTTIME, base, snapshot: Vec::new(), ftrace: None, remark: None });
+            }
+            // Where the boot is not known, it stands at the epoch: then wall time is right, at least.
+            let boot = traces.iter().find_map(boot_origin).unwrap_or(0);
+            let snapshot = since_boot(boot).into();
+            return Some(Self { clock: REALTIME, base, snapshot, ftrace: None, remark: None });
         };
         let own = traces.get(kernel.trace)?.class().clocks.first()?;
         let clock = own.to_clock();
         let since = clock.offset_seconds.saturating_mul(1_000_000_000).saturating_add_unsigned(clock.offset_ticks);
-        let related = [(BOOTTIME, since.min(0).unsigned_abs()), (REALTIME, since.max(0).unsigned_abs())];
-        match (kernel.is_alone, own.origin == Origin::UnixEpoch) {
-            (true, true) => Some(Self { clock: BOOTTIME, base: since, snapshot: related.into() }),
-            (true, false) => Some(Self { clock: BOOTTIME, base: 0, snapshot: Vec::new() }),
-            (false, true) if base == 0 => Some(Self { clock: REALTIME, base: 0, snapshot: related.into() }),
-            (false, _) => None,
-        }
+        let (ftrace, remark) = FtraceClock::of(kernel);
+        let boot = since.saturating_sub(ftrace.map_or(0, |clock| clock.ahead));
+        let related = Vec::from(since_boot(boot));
+        let (clock, base, snapshot) = match (kernel.is_alone, own.origin == Origin::UnixEpoch) {
+            (true, true) => (BOOTTIME, boot, related),
+            (true, false) => (BOOTTIME, 0, Vec::new()),
+            (false, true) if base == 0 => (REALTIME, 0, related),
+            (false, _) => return None,
+        };
+        Some(Self { clock, base, snapshot, ftrace, remark })
     }
 
     /// Converts a time to this timeline. A time before the beginning becomes the beginning.
@@ -112,6 +201,24 @@ impl Timeline {
     }
 }
 
+/// Returns readings of two clocks at the time of the boot, or at the epoch if that was later. `boot` is the time of the
+/// boot, in nanoseconds since the epoch.
+fn since_boot(boot: i64) -> [(u64, u64); 2] {
+    [(BOOTTIME, boot.min(0).unsigned_abs()), (REALTIME, boot.max(0).unsigned_abs())]
+}
+
+/// Returns the time of the boot in nanoseconds since the epoch, if a trace has it: in its properties, or because its
+/// clock counts from there.
+fn boot_origin(trace: &Trace) -> Option<i64> {
+    let class = trace.class();
+    if let Some(origin) = class.number(BOOT_ORIGIN) {
+        return Some(origin);
+    }
+    // LTTng's clock is CLOCK_MONOTONIC, which the time since boot is ahead of by the time that the machine slept.
+    let clock = class.clocks.iter().map(Clock::to_clock).find(|clock| clock.name == "monotonic")?;
+    i64::try_from(clock.nanoseconds(0)).ok()
+}
+
 /// Returns true if one file can express the times of all traces.
 #[must_use]
 pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
@@ -133,6 +240,7 @@ pub fn write(
 ) -> Result<Totals> {
     let timeline = Timeline::of(traces, kernel)
         .ok_or_else(|| Error::Schema("the clocks of the traces cannot be related".into()))?;
+    timeline.remark.iter().for_each(|remark| notes(Note::Remark(remark.clone())));
     if kernel.is_none() && timeline.base < 0 {
         let before = timeline.base.unsigned_abs();
         notes(Note::Remark(format!(
@@ -140,14 +248,16 @@ pub fn write(
         )));
     }
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let of_kernel = kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?)));
+    let of_kernel = kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
     let facts = chosen.facts.clone();
-    let mut file = File { facts: facts.clone(), kernel: of_kernel, tracks: Tracks::new(traces, facts, &timeline) };
+    let log = log::Log::new(traces, &timeline);
+    let mut file = File { facts: facts.clone(), kernel: of_kernel, tracks: Tracks::new(traces, facts, &timeline), log };
     let mut head = Vec::new();
     file.kernel.iter_mut().for_each(|kernel| kernel.head(&mut head));
     timeline.put(&mut head);
     out.write_all(&head).map_err(Error::Output)?;
     let mut totals = events::write(chosen, &mut file, Out::File(out), notes)?;
+    file.log.remark().into_iter().for_each(|remark| notes(Note::Remark(remark)));
     totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }
@@ -158,10 +268,15 @@ struct File<'t> {
     facts: Vec<StreamInfo>,
     kernel: Option<ftrace::Events<'t>>,
     tracks: Tracks<'t>,
+    log: log::Log<'t>,
 }
 
 impl Line for File<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
+        if self.facts.get(stream).is_some_and(|facts| self.log.is_of(facts.trace)) {
+            return self.log.line(reader, event, out);
+        }
+        self.log.begin();
         match (&mut self.kernel, self.facts.get(stream)) {
             (Some(kernel), Some(StreamInfo { trace, cpu, .. })) if kernel.is_of(*trace) => {
                 kernel.event(stream, cpu.unwrap_or(0), reader, event, out);
@@ -171,6 +286,7 @@ impl Line for File<'_> {
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {
+        self.log.end(out);
         self.kernel.iter_mut().for_each(|kernel| kernel.end(out));
     }
 }
@@ -192,6 +308,7 @@ mod packet {
     pub(super) const SYSTEM_INFO: u32 = 45;
     pub(super) const CLOCK_ID: u32 = 58;
     pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const JOURNALD_EVENT: u32 = 132;
 }
 
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: a reader must drop earlier interned data.
@@ -202,6 +319,11 @@ const NEEDS_STATE: u64 = 2;
 const REALTIME: u64 = 1;
 /// `BUILTIN_CLOCK_BOOTTIME`: the default clock of a kernel's events.
 const BOOTTIME: u64 = 6;
+
+/// `FTRACE_CLOCK_GLOBAL`.
+const FTRACE_GLOBAL: u64 = 2;
+/// `FTRACE_CLOCK_LOCAL`.
+const FTRACE_LOCAL: u64 = 3;
 
 /// Appends a packet: `Trace.packet`.
 fn put_packet(out: &mut Vec<u8>, packet: &mut Message) {

@@ -40,6 +40,11 @@ impl Message {
         self.bytes.clear();
     }
 
+    /// Appends fields that are encoded already.
+    pub(super) fn append(&mut self, fields: &[u8]) {
+        self.bytes.extend_from_slice(fields);
+    }
+
     /// Appends an unsigned number or a boolean.
     #[inline]
     pub(super) fn number(&mut self, field: u32, value: u64) {

@@ -1,19 +1,21 @@
-//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Each time that a
-//! span was entered is a slice.
+//! Writes the events of sessions and CTF traces. Each event is an instant on the track of its thread. Spans are slices
+//! besides.
 
 use lastwords_bytes::low_u8;
 use std::collections::HashMap;
 
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
-use lastwords_trace::class::{Encoding, Scope};
+use lastwords_trace::class::{Encoding, LogLevel, Scope};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::proto::Message;
+use super::spans::{Edge, Spans, Step};
 use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
+use crate::json::level;
 use crate::text::decoded;
 use crate::text::number::octet;
 
@@ -27,6 +29,8 @@ mod annotation {
     pub(super) const SIGNED: u32 = 4;
     pub(super) const DOUBLE: u32 = 5;
     pub(super) const TEXT: u32 = 6;
+    /// A number that is shown with hexadecimal digits.
+    pub(super) const POINTER: u32 = 7;
     pub(super) const NAME: u32 = 10;
     pub(super) const MEMBER: u32 = 11;
     pub(super) const ELEMENT: u32 = 12;
@@ -37,11 +41,14 @@ const ANNOTATIONS: u32 = 4;
 
 /// The type of a track event: `TrackEvent.Type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Begin = 1,
     End = 2,
     Instant = 3,
 }
+
+/// The first id of a process's track. The ids of threads and streams are smaller.
+const FIRST_PROCESS: u64 = 1 << 32;
 
 /// The thread or stream whose events are on a track.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -64,6 +71,9 @@ pub(super) struct Tracks<'t> {
     timeline: &'t Timeline,
     /// The id of each track, and true if the track has its thread's name.
     tracks: HashMap<Owner, (u64, bool)>,
+    /// The ids of the tracks of processes, by trace and process id.
+    processes: HashMap<(usize, i64), u64>,
+    spans: Spans,
     packet: Message,
     event: Message,
 }
@@ -82,10 +92,8 @@ struct Thread {
     pid: Option<i64>,
     tid: Option<i64>,
     name: Vec<u8>,
-    /// The payload's field `name`.
-    span: Option<Vec<u8>>,
-    /// The payload's field `text`.
-    text: Option<Vec<u8>>,
+    /// The payload's field `span_id`.
+    span: Option<u64>,
 }
 
 impl Line for Tracks<'_> {
@@ -103,25 +111,21 @@ impl Line for Tracks<'_> {
         }
         let channel = channel(class);
         let track = self.track(out, stream, &facts, &channel, &thread);
-        let (kind, name) = match (name, &thread.span, &thread.text) {
-            ("span:enter", Some(span), _) => (Kind::Begin, span.as_slice()),
-            ("span:exit", Some(span), _) => (Kind::End, span.as_slice()),
-            ("kernel:log", _, Some(text)) => (Kind::Instant, text.as_slice()),
-            _ => (Kind::Instant, name.as_bytes()),
-        };
-        if kind == Kind::End {
-            self.event.clear();
+        let step = Step::of(name).zip(thread.span);
+        let fields = step.map_or_else(Vec::new, |_| self.event.bytes().to_vec());
+        let labels = (channel.as_str(), described.log_level);
+        self.put_event(out, (Kind::Instant, track), name, labels, event);
+        let Some(((step, span_name), id)) = step else { return };
+        let process = self.process(out, facts.trace, thread.pid);
+        let edge = self.spans.step(step, (facts.trace, id), span_name, &fields, (track, process));
+        let Some(Edge { kind, track, fields, described }) = edge else { return };
+        if let Some(described) = described {
+            self.packet.message(packet::TRACK_DESCRIPTOR, &described);
+            put_packet(out, &mut self.packet);
         }
-        self.event.number(9, kind as u64);
-        self.event.number(11, track);
-        if kind != Kind::End {
-            self.event.text(22, channel.as_bytes());
-            self.event.text(23, name);
-        }
-        self.packet.number(packet::TIMESTAMP, self.timeline.time(event.nanoseconds));
-        self.packet.number(packet::CLOCK_ID, self.timeline.clock);
-        self.packet.message(packet::TRACK_EVENT, &self.event);
-        put_packet(out, &mut self.packet);
+        self.event.clear();
+        self.event.append(&fields);
+        self.put_event(out, (kind, track), span_name, labels, event);
     }
 }
 
@@ -134,6 +138,8 @@ impl<'t> Tracks<'t> {
             names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
             timeline,
             tracks: HashMap::new(),
+            processes: HashMap::new(),
+            spans: Spans::default(),
             packet: Message::default(),
             event: Message::default(),
         }
@@ -166,6 +172,54 @@ impl<'t> Tracks<'t> {
         }
     }
 
+    /// Writes the track event whose annotations are in `self.event`. `labels` are its channel and its level.
+    fn put_event(
+        &mut self,
+        out: &mut Vec<u8>,
+        (kind, track): (Kind, u64),
+        name: &str,
+        (channel, severity): (&str, Option<LogLevel>),
+        event: &Due,
+    ) {
+        self.event.number(9, kind as u64);
+        self.event.number(11, track);
+        if kind != Kind::End {
+            self.event.text(22, channel.as_bytes());
+            severity.iter().for_each(|severity| self.event.text(22, level(*severity).as_bytes()));
+            self.event.text(23, name.as_bytes());
+        }
+        self.packet.number(packet::TIMESTAMP, self.timeline.time(event.nanoseconds));
+        self.packet.number(packet::CLOCK_ID, self.timeline.clock);
+        self.packet.message(packet::TRACK_EVENT, &self.event);
+        put_packet(out, &mut self.packet);
+    }
+
+    /// Returns the id of the track of a process, by default the one that created the session. Writes the description of the
+    /// track if the track is new. A session knows the name of the program that created it.
+    fn process(&mut self, out: &mut Vec<u8>, at: usize, pid: Option<i64>) -> u64 {
+        let trace = self.traces.get(at);
+        let creator = trace.and_then(creator);
+        let pid = pid.or(creator).unwrap_or(0);
+        if let Some(id) = self.processes.get(&(at, pid)) {
+            return *id;
+        }
+        let id = FIRST_PROCESS.saturating_add(self.processes.len() as u64);
+        self.processes.insert((at, pid), id);
+        let program = trace.and_then(|trace| trace.class().text("program")).filter(|_| creator == Some(pid));
+        self.packet.nested(packet::TRACK_DESCRIPTOR, |track| {
+            track.number(1, id);
+            track.nested(3, |process| {
+                process.signed(1, pid);
+                if let Some(program) = program {
+                    process.text(2, program.as_bytes());
+                    process.text(6, program.rsplit('/').next().unwrap_or(program).as_bytes());
+                }
+            });
+        });
+        put_packet(out, &mut self.packet);
+        id
+    }
+
     /// Returns the id of the track of an event. Writes the description of the track if the track is new, and again when
     /// the name of its thread becomes known.
     fn track(&mut self, out: &mut Vec<u8>, stream: usize, facts: &StreamInfo, channel: &str, thread: &Thread) -> u64 {
@@ -183,6 +237,9 @@ impl<'t> Tracks<'t> {
             && (had || !named || owner == by_stream)
         {
             return id;
+        }
+        if let Owner::Thread { pid, .. } = owner {
+            self.process(out, facts.trace, Some(pid));
         }
         let id = known.map_or_else(|| (self.tracks.len() as u64).saturating_add(1), |(id, _)| id);
         self.tracks.insert(owner, (id, named));
@@ -272,17 +329,19 @@ impl Visitor for Annotations<'_, '_> {
         }
         match self.own_name(node) {
             "vpid" if !self.is_payload => self.thread.pid = Some(value.cast_signed()),
+            "span_id" if self.is_payload => self.thread.span = Some(value),
             "vtid" | "tid" if !self.is_payload => self.thread.tid = Some(value.cast_signed()),
             _ => {}
         }
         let Some((shape, mut note)) = self.annotation(node) else { return };
         match shape {
             Shape::Bool => note.number(annotation::BOOL, u64::from(value != 0)),
-            Shape::Integer { signed, mappings, .. } => {
+            Shape::Integer { signed, mappings, base, .. } => {
                 let wide = if *signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(wide) {
                     Some(mapping) => note.text(annotation::TEXT, mapping.label.as_bytes()),
                     None if *signed => note.signed(annotation::SIGNED, value.cast_signed()),
+                    None if *base == 16 => note.number(annotation::POINTER, value),
                     None => note.number(annotation::UNSIGNED, value),
                 }
             }
@@ -308,8 +367,6 @@ impl Visitor for Annotations<'_, '_> {
         self.put(&note);
         match self.own_name(node) {
             "procname" if !self.is_payload => self.thread.name = text,
-            "name" if self.is_payload => self.thread.span = Some(text),
-            "text" if self.is_payload => self.thread.text = Some(text),
             _ => {}
         }
     }

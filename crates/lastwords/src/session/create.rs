@@ -4,7 +4,7 @@ use std::mem::offset_of;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
-use lastwords_abi::registry::{KIND_CONTEXT, KIND_ENV};
+use lastwords_abi::registry::{ENV_SLEPT, KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
     BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER,
     SNAPSHOT_OFF, SNAPSHOT_READY, SessionInfo,
@@ -210,6 +210,10 @@ fn init_others(builder: &Builder, layout: &Layout, regions: &Regions) {
     regions.registry.init();
     for (key, value) in &builder.env {
         regions.registry.append(KIND_ENV, &env_body(key, value));
+    }
+    let slept = ClockKind::Boottime.now().saturating_sub(ClockKind::Monotonic.now());
+    if slept >= 1_000_000 {
+        regions.registry.append(KIND_ENV, &env_body(ENV_SLEPT, &slept.to_string()));
     }
     for (id, channel) in layout.channels.iter().enumerate() {
         for body in context_bodies(id as u16, &channel.user_contexts) {

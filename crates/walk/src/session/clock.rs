@@ -101,7 +101,8 @@ impl Clock {
         let (frequency, span) = self.frequency(first, newest, notes);
         let width = newest.map_or(0, |n| n.width);
         let last = newest.map_or(0, |n| n.clock);
-        let info = ClockInfo { kind: self.kind, frequency, width, span, last };
+        let monotonic_origin = newest.map(|newest| newest.realtime.wrapping_sub(newest.monotonic).cast_signed());
+        let info = ClockInfo { kind: self.kind, frequency, width, span, last, monotonic_origin };
         let (offset_seconds, offset_ticks) = newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
         if newest.is_none() {
             notes.push("clock: there is no sample; times are not related to wall time".into());

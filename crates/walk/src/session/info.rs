@@ -98,6 +98,8 @@ pub struct ClockInfo {
     pub span: u64,
     /// Ticks of the newest sample; 0 without a sample.
     pub last: u64,
+    /// Nanoseconds from the epoch to time 0 of CLOCK_MONOTONIC, by the newest sample; none without a sample.
+    pub monotonic_origin: Option<i64>,
 }
 
 /// A channel.

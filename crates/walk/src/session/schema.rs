@@ -14,7 +14,7 @@ use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_ctf::session::{ChannelDecoder, Position};
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::Verdict;
-use lastwords_trace::schema::{Channel, EnvValue, Field, FieldClass, Schema};
+use lastwords_trace::schema::{BOOT_ORIGIN, Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most sub-buffers of a channel with which its contexts are tried.
@@ -99,6 +99,10 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
     }
     if info.creator_pid != 0 {
         env.insert("vpid".into(), EnvValue::Integer(i64::from(info.creator_pid)));
+    }
+    if let Some(origin) = info.clock.monotonic_origin {
+        let slept = registry.env.get(lastwords_abi::registry::ENV_SLEPT).and_then(|slept| slept.parse().ok()).unwrap_or(0);
+        env.insert(BOOT_ORIGIN.into(), EnvValue::Integer(origin.saturating_sub(slept)));
     }
     env.insert("tracer_major".into(), EnvValue::Integer(i64::from(lastwords_abi::VERSION_MAJOR)));
     env.insert("tracer_minor".into(), EnvValue::Integer(i64::from(info.minor)));

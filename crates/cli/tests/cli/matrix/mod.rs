@@ -91,6 +91,9 @@ fn judge(place: &Place, source: &Source, verb: &str, format: &str, ran: &Ran, ou
             return Err(format!("{} events are lost, and the heads of JSON say {losses:?}", source.lost));
         }
     }
+    if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR").filter(|_| format == "perfetto") {
+        outputs.iter().try_for_each(|file| kernel::processor::accepts(Path::new(&program), file))?;
+    }
     match &source.truth {
         Truth::Packets(parts) if verb == "recover" || format.starts_with("ctf") && parts.len() > 1 => {
             each(place, source, parts, format, &outputs, &place.at(out))

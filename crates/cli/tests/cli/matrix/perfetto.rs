@@ -101,7 +101,8 @@ fn annotation(bytes: &[u8]) -> (String, Value) {
         match number {
             10 => name = wire.text(),
             2 => value = Value::Bool(wire.number() != 0),
-            3 => value = Value::Number(wire.number().into()),
+            // 7: shown with hexadecimal digits.
+            3 | 7 => value = Value::Number(wire.number().into()),
             4 => value = Value::Number(wire.number().cast_signed().into()),
             5 => {
                 let Wire::Fixed(bits) = wire else { panic!("{wire:?} is no double") };

@@ -37,6 +37,8 @@ enum Target {
     },
     /// A field of `GenericFtraceEvent`. Functions are written as their names.
     Generic { is_function: bool },
+    /// The text of a marker, as a field of `GenericFtraceEvent` with the kernel's name.
+    FreeText,
 }
 
 /// An event class.
@@ -47,6 +49,8 @@ pub(super) struct Class<'t> {
     /// The event's name, if the message is a `GenericFtraceEvent`.
     pub(super) name: Option<&'t str>,
     pub(super) code: &'t Code,
+    /// The class for texts that are not in the form of atrace, if the event is one of `trace_marker`.
+    pub(super) free: Option<Box<Self>>,
     /// The destination of each node.
     targets: Vec<Target>,
     roles: Vec<Role>,
@@ -57,9 +61,15 @@ impl<'t> Class<'t> {
         let whole = event.name.as_deref().unwrap_or_default();
         let (system, name) = whole.split_once(':').unwrap_or(("", whole));
         let roles = roles(code);
-        let mut class = Self { number: GENERIC, name: Some(name), code, targets: Vec::new(), roles };
+        let mut class = Self { number: GENERIC, name: Some(name), code, free: None, targets: Vec::new(), roles };
         let own = |number, kind| Target::Field { number, kind, is_symbol: false, is_device: false };
         if system == "ftrace" && matches!(name, "print" | "bprint" | "bputs") {
+            let mut free = Self { roles: class.roles.clone(), free: None, targets: Vec::new(), ..class };
+            free.fill(GENERIC, |_, node| match node.name.as_str() {
+                "msg" => Target::FreeText,
+                _ => Target::Generic { is_function: false },
+            });
+            class.free = Some(Box::new(free));
             class.fill(PRINT, |_, node| match node.name.as_str() {
                 "ip" => own(1, Kind::Unsigned),
                 "msg" => own(2, Kind::Text),
@@ -136,6 +146,36 @@ fn device(kernel: u64) -> u64 {
     minor & 0xff | major << 8 | (minor & !0xff) << 12
 }
 
+/// Returns true for a text that atrace and its users write into `trace_marker`, such as `B|123|name`. Perfetto makes
+/// slices and counters of such texts, and reports other texts as errors. It takes every text that begins with `E` for the
+/// end of a slice (`ParseSystraceTracePoint` in `src/trace_processor/importers/systrace/systrace_parser.h`).
+fn is_of_atrace(text: &[u8]) -> bool {
+    let end = text.iter().rposition(|byte| !matches!(byte, b'\n' | 0)).map_or(0, |last| last.saturating_add(1));
+    let mut words = text.get(..end).unwrap_or_default().split(|byte| *byte == b'|');
+    let is_unsigned = |word: &[u8]| !word.is_empty() && word.len() < 10 && word.iter().all(u8::is_ascii_digit);
+    let is_number = |word: Option<&[u8]>| {
+        let word = word.map(|word| word.strip_prefix(b"-").unwrap_or(word));
+        word.is_some_and(|word| !word.is_empty() && word.len() < 19 && word.iter().all(u8::is_ascii_digit))
+    };
+    let is_name = |word: Option<&[u8]>| word.is_some_and(|word| !word.is_empty());
+    let phase = words.next();
+    match (phase, words.next()) {
+        (Some(b"E"), group) => group.is_none_or(is_unsigned) && words.next().is_none(),
+        (_, group) if !group.is_some_and(is_unsigned) => false,
+        (Some(b"B"), _) => words.next().is_some(),
+        (Some(b"I"), _) => is_name(words.next()),
+        (Some(b"S" | b"F" | b"C"), _) => is_name(words.next()) && is_number(words.next()),
+        (Some(b"N"), _) => is_name(words.next()) && is_name(words.next()),
+        (Some(b"G"), _) => is_name(words.next()) && is_name(words.next()) && is_number(words.next()),
+        (Some(b"H"), _) => {
+            let is_track = is_name(words.next());
+            let (first, second) = (words.next(), words.next());
+            is_track && is_number(second.filter(|word| !word.is_empty()).or(first))
+        }
+        _ => false,
+    }
+}
+
 /// Returns numbers, separated by commas.
 fn numbers(values: &[u64], is_signed: bool) -> Vec<u8> {
     let mut text = Vec::new();
@@ -157,10 +197,22 @@ pub(super) struct Fields<'a, 't> {
     pub(super) message: &'a mut Message,
     pub(super) symbols: &'a mut Symbols,
     /// The current array, and the node and values of its elements.
-    pub(super) array: Option<(NodeId, NodeId, Vec<u64>)>,
+    array: Option<(NodeId, NodeId, Vec<u64>)>,
+    /// The text of a marker is not in the form of atrace.
+    pub(super) is_free_text: bool,
 }
 
-impl Fields<'_, '_> {
+impl<'a, 't> Fields<'a, 't> {
+    pub(super) fn new(class: &'a Class<'t>, message: &'a mut Message, symbols: &'a mut Symbols) -> Self {
+        Self { class, message, symbols, array: None, is_free_text: false }
+    }
+
+    /// Appends text to a field of Perfetto's message.
+    fn put_text(&mut self, field: u32, text: &[u8]) {
+        self.is_free_text |= self.class.free.is_some() && !is_of_atrace(text);
+        self.message.text(field, text);
+    }
+
     /// Appends a field of `GenericFtraceEvent`.
     fn named(&mut self, node: NodeId, put: impl FnOnce(&mut Message)) {
         let Some(node) = self.class.code.nodes().get(node as usize) else { return };
@@ -192,7 +244,7 @@ impl Visitor for Fields<'_, '_> {
             }
             Target::Field { number, kind: Kind::Text, .. } => {
                 if let Some(text) = self.symbols.names.text_at(value).filter(|_| !signed) {
-                    self.message.text(number, text.split(|b| *b == 0).next().unwrap_or_default());
+                    self.put_text(number, text.split(|b| *b == 0).next().unwrap_or_default());
                 }
             }
             Target::Field { number, kind: Kind::Unsigned | Kind::Signed, is_device, .. } => {
@@ -204,13 +256,17 @@ impl Visitor for Fields<'_, '_> {
             }
             Target::Generic { .. } if signed => self.named(node, |field| field.signed(4, value.cast_signed())),
             Target::Generic { .. } => self.named(node, |field| field.number(5, value)),
-            Target::Field { .. } | Target::Omitted => {}
+            Target::Field { .. } | Target::FreeText | Target::Omitted => {}
         }
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {
         match self.class.target(node) {
-            Target::Field { number, kind: Kind::Text, .. } => self.message.text(number, bytes),
+            Target::Field { number, kind: Kind::Text, .. } => self.put_text(number, bytes),
+            Target::FreeText => self.message.nested(2, |field| {
+                field.text(1, b"buf");
+                field.text(3, bytes);
+            }),
             Target::Field { number, kind: Kind::Bytes, .. } => self.message.octets(number, bytes),
             Target::Generic { .. } => self.named(node, |field| field.text(3, bytes)),
             Target::Field { .. } | Target::Omitted => {}
@@ -240,7 +296,30 @@ impl Visitor for Fields<'_, '_> {
                 };
                 self.named(node, |field| field.text(3, &text));
             }
-            Target::Field { .. } | Target::Omitted => {}
+            Target::Field { .. } | Target::FreeText | Target::Omitted => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_atrace;
+
+    #[test]
+    fn texts_of_atrace_are_recognised() {
+        let of_atrace = [
+            "B|1|a", "B|1|", "B|1|a|b", "E", "E|7", "E|7\n", "C|1|n|-4", "C|1|n|4|Blob", "S|1|n|2", "F|1|n|2", "I|1|n", "N|1|t|n",
+            "G|1|t|n|3", "H|1|t|n|3", "H|1|t|3",
+        ];
+        for text in of_atrace {
+            assert!(is_of_atrace(text.as_bytes()), "{text}");
+        }
+        let free = [
+            "", "\n", "hello", "End of the world", "Error|1", "E|x", "E|1|more", "B", "B|x|a", "Boot|1|a", "C|1|n", "C|1|n|x",
+            "S|1||2", "I|1|", "N|1|t|", "G|1|t|n", "H|1|t", "T|1|a", "B|12345678901|a",
+        ];
+        for text in free {
+            assert!(!is_of_atrace(text.as_bytes()), "{text}");
         }
     }
 }

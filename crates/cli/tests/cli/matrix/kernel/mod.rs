@@ -1,6 +1,6 @@
 //! A kernel's trace: trace-cmd's report of the source is the truth.
 
-mod processor;
+pub(super) mod processor;
 mod raw;
 
 use super::babeltrace::{self, nanoseconds};

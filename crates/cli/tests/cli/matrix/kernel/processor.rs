@@ -2,6 +2,7 @@
 
 use super::{Found, Printed};
 use crate::matrix::event::Value;
+use crate::matrix::perfetto::{Wire, field, fields, packets};
 use std::path::Path;
 use std::process::Command;
 
@@ -13,7 +14,8 @@ const QUERY: &str = "select e.id, e.ts, e.cpu, e.name, t.tid, a.key, coalesce(a.
 pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> {
     let mut events: Vec<Found> = Vec::new();
     let mut last = String::new();
-    for row in rows(program, file)? {
+    let ahead = ahead(&std::fs::read(file).map_err(|e| e.to_string())?)?;
+    for row in rows(program, QUERY, file)? {
         let [id, ns, cpu, name, tid, key, value] = &row[..] else { return Err(format!("a row of {row:?}")) };
         if *id != last {
             let number = |text: &str| text.parse::<i128>().map_err(|e| format!("{text}: {e}"));
@@ -32,10 +34,36 @@ pub(super) fn kernel(program: &Path, file: &Path) -> Result<Vec<Found>, String> 
     Ok(events)
 }
 
+/// Nanoseconds that the time since boot is ahead of the clock of a kernel's events, by the readings in the bundles: the
+/// trace processor shows the time since boot.
+fn ahead(file: &[u8]) -> Result<i128, String> {
+    let bundles = packets(file).filter_map(|packet| field(&packet, 1)).map(|bundle| {
+        let bundle = fields(bundle.bytes());
+        let reading = |number| field(&bundle, number).map_or(0, |wire: Wire<'_>| i128::from(wire.number()));
+        reading(7) - reading(6)
+    });
+    let all: std::collections::BTreeSet<i128> = bundles.collect();
+    match all.len() {
+        0 => Ok(0),
+        1 => Ok(all.into_iter().next().expect("one")),
+        _ => Err(format!("the clocks are related in several ways: {all:?}")),
+    }
+}
+
+/// Fails if the trace processor finds something wrong in a file. It may say that the trace lost events.
+pub(crate) fn accepts(program: &Path, file: &Path) -> Result<(), String> {
+    let query = "select name, value from stats where severity = 'error' and value > 0 \
+                 or severity = 'data_loss' and value > 0 and name not like 'ftrace_cpu_%';";
+    match rows(program, query, file)? {
+        rows if rows.is_empty() => Ok(()),
+        rows => Err(format!("trace_processor: {}: {rows:?}", file.display())),
+    }
+}
+
 /// The rows that the query gives.
-fn rows(program: &Path, file: &Path) -> Result<Vec<Vec<String>>, String> {
+fn rows(program: &Path, sql: &str, file: &Path) -> Result<Vec<Vec<String>>, String> {
     let query = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
-    std::fs::write(query.path(), QUERY).map_err(|e| e.to_string())?;
+    std::fs::write(query.path(), sql).map_err(|e| e.to_string())?;
     let output = Command::new(program).arg("-q").arg(query.path()).arg(file).output();
     let output = output.map_err(|e| format!("{}: {e}", program.display()))?;
     if !output.status.success() {
