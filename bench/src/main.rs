@@ -5,6 +5,7 @@
 //! lastwords-bench generate DIR EVENTS                   leave a session of ours with so many events in a folder
 //! lastwords-bench NAME PAYLOAD EVENTS CPU[,CPU...]       run one, print a line of JSON
 //! lastwords-bench server RECORDER REQUESTS              serve so many requests, print the CPU time of one as JSON
+//! lastwords-bench calls RECORDER REQUESTS               make the calls of so many requests, print the time of one as JSON
 //! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
 //! ```
 //!
@@ -43,6 +44,7 @@ fn run(arguments: &[String]) -> Result<()> {
             contenders::lastwords::generate(std::path::Path::new(dir), events.parse()?)
         }
         [verb, recorder, requests] if verb == "server" => server::run(recorder, requests),
+        [verb, recorder, requests] if verb == "calls" => server::calls(recorder, requests),
         [verb, address, requests] if verb == "client" => server::client(address, requests),
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
             println!("{}", measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?);

@@ -1,5 +1,8 @@
 //! The library that an application links to record its last words: sessions and channels, events and markers, contexts,
-//! clock, snapshots, the `tracing` layer and the crash handlers.
+//! clock, snapshots, the `tracing` layer and subscriber, and the crash handlers.
+//!
+//! A program that uses `tracing`, such as a server with tokio, starts a session and calls [`layer::init`]; all its spans and events are
+//! recorded from then on. Module [`layer`] has the other ways.
 //!
 //! # What an application can rely on
 //!

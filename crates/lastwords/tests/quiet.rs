@@ -151,27 +151,70 @@ fn recording_calls_no_system() {
     assert!(newest.len() > 100);
 }
 
+/// Returns the recorders of `tracing`: the layer and the subscriber.
+#[cfg(feature = "tracing")]
+fn recorders() -> [tracing::Dispatch; 2] {
+    use tracing_subscriber::layer::SubscriberExt as _;
+    let layer = tracing_subscriber::registry().with(lastwords::layer::layer().with_enter_and_exit(true));
+    let subscriber = lastwords::layer::subscriber().with_enter_and_exit(true);
+    [tracing::Dispatch::new(layer), tracing::Dispatch::new(subscriber)]
+}
+
 /// Opens far more spans than the table has entries. A recorder must find out without a system call that there is no
 /// room.
 #[cfg(feature = "tracing")]
 #[test]
 fn spans_without_room_call_no_system() {
-    use lastwords::layer::layer;
     use tracing::info_span;
-    use tracing_subscriber::layer::SubscriberExt as _;
 
     let dir = tempfile::tempdir().expect("a folder");
     let (_session, _) = session("full", dir.path(), "*");
-    let _default = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer()));
-    let mut kept = Vec::with_capacity(2000);
-    let many = |count| (0..count).for_each(|n| drop(info_span!("short", n).entered()));
-    without_system_calls(
-        || {
-            kept.extend((0..2000).map(|n| info_span!("kept", n)));
-            many(100);
-        },
-        || many(5000),
-    );
+    for recorder in &recorders() {
+        let _default = tracing::dispatcher::set_default(recorder);
+        let mut kept = Vec::with_capacity(2000);
+        let many = |count| (0..count).for_each(|n| drop(info_span!("short", n).entered()));
+        without_system_calls(
+            || {
+                kept.extend((0..2000).map(|n| info_span!("kept", n)));
+                many(100);
+            },
+            || many(5000),
+        );
+    }
+}
+
+/// Spans inside of spans, with values of all kinds and events, once the thread is warm.
+#[cfg(feature = "tracing")]
+#[test]
+fn spans_allocate_nothing_and_call_no_system() {
+    use tracing::field::Empty;
+    use tracing::{info, info_span};
+
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session("spans", dir.path(), "*");
+    for (number, recorder) in recorders().iter().enumerate() {
+        let _default = tracing::dispatcher::set_default(recorder);
+        let some = |count: u32| {
+            for n in 0..count {
+                let outer = info_span!("outer", n, text = "of some length", value = ?Some(n), later = Empty).entered();
+                let inner = info_span!("inner", yes = true, half = 0.5);
+                let again = inner.clone();
+                inner.in_scope(|| info!(n, "inside"));
+                outer.record("later", "a value");
+                drop(inner);
+                info!(parent: &again, at = ?(n, "x"), "told");
+            }
+        };
+        // Other tests of this file begin sessions meanwhile. Then this thread writes its name there once, and that allocates.
+        let rounds = (0..50).map(|_| {
+            let before = ALLOCATIONS.get();
+            some(100);
+            ALLOCATIONS.get() - before
+        });
+        assert_eq!(rounds.min(), Some(0), "recorder {number}");
+        without_system_calls(|| some(100), || some(20_000));
+    }
+    assert!(lastwords_testkit::naive::read(&folder).expect("readable")[0].events().len() > 100);
 }
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);

@@ -22,57 +22,63 @@ fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
     (guard, session, folder)
 }
 
-fn with_layer(run: impl FnOnce()) {
-    let subscriber = tracing_subscriber::registry().with(lastwords::layer::layer());
-    tracing::subscriber::with_default(subscriber, run);
+/// Returns the recorders of `tracing`: the layer and the subscriber.
+fn recorders() -> [tracing::Dispatch; 2] {
+    let layer = tracing_subscriber::registry().with(lastwords::layer::layer());
+    [tracing::Dispatch::new(layer), tracing::Dispatch::new(lastwords::layer::subscriber())]
+}
+
+/// Runs the test with each of the recorders, in a session of its own.
+fn with_each(run: impl Fn(&Path)) {
+    for recorder in recorders() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (_alone, _session, folder) = alone(dir.path());
+        tracing::dispatcher::with_default(&recorder, || run(&folder));
+    }
 }
 
 #[test]
 fn the_longest_idle_spans_make_room_and_entered_ones_stay() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_alone, _session, folder) = alone(dir.path());
-    with_layer(|| {
+    with_each(|folder| {
         let entered: Vec<_> = (0..2).map(|n| info_span!("entered", n)).collect();
         let _inside: Vec<_> = entered.iter().map(|span| span.enter()).collect();
         let used = info_span!("used");
         let crowd: Vec<_> = (0..500).map(|n| info_span!("crowd", n)).inspect(|_| used.in_scope(|| ())).collect();
         let newest = info_span!("newest");
         let _in_newest = newest.enter();
-        let spans = open_spans(&folder);
+        let spans = open_spans(folder);
         for wanted in ["spans|entered|n=0 entered", "spans|entered|n=1 entered", "spans|used|", "spans|newest| entered"]
         {
             assert!(spans.iter().any(|span| span == wanted), "{wanted}: {spans:?}");
         }
         let kept: Vec<_> = spans.iter().filter_map(|span| span.strip_prefix("spans|crowd|n=")?.parse().ok()).collect();
-        let (most, evicted) = (kept.len() as u64, evicted_spans(&folder));
+        let (most, evicted) = (kept.len() as u64, evicted_spans(folder));
         assert_eq!(evicted + most, 500, "each is listed or counted");
         assert!(kept.iter().copied().min() > Some(300u64), "the oldest made room: {kept:?}");
         drop(crowd);
-        assert_eq!(open_spans(&folder).len(), 4);
+        assert_eq!(open_spans(folder).len(), 4);
     });
 }
 
 #[test]
 fn values_that_threads_record_at_a_time_are_all_whole() {
     use tracing::field::Empty;
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_alone, _session, folder) = alone(dir.path());
-    let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
-    let mut missing = 0;
-    for _ in 0..300 {
-        tracing::dispatcher::with_default(&subscriber, || {
+    with_each(|folder| {
+        let recorder = tracing::dispatcher::get_default(Clone::clone);
+        let mut missing = 0;
+        for _ in 0..300 {
             let span = info_span!("shared", a = Empty, b = Empty, c = Empty);
             let barrier = std::sync::Barrier::new(3);
             std::thread::scope(|scope| {
                 for (field, value) in [("a", "aaaaaaaaaaaaaaa"), ("b", "bbbbbbbbbbb"), ("c", "cccccccccccccccccccc")] {
-                    let (span, barrier, subscriber) = (&span, &barrier, &subscriber);
+                    let (span, barrier, recorder) = (&span, &barrier, &recorder);
                     scope.spawn(move || {
                         barrier.wait();
-                        tracing::dispatcher::with_default(subscriber, || span.record(field, value));
+                        tracing::dispatcher::with_default(recorder, || span.record(field, value));
                     });
                 }
             });
-            let spans = open_spans(&folder);
+            let spans = open_spans(folder);
             let fields = spans[0].strip_prefix("spans|shared|").expect("its name");
             let mut fields: Vec<_> = fields.split(' ').filter(|field| !field.is_empty()).collect();
             fields.sort_unstable();
@@ -81,23 +87,21 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             // The scheduler may stop a thread while it adds its value. The others do not wait for it for ever, and
             // count the values that they left out.
             missing += (all.len() - fields.len()) as u64;
-            assert_eq!(missing, skipped_values(&folder), "{spans:?}");
-        });
-    }
-    assert!(missing < 30, "{missing} of 900 values were left out");
+            assert_eq!(missing, skipped_values(folder), "{spans:?}");
+        }
+        assert!(missing < 30, "{missing} of 900 values were left out");
+    });
 }
 
 #[test]
 fn a_text_that_is_cut_says_so() {
     use tracing::field::Empty;
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_alone, _session, folder) = alone(dir.path());
-    with_layer(|| {
+    with_each(|folder| {
         let long = "é".repeat(200);
         let _cut = info_span!("cut", long);
         let later = info_span!("later", long = Empty, more = Empty);
         later.record("long", &long).record("more", 1);
-        for span in open_spans(&folder) {
+        for span in open_spans(folder) {
             assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
         }
     });
@@ -105,9 +109,7 @@ fn a_text_that_is_cut_says_so() {
 
 #[test]
 fn what_the_dead_left_is_taken_over() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_alone, _session, folder) = alone(dir.path());
-    with_layer(|| {
+    with_each(|folder| {
         // SAFETY: the child opens spans and leaves without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
@@ -117,7 +119,7 @@ fn what_the_dead_left_is_taken_over() {
         }
         // SAFETY: the status pointer may be null.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
-        let left = open_spans(&folder);
+        let left = open_spans(folder);
         assert!(
             left.len() >= 32 && left.iter().all(|text| text.starts_with("spans|left|n=") && text.ends_with(" entered")),
             "{left:?}"
@@ -125,25 +127,23 @@ fn what_the_dead_left_is_taken_over() {
         let until = Instant::now() + Duration::from_secs(20);
         let is_listed = || {
             let _mine = info_span!("mine");
-            open_spans(&folder).iter().any(|text| text == "spans|mine|")
+            open_spans(folder).iter().any(|text| text == "spans|mine|")
         };
         while !is_listed() {
             assert!(Instant::now() < until, "no room after the death of the one who left no room");
             std::thread::sleep(Duration::from_millis(20));
         }
-        assert_eq!(open_spans(&folder).len(), left.len() - 1, "one entry was taken over, and given back");
+        assert_eq!(open_spans(folder).len(), left.len() - 1, "one entry was taken over, and given back");
     });
 }
 
 #[test]
 fn who_is_in_a_span_that_is_entered_more_than_once() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let (_alone, _session, folder) = alone(dir.path());
     // SAFETY: the call has no arguments.
     let me = unsafe { libc::gettid() } as u32;
-    with_layer(|| {
+    with_each(|folder| {
         let inside = |span: &str| {
-            let all = open_spans_and_threads(&folder);
+            let all = open_spans_and_threads(folder);
             let found = all.into_iter().find(|(text, ..)| text == &format!("spans|{span}|"));
             found.map(|(_, thread, count)| (thread, count))
         };

@@ -45,5 +45,6 @@ pub use cpu::{current as current_cpu, rseq_available};
 pub use flush::Persist;
 pub use init::{AttachError, StreamSpec, init_stream};
 pub use record::{Lost, ShortText, Tail, prepend};
+pub use reserve::copy;
 pub use stream::Stream;
 pub use threads::lock_word;

@@ -1,58 +1,177 @@
 //! The spans that this thread is in, the innermost last. They are kept as ids in thread-local storage without a
-//! destructor.
+//! destructor. Only what a thread that is very deep inside has beyond that is on the heap, until the thread ends.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
-/// Largest number of spans that are remembered. A thread that is deeper inside sees the innermost of these.
+/// Number of spans that need no memory of the heap.
 const MOST: usize = 64;
 
 struct Stack {
     ids: [Cell<u64>; MOST],
-    /// Number of spans entered, including those beyond [`MOST`].
+    /// A bit for each of `ids` that is further outside too.
+    again: Cell<u64>,
+    /// Number of `ids` in use.
     depth: Cell<usize>,
+    /// Number of spans in [`DEEP`].
+    deep: Cell<usize>,
 }
 
 thread_local! {
-    static STACK: Stack = const { Stack { ids: [const { Cell::new(0) }; MOST], depth: Cell::new(0) } };
+    static STACK: Stack = const {
+        let ids = [const { Cell::new(0) }; MOST];
+        Stack { ids, again: Cell::new(0), depth: Cell::new(0), deep: Cell::new(0) }
+    };
+    /// The spans inside of those in [`STACK`], and whether each of them is further outside too. When the thread ends, this may be
+    /// gone before the other. Spans that are entered then are not remembered.
+    static DEEP: RefCell<Vec<(u64, bool)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Returns the innermost span, or 0.
+/// Returns the innermost span, or 0. A span that is entered again is not inside of those that were entered meanwhile, as with
+/// `tracing-subscriber`.
 #[inline]
 pub(super) fn top() -> u64 {
-    STACK.with(|stack| match stack.depth.get() {
-        0 => 0,
-        depth => stack.ids[depth.min(MOST) - 1].get(),
+    STACK.with(|stack| {
+        if stack.deep.get() > 0 {
+            return deep_top().unwrap_or_else(|| stack.top());
+        }
+        stack.top()
     })
 }
 
-pub(super) fn push(id: u64) {
+/// Enters the span. Returns true if this thread was not in it.
+pub(super) fn push(id: u64) -> bool {
     STACK.with(|stack| {
         let depth = stack.depth.get();
-        if let Some(place) = stack.ids.get(depth) {
-            place.set(id);
-        }
+        let is_again = stack.find(id).is_some();
+        let Some(place) = stack.ids.get(depth) else { return push_deep(stack, id, is_again) };
+        place.set(id);
+        stack.again.set(stack.again.get() | u64::from(is_again) << depth);
         stack.depth.set(depth + 1);
-    });
+        !is_again
+    })
 }
 
-/// Leaves the span, which nearly always is the innermost.
-pub(super) fn pop(id: u64) {
+/// Leaves the span, which nearly always is the innermost. Returns true if this thread was in it, and no longer is.
+pub(super) fn pop(id: u64) -> bool {
     STACK.with(|stack| {
-        let depth = stack.depth.get();
-        let known = depth.min(MOST);
-        if depth > MOST {
-            stack.depth.set(depth - 1);
-            return;
+        if stack.deep.get() > 0
+            && let Some(is_out) = pop_deep(stack, id)
+        {
+            return is_out;
         }
-        let Some(at) = (0..known).rev().find(|at| stack.ids[*at].get() == id) else { return };
-        for place in at..known - 1 {
-            stack.ids[place].set(stack.ids[place + 1].get());
+        let Some(at) = stack.find(id) else { return false };
+        let is_again = stack.again.get() >> at & 1 != 0;
+        stack.remove(at);
+        if stack.deep.get() > 0 {
+            move_up(stack);
         }
-        stack.depth.set(depth - 1);
-    });
+        !is_again
+    })
 }
 
-/// Returns true if this thread is in the span, which it may have entered more than once.
-pub(super) fn contains(id: u64) -> bool {
-    STACK.with(|stack| stack.ids[..stack.depth.get().min(MOST)].iter().any(|known| known.get() == id))
+impl Stack {
+    #[inline]
+    fn top(&self) -> u64 {
+        let depth = self.depth.get();
+        let first = (0..depth).rev().find(|at| self.again.get() >> at & 1 == 0);
+        first.map_or(0, |at| self.ids[at].get())
+    }
+
+    /// Returns where the span is, innermost first.
+    #[inline]
+    fn find(&self, id: u64) -> Option<usize> {
+        (0..self.depth.get()).rev().find(|at| self.ids[*at].get() == id)
+    }
+
+    #[inline]
+    fn remove(&self, at: usize) {
+        let last = self.depth.get() - 1;
+        for place in at..last {
+            self.ids[place].set(self.ids[place + 1].get());
+        }
+        let (again, before) = (self.again.get(), (1 << at) - 1);
+        self.again.set(again & before | again >> 1 & !before);
+        self.depth.set(last);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn deep_top() -> Option<u64> {
+    DEEP.try_with(|deep| Some(deep.try_borrow().ok()?.iter().rev().find(|(_, is_again)| !is_again)?.0)).ok()?
+}
+
+#[cold]
+#[inline(never)]
+fn push_deep(stack: &Stack, id: u64, is_again: bool) -> bool {
+    let push = |deep: &RefCell<Vec<(u64, bool)>>| {
+        let mut deep = deep.try_borrow_mut().ok()?;
+        let is_again = is_again || deep.iter().any(|(known, _)| *known == id);
+        deep.push((id, is_again));
+        stack.deep.set(deep.len());
+        Some(!is_again)
+    };
+    DEEP.try_with(push).ok().flatten().unwrap_or(false)
+}
+
+/// Leaves the span if it is among the deepest. Returns whether this thread is out of it.
+#[cold]
+#[inline(never)]
+fn pop_deep(stack: &Stack, id: u64) -> Option<bool> {
+    let pop = |deep: &RefCell<Vec<(u64, bool)>>| {
+        let mut deep = deep.try_borrow_mut().ok()?;
+        let at = deep.iter().rposition(|(known, _)| *known == id)?;
+        let (_, is_again) = deep.remove(at);
+        stack.deep.set(deep.len());
+        Some(!is_again)
+    };
+    DEEP.try_with(pop).ok().flatten()
+}
+
+/// Moves the outermost of the deep spans to where one has been left.
+#[cold]
+#[inline(never)]
+fn move_up(stack: &Stack) {
+    let up = |deep: &RefCell<Vec<(u64, bool)>>| {
+        let Ok(mut deep) = deep.try_borrow_mut() else { return };
+        if !deep.is_empty() {
+            let (id, is_again) = deep.remove(0);
+            stack.deep.set(deep.len());
+            let depth = stack.depth.get();
+            stack.ids[depth].set(id);
+            stack.again.set(stack.again.get() | u64::from(is_again) << depth);
+            stack.depth.set(depth + 1);
+        }
+    };
+    // Late in a thread's end they are gone.
+    let _ = DEEP.try_with(up);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Random steps beside a list that only does what the words say: which span is innermost, whether the thread is in it.
+    #[test]
+    fn a_plain_list_says_the_same() {
+        let mut list: Vec<(u64, bool)> = Vec::new();
+        let mut random = 1u64;
+        for step in 0..20_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let id = 1 + (random >> 33) % 150;
+            // The stack grows beyond what needs no memory and shrinks again, over and over.
+            if random >> 60 < if step / 500 % 2 == 0 { 11 } else { 5 } {
+                let is_again = list.iter().any(|(known, _)| *known == id);
+                list.push((id, is_again));
+                assert_eq!(push(id), !is_again, "step {step}");
+            } else {
+                let at = list.iter().rposition(|(known, _)| *known == id);
+                let is_out = at.is_some_and(|at| !list.remove(at).1);
+                assert_eq!(pop(id), is_out, "step {step}");
+            }
+            let innermost = list.iter().rev().find(|(_, is_again)| !is_again).map_or(0, |(id, _)| *id);
+            assert_eq!(top(), innermost, "step {step}, {} deep", list.len());
+        }
+        assert!(list.len() < 20_000 && STACK.with(|stack| stack.depth.get() + stack.deep.get()) == list.len());
+    }
 }

@@ -1,4 +1,15 @@
-//! The layer for `tracing-subscriber`: events and spans with their fields, typed, in binary.
+//! Recording for programs that use `tracing`: events and spans with their fields, typed, in binary. A program that has nothing
+//! else for `tracing` installs the [`subscriber`]:
+//!
+//! ```
+//! # #[cfg(feature = "tracing")] {
+//! tracing::subscriber::set_global_default(lastwords::layer::subscriber())?;
+//! # }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`init`] does that, and takes the records of the `log` crate too. A program that combines layers of `tracing-subscriber` adds
+//! the [`layer`], which records the same; the registry under it takes time of its own:
 //!
 //! ```
 //! # #[cfg(feature = "tracing")] {
@@ -23,9 +34,9 @@
 //!
 //! Spans record `span:new TARGET::NAME` (with their fields, their id and their parent's), `span:record ...` and `span:close ...`, and are
 //! listed in the session's table of open spans while they are open. `span:enter ...` and `span:exit ...` are recorded if
-//! [`LastwordsLayer::with_enter_and_exit`] asks for them: in a program of many small spans they are most of all events.
+//! `with_enter_and_exit` asks for them: in a program of many small spans they are most of all events.
 //!
-//! Recording neither allocates nor locks nor formats numbers. An event that nobody records is not formatted, and with [`init`]
+//! Recording neither allocates nor locks nor formats numbers. An event that nobody records is not formatted, and with the subscriber
 //! or [`Wanted`] its fields are not evaluated either. Levels work as for all events: the channel for WARN and ERROR
 //! ([`ChannelConfig::errors`](crate::ChannelConfig::errors)), which sessions have by default, gets events of these levels in
 //! addition. The events of a span itself are recorded with level INFO, so that they do not evict the errors from there.
@@ -33,22 +44,24 @@
 mod class;
 mod current;
 mod name;
+mod recording;
 mod site;
+mod slab;
+mod subscriber;
 mod table;
 mod threads;
 mod values;
+mod wanted;
 
 use tracing_core::span::{Attributes, Id, Record};
-use tracing_core::subscriber::Interest;
-use tracing_core::{Event, Metadata, Subscriber};
+use tracing_core::{Event, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
+use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use self::site::Kind;
 pub(crate) use self::site::{refresh, watch};
-use self::values::{Payload, SEPARATOR, SpanText};
-use crate::record::spans;
+pub use self::subscriber::{LastwordsSubscriber, subscriber};
+pub use self::wanted::Wanted;
 
 /// Records the events and spans of `tracing` into the sessions of this process.
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,161 +85,41 @@ pub fn layer() -> LastwordsLayer {
     LastwordsLayer::default()
 }
 
-/// Lets through the events that a session of this process records now, and all spans. An event that is not let through
-/// costs a look-up and a load, and its fields are not evaluated. Without this filter they are evaluated, though not
-/// formatted.
-///
-/// As a layer, it decides for all layers of a subscriber. Use it so if [`layer`] is the only other layer:
-/// `registry().with(layer()).with(Wanted)`. Beside other layers, use it as the filter of our layer:
-/// `layer().with_filter(Wanted)`.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Wanted;
-
-impl Wanted {
-    fn interest_in(metadata: &Metadata<'_>) -> Interest {
-        if metadata.is_event() { Interest::sometimes() } else { Interest::always() }
-    }
-
-    fn takes(metadata: &Metadata<'_>) -> bool {
-        !metadata.is_event() || site::is_wanted(metadata)
-    }
-}
-
-impl<S: Subscriber> Layer<S> for Wanted {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        Self::interest_in(metadata)
-    }
-
-    fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        Self::takes(metadata)
-    }
-}
-
-impl<S> Filter<S> for Wanted {
-    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
-        Self::interest_in(metadata)
-    }
-
-    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        Self::takes(metadata)
-    }
-}
-
-/// Installs a subscriber with this layer and [`Wanted`] for the whole program, and sends the records of the `log` crate
-/// there too.
+/// Installs [`subscriber`] for the whole program, and sends the records of the `log` crate there too.
 ///
 /// # Errors
 /// The program already has a subscriber or a logger.
 pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let subscriber = tracing_subscriber::registry().with(layer()).with(Wanted);
-    tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber))?;
+    tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber()))?;
     tracing_log::LogTracer::init()?;
     Ok(())
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let Some(site) = site::of_event(event) else { return };
-        let mut payload = Payload::new(site);
-        event.record(&mut payload);
-        let span = parent(event.parent(), event.is_root());
-        if span != 0 {
-            put_span(&mut payload, span, &context);
-        }
-        class::record(event.metadata(), site, &payload);
+        recording::event(event, |id| context.metadata(&Id::from_u64(id)));
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
-        let (id, metadata) = (id.into_u64(), attributes.metadata());
-        let parent = parent(attributes.parent(), attributes.is_root());
-        if spans::are_listed() {
-            let mut text = SpanText::new(metadata);
-            attributes.record(&mut text);
-            spans::open(id, parent, site::level_of(metadata), text.text.as_bytes());
-        }
-        let Some(site) = site::of_span(metadata, Kind::New) else { return };
-        let mut payload = Payload::new(site);
-        attributes.record(&mut payload);
-        payload.number(id);
-        payload.number(parent);
-        class::record(metadata, site, &payload);
+        let parent = recording::parent(attributes.parent(), attributes.is_root());
+        recording::new_span(attributes, id.into_u64(), parent);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if spans::are_listed() {
-            let mut text = SpanText::more();
-            values.record(&mut text);
-            spans::append(id.into_u64(), text.text.as_bytes());
-        }
-        span_event(Kind::Record, id, &context, |payload| values.record(payload));
+        recording::values(id.into_u64(), values, |_| context.metadata(id));
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        if !current::contains(id.into_u64()) {
-            spans::enter(id.into_u64());
-        }
-        current::push(id.into_u64());
-        if self.enter_and_exit {
-            span_event(Kind::Enter, id, &context, |_| ());
-        }
+        let metadata = if self.enter_and_exit { context.metadata(id) } else { None };
+        recording::enter(id.into_u64(), metadata);
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
-        current::pop(id.into_u64());
-        if !current::contains(id.into_u64()) {
-            spans::leave(id.into_u64());
-        }
-        if self.enter_and_exit {
-            span_event(Kind::Exit, id, &context, |_| ());
-        }
+        let metadata = if self.enter_and_exit { context.metadata(id) } else { None };
+        recording::exit(id.into_u64(), metadata);
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        span_event(Kind::Close, &id, &context, |_| ());
-        spans::close(id.into_u64());
+        recording::close(id.into_u64(), context.metadata(&id));
     }
-}
-
-/// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
-/// there is none.
-fn parent(named: Option<&Id>, is_root: bool) -> u64 {
-    match named {
-        Some(parent) => parent.into_u64(),
-        None if is_root => 0,
-        None => current::top(),
-    }
-}
-
-/// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
-/// session has a table, or if the span found no room there. Nothing is appended if a filter keeps the span from this
-/// layer.
-fn put_span<S: Subscriber + for<'a> LookupSpan<'a>>(payload: &mut Payload, id: u64, context: &Context<'_, S>) {
-    let (listed, name);
-    let text = if let Some((bytes, len)) = spans::text(id) {
-        listed = bytes;
-        &listed[..len]
-    } else if let Some(metadata) = context.metadata(&Id::from_u64(id)) {
-        name = SpanText::new(metadata);
-        name.text.as_bytes()
-    } else {
-        return;
-    };
-    let mut parts = text.splitn(3, |byte| *byte == SEPARATOR);
-    let [target, name, fields] = [(); 3].map(|()| parts.next().unwrap_or_default());
-    let (open, close): (&[u8], &[u8]) = if fields.is_empty() { (b"", b"") } else { (b"{", b"}") };
-    payload.span(id, &[target, b"::", name, open, fields, close]);
-}
-
-fn span_event<S: Subscriber + for<'a> LookupSpan<'a>>(
-    kind: Kind,
-    id: &Id,
-    context: &Context<'_, S>,
-    values: impl FnOnce(&mut Payload),
-) {
-    let Some(metadata) = context.metadata(id) else { return };
-    let Some(site) = site::of_span(metadata, kind) else { return };
-    let mut payload = Payload::new(site);
-    values(&mut payload);
-    payload.number(id.into_u64());
-    class::record(metadata, site, &payload);
 }

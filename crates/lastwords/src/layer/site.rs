@@ -65,7 +65,7 @@ static SITES: Table<Site> = Table::new();
 
 impl Site {
     /// Makes a site that is wanted until it is evaluated.
-    fn new(metadata: &'static Metadata<'static>, kind: Kind, desc: EventDesc) -> Self {
+    pub(super) fn new(metadata: &'static Metadata<'static>, kind: Kind, desc: EventDesc) -> Self {
         Self {
             key: key_of(metadata, kind),
             kind,

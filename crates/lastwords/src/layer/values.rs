@@ -10,7 +10,7 @@ use tracing_core::field::{Field as TracingField, Visit};
 use super::site::Site;
 use crate::process::cut;
 use crate::record::encode::Formatted;
-use crate::record::encode::writer::INNER_NUL;
+use crate::record::encode::writer::{INNER_NUL, has_no_nul, zero_bytes};
 use crate::session::registry::FieldType;
 
 /// Largest size of a payload, in bytes.
@@ -96,17 +96,24 @@ impl Payload {
     /// Returns the bytes written so far.
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `put` and `room` initialise bytes before they add them to `len`.
+        // SAFETY: `put` initialises bytes before it adds them to `len`.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 
     /// Appends the bytes if they fit.
     #[inline(always)]
     fn put(&mut self, bytes: &[u8]) -> bool {
-        let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) else { return false };
+        let fits = self.write(self.len, bytes);
+        self.len += if fits { bytes.len() } else { 0 };
+        fits
+    }
+
+    /// Writes the bytes from `at` on, if there is room.
+    #[inline(always)]
+    fn write(&mut self, at: usize, bytes: &[u8]) -> bool {
+        let Some(room) = self.bytes.get_mut(at..at + bytes.len()) else { return false };
         // SAFETY: `room` has as many bytes as `bytes`, and nobody else uses it.
-        unsafe { room.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        self.len += bytes.len();
+        unsafe { lastwords_ring::copy(bytes.as_ptr(), room.as_mut_ptr().cast(), bytes.len()) };
         true
     }
 
@@ -116,14 +123,33 @@ impl Payload {
         self.put(&value.to_ne_bytes());
     }
 
-    /// Appends the span in which the event happened: its id and the parts of its text.
-    pub(super) fn span(&mut self, id: u64, parts: &[&[u8]]) {
+    /// Appends the span in which the event happened: its text, in the form of [`SpanText`], as `target::name{fields}`, and its id.
+    pub(super) fn span(&mut self, id: u64, text: &[u8]) {
         let start = self.len;
-        for part in parts {
-            // There is room for the longest text of a span.
-            self.put(part);
+        // A text that was cut may have one separator or none.
+        let (first, has_nul) = look_through(text);
+        let second = text.iter().skip(first + 1).position(|byte| *byte == SEPARATOR).map(|more| first + 1 + more);
+        // There is room for the longest text of a span, and nearly all of it is copied in one piece: only the target stands one byte
+        // further in front than in the text of the table.
+        self.put(&[0]);
+        self.put(text);
+        if first == text.len() {
+            self.put(b":");
         }
-        self.end_text(start);
+        self.write(start, &text[..first]);
+        self.write(start + first, b"::");
+        match second {
+            Some(second) if second + 1 < text.len() => {
+                self.write(start + 1 + second, b"{");
+                self.put(b"}");
+            }
+            Some(_) => self.len -= 1,
+            None => (),
+        }
+        if has_nul {
+            self.replace_nuls(start);
+        }
+        self.put(&[0]);
         self.number(id);
         self.signature.0 |= HAS_SPAN;
     }
@@ -138,8 +164,16 @@ impl Payload {
     }
 
     /// Replaces NULs inside the text that begins at `start`, and ends it.
-    #[inline]
     fn end_text(&mut self, start: usize) {
+        let text = &self.as_bytes()[start..];
+        if text.len() < 8 || !has_no_nul(text) {
+            self.replace_nuls(start);
+        }
+        self.put(&[0]);
+    }
+
+    #[inline(never)]
+    fn replace_nuls(&mut self, start: usize) {
         for byte in &mut self.bytes[start..self.len] {
             // SAFETY: bytes before `len` are initialised.
             let byte = unsafe { byte.assume_init_mut() };
@@ -147,7 +181,6 @@ impl Payload {
                 *byte = INNER_NUL;
             }
         }
-        self.put(&[0]);
     }
 
     /// Returns true if the field must be recorded. A field that the description already contains is not recorded. A
@@ -180,7 +213,7 @@ impl Payload {
     }
 
     /// Ends the text of a field, which begins at `start`. A message that is the name of the site's events is left out.
-    #[inline]
+    #[inline(never)]
     fn end_field(&mut self, field: &TracingField, start: usize) {
         let name = self.site.desc.name.as_bytes();
         if self.site.message_at == Some(field.index()) && self.as_bytes()[start..] == *name {
@@ -194,40 +227,38 @@ impl Payload {
 }
 
 impl fmt::Write for Payload {
-    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.write_cut(text);
+        Ok(())
+    }
+
+    fn write_char(&mut self, character: char) -> fmt::Result {
+        self.write_cut(character.encode_utf8(&mut [0; 4]));
         Ok(())
     }
 }
 
 impl Visit for Payload {
-    #[inline]
     fn record_u64(&mut self, field: &TracingField, value: u64) {
         self.scalar(field, Type::Unsigned, &value.to_ne_bytes());
     }
 
-    #[inline]
     fn record_i64(&mut self, field: &TracingField, value: i64) {
         self.scalar(field, Type::Signed, &value.to_ne_bytes());
     }
 
-    #[inline]
     fn record_f64(&mut self, field: &TracingField, value: f64) {
         self.scalar(field, Type::Float, &value.to_ne_bytes());
     }
 
-    #[inline]
     fn record_bool(&mut self, field: &TracingField, value: bool) {
         self.scalar(field, Type::Bool, &[u8::from(value)]);
     }
 
-    #[inline]
     fn record_str(&mut self, field: &TracingField, value: &str) {
         self.text(field, |payload| payload.write_cut(value));
     }
 
-    #[inline]
     fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
         // If formatting fails, the part written so far is recorded.
         self.text(field, |payload| _ = write!(payload, "{value:?}"));
@@ -235,7 +266,24 @@ impl Visit for Payload {
 }
 
 /// Separates the parts of a span's text.
-pub(super) const SEPARATOR: u8 = 0x1f;
+const SEPARATOR: u8 = 0x1f;
+
+/// Returns where the first separator of the text is, or the length, and whether there is a NUL. It reads whole words, as they were
+/// stored just before: a CPU waits where it reads parts of several stores at once.
+fn look_through(text: &[u8]) -> (usize, bool) {
+    let (words, rest) = text.as_chunks();
+    let (mut first, mut has_nul) = (None, rest.contains(&0));
+    for (at, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let separators = zero_bytes(word ^ u64::from_ne_bytes([SEPARATOR; 8]));
+        has_nul |= zero_bytes(word) != 0;
+        if separators != 0 && first.is_none() {
+            first = Some(8 * at + separators.trailing_zeros() as usize / 8);
+        }
+    }
+    let in_rest = || Some(text.len() - rest.len() + rest.iter().position(|byte| *byte == SEPARATOR)?);
+    (first.or_else(in_rest).unwrap_or(text.len()), has_nul)
+}
 
 /// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], and `key=value` fields joined by blanks. The text is cut if the
 /// table has no room for it.
@@ -247,31 +295,128 @@ pub(super) struct SpanText {
 
 impl SpanText {
     /// Returns the text of a new span, without fields so far.
+    #[inline]
     pub(super) fn new(metadata: &Metadata<'_>) -> Self {
-        let mut text = Self { separate: false, ..Self::more() };
-        // Text is cut, so the write cannot fail.
-        let _ = write!(text.text, "{}\x1f{}\x1f", metadata.target(), metadata.name());
+        let mut text = Self { text: Formatted::EMPTY, separate: false };
+        text.put(&[metadata.target(), "\x1f", metadata.name(), "\x1f"]);
         text
     }
 
     /// Returns an empty text for fields that a span gets later.
+    #[inline]
     pub(super) fn more() -> Self {
         Self { text: Formatted::EMPTY, separate: true }
     }
 
-    fn field(&mut self, field: &TracingField, value: fmt::Arguments<'_>) {
-        let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
+    #[inline]
+    fn put(&mut self, parts: &[&str]) {
         // Text is cut, so the write cannot fail.
-        let _ = write!(self.text, "{blank}{}={value}", field.name());
+        parts.iter().for_each(|part| _ = self.text.write_str(part));
+    }
+
+    #[inline]
+    fn field(&mut self, field: &TracingField) {
+        let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
+        self.put(&[blank, field.name(), "="]);
     }
 }
 
 impl Visit for SpanText {
+    fn record_u64(&mut self, field: &TracingField, value: u64) {
+        self.field(field);
+        let mut digits = [0; 20];
+        self.put(&[decimal(value, &mut digits)]);
+    }
+
     fn record_str(&mut self, field: &TracingField, value: &str) {
-        self.field(field, format_args!("{value}"));
+        self.field(field);
+        self.put(&[value]);
     }
 
     fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
-        self.field(field, format_args!("{value:?}"));
+        self.field(field);
+        // Text is cut, so only the value itself can fail. Then the part written so far is kept.
+        let _ = write!(self.text, "{value:?}");
+    }
+}
+
+/// Returns the decimal digits of the number, without the formatting machinery.
+fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &str {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return std::str::from_utf8(&digits[at..]).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layer::site::Kind;
+    use crate::session::registry::EventDesc;
+
+    #[test]
+    fn spans_of_all_shapes() {
+        struct Callsite;
+        impl tracing_core::Callsite for Callsite {
+            fn set_interest(&self, _: tracing_core::Interest) {}
+            fn metadata(&self) -> &Metadata<'_> {
+                &METADATA
+            }
+        }
+        static METADATA: Metadata<'static> = tracing_core::metadata! {
+            name: "x", target: "x", level: tracing_core::Level::INFO, fields: &[], callsite: &Callsite,
+            kind: tracing_core::metadata::Kind::EVENT,
+        };
+        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
+        let site: &'static Site = Box::leak(Box::new(Site::new(&METADATA, Kind::Close, desc)));
+        let shapes: [(&[u8], &[u8]); 8] = [
+            (b"svc\x1fhandle\x1fid=7 n=1", b"svc::handle{id=7 n=1}"),
+            (b"svc\x1fhandle\x1f", b"svc::handle"),
+            (b"\x1f\x1f", b"::"),
+            (b"\x1fh\x1fa=\x1f", b"::h{a=\x1f}"),
+            (b"a target\x1fname\x1fa=\0 b=\0", b"a target::name{a=\x1a b=\x1a}"),
+            ("svc\x1fa long name that was cut…".as_bytes(), "svc::a long name that was cut…".as_bytes()),
+            ("a long target…".as_bytes(), "a long target…::".as_bytes()),
+            (b"", b"::"),
+        ];
+        for (text, shown) in shapes {
+            let mut payload = Payload::new(site);
+            payload.number(1);
+            payload.span(2, text);
+            let expected = [&1u64.to_ne_bytes(), shown, b"\0", &2u64.to_ne_bytes()].concat();
+            assert_eq!(payload.as_bytes(), expected, "{}", String::from_utf8_lossy(shown));
+        }
+    }
+
+    #[test]
+    fn separators_and_nuls_are_where_they_are() {
+        for len in 0..40 {
+            let plain = vec![0x9f; len];
+            assert_eq!(look_through(&plain), (len, false));
+            for at in 0..len {
+                for nul in 0..len {
+                    let mut text = plain.clone();
+                    text[at] = SEPARATOR;
+                    text[len - 1] = SEPARATOR;
+                    assert_eq!(look_through(&text), (at, false), "{at} of {len}");
+                    text[nul] = 0;
+                    let first = text.iter().position(|byte| *byte == SEPARATOR).unwrap_or(len);
+                    assert_eq!(look_through(&text), (first, true), "{at} of {len}, a NUL at {nul}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_as_the_standard_library_shows_them() {
+        let powers = (0..20).map(|power| 10u64.pow(power));
+        for value in powers.flat_map(|power| [power - 1, power, power + 7]).chain([0, u64::MAX]) {
+            assert_eq!(decimal(value, &mut [0; 20]), value.to_string());
+        }
     }
 }

@@ -23,6 +23,10 @@ use crate::session::shared::{self, SessionShared};
 const PROBES: usize = 32;
 /// Number of times that a thread tries to append to a text while another thread is appending to it.
 const TRIES: usize = 1000;
+/// The bits of an id that choose its place. Ids of `tracing-subscriber` and of our own subscriber have there the slot in which the
+/// span is kept, which is used again as soon as it is free; a generation is above. So a thread that opens one span after the
+/// other uses entries that its CPU has in its caches.
+const PLACE: u64 = (1 << 51) - 1;
 /// Increment for one generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;
 
@@ -37,7 +41,7 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
     let me = identity::identity();
     for (session, table) in tables() {
         let now = session.view().clock_kind().map_or(0, ClockKind::now);
-        let Some((entry, generation)) = table.claim(id, now, session) else {
+        let Some((entry, generation)) = table.claim(id, me.pid, now, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
             continue;
         };
@@ -102,19 +106,23 @@ pub(crate) fn append(id: u64, text: &[u8]) {
     }
 }
 
-/// Returns the text of an open span of this process, and its length; none if the span is in no table.
-pub(crate) fn text(id: u64) -> Option<([u8; TEXT_LEN], usize)> {
+/// Copies the text of an open span of this process. Returns its length; none if the span is in no table.
+pub(crate) fn text(id: u64, text: &mut [u8; TEXT_LEN]) -> Option<usize> {
     let pid = identity::identity().pid;
     let entry = tables().find_map(|(_, table)| table.find(id, pid))?;
     let before = entry.inside.load(Acquire);
     let len = (entry.text_len.load(Acquire) as usize).min(TEXT_LEN);
-    let mut text = [0; TEXT_LEN];
     for (to, from) in text.as_chunks_mut().0.iter_mut().zip(&entry.text[..len.div_ceil(8)]) {
         *to = from.load(Relaxed).to_ne_bytes();
     }
     fence(Acquire);
     let is_same = before & WRITING != WRITING && next_generation(before) == next_generation(entry.inside.load(Relaxed));
-    is_same.then_some((text, len))
+    is_same.then_some(len)
+}
+
+/// Counts a span that is in no table because there is no memory to keep it.
+pub(crate) fn count_dropped() {
+    tables().for_each(|(_, table)| _ = table.control.dropped.fetch_add(1, Relaxed));
 }
 
 /// Removes the span from the tables.
@@ -153,16 +161,30 @@ fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
         return at;
     }
     let (len, mark) = if bytes.len() <= MOST - at { (bytes.len(), "") } else { (cut_len(bytes, MOST - at), CUT) };
-    let mut text = [0; TEXT_LEN];
-    let first = at / 8 * 8;
-    text[first..first + 8].copy_from_slice(&entry.text[at / 8].load(Relaxed).to_ne_bytes());
-    text[at..at + len].copy_from_slice(&bytes[..len]);
-    let end = at + len + mark.len();
-    text[at + len..end].copy_from_slice(mark.as_bytes());
-    for (word, bytes) in entry.text.iter().zip(text.as_chunks().0).take(end.div_ceil(8)).skip(at / 8) {
+    let end = put_bytes(entry, at, &bytes[..len]);
+    put_bytes(entry, end, mark.as_bytes())
+}
+
+/// Writes bytes for which there is room, in whole words, and returns the end of the text.
+fn put_bytes(entry: &Span, at: usize, bytes: &[u8]) -> usize {
+    let (word, inside) = (at / 8, at % 8);
+    let (first, rest) = bytes.split_at(bytes.len().min((8 - inside) % 8));
+    if !first.is_empty() {
+        let mut merged = entry.text[word].load(Relaxed).to_ne_bytes();
+        merged[inside..inside + first.len()].copy_from_slice(first);
+        entry.text[word].store(u64::from_ne_bytes(merged), Relaxed);
+    }
+    let (whole, last) = rest.as_chunks();
+    let mut words = entry.text[at.div_ceil(8)..].iter();
+    for (bytes, word) in whole.iter().zip(&mut words) {
         word.store(u64::from_ne_bytes(*bytes), Relaxed);
     }
-    end
+    if let Some(word) = words.next().filter(|_| !last.is_empty()) {
+        let mut bytes = [0; 8];
+        bytes[..last.len()].copy_from_slice(last);
+        word.store(u64::from_ne_bytes(bytes), Relaxed);
+    }
+    at + bytes.len()
 }
 
 /// A session's table.
@@ -189,19 +211,23 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
 }
 
 impl Table {
-    /// Iterates over the entries that may contain the id.
-    fn probe(&self, id: u64) -> impl Iterator<Item = &'static Span> + use<> {
-        let (entries, hash) = (self.entries, id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32);
+    /// Iterates over the entries that may contain the process's span.
+    #[inline]
+    fn probe(&self, id: u64, pid: u32) -> impl Iterator<Item = &'static Span> + use<> {
+        // Processes give the same ids: small numbers, one for each span that they have at a time.
+        let hash = (id & PLACE ^ u64::from(pid) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let (entries, len) = (self.entries, self.entries.len());
         // The hash is scaled to the size of the table. This avoids a division when a span is entered.
-        let from = ((hash * entries.len() as u64) >> 32) as usize;
-        let (before, behind) = entries.split_at(from);
-        behind.iter().chain(before).take(PROBES)
+        let from = ((hash * len as u64) >> 32) as usize;
+        let at = move |step: usize| if from + step < len { from + step } else { from + step - len };
+        (0..PROBES.min(len)).filter_map(move |step| entries.get(at(step)))
     }
 
     /// Returns the entry of the process's span. Ids of spans are small numbers that many processes use, so the opener
     /// is compared too.
+    #[inline(never)]
     fn find(&self, id: u64, pid: u32) -> Option<&'static Span> {
-        self.probe(id).find(|entry| {
+        self.probe(id, pid).find(|entry| {
             entry.id.load(Acquire) == id
                 && entry.opener.load(Relaxed) >> 32 == u64::from(pid)
                 && entry.state.load(Acquire) != 0
@@ -210,10 +236,10 @@ impl Table {
 
     /// Returns an entry for the id, marked as being written, and the value of `inside` for when it is complete. The
     /// entry is a free one, otherwise the one that has been idle longest.
-    fn claim(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
+    fn claim(&self, id: u64, pid: u32, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
         let is_free = |entry: &&Span| entry.id.load(Relaxed) == 0;
         let claimed = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
-        let Some(entry) = self.probe(id).find(claimed) else { return self.evict(id, now, session) };
+        let Some(entry) = self.probe(id, pid).find(claimed) else { return self.evict(id, pid, now, session) };
         let generation = next_generation(entry.inside.load(Relaxed));
         entry.inside.store(generation | WRITING, Relaxed);
         // A reader that sees a part of the following stores also sees that the entry is being written.
@@ -222,8 +248,8 @@ impl Table {
     }
 
     #[cold]
-    fn evict(&self, id: u64, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
-        let pid = identity::identity().pid;
+    #[inline(never)]
+    fn evict(&self, id: u64, pid: u32, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
         // Entries that other threads take meanwhile are skipped, because there are more.
         for _ in 0..PROBES {
             let (entry, inside) = self.idle_longest(id, now, pid, session)?;
@@ -242,7 +268,7 @@ impl Table {
     /// Returns the entry to evict and its `inside`: the one that has been idle longest, among those that no thread is
     /// in or whose process is dead.
     fn idle_longest(&self, id: u64, now: u64, pid: u32, session: &SessionShared) -> Option<(&'static Span, u32)> {
-        let candidates = self.probe(id).filter_map(|entry| {
+        let candidates = self.probe(id, pid).filter_map(|entry| {
             let inside = entry.inside.load(Acquire);
             let threads = inside & WRITING;
             if entry.state.load(Acquire) == 0 || threads == WRITING {

@@ -202,6 +202,23 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
     lines
 }
 
+/// Replaces ids of spans by their order of appearance.
+pub(crate) fn with_ids_renamed(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut ids: Vec<String> = vec!["0".to_owned()];
+    let mut rename = |word: &str| match word.split_once('=') {
+        Some((key @ ("span_id" | "parent_id"), id)) => {
+            let known = ids.iter().position(|known| known == id);
+            let at = known.unwrap_or_else(|| {
+                ids.push(id.to_owned());
+                ids.len() - 1
+            });
+            format!("{key}=#{at}")
+        }
+        _ => word.to_owned(),
+    };
+    lines.into_iter().map(|line| line.split(' ').map(&mut rename).collect::<Vec<_>>().join(" ")).collect()
+}
+
 /// Returns the texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md describes it.
 pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
     let shown = |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };

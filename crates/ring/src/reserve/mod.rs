@@ -105,7 +105,7 @@ pub(crate) unsafe fn write<M: Memory>(memory: M, chunk: &Chunk<'_>) {
 /// # Safety
 /// The conditions of [`core::ptr::copy_nonoverlapping`] apply.
 #[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: `ends` is called only if `len` is at least the size of its type; the bytes copied from the middle are
     // within `len`.
     unsafe {

@@ -38,13 +38,17 @@ impl<const N: usize> Formatted<N> {
         &self.bytes[..self.len]
     }
 
+    #[inline]
     fn put(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        let room = &mut self.bytes[self.len..self.len + bytes.len()];
+        // SAFETY: `room` has as many bytes as `bytes`, and nobody else uses it.
+        unsafe { lastwords_ring::copy(bytes.as_ptr(), room.as_mut_ptr(), bytes.len()) };
         self.len += bytes.len();
     }
 }
 
 impl<const N: usize> fmt::Write for Formatted<N> {
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
         if self.is_cut {
             return Ok(());

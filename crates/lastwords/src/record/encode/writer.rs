@@ -131,7 +131,13 @@ fn last_bytes(bytes: &[u8], n: usize) -> u64 {
 /// Returns true if a byte of `word` is zero.
 #[inline(always)]
 fn has_zero(word: u64) -> bool {
-    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080 != 0
+    zero_bytes(word) != 0
+}
+
+/// Returns a word whose lowest bit that is set is in the lowest byte of `word` that is zero; 0 if no byte is.
+#[inline(always)]
+pub(crate) fn zero_bytes(word: u64) -> u64 {
+    word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080
 }
 
 /// Returns true if `bytes`, at least 8, contain no NUL.
