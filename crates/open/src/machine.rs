@@ -5,9 +5,10 @@ use crate::{lttng, persistent};
 use anyhow::Context;
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
+use lastwords_formats::perfetto::{Process, Task};
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_kernel::{Kernel, Time, find};
+use lastwords_kernel::{Kernel, Time, find, tasks};
 use lastwords_trace::ftrace::{Array, Tracing};
 use lastwords_walk::lttng::Session;
 use std::path::Path;
@@ -72,6 +73,19 @@ impl Machine {
             _ => return None,
         };
         Some((time, reading))
+    }
+
+    /// Returns the tasks in the kernel's memory. What is missing there is left out.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<Task> {
+        let Some(kernel) = &self.kernel else { return Vec::new() };
+        let process = |task: &tasks::Task| {
+            let lineage = kernel.lineage(task).ok().filter(|_| task.pid == task.tgid)?;
+            let tasks::Lineage { parent, uid, is_kernel_thread, started } = lineage;
+            Some(Process { parent, uid, is_kernel_thread, started })
+        };
+        let rows = kernel.tasks().rows.into_iter();
+        rows.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm }).collect()
     }
 
     /// Returns true if the array at a position has events.

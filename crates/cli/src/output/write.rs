@@ -14,12 +14,11 @@ use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
 use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
 use lastwords_formats::ftrace::{dat, log as ftrace_log};
-use lastwords_formats::perfetto::{self, Process, Task};
-use lastwords_kernel::Lineage;
+use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
 use lastwords_formats::{Totals, json};
-use lastwords_open::{Account, Body, Ftrace, Losses, Machine, RecoveredSession, accounts_after_reading};
+use lastwords_open::{Account, Body, Ftrace, Losses, RecoveredSession, accounts_after_reading};
 use lastwords_trace::source::Source as _;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -71,7 +70,7 @@ impl<'t> Writing<'_, 't> {
 
     fn perfetto(&self) -> Written {
         let kernel = self.traces.arrays().next().and_then(lastwords_open::Trace::ftrace);
-        let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| tasks(ftrace.machine));
+        let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| ftrace.machine.tasks());
         let is_alone = self.traces.is_ftrace();
         self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
@@ -243,17 +242,4 @@ impl<'t> Writing<'_, 't> {
 fn print_remarks(remarks: &Remarks) {
     let remarks = remarks.lock().unwrap_or_else(PoisonError::into_inner);
     remarks.iter().for_each(|remark| say::note(plain(remark)));
-}
-
-/// Returns the tasks of a kernel's memory.
-fn tasks(machine: &Machine) -> Vec<Task> {
-    let Some(kernel) = &machine.kernel else { return Vec::new() };
-    let process = |task: &lastwords_kernel::Task| {
-        // What is missing in the image is left out.
-        let lineage = kernel.lineage(task).ok().filter(|_| task.pid == task.tgid)?;
-        let Lineage { parent, uid, is_kernel_thread, started } = lineage;
-        Some(Process { parent, uid, is_kernel_thread, started })
-    };
-    let tasks = kernel.tasks().rows.into_iter();
-    tasks.map(|t| Task { pid: t.pid, tgid: t.tgid, process: process(&t), comm: t.comm }).collect()
 }
