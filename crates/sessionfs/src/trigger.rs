@@ -68,9 +68,12 @@ impl<'t> Command<'t> {
     fn target<'c>(&self, catalog: &'c Catalog) -> Option<(&'c Event, Option<&'t str>)> {
         let (provider, rest) = names::split(self.argument?)?;
         let find = |name| catalog.event(provider, name);
-        let counted = |parts: Option<(&'t str, &'t str)>| parts.and_then(|(name, count)| Some((find(name)?, Some(count))));
+        let counted =
+            |parts: Option<(&'t str, &'t str)>| parts.and_then(|(name, count)| Some((find(name)?, Some(count))));
         // The names of the events of markers may have colons.
-        counted(rest.split_once(':')).or_else(|| find(rest).map(|event| (event, None))).or_else(|| counted(rest.rsplit_once(':')))
+        counted(rest.split_once(':'))
+            .or_else(|| find(rest).map(|event| (event, None)))
+            .or_else(|| counted(rest.rsplit_once(':')))
     }
 }
 

@@ -201,7 +201,7 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     };
     let condition = Condition {
         times: add.times,
-        always: add.always,
+        always: add.always || condition.always,
         level: add.level.and_then(Level::of),
         filter: add.filter.as_ref().map(|filter| filter.text().to_owned()),
         each: add.count,

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
-use lastwords_abi::sync::AtomicU64;
 use lastwords_abi::session::Rule;
+use lastwords_abi::sync::AtomicU64;
 use lastwords_abi::triggers::{
     CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_DISABLE, TRIGGER_ENABLE,
     TRIGGER_SNAPSHOT, TRIGGER_START,
@@ -152,13 +152,17 @@ impl Condition {
         and_stop(it) => it.action = Action::Stop;
 
         /// Starts recording in place of taking a snapshot.
-        and_start(it) => it.action = Action::Start;
+        and_start(it) => (it.action, it.always) = (Action::Start, true);
 
         /// Enables events by a glob over `provider:name` in place of taking a snapshot.
-        and_enable(it, events: impl Into<String>) => (it.action, it.events) = (Action::Enable, Some(events.into()));
+        and_enable(it, events: impl Into<String>) => {
+            (it.action, it.events, it.always) = (Action::Enable, Some(events.into()), true);
+        };
 
         /// Disables events by a glob over `provider:name` in place of taking a snapshot.
-        and_disable(it, events: impl Into<String>) => (it.action, it.events) = (Action::Disable, Some(events.into()));
+        and_disable(it, events: impl Into<String>) => {
+            (it.action, it.events, it.always) = (Action::Disable, Some(events.into()), true);
+        };
 
         /// Fires at most so often.
         times(it, times: u64) => it.times = Some(times);
@@ -375,8 +379,7 @@ pub(crate) fn places(view: &SessionRegion, desc: &EventDesc, is_taken: bool) -> 
         let is_always = |extra: &Extra| extra.flags.load(Relaxed) & CONDITION_ALWAYS != 0;
         let looks = |place| is_taken || extra::at(area, current.turn, place).is_some_and(is_always);
         let matching = current.rules.iter().enumerate();
-        let matching =
-            matching.filter(|(place, rule)| looks(*place) && (rules::matches(rule, event) || ends(*place)));
+        let matching = matching.filter(|(place, rule)| looks(*place) && (rules::matches(rule, event) || ends(*place)));
         matching.fold(0, |bits, (place, _)| bits | 1 << place)
     };
     rules::at_one_moment(tables(area), bits).unwrap_or(0)

@@ -15,11 +15,11 @@ use lastwords_abi::triggers::{Conditions, Extra, FIRES_UNLIMITED, MAX_CONDITIONS
 use super::Error;
 use super::condition::{self, Action, Condition};
 use super::extra::{Fired, Own};
+use super::listener;
 use super::rules::{self, Line, RuleSpec};
 use super::session_region::{SessionRegion, locked};
 use super::shared::SessionShared;
 use super::trigger::Outcome;
-use super::listener;
 
 /// A condition fires less often than this, or without limit.
 pub(crate) const MOST_TIMES: u64 = FIRES_UNLIMITED;
@@ -255,7 +255,8 @@ mod tests {
 
     #[test]
     fn globs_without_wildcards_are_texts() {
-        for (glob, text) in [("a:b", "a:b"), ("a:[*]x[[]]", "a:*x[]"), ("a:[ab]", "a:[ab]"), ("[", "["), ("é[é]", "éé")] {
+        for (glob, text) in [("a:b", "a:b"), ("a:[*]x[[]]", "a:*x[]"), ("a:[ab]", "a:[ab]"), ("[", "["), ("é[é]", "éé")]
+        {
             assert_eq!(text_of(glob), text, "{glob}");
         }
     }
