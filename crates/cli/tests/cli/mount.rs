@@ -276,6 +276,32 @@ fn a_mount_ends_with_its_process_however_that_ends() {
     place.ok(&["umount", "m"]);
 }
 
+/// The guard of a mount that has ended must not unmount the next one, which may have the same device.
+#[test]
+fn a_folder_is_mounted_again_at_once() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    std::fs::create_dir(place.at("m")).unwrap();
+    let me = std::fs::metadata("/proc/self").unwrap().uid();
+    for round in 0..6 {
+        place.ok(&["mount", "m"]);
+        let told = std::fs::read_to_string(place.at("m/.unread")).unwrap();
+        let server = told.trim().strip_prefix("0 ").expect("the process that serves").to_owned();
+        // Only root may use the system's own command for a mount that root has made.
+        if round % 2 == 0 || me != 0 {
+            place.ok(&["umount", "m"]);
+            let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
+            assert!(stat.is_empty() || stat.contains(") Z "), "the process has ended when umount returns: {stat}");
+        } else {
+            assert!(Command::new("umount").arg(place.at("m")).status().unwrap().success());
+        }
+    }
+    place.ok(&["mount", "m"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(std::fs::read_to_string(place.at("m/trace")).unwrap().contains("test:tick"), "it is still mounted");
+    place.ok(&["umount", "m"]);
+}
+
 #[test]
 fn what_nobody_has_read_is_told_when_the_mount_ends() {
     let place = Place::new();
