@@ -390,6 +390,9 @@ fn threads_have_names_and_processes() {
     assert_eq!(place.write("saved_cmdlines_size", "9999"), Err(Errno::OPNOTSUPP));
 }
 
+/// Events of the kernel that do not happen while the test runs, so that no trigger fires.
+const NEVER: [&str; 3] = ["sched_process_hang", "sched_move_numa", "sched_skip_cpuset_numa"];
+
 /// The `trigger` files of the kernel's own events, in an instance that ends with this; none if this is not root or there is no tracefs.
 struct Kernel {
     folder: PathBuf,
@@ -400,13 +403,16 @@ impl Kernel {
     fn new() -> Option<Self> {
         let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/lastwords-tree-{}", std::process::id()));
         std::fs::create_dir(&folder).ok()?;
-        let kernel = Self { folder, words: String::new() };
-        let words = kernel.read("module_load");
-        Some(Self { words, ..kernel })
+        let mut kernel = Self { folder, words: String::new() };
+        if !NEVER.iter().all(|event| kernel.path(event).is_file()) {
+            return None;
+        }
+        kernel.words = kernel.read(NEVER[0]);
+        Some(kernel)
     }
 
     fn path(&self, event: &str) -> PathBuf {
-        self.folder.join("events/module").join(event).join("trigger")
+        self.folder.join("events/sched").join(event).join("trigger")
     }
 
     fn read(&self, event: &str) -> String {
@@ -422,8 +428,9 @@ impl Kernel {
 
 impl Drop for Kernel {
     fn drop(&mut self) {
-        for event in ["module_load", "module_free", "module_put"] {
-            for line in self.read(event).lines().filter(|line| !line.starts_with('#')) {
+        for event in NEVER {
+            let text = std::fs::read_to_string(self.path(event)).unwrap_or_default();
+            for line in text.lines().filter(|line| !line.starts_with('#')) {
                 let _ = self.write(event, &format!("!{line}"));
             }
         }
@@ -451,8 +458,8 @@ const COUNTS: [(&str, Count, Count); 13] = [
 /// Texts behind the count, with the filter that they are.
 const FILTERS: [(&str, Result<&str, Errno>); 6] = [
     ("", Ok("")),
-    (" if taints == 3", Ok(" if taints == 3")),
-    ("\tif taints > 1 && taints < 9", Ok(" if taints > 1 && taints < 9")),
+    (" if pid == 3", Ok(" if pid == 3")),
+    ("\tif pid > 1 && pid < 9", Ok(" if pid > 1 && pid < 9")),
     (" if", Err(Errno::INVAL)),
     (" if nothing == 1", Err(Errno::INVAL)),
     (" garbage", Err(Errno::INVAL)),
@@ -461,30 +468,29 @@ const FILTERS: [(&str, Result<&str, Errno>); 6] = [
 /// Generated commands lead to what a model of the kernel's triggers says, and to what the kernel does where it has the trigger.
 #[test]
 fn triggers_are_those_of_the_kernel() {
-    let place = Place::new("module", ChannelConfig::new("main"));
-    event!(module, "module_load", taints = 0u32);
-    event!(module, "module_free", taints = 0u32);
-    event!(module, "module_put", taints = 0u32);
-    let events = ["module_load", "module_free", "module_put"];
+    let place = Place::new("sched", ChannelConfig::new("main"));
+    event!(sched, "sched_process_hang", pid = 0u32);
+    event!(sched, "sched_move_numa", pid = 0u32);
+    event!(sched, "sched_skip_cpuset_numa", pid = 0u32);
     let actions = ["traceon", "traceoff", "snapshot", "enable_event", "disable_event", "traceoff+0", "stacktraces"];
     let kernel = Kernel::new();
     let has = |action: &str| kernel.as_ref().is_some_and(|kernel| kernel.words.contains(action));
     // Of each event: the kind of each trigger, and its line; the newest first.
     let mut model: [Vec<((usize, usize), String)>; 3] = Default::default();
     let (mut seed, mut accepted, mut compared) = (5u64, 0, 0);
-    for step in 0..1500 {
+    for step in 0..250 {
         let mut below = |most: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) as usize % most
         };
         let (at, action, target, count, filter) = (below(3), below(actions.len()), below(4), below(13), below(6));
         // Most commands are right.
-        let (count, filter) = (count * (below(2)), filter * (below(2)));
+        let (count, filter) = (count * below(2), filter * below(2));
         let (is_removal, needs) = (below(3) == 0, actions[action].ends_with("_event"));
-        let name = match (needs, events.get(target)) {
+        let name = match (needs, NEVER.get(target)) {
             (false, _) => String::new(),
-            (true, Some(event)) => format!(":module:{event}"),
-            (true, None) => ":module:nobody".to_owned(),
+            (true, Some(event)) => format!(":sched:{event}"),
+            (true, None) => ":sched:nobody".to_owned(),
         };
         let (word, mark) = (actions[action], if is_removal { "!" } else { "" });
         let command = format!("{mark}{word}{name}{}{}\n", COUNTS[count].0, FILTERS[filter].0);
@@ -496,10 +502,10 @@ fn triggers_are_those_of_the_kernel() {
             }
             if is_removal {
                 let found = model[at].iter().position(|(one, _)| *one == kind);
-                found.map(|found| model[at].remove(found));
+                found.into_iter().for_each(|found| drop(model[at].remove(found)));
                 return Ok(command.len());
             }
-            let times = if needs { COUNTS[count].2.clone() } else { COUNTS[count].1.clone() }?;
+            let times = if needs { COUNTS[count].2 } else { COUNTS[count].1 }?;
             let filter = FILTERS[filter].1?;
             if model[at].iter().any(|(one, _)| *one == kind) {
                 return Err(Errno::EXIST);
@@ -508,21 +514,21 @@ fn triggers_are_those_of_the_kernel() {
             model[at].insert(0, (kind, format!("{word}{name}:{times}{filter}\n")));
             Ok(command.len())
         })();
-        let path = format!("events/module/{}/trigger", events[at]);
+        let path = format!("events/sched/{}/trigger", NEVER[at]);
         assert_eq!(place.write(&path, &command), expected, "step {step}: {command:?}");
         let lines: String = model[at].iter().map(|(_, line)| line.as_str()).collect();
         let none = "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
         assert_eq!(place.read(&path), if lines.is_empty() { none } else { &lines }, "step {step}: {command:?}");
         accepted += usize::from(expected.is_ok());
         if let Some(kernel) = kernel.as_ref().filter(|_| action > 4 || has(word)) {
-            assert_eq!(kernel.write(events[at], &command), expected, "the kernel, step {step}: {command:?}");
+            assert_eq!(kernel.write(NEVER[at], &command), expected, "the kernel, step {step}: {command:?}");
             let lines: Vec<&str> = lines.lines().filter(|line| has(line.split(':').next().unwrap())).collect();
-            let text = kernel.read(events[at]);
+            let text = kernel.read(NEVER[at]);
             let own: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
             assert_eq!(own, lines, "the kernel, step {step}: {command:?}");
             compared += 1;
         }
     }
-    assert!(accepted > 500 && (kernel.is_none() || compared > 1000), "{accepted} {compared}");
+    assert!(accepted > 60 && (kernel.is_none() || compared > 150), "{accepted} {compared}");
     println!("{accepted} commands accepted, {compared} compared with the kernel");
 }
