@@ -113,10 +113,10 @@ impl Callsite {
         unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
     }
 
-    /// Returns the conditions of the session of a slot.
-    fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+    /// Returns the conditions of the session of a slot that takes the event, or of one that does not.
+    fn conditions(&self, index: usize, is_taken: bool) -> Option<&'static BoundCondition> {
         // SAFETY: only pointers to values that live for ever are stored.
-        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index)
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index, is_taken)
     }
 
     /// Sets the conditions that triggers of the slot's session have on the event. Returns whether there are any; none if
@@ -133,7 +133,7 @@ impl Callsite {
         let places = slot::conditions(slot, desc, is_taken);
         if places != 0 || filters.is_some() {
             let kept = filters.or_else(SiteFilters::keep)?;
-            kept.set_conditions(index, slot, desc, places)?;
+            kept.set_conditions(index, slot, desc, places, is_taken)?;
             self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
         }
         Some(places != 0)
@@ -225,7 +225,7 @@ impl Callsite {
                 _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
                 _ => record(slot, id),
             }
-            if let Some(conditions) = self.conditions(index) {
+            if let Some(conditions) = self.conditions(index, true) {
                 conditions.check(slot, ask);
             }
         }
@@ -240,7 +240,7 @@ impl Callsite {
     /// Shows the event to the conditions of the slots that do not take it. `mask` has a bit for each slot that does.
     fn watch(&self, mask: u64, ask: Ask<'_>) {
         for index in (0..MAX_SLOTS).filter(|index| mask >> index & 1 == 0) {
-            if let Some((slot, conditions)) = slot::at(index).zip(self.conditions(index)) {
+            if let Some((slot, conditions)) = slot::at(index).zip(self.conditions(index, false)) {
                 conditions.check(slot, ask);
             }
         }
