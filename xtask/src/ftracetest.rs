@@ -89,8 +89,12 @@ fn unpacked() -> Result<PathBuf> {
 /// milliseconds.
 const FUNCTIONS: &str = "clear_trace() { sleep .1; echo > trace; }\nyield() { sleep .1; }\n";
 
+/// A line of the tests of triggers: the kernel forks a process, and an event of that fires the trigger. The application records such
+/// an event each millisecond, so that the test only has to wait.
+const FORKED: &str = "( echo \"forked\")\n";
+
 /// Copies the tests, and changes them: the folder is that of the environment, the machine's scheduler is left alone, and [`FUNCTIONS`]
-/// wait.
+/// and [`FORKED`] wait.
 fn copy(source: &Path, to: &Path) -> Result<()> {
     run_quietly(Command::new("cp").arg("-r").arg(source).arg(to))?;
     let script = to.join("ftracetest");
@@ -104,6 +108,12 @@ fn copy(source: &Path, to: &Path) -> Result<()> {
     let lines: Vec<&str> = text.lines().map(|line| change(line).inspect(|_| found += 1).unwrap_or(line)).collect();
     ensure!(found >= 1, "{}: no line looks for tracefs", script.display());
     std::fs::write(&script, lines.join("\n") + "\n")?;
+    for entry in std::fs::read_dir(to.join("test.d/trigger"))?.flatten() {
+        let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        if text.contains(FORKED) {
+            std::fs::write(entry.path(), text.replace(FORKED, "sleep .1\n"))?;
+        }
+    }
     let functions = to.join("test.d/functions");
     let text = std::fs::read_to_string(&functions).with_context(|| functions.display().to_string())?;
     Ok(std::fs::write(&functions, text + FUNCTIONS)?)

@@ -102,7 +102,18 @@ pub struct Conditions {
     /// Their filters.
     pub filters: Filters,
     /// Events that fulfilled the condition of each place, since the conditions changed.
-    pub hits: [AtomicU64; MAX_RULES],
+    pub hits: [AtomicU64; MAX_CONDITIONS],
+    /// Counters of conditions that fire a limited number of times, or that leave their action to the session's thread: see
+    /// [`Extra::counter`]. The tag of the counter's condition in the high 16 bits; below, how often the condition still fires, or
+    /// [`FIRES_UNLIMITED`]. The holder of the lock writes a new tag when it gives the counter to a condition. A thread that fires
+    /// takes one firing by compare-and-swap, which fails if the tag is not that of its condition.
+    pub firings: [AtomicU64; MAX_CONDITIONS],
+    /// The orders to the session's thread, one for each of `firings`: the tag in the high 16 bits; below, 0 none, [`ORDER_ASKED`],
+    /// or `turn << 8 | ORDER_DONE`: carried out, and nothing is to be done again while the session's
+    /// [`Rules::turn`](crate::session::Rules::turn) is this. A recording thread stores the order (AcqRel) and wakes the session's
+    /// thread, which carries it out under the lock.
+    pub orders: [AtomicU64; MAX_CONDITIONS],
+    spare: [AtomicU64; MAX_RULES - 3 * MAX_CONDITIONS],
     /// The members of conditions that rules do not have, in two tables like the rules. The holder of the lock writes the table that is
     /// not current, before `turn`.
     pub extras: [[Extra; MAX_CONDITIONS]; 2],
@@ -133,7 +144,8 @@ pub struct Extra {
     pub period: AtomicU64,
     /// See `period`.
     pub most: AtomicU32,
-    /// 0, or [`CONDITION_LATENCY`].
+    /// Bits of `CONDITION_`; in bits 8 to 15 the action if it is not one of those of [`Rule::enable`](crate::session::Rule::enable):
+    /// [`TRIGGER_START`], [`TRIGGER_ENABLE`] or [`TRIGGER_DISABLE`].
     pub flags: AtomicU32,
     /// Nanoseconds: the condition is fulfilled by an end that comes later than this behind its start.
     pub above: AtomicU64,
@@ -143,13 +155,25 @@ pub struct Extra {
     /// [`Rule::filter`](crate::session::Rule::filter)); first word 0: they are
     /// of the same thread.
     pub on: [AtomicU64; EXTRA_WORDS],
-    /// Folder in which the snapshot is saved, NUL-padded; empty: beside the session.
+    /// Folder in which the snapshot is saved, NUL-padded; empty: beside the session. Of a condition that enables or disables events:
+    /// the glob over their names.
     pub folder: [AtomicU64; EXTRA_WORDS],
+    /// The place of the condition's counter in [`Conditions::firings`] plus one, and its tag from bit 16 on; 0: it has none, and
+    /// fires without limit.
+    pub counter: AtomicU64,
 }
 const _: () = assert!(size_of::<Extra>() == 704 || cfg!(loom));
 
 /// [`Extra::flags`]: the condition is a latency.
 pub const CONDITION_LATENCY: u32 = 1;
+/// [`Extra::flags`]: the condition also looks at events that no channel of the session takes.
+pub const CONDITION_ALWAYS: u32 = 2;
+/// The low bits of [`Conditions::firings`] of a condition that fires without limit.
+pub const FIRES_UNLIMITED: u64 = (1 << 48) - 1;
+/// [`Conditions::orders`]: the session's thread is to carry out the action.
+pub const ORDER_ASKED: u64 = 1;
+/// [`Conditions::orders`]: it has done so.
+pub const ORDER_DONE: u64 = 2;
 
 /// An event that starts a latency.
 #[repr(C)]
@@ -166,3 +190,9 @@ pub struct Start {
 pub const TRIGGER_STOP: u32 = 0;
 /// [`Rule::enable`](crate::session::Rule::enable) of a condition: a snapshot.
 pub const TRIGGER_SNAPSHOT: u32 = 1;
+/// In [`Extra::flags`]: recording starts.
+pub const TRIGGER_START: u32 = 2;
+/// In [`Extra::flags`]: events are enabled.
+pub const TRIGGER_ENABLE: u32 = 3;
+/// In [`Extra::flags`]: events are disabled.
+pub const TRIGGER_DISABLE: u32 = 4;

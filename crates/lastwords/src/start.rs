@@ -34,6 +34,7 @@ const CALLS: listener::Calls = listener::Calls {
     each_second: || (),
     fire: crate::trigger::fire_for_another,
     fulfilled: crate::trigger::fire_for_event,
+    ordered: crate::trigger::report_order,
     saved: crate::trigger::report,
     watch,
 };

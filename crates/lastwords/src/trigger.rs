@@ -9,8 +9,9 @@ use crate::record::encode::Values as _;
 use crate::record::filter::Answer;
 use crate::session::condition::Action;
 use crate::session::extra::Fired;
+use crate::session::orders;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
-use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, Place, act, decide, stop};
+use crate::session::trigger::{Decision, Done, NAME_LEN, Outcome, Place, act, decide, plain};
 
 crate::__site!(("lastwords"), "trigger", "", WARN, ["name", "cause", "leads_to", "snapshot", "limited"]);
 
@@ -88,11 +89,18 @@ pub(crate) fn fire_for_another(session: &'static SessionShared, name: &[u8]) {
 /// Fires a trigger for an event that fulfils a condition of its session. The trigger has the name of the event.
 pub(crate) fn fire_for_event(session: &'static SessionShared, event: &'static [u8], fired: Fired) {
     let decision = match fired.action {
-        Action::Snapshot => decide(session, Place::Event(fired)),
-        Action::Stop => stop(session),
+        action if action.is_order() => return orders::ask(session.view(), &fired),
+        _ if !fired.take(session.view()) => return,
+        Action::Stop => plain(session, Outcome::Stop),
+        _ => decide(session, Place::Event(fired)),
     };
     let len = cut_len(event, NAME_LEN);
     fire(&[Some(decision)], str::from_utf8(&event[..len]).unwrap_or_default(), "event");
+}
+
+/// Records that the session's thread carried out the action of a condition. The trigger has the condition's glob for a name.
+pub(crate) fn report_order(session: &'static SessionShared, pattern: &str, outcome: Outcome) {
+    fire(&[Some(plain(session, outcome))], pattern, "event");
 }
 
 /// Records what became of the snapshot of a trigger.

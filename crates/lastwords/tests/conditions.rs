@@ -368,3 +368,92 @@ fn triggers_during_a_window_share_its_snapshot() {
     assert_eq!(lost(&folder(&session)), 0);
     session.remove();
 }
+
+#[test]
+fn conditions_fire_as_often_as_they_may() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (few, many) = (Condition::on("shop:few").times(2), Condition::on("shop:many").times(100));
+    let session = builder(dir.path()).trigger_on(few).trigger_on(many).start().expect("it starts");
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    for fired in [1, 2, 2, 2] {
+        event!(shop, "few", n = 1u8);
+        assert_eq!(triggered(&session).fired, fired);
+    }
+    // Threads that record at the same time share the firings.
+    std::thread::scope(|scope| {
+        (0..4).for_each(|_| drop(scope.spawn(|| (0..500).for_each(|n| event!(shop, "many", n = n as u64)))));
+    });
+    assert_eq!(triggered(&session).fired, 102);
+    // Other conditions come and go, also those ahead in the list, and the firings stay used.
+    let left = || handle.conditions().iter().map(|one| one.times).collect::<Vec<_>>();
+    for times in [1, 3] {
+        handle.add_condition(&Condition::on("shop:new").times(times)).expect("added");
+        assert_eq!(left(), [Some(0), Some(0), Some(times)]);
+        wait_for("the new condition", || {
+            event!(shop, "few", n = 1u8);
+            event!(shop, "many", n = 1u64);
+            event!(shop, "new", n = 1u8);
+            handle.conditions()[2].times == Some(0)
+        });
+        handle.remove_conditions(Some("shop:new")).expect("removed");
+    }
+    handle.remove_conditions(Some("shop:few")).expect("removed");
+    assert_eq!(left(), [Some(0)]);
+    assert_eq!(triggered(&session).fired, 106);
+    assert!(handle.add_condition(&Condition::on("a:b").times(u64::MAX)).is_err());
+    session.remove();
+}
+
+/// Four events start and stop recording, and enable and disable a fifth one. A model says what each leads to.
+#[test]
+fn actions_fire_where_they_change_something() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let conditions = [
+        Condition::on("switch:start").and_start().times(4),
+        Condition::on("switch:stop").and_stop().always(),
+        Condition::on("switch:enable").and_enable("shop:target"),
+        Condition::on("switch:disable").and_disable("shop:target").times(5),
+    ];
+    let mut builder = builder(dir.path()).events("shop:*");
+    builder = conditions.into_iter().fold(builder, |builder, condition| builder.trigger_on(condition));
+    let session = builder.start().expect("it starts");
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    let recorded = || naive::read(&folder(&session)).expect("readable")[0].events().len();
+    let (mut recording, mut enabled, mut fired, mut left) = (true, true, 0, [Some(4), None, None, Some(5)]);
+    let mut seed = 11u64;
+    for step in 0..60 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let which = (seed >> 61) as usize % 4;
+        match which {
+            0 => event!(switch, "start", n = 1u8),
+            1 => event!(switch, "stop", n = 1u8),
+            2 => event!(switch, "enable", n = 1u8),
+            _ => event!(switch, "disable", n = 1u8),
+        }
+        let (state, wanted) = if which < 2 { (&mut recording, which == 0) } else { (&mut enabled, which == 2) };
+        if *state != wanted && left[which] != Some(0) {
+            *state = wanted;
+            fired += 1;
+            left[which] = left[which].map(|left| left - 1);
+        }
+        let is = || {
+            let details = handle.summary().details.expect("readable");
+            (details.recording, handle.takes(0, "shop", "target", 3), triggered(&session).fired)
+        };
+        wait_for("the action", || is() == (recording, enabled, fired));
+        assert_eq!(handle.conditions().iter().map(|one| one.times).collect::<Vec<_>>(), left, "step {step}");
+        wait_for("the application to follow", || {
+            let before = recorded();
+            (0..3).for_each(|n| event!(shop, "target", n = n as u8));
+            // Two channels.
+            recorded() - before == if recording && enabled { 6 } else { 0 }
+        });
+        assert_eq!(is(), (recording, enabled, fired), "step {step}");
+    }
+    assert!(fired > 10 && left[0] == Some(0) && left[3] == Some(0), "{fired} {left:?}");
+    let rules = handle.summary().details.expect("readable").rules;
+    assert!(rules.len() <= 3, "switching leaves nothing behind: {rules:?}");
+    session.remove();
+}

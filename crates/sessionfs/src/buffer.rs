@@ -1,7 +1,7 @@
 //! A session as the tree shows it: its mapping, its description, and what belongs to the mount.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lastwords::remote_control::{Details, Handle, State};
@@ -35,6 +35,9 @@ pub(crate) struct Buffer {
     pub(crate) filters: Filters,
     /// The option `markers`.
     pub(crate) markers: AtomicBool,
+    /// The number of the saved snapshot that `snapshot` does not show any more, because it was cleared through the mount. It orders
+    /// nothing else.
+    pub(crate) cleared_snapshot: AtomicU32,
     /// Number of files of the session that are open through the mount.
     pub(crate) open_files: AtomicUsize,
 }
@@ -53,6 +56,7 @@ impl Buffer {
             errors: ErrorLog::default(),
             filters: Filters::default(),
             markers: AtomicBool::new(true),
+            cleared_snapshot: AtomicU32::new(0),
             open_files: AtomicUsize::new(0),
         })
     }
@@ -83,15 +87,12 @@ impl Buffer {
     /// # Errors
     /// `ENODEV` if the session is gone, `EBUSY` if another process reads the snapshot, `ENODATA` if there is none.
     pub(crate) fn with_trace<T>(&self, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<T, Errno> {
-        let folder = self.folder.to_string_lossy();
-        let options = Options { snapshot, ..Options::default() };
-        let done = lastwords_open::read(&[folder], &options, |opened| opened.traces.first().map(read));
-        match (done, snapshot) {
+        match (read_trace(&self.folder, snapshot, read), snapshot) {
             (Ok(Some(done)), _) => Ok(done),
             (Ok(None), true) => Err(Errno::NODATA),
             (Ok(None), false) => Err(Errno::NODEV),
             (Err(_), true) => Err(Errno::BUSY),
-            (Err(_), false) => Err(Errno::IO),
+            (Err(error), false) => Err(error),
         }
     }
 
@@ -105,6 +106,16 @@ impl Buffer {
     pub(crate) fn failed(&self, place: &str, command: &[u8], error: &lastwords::Error) -> Errno {
         self.refuse(errno_of(error), command, &Refusal::new(place, error.to_string().replace('\n', " ")))
     }
+}
+
+/// Calls `read` with the trace of the session in a folder: its rings, or its snapshot. Returns none if there is no trace.
+///
+/// # Errors
+/// `EIO` if the folder cannot be read.
+pub(crate) fn read_trace<T>(folder: &Path, snapshot: bool, read: impl FnOnce(&Trace) -> T) -> Result<Option<T>, Errno> {
+    let options = Options { snapshot, ..Options::default() };
+    let done = lastwords_open::read(&[folder.to_string_lossy()], &options, |opened| opened.traces.first().map(read));
+    done.map_err(|_| Errno::IO)
 }
 
 /// Locks a mutex. What it protects stays consistent if a thread panics.

@@ -12,6 +12,7 @@ use crate::catalog::{Catalog, Event, MARKER};
 use crate::error_log::Refusal;
 use crate::filter;
 use crate::names;
+use crate::trigger;
 
 /// Events that an `enable` file is for, by the names of folders.
 #[derive(Debug, Clone, Copy)]
@@ -45,8 +46,9 @@ fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
     Ok(buffer.details()?.channels.iter().map(|channel| channel.id).collect())
 }
 
-/// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?` where there are none.
-pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<&'static str, Errno> {
+/// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?` where there are none. An event that a
+/// trigger enables or disables has an asterisk.
+pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<String, Errno> {
     let (catalog, channels) = (buffer.catalog()?, channels(buffer)?);
     let events: Vec<&Event> = match which {
         Which::All => catalog.of_applications().collect(),
@@ -54,12 +56,17 @@ pub(crate) fn enabled(buffer: &Buffer, which: Which<'_>) -> Result<&'static str,
         Which::Event(provider, name) => vec![catalog.event(provider, name).ok_or(Errno::NOENT)?],
     };
     let on = events.iter().filter(|event| is_enabled(buffer, &channels, event)).count();
-    Ok(match on {
-        _ if events.is_empty() => "?\n",
-        0 => "0\n",
-        on if on == events.len() => "1\n",
-        _ => "X\n",
-    })
+    let word = match on {
+        _ if events.is_empty() => "?",
+        0 => "0",
+        on if on == events.len() => "1",
+        _ => "X",
+    };
+    let is_target = match (which, &events[..]) {
+        (Which::Event(..), [event]) => trigger::is_target(buffer, event),
+        _ => false,
+    };
+    Ok(format!("{word}{}\n", if is_target { "*" } else { "" }))
 }
 
 /// Enables or disables events.

@@ -14,12 +14,12 @@ use lastwords_open::Trace;
 use lastwords_trace::evidence::Cause;
 use rustix::io::Errno;
 
-use crate::buffer::{Buffer, guard};
+use crate::buffer::{Buffer, guard, read_trace};
 use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::path::{File, Of};
-use crate::{filter, format, raw, readme, text};
+use crate::{filter, format, raw, readme, text, trigger};
 
 /// Returns the content of a file.
 pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
@@ -31,7 +31,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
         File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
         File::CpuMask => cpu_mask(buffer.catalog()?.cpus.iter().copied()),
-        File::Enable => control::enabled(buffer, which(of))?.to_owned(),
+        File::Enable => control::enabled(buffer, which(of))?,
         File::ErrorLog => buffer.errors.text(),
         File::Filter => match of {
             Of::Event(..) => event(buffer, of, |event| filter::text(buffer, event))??,
@@ -58,7 +58,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
             format!("{}markers\n{}overwrite\n", no(markers), no(overwrite))
         }
         File::TracingOn => flag(buffer.details()?.recording),
-        File::Trigger => event(buffer, of, |event| filter::triggers(buffer, event))?,
+        File::Trigger => event(buffer, of, |event| trigger::text(buffer, event))??,
         File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
         File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw | File::Unread => {
             return Err(Errno::INVAL);
@@ -102,7 +102,7 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             };
             filter::set(buffer, &events, bytes)
         }
-        File::Trigger => event(buffer, of, |event| filter::set_trigger(buffer, event, bytes))?,
+        File::Trigger => event(buffer, of, |event| trigger::set(buffer, event, bytes))?,
         File::OptionMarkers | File::OptionOverwrite => {
             let name = if file == File::OptionMarkers { "markers" } else { "overwrite" };
             match number(bytes)? {
@@ -206,7 +206,13 @@ fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(),
 fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), Errno> {
     let failed = |error| buffer.failed("snapshot", bytes, &error);
     let state = buffer.details()?.snapshot;
-    match (number(bytes)?, cpu) {
+    let number = number(bytes)?;
+    if number != 1 && cpu.is_none() {
+        // The snapshot that a trigger has saved stays where it is, but is not shown any more.
+        let newest = buffer.handle.saved_snapshot().map_or(0, |(number, _)| number);
+        buffer.cleared_snapshot.store(newest, Relaxed);
+    }
+    match (number, cpu) {
         (0, None) => buffer.handle.disable_snapshots().map_err(failed),
         (1, _) => {
             buffer.handle.enable_snapshots().map_err(failed)?;
@@ -226,13 +232,19 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
 
 fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
     let cpus = buffer.catalog()?.cpus.len();
-    match buffer.details()?.snapshot {
-        "off" => return Ok(text::snapshot_help(false, cpu)),
-        "ready" => return Ok(text::snapshot_help(true, cpu)),
-        _ => {}
-    }
     let mut out = Vec::new();
-    let count = buffer.with_trace(true, |trace| text::write(trace, cpu, cpus, &mut out))?.map_err(|_| Errno::IO)?;
+    let write = |trace: &Trace| text::write(trace, cpu, cpus, &mut out);
+    let written = match buffer.details()?.snapshot {
+        "off" => return Ok(text::snapshot_help(false, cpu)),
+        "ready" => match buffer.handle.saved_snapshot() {
+            Some((number, folder)) if number != buffer.cleared_snapshot.load(Relaxed) => {
+                read_trace(&folder, false, write)?.ok_or(Errno::NODATA)?
+            }
+            _ => return Ok(text::snapshot_help(true, cpu)),
+        },
+        _ => buffer.with_trace(true, write)?,
+    };
+    let count = written.map_err(|_| Errno::IO)?;
     Ok(match count {
         0 => text::snapshot_help(true, cpu),
         _ => String::from_utf8_lossy(&out).into_owned(),

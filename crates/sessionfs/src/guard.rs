@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -72,12 +73,33 @@ fn not_ours(folder: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
+/// How long [`unmount`] waits for the end of the process that served the folder.
+const ENDS_IN: Duration = Duration::from_secs(10);
+
 /// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that. Returns the number of events
-/// that `trace_pipe` and the like have consumed and that no reader has had: they are lost.
+/// that `trace_pipe` and the like have consumed and that no reader has had: they are lost. Unless `lazy`, the process that served the
+/// folder has ended when this returns, or 10 s have passed.
 ///
 /// # Errors
 /// No mount of lastwords is there, or it is in use.
 pub fn unmount(folder: &Path, lazy: bool) -> io::Result<usize> {
+    let (unread, server) = detach(folder, lazy)?;
+    let begun = Instant::now();
+    // With `lazy`, the process serves the open files until they are closed.
+    while !lazy && begun.elapsed() < ENDS_IN && server.is_some_and(is_alive) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    Ok(unread)
+}
+
+/// Returns true for a process that has not ended. One whose parent has not waited for it has ended.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Unmounts a folder, and waits for nothing. Also returns the process that serves it, if it could tell.
+pub(crate) fn detach(folder: &Path, lazy: bool) -> io::Result<(usize, Option<u32>)> {
     // A path that leads to a mount without a server cannot be resolved, so that its parent is.
     let (parent, name) = (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
     let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
@@ -87,13 +109,14 @@ pub fn unmount(folder: &Path, lazy: bool) -> io::Result<usize> {
         None => at(&folder.canonicalize()?)?.ok_or_else(|| not_ours(folder))?.folder,
     };
     // A mount whose process has died cannot tell.
-    let unread = std::fs::read_to_string(folder.join(UNREAD)).ok().and_then(|text| text.trim().parse().ok());
-    let unread = unread.unwrap_or(0);
+    let text = std::fs::read_to_string(folder.join(UNREAD)).unwrap_or_default();
+    let (unread, server) = text.trim().split_once(' ').unwrap_or_default();
+    let told = (unread.parse().unwrap_or(0), server.parse().ok());
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(&folder, flags | UnmountFlags::NOFOLLOW) {
-        Err(Errno::PERM) => by_helper(&folder, lazy).map(|()| unread),
+        Err(Errno::PERM) => by_helper(&folder, lazy).map(|()| told),
         Err(error) => Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", folder.display()))),
-        Ok(()) => Ok(unread),
+        Ok(()) => Ok(told),
     }
 }
 
@@ -109,7 +132,7 @@ fn by_helper(folder: &Path, lazy: bool) -> io::Result<()> {
 }
 
 /// Waits until the process at the other end of standard input has ended, and then unmounts the folder if the mount of this device is
-/// still there.
+/// still there. A byte on standard input says that the folder was unmounted: the device's numbers may be those of another mount by now.
 ///
 /// # Errors
 /// Standard input cannot be read, or the folder cannot be unmounted.
@@ -117,9 +140,10 @@ pub fn guard(folder: &Path, device: &str) -> io::Result<()> {
     // Signals of the terminal are for the process that serves.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/")?;
-    io::stdin().lock().read_to_end(&mut Vec::new())?;
+    let mut told = Vec::new();
+    io::stdin().lock().read_to_end(&mut told)?;
     match at(folder)? {
-        Some(found) if found.device == device => unmount(folder, true).map(drop),
+        Some(found) if told.is_empty() && found.device == device => detach(folder, true).map(drop),
         _ => Ok(()),
     }
 }

@@ -27,6 +27,7 @@ mod recorder;
 mod sessions;
 mod text;
 mod tree;
+mod trigger;
 
 pub use guard::{guard, unmount};
 pub use mount::{Mounted, mount};

@@ -1,6 +1,6 @@
 //! Mounts a tree, and unmounts it when the program is told to end.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -69,11 +69,16 @@ impl Mounted {
             }
             if self.signals.pending().next().is_some() {
                 // Open files do not keep the mount: they fail once this process has ended.
-                break guard::unmount(&self.folder, true).map(drop);
+                break guard::detach(&self.folder, true).map(drop);
             }
             std::thread::sleep(LOOK);
         };
-        drop(self.guard.stdin.take());
+        if let Some(mut stdin) = self.guard.stdin.take()
+            && ended.is_ok()
+        {
+            // The guard has nothing to unmount. If it has died, this fails, and nothing is to be done either.
+            let _ = stdin.write_all(b"x");
+        }
         self.guard.wait()?;
         ended.map(|()| self.tree.sessions().waiting())
     }

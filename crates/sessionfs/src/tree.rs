@@ -17,7 +17,8 @@ use crate::text::TextStream;
 const INSTANCES: &str = "instances";
 
 /// The name of a file of the top level that no folder lists: the number of events that `trace_pipe` and the like have consumed and that
-/// no reader has had. `lastwords umount` reads it, because they are lost with the mount.
+/// no reader has had, and the process that serves the mount. `lastwords umount` reads it, because these events are lost with the
+/// mount, and waits for the end of the process.
 pub(crate) const UNREAD: &str = ".unread";
 
 /// The sessions of this user as a tree of files. Paths have no slash at their beginning; the empty path is the top level.
@@ -229,7 +230,9 @@ impl OpenFile {
                 let mut text = guard(text);
                 if offset == 0 {
                     *text = match (self.file, self.cpu()) {
-                        (File::Unread, _) => format!("{}\n", self.sessions.waiting()).into_bytes(),
+                        (File::Unread, _) => {
+                            format!("{} {}\n", self.sessions.waiting(), std::process::id()).into_bytes()
+                        }
                         (File::SnapshotRaw, Some(cpu)) => pipe::snapshot_pages(&self.buffer, cpu)?,
                         _ => file::read(&self.buffer, self.file, &self.of)?.into_bytes(),
                     };

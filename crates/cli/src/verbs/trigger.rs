@@ -71,8 +71,18 @@ struct Add {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
+    /// Fire at most N times. `start`, `stop`, `enable` and `disable` fire only where they change something
+    #[arg(long, value_name = "N")]
+    times: Option<u64>,
+
+    /// Fire also at events that are not recorded, because they are disabled or recording is off. `start`, `enable` and `disable`
+    /// always do
+    #[arg(long)]
+    always: bool,
+
     /// The action of the trigger: `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops
-    /// recording behind the event. `lastwords trigger watch` runs commands
+    /// recording behind the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or disable events by a glob.
+    /// `lastwords trigger watch` runs commands
     #[arg(long = "do", value_name = "ACTION", default_value = "snapshot", value_parser = action)]
     action: Do,
 
@@ -107,12 +117,18 @@ enum Do {
     Snapshot,
     Save(PathBuf),
     Stop,
+    Start,
+    Enable(String),
+    Disable(String),
 }
 
 fn action(text: &str) -> Result<Do, String> {
     match text.split_once(':') {
         None if text == "snapshot" => Ok(Do::Snapshot),
         None if text == "stop" => Ok(Do::Stop),
+        None if text == "start" => Ok(Do::Start),
+        Some(("enable", events)) => crate::input::glob(events).map(Do::Enable).map_err(|error| error.to_string()),
+        Some(("disable", events)) => crate::input::glob(events).map(Do::Disable).map_err(|error| error.to_string()),
         Some(("save", folder)) if !folder.is_empty() => {
             let path = std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
             if path.is_dir() { Ok(Do::Save(path)) } else { Err(format!("{folder} is no folder")) }
@@ -120,7 +136,7 @@ fn action(text: &str) -> Result<Do, String> {
         Some(("exec", command)) => Err(format!(
             "a program that is recorded starts no other programs; `lastwords trigger watch SESSION --exec '{command}'` runs the command"
         )),
-        _ => Err("expected snapshot, save:DIR or stop".to_owned()),
+        _ => Err("expected snapshot, save:DIR, stop, start, enable:EVENT or disable:EVENT".to_owned()),
     }
 }
 
@@ -174,16 +190,25 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     let session = add.which.open()?;
     let window = Window { before: add.before, after: add.after.unwrap_or_default() };
     let latency = add.then.clone().zip(add.above);
+    let condition = Condition::on(&add.event);
+    let condition = match &add.action {
+        Do::Snapshot => condition,
+        Do::Save(folder) => condition.save_in(folder),
+        Do::Stop => condition.and_stop(),
+        Do::Start => condition.and_start(),
+        Do::Enable(events) => condition.and_enable(events),
+        Do::Disable(events) => condition.and_disable(events),
+    };
     let condition = Condition {
+        times: add.times,
+        always: add.always || condition.always,
         level: add.level.and_then(Level::of),
         filter: add.filter.as_ref().map(|filter| filter.text().to_owned()),
         each: add.count,
-        action: if add.action == Do::Stop { Action::Stop } else { Action::Snapshot },
         window: (add.before.is_some() || add.after.is_some()).then_some(window),
         limit: add.limit,
-        folder: if let Do::Save(folder) = &add.action { Some(folder.clone()) } else { None },
         latency: latency.map(|(then, above)| Latency { then, above, on: add.on.clone() }),
-        ..Condition::on(&add.event)
+        ..condition
     };
     session.add_condition(&condition)?;
     let is_off = session.summary().details.is_ok_and(|details| details.snapshot == "off");
@@ -195,7 +220,8 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
 
 /// Returns a condition as the arguments of `add`.
 fn line(condition: &Condition) -> String {
-    let Condition { pattern, level, filter, each, action, window, limit, folder, latency } = condition;
+    let Condition { pattern, level, filter, each, action, events, times, always, window, limit, folder, latency } =
+        condition;
     let mut line = plain(pattern);
     let mut add = |name: &str, value: String| line.push_str(&format!(" --{name} {value}"));
     let quoted = |text: &str| format!("'{}'", plain(text));
@@ -209,14 +235,21 @@ fn line(condition: &Condition) -> String {
     if *each > 1 {
         add("count", each.to_string());
     }
+    times.iter().for_each(|times| add("times", times.to_string()));
     if let Some(Window { before, after }) = window {
         before.iter().for_each(|before| add("before", length_text(*before)));
         add("after", length_text(*after));
     }
     limit.iter().for_each(|(most, period)| add("limit", format!("{most}/{}", length_text(*period))));
     folder.iter().for_each(|folder| add("do", quoted(&format!("save:{}", folder.display()))));
-    if *action == Action::Stop {
-        add("do", "stop".to_owned());
+    let events = events.as_deref().unwrap_or_default();
+    match action {
+        Action::Snapshot => {}
+        Action::Stop => add("do", "stop".to_owned()),
+        Action::Start => add("do", "start".to_owned()),
+        Action::Enable => add("do", quoted(&format!("enable:{events}"))),
+        Action::Disable => add("do", quoted(&format!("disable:{events}"))),
     }
-    line
+    let is_told = *always && matches!(action, Action::Snapshot | Action::Stop);
+    if is_told { format!("{line} --always") } else { line }
 }

@@ -25,6 +25,8 @@ const UNKNOWN: u64 = 1 << MAX_SLOTS;
 const _: () = assert!(MAX_SLOTS < u64::BITS as usize, "a slot for each bit below UNKNOWN");
 /// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see [`listener::poll`].
 const POLLS: u64 = UNKNOWN << 1;
+/// Set in [`Callsite::enabled`] while conditions of a session look at the event although no channel of the session takes it.
+const WATCHED: u64 = POLLS << 1;
 /// Entry of an id that was not assigned yet.
 const NO_ID: u16 = u16::MAX;
 /// Entry of an id that cannot be assigned, because the session's registry is full.
@@ -38,7 +40,7 @@ const ADDRESS: usize = usize::MAX >> 16;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Callsite {
-    /// A bit for each slot that takes the event; [`UNKNOWN`] at first. It is written under [`LOCK`].
+    /// A bit for each slot that takes the event, and [`POLLS`] or [`WATCHED`]; [`UNKNOWN`] at first. It is written under [`LOCK`].
     enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written under [`LOCK`].
     known: AtomicU32,
@@ -111,21 +113,27 @@ impl Callsite {
         unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.of(index)
     }
 
-    /// Returns the conditions of the session of a slot.
-    fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+    /// Returns the conditions of the session of a slot that takes the event, or of one that does not.
+    fn conditions(&self, index: usize, is_taken: bool) -> Option<&'static BoundCondition> {
         // SAFETY: only pointers to values that live for ever are stored.
-        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index)
+        unsafe { self.filters.load(Acquire).as_ref::<'static>() }?.conditions(index, is_taken)
     }
 
     /// Sets the conditions that triggers of the slot's session have on the event. Returns whether there are any; none if
     /// there is no memory. The caller holds [`LOCK`].
-    fn set_conditions(&self, index: usize, slot: &'static RecorderSlot, desc: &EventDesc) -> Option<bool> {
+    fn set_conditions(
+        &self,
+        index: usize,
+        slot: &'static RecorderSlot,
+        desc: &EventDesc,
+        is_taken: bool,
+    ) -> Option<bool> {
         // SAFETY: only pointers to values that live for ever are stored.
         let filters = unsafe { self.filters.load(Relaxed).as_ref::<'static>() };
-        let places = slot::conditions(slot, desc);
+        let places = slot::conditions(slot, desc, is_taken);
         if places != 0 || filters.is_some() {
             let kept = filters.or_else(SiteFilters::keep)?;
-            kept.set_conditions(index, slot, desc, places)?;
+            kept.set_conditions(index, slot, desc, places, is_taken)?;
             self.filters.store(std::ptr::from_ref(kept).cast_mut(), Release);
         }
         Some(places != 0)
@@ -206,7 +214,7 @@ impl Callsite {
             listener::poll();
         }
         let mask = self.judged(desc);
-        let mut rest = mask & !(UNKNOWN | POLLS);
+        let mut rest = mask & !(UNKNOWN | POLLS | WATCHED);
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -217,12 +225,24 @@ impl Callsite {
                 _ if id == NO_ROOM => slot.count(LOST_NO_ENTRY),
                 _ => record(slot, id),
             }
-            if let Some(conditions) = self.conditions(index) {
+            if let Some(conditions) = self.conditions(index, true) {
                 conditions.check(slot, ask);
             }
         }
+        if mask & WATCHED != 0 {
+            self.watch(mask, ask);
+        }
         if mask & UNKNOWN != 0 {
             slot::count_unregistered(Some(desc), mask);
+        }
+    }
+
+    /// Shows the event to the conditions of the slots that do not take it. `mask` has a bit for each slot that does.
+    fn watch(&self, mask: u64, ask: Ask<'_>) {
+        for index in (0..MAX_SLOTS).filter(|index| mask >> index & 1 == 0) {
+            if let Some((slot, conditions)) = slot::at(index).zip(self.conditions(index, false)) {
+                conditions.check(slot, ask);
+            }
         }
     }
 
@@ -266,13 +286,20 @@ impl Callsite {
                 continue;
             };
             let filter = match slot::judge(slot, desc) {
-                Verdict::Refused => continue,
+                Verdict::Refused => {
+                    enabled |= match self.set_conditions(index, slot, desc, false) {
+                        Some(true) => WATCHED,
+                        Some(false) => 0,
+                        None => UNKNOWN,
+                    };
+                    continue;
+                }
                 Verdict::Taken => None,
                 Verdict::Filtered(found) => Some(found),
             };
             // A missing memory for the filter is a busy registry: the next event tries again.
             let given = self.set_filter(index, slot, desc, filter);
-            let given = given.and_then(|()| self.set_conditions(index, slot, desc)).ok_or(Busy);
+            let given = given.and_then(|()| self.set_conditions(index, slot, desc, true)).ok_or(Busy);
             match given.and_then(|has_any| Ok((self.give_id(index, slot, desc)?, has_any))) {
                 Ok((id, has_conditions)) => {
                     enabled |= 1 << index;

@@ -139,11 +139,17 @@ pub(crate) fn judge(slot: &RecorderSlot, desc: &EventDesc) -> Verdict<Found> {
 }
 
 /// Returns the places of the conditions that triggers have on the event, for one slot of each session: the first that
-/// takes the event.
-pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc) -> u64 {
-    let before = (0..MAX_SLOTS).filter_map(at).take_while(|other| !std::ptr::eq(*other, slot));
-    let mut of_session = before.filter(|other| std::ptr::eq(other.session, slot.session));
-    if of_session.any(|other| enabled(other, desc)) { 0 } else { condition::places(slot.session.view(), desc) }
+/// takes the event. If none does, the first slot has the conditions that look at events which are not recorded.
+pub(crate) fn conditions(slot: &RecorderSlot, desc: &EventDesc, is_taken: bool) -> u64 {
+    let of_session = |other: &&RecorderSlot| std::ptr::eq(other.session, slot.session);
+    let slots = || (0..MAX_SLOTS).filter_map(at).filter(of_session);
+    let mut before = slots().take_while(|other| !std::ptr::eq(*other, slot));
+    let is_first = match is_taken {
+        true => !before.any(|other| enabled(other, desc)),
+        false => before.next().is_none(),
+    };
+    let places = if is_first { condition::places(slot.session.view(), desc, is_taken) } else { 0 };
+    if places != 0 && !is_taken && slots().any(|other| enabled(other, desc)) { 0 } else { places }
 }
 
 /// Returns true if the slot takes the event, or some events of the callsite.
@@ -171,8 +177,8 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     }
 }
 
-/// Returns true if any slot takes the event.
+/// Returns true if any slot takes the event, or a condition looks at it.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {
-    (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc))
+    (0..MAX_SLOTS).filter_map(at).any(|slot| enabled(slot, desc) || conditions(slot, desc, false) != 0)
 }

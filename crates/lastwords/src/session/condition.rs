@@ -8,8 +8,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
 
+use lastwords_abi::session::Rule;
 use lastwords_abi::sync::AtomicU64;
-use lastwords_abi::triggers::{CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_SNAPSHOT};
+use lastwords_abi::triggers::{
+    CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, Extra, MAX_CONDITIONS, TRIGGER_DISABLE, TRIGGER_ENABLE,
+    TRIGGER_SNAPSHOT, TRIGGER_START,
+};
 use lastwords_filter::Filter;
 
 use super::Error;
@@ -17,6 +21,7 @@ use super::config::{Level, setters};
 use super::dirs::Base;
 use super::extra::{self, FOLDER_LEN, Fired, Own, bytes_of, words_of};
 use super::latency::Part;
+use super::orders::{self, Counter};
 use super::regions::Regions;
 use super::registry::EventDesc;
 use super::rules::{self, Current, Line, Named, RuleSpec, Tables};
@@ -34,6 +39,40 @@ pub enum Action {
     /// Recording stops behind the event, in all processes of the session, until `lastwords start` or
     /// [`Session::resume`](crate::Session::resume).
     Stop,
+    /// Recording starts. The session's thread does it, within milliseconds.
+    Start,
+    /// The events of [`Condition::events`] are enabled. The session's thread does it, within milliseconds.
+    Enable,
+    /// The events of [`Condition::events`] are disabled, likewise.
+    Disable,
+}
+
+impl Action {
+    /// Returns true if the session's thread carries out the action and counts the firing.
+    pub(crate) fn is_order(self) -> bool {
+        matches!(self, Self::Start | Self::Enable | Self::Disable)
+    }
+
+    /// Returns the word of the action in [`Extra::flags`]; 0 for those that the rule of the condition has.
+    fn word(self) -> u32 {
+        match self {
+            Self::Snapshot | Self::Stop => 0,
+            Self::Start => TRIGGER_START,
+            Self::Enable => TRIGGER_ENABLE,
+            Self::Disable => TRIGGER_DISABLE,
+        }
+    }
+
+    /// Returns the action by that word. `is_snapshot`: the rule of the condition says so.
+    fn of(word: u32, is_snapshot: bool) -> Self {
+        match word {
+            TRIGGER_START => Self::Start,
+            TRIGGER_ENABLE => Self::Enable,
+            TRIGGER_DISABLE => Self::Disable,
+            _ if is_snapshot => Self::Snapshot,
+            _ => Self::Stop,
+        }
+    }
 }
 
 /// A condition on events that fires triggers.
@@ -50,6 +89,15 @@ pub struct Condition {
     pub each: u32,
     /// The action when the condition fires.
     pub action: Action,
+    /// Glob over `provider:name`, 1 to 112 bytes, of the events that [`Action::Enable`] and [`Action::Disable`] change; none for
+    /// other actions.
+    pub events: Option<String>,
+    /// The condition fires this often and then no more; none: without limit. The condition of a session says how often it still
+    /// fires. [`Action::Start`], `Stop`, `Enable` and `Disable` fire only where they change something.
+    pub times: Option<u64>,
+    /// The condition also looks at events that are not recorded: because they are disabled, or recording is off.
+    /// [`Action::Start`], `Enable` and `Disable` always do.
+    pub always: bool,
     /// The events around the trigger that its saved snapshot has; `None`: as the session has it.
     pub window: Option<Window>,
     /// At most this number of the condition's triggers lead to anything in any such time, besides the session's limit.
@@ -80,6 +128,9 @@ impl Condition {
             filter: None,
             each: 1,
             action: Action::Snapshot,
+            events: None,
+            times: None,
+            always: false,
             window: None,
             limit: None,
             folder: None,
@@ -99,6 +150,25 @@ impl Condition {
 
         /// Stops recording in place of taking a snapshot.
         and_stop(it) => it.action = Action::Stop;
+
+        /// Starts recording in place of taking a snapshot.
+        and_start(it) => (it.action, it.always) = (Action::Start, true);
+
+        /// Enables events by a glob over `provider:name` in place of taking a snapshot.
+        and_enable(it, events: impl Into<String>) => {
+            (it.action, it.events, it.always) = (Action::Enable, Some(events.into()), true);
+        };
+
+        /// Disables events by a glob over `provider:name` in place of taking a snapshot.
+        and_disable(it, events: impl Into<String>) => {
+            (it.action, it.events, it.always) = (Action::Disable, Some(events.into()), true);
+        };
+
+        /// Fires at most so often.
+        times(it, times: u64) => it.times = Some(times);
+
+        /// Looks at events that are not recorded, too.
+        always(it) => it.always = true;
 
         /// Chooses the events around the trigger that its saved snapshot has.
         with_window(it, window: Window) => it.window = Some(window);
@@ -125,7 +195,7 @@ impl Condition {
     /// Returns the condition as the rule that is written, with what rules do not have.
     fn line(&self) -> Result<(Line, Own), Error> {
         let wrong = |why: &str, remedy| Error::Unsupported { what: "condition", why: why.to_owned(), remedy };
-        let globs = [Some(&self.pattern), self.latency.as_ref().map(|latency| &latency.then)];
+        let globs = [Some(&self.pattern), self.latency.as_ref().map(|latency| &latency.then), self.events.as_ref()];
         for glob in globs.into_iter().flatten() {
             if glob.is_empty() || glob.len() > rules::PATTERN_LEN || glob.contains('\0') {
                 return Err(wrong("its glob has 0 or more than 112 bytes, or a NUL", "use 1 to 112 bytes without NUL"));
@@ -134,9 +204,16 @@ impl Condition {
                 return Err(wrong("a trigger records events of `lastwords` itself", "name events of the application"));
             }
         }
-        let has_snapshot = self.window.is_none() && self.folder.is_none();
-        if self.action == Action::Stop && !has_snapshot {
-            return Err(wrong("one that stops recording takes no snapshot", "give it no window and no folder"));
+        let is_plain = self.window.is_none() && self.folder.is_none();
+        let has_limit = self.limit.is_some() && self.action.is_order();
+        if self.action != Action::Snapshot && (!is_plain || has_limit) {
+            return Err(wrong("its action takes no snapshot", "give it no window, no folder and no limit"));
+        }
+        if matches!(self.action, Action::Enable | Action::Disable) != self.events.is_some() {
+            return Err(wrong("to enable or disable needs a glob of events", "give the glob with that action alone"));
+        }
+        if self.times.is_some_and(|times| times >= orders::MOST_TIMES) {
+            return Err(wrong("it fires too often", "use a number below 2^48 - 1, or none"));
         }
         if self.limit.is_some_and(|(most, period)| most == 0 || period.is_zero()) {
             return Err(wrong("its limit lets nothing pass", "use a number and a time above 0"));
@@ -155,6 +232,10 @@ impl Condition {
     fn own(&self) -> Result<Own, Error> {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX - 1);
         let mut own = Own {
+            action: self.action.word(),
+            always: self.always || self.action.is_order(),
+            times: self.times,
+            folder: words_of(self.events.as_deref().unwrap_or_default().as_bytes()),
             window: self.window.map(Window::words),
             limit: self.limit.map_or((0, 0), |(most, period)| (most, nanos(period))),
             above: self.latency.as_ref().map(|latency| nanos(latency.above)),
@@ -187,10 +268,11 @@ impl Condition {
 
     fn of((line, own): (Line, Own)) -> Self {
         let RuleSpec { enable, channel, level, pattern, filter } = line.spec;
-        let action = if enable { Action::Snapshot } else { Action::Stop };
+        let action = Action::of(own.action, enable);
         let text = |words: &[u64]| String::from_utf8_lossy(&bytes_of(words)).into_owned();
         let limit = Some(own.limit).filter(|limit| limit.1 != 0);
-        let folder = Some(bytes_of(&own.folder)).filter(|folder| !folder.is_empty());
+        let events = matches!(action, Action::Enable | Action::Disable).then(|| text(&own.folder));
+        let folder = Some(bytes_of(&own.folder)).filter(|folder| !folder.is_empty() && events.is_none());
         let latency = own.above.map(|above| Latency {
             then: text(&own.then),
             above: Duration::from_nanos(above),
@@ -202,6 +284,9 @@ impl Condition {
             filter,
             each: channel.map_or(1, |before| before + 1),
             action,
+            events,
+            times: own.times,
+            always: own.always,
             window: own.window.map(Window::of),
             limit: limit.map(|(most, period)| (most, Duration::from_nanos(period))),
             folder: folder.map(|folder| PathBuf::from(OsString::from_vec(folder))),
@@ -233,15 +318,16 @@ pub(crate) fn init(view: &SessionRegion, conditions: &[Condition]) -> Result<(),
 /// Writes these conditions. The caller holds the lock, or nobody else sees the session yet.
 fn write(area: &Conditions, lines: &[(Line, Own)]) -> Result<(), Error> {
     check_count(lines.len())?;
-    let (lines, owns): (Vec<Line>, Vec<Own>) = lines.iter().cloned().unzip();
+    let (lines, mut owns): (Vec<Line>, Vec<Own>) = lines.iter().cloned().unzip();
     rules::check(tables(area), &lines)?;
+    orders::give_counters(area, &mut owns);
     extra::write(area, &owns);
     rules::write(tables(area), &lines)
 }
 
 /// Returns the lines of the current table, with what rules do not have.
 fn lines(area: &Conditions, current: &Current<'_>) -> Vec<(Line, Own)> {
-    let own = |place| extra::at(area, current.turn, place).map(Own::load).unwrap_or_default();
+    let own = |place| extra::at(area, current.turn, place).map(|extra| Own::load(area, extra)).unwrap_or_default();
     current.lines().into_iter().enumerate().map(|(place, line)| (line, own(place))).collect()
 }
 
@@ -255,6 +341,12 @@ pub(crate) fn read(view: &SessionRegion) -> Vec<Condition> {
     let Some(area) = view.conditions() else { return Vec::new() };
     let lines = rules::at_one_moment(tables(area), |current| lines(area, current)).unwrap_or_default();
     lines.into_iter().map(Condition::of).collect()
+}
+
+/// Returns the condition that has a counter, if it is still there. The caller holds the lock.
+pub(crate) fn of_counter(area: &Conditions, counter: Counter) -> Option<Condition> {
+    let lines = lines(area, &tables(area).current(area.rules.turn.load(Acquire)));
+    lines.into_iter().find(|(_, own)| own.counter == Some(counter)).map(Condition::of)
 }
 
 /// A condition that matches the name and level of an event.
@@ -275,16 +367,19 @@ fn ends(extra: &Extra, event: Named<'_>) -> bool {
     extra.flags.load(Relaxed) & CONDITION_LATENCY != 0 && rules::matches_glob(&extra.then, event)
 }
 
-/// Returns a bit for the place of each condition that matches an event. Allocates nothing, and needs little of the stack,
-/// which may be that of a signal handler. If the conditions keep changing, none match.
-pub(crate) fn places(view: &SessionRegion, desc: &EventDesc) -> u64 {
+/// Returns a bit for the place of each condition that matches an event; if `is_taken` is false, of those that look at events which no
+/// channel takes. Allocates nothing, and needs little of the stack, which may be that of a signal handler. If the conditions keep
+/// changing, none match.
+pub(crate) fn places(view: &SessionRegion, desc: &EventDesc, is_taken: bool) -> u64 {
     // A trigger's own events fire none.
     let Some(area) = view.conditions().filter(|_| desc.provider != "lastwords") else { return 0 };
     let event = Named::of(desc);
     let bits = |current: &Current<'_>| {
         let ends = |place| extra::at(area, current.turn, place).is_some_and(|extra| ends(extra, event));
+        let is_always = |extra: &Extra| extra.flags.load(Relaxed) & CONDITION_ALWAYS != 0;
+        let looks = |place| is_taken || extra::at(area, current.turn, place).is_some_and(is_always);
         let matching = current.rules.iter().enumerate();
-        let matching = matching.filter(|(place, rule)| rules::matches(rule, event) || ends(*place));
+        let matching = matching.filter(|(place, rule)| looks(*place) && (rules::matches(rule, event) || ends(*place)));
         matching.fold(0, |bits, (place, _)| bits | 1 << place)
     };
     rules::at_one_moment(tables(area), bits).unwrap_or(0)
@@ -308,7 +403,7 @@ pub(crate) fn at<F>(
         if !starts && !ends {
             return None;
         }
-        let action = if rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT { Action::Snapshot } else { Action::Stop };
+        let action = action_of(rule, extra);
         let each = rule.channel.load(Relaxed).max(1);
         let part = is_latency.then(|| Part { starts, ends, above: extra.above.load(Relaxed) });
         let on = rules::words_of(&extra.on).filter(|_| is_latency).map(&filter);
@@ -319,6 +414,10 @@ pub(crate) fn at<F>(
     rules::at_one_moment(tables(area), at)?
 }
 
+fn action_of(rule: &Rule, extra: &Extra) -> Action {
+    Action::of(extra.flags.load(Relaxed) >> 8 & 0xff, rule.enable.load(Relaxed) == TRIGGER_SNAPSHOT)
+}
+
 /// Counts an event that fulfils a condition. Returns true if it fires.
 pub(crate) fn hit(view: &SessionRegion, place: usize, each: u32) -> bool {
     let Some(hits) = view.conditions().and_then(|area| area.hits.get(place)) else { return false };
@@ -327,7 +426,8 @@ pub(crate) fn hit(view: &SessionRegion, place: usize, each: u32) -> bool {
 
 impl Regions {
     /// Adds a condition on events that fires triggers. The processes of the session follow it within milliseconds. One
-    /// with the same glob, level, filter and second event is replaced. The counts of all conditions begin anew.
+    /// with the same glob, level, filter, second event and action is replaced. The counts of events of all conditions begin anew;
+    /// how often they still fire stays.
     ///
     /// # Errors
     /// The condition is not valid, the list is full or held, or the session is of version 1.0.
@@ -336,7 +436,9 @@ impl Regions {
         let same = |(old, own): &(Line, Own)| {
             let (old, new) = (&old.spec, &line.0.spec);
             (&old.pattern, old.level, &old.filter) == (&new.pattern, new.level, &new.filter)
-                && (own.then, own.on) == (line.1.then, line.1.on)
+                && (own.then, own.on, own.action) == (line.1.then, line.1.on, line.1.action)
+                && old.enable == new.enable
+                && (own.action == 0 || own.folder == line.1.folder)
         };
         self.change_conditions(|lines| {
             lines.retain(|old| !same(old));
@@ -350,9 +452,15 @@ impl Regions {
     /// # Errors
     /// The list is held, or the session is of version 1.0.
     pub fn remove_conditions(&self, pattern: Option<&str>) -> Result<usize, Error> {
-        self.change_conditions(|lines| {
-            lines.retain(|(old, _)| pattern.is_some_and(|pattern| old.spec.pattern != pattern))
-        })
+        self.remove_conditions_if(|one| pattern.is_none_or(|pattern| one.pattern == pattern))
+    }
+
+    /// Removes the conditions for which a function returns true. Returns how many were removed.
+    ///
+    /// # Errors
+    /// As for [`Regions::remove_conditions`].
+    pub fn remove_conditions_if(&self, is_wanted: impl Fn(&Condition) -> bool) -> Result<usize, Error> {
+        self.change_conditions(|lines| lines.retain(|line| !is_wanted(&Condition::of(line.clone()))))
     }
 
     /// Returns the conditions, in order.

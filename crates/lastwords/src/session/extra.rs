@@ -8,9 +8,10 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::fence;
 
 use lastwords_abi::sync::AtomicU64;
-use lastwords_abi::triggers::{CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra};
+use lastwords_abi::triggers::{CONDITION_ALWAYS, CONDITION_LATENCY, Conditions, EXTRA_WORDS, Extra};
 
 use super::condition::Action;
+use super::orders::Counter;
 use super::rules::PATTERN_LEN;
 use super::session_region::{SessionRegion, locked, until_nul};
 use super::trigger::is_within_limit;
@@ -29,13 +30,23 @@ pub(crate) struct Own {
     pub(crate) above: Option<u64>,
     pub(crate) then: [u64; PATTERN_LEN / 8],
     pub(crate) on: [u64; EXTRA_WORDS],
+    /// The folder of the snapshot, or the glob of the events that are enabled or disabled.
     pub(crate) folder: [u64; EXTRA_WORDS],
+    /// One of `TRIGGER_` that a rule has no word for; 0: the rule has it.
+    pub(crate) action: u32,
+    pub(crate) always: bool,
+    /// How often the condition still fires; none: without limit.
+    pub(crate) times: Option<u64>,
+    /// The counter of `times`; none yet for a new condition.
+    pub(crate) counter: Option<Counter>,
 }
 
 impl Default for Own {
     fn default() -> Self {
         let (on, folder) = ([0; EXTRA_WORDS], [0; EXTRA_WORDS]);
-        Self { window: None, limit: (0, 0), above: None, then: [0; PATTERN_LEN / 8], on, folder }
+        let then = [0; PATTERN_LEN / 8];
+        let (action, always, times, counter) = (0, false, None, None);
+        Self { window: None, limit: (0, 0), above: None, then, on, folder, action, always, times, counter }
     }
 }
 
@@ -70,8 +81,10 @@ fn limit(extra: &Extra) -> (u32, u64) {
 
 impl Own {
     /// Reads the words. The caller checks that the table did not change meanwhile, or holds the lock.
-    pub(crate) fn load(extra: &Extra) -> Self {
-        let is_latency = extra.flags.load(Relaxed) & CONDITION_LATENCY != 0;
+    pub(crate) fn load(area: &Conditions, extra: &Extra) -> Self {
+        let flags = extra.flags.load(Relaxed);
+        let is_latency = flags & CONDITION_LATENCY != 0;
+        let counter = Counter::of(extra);
         Self {
             window: window(extra),
             limit: limit(extra),
@@ -79,6 +92,10 @@ impl Own {
             then: load_all(&extra.then),
             on: load_all(&extra.on),
             folder: load_all(&extra.folder),
+            action: flags >> 8 & 0xff,
+            always: flags & CONDITION_ALWAYS != 0,
+            times: counter.and_then(|counter| counter.left(area)),
+            counter,
         }
     }
 
@@ -88,7 +105,10 @@ impl Own {
         extra.after.store(after, Relaxed);
         extra.most.store(self.limit.0, Relaxed);
         extra.period.store(self.limit.1, Relaxed);
-        extra.flags.store(if self.above.is_some() { CONDITION_LATENCY } else { 0 }, Relaxed);
+        let latency = if self.above.is_some() { CONDITION_LATENCY } else { 0 };
+        let always = if self.always { CONDITION_ALWAYS } else { 0 };
+        extra.flags.store(latency | always | self.action << 8, Relaxed);
+        extra.counter.store(self.counter.map_or(0, Counter::word), Relaxed);
         extra.above.store(self.above.unwrap_or(0), Relaxed);
         store_all(&extra.then, &self.then);
         store_all(&extra.on, &self.on);
@@ -124,14 +144,16 @@ pub(crate) struct Fired {
     /// turn needs no new memory.
     turn: u32,
     has_folder: bool,
+    pub(crate) counter: Option<Counter>,
 }
 
 impl Fired {
     /// Returns the condition at a place of the table that is current in a turn.
     pub(crate) fn of(extra: &Extra, action: Action, place: usize, turn: u32) -> Self {
-        let has_folder = extra.folder[0].load(Relaxed) != 0;
+        let has_folder = action == Action::Snapshot && extra.folder[0].load(Relaxed) != 0;
         let turn = if has_folder { turn } else { 0 };
-        Self { action, window: window(extra), limit: limit(extra), place, turn, has_folder }
+        let counter = Counter::of(extra);
+        Self { action, window: window(extra), limit: limit(extra), place, turn, has_folder, counter }
     }
 
     /// Takes one of the places of the condition's limit, if there is one. Async-signal-safe.

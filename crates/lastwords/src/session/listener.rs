@@ -79,6 +79,8 @@ pub(crate) struct Calls {
     pub(crate) fire: fn(&'static SessionShared, &[u8]),
     /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
     pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Fired),
+    /// Called when the thread has carried out the action of a condition, with its glob.
+    pub(crate) ordered: fn(&'static SessionShared, &str, trigger::Outcome),
     /// Called when the snapshot of a trigger was saved, or could not be saved.
     pub(crate) saved: fn(&'static SessionShared, trigger::Done),
     /// Called if there is no thread, also in forked children: every event must call [`poll`] from now on.
@@ -94,6 +96,7 @@ const NO_CALLS: Calls = Calls {
     each_second: || (),
     fire: |_, _| (),
     fulfilled: |_, _, _| (),
+    ordered: |_, _, _| (),
     saved: |_, _| (),
     watch: || (),
 };

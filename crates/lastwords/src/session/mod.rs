@@ -17,6 +17,7 @@ pub(crate) mod latency;
 pub(crate) mod layout;
 pub(crate) mod listener;
 pub(crate) mod lost_memory;
+pub(crate) mod orders;
 pub mod processes;
 pub(crate) mod rate;
 pub(crate) mod regions;

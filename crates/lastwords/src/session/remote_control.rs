@@ -20,7 +20,7 @@ use crate::session::regions::{StreamRegion, look};
 use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
-use crate::session::{Ended, Error, ending, retention, wipe};
+use crate::session::{Ended, Error, ending, retention, save, wipe};
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +229,13 @@ impl Handle {
     pub fn summary(&self) -> Summary {
         let details = Ok(details(&self.regions.view));
         Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
+    }
+
+    /// Returns the number of the snapshot that was taken last, and the folder beside the session in which a trigger saved it; none if it
+    /// is not saved there.
+    #[must_use]
+    pub fn saved_snapshot(&self) -> Option<(u32, PathBuf)> {
+        save::newest(&self.regions, &self.folder)
     }
 
     /// Makes a consumer of the live rings, while recording continues. Only one process may do that at a time.

@@ -86,12 +86,25 @@ fn places(regions: &Regions) -> Vec<Option<PathBuf>> {
     places
 }
 
+/// Returns the two parts of the name of the folder in which a snapshot is saved.
+fn names_of_copy(regions: &Regions, name: &str, number: u32) -> (String, String) {
+    (format!("{}{MARK}{number}", cut(name, MOST_NAME)), unique_of(&regions.view.uuid))
+}
+
+/// Returns the number of the snapshot that was taken last, and the folder beside the session in which it is saved; none if it is not
+/// saved there.
+pub(crate) fn newest(regions: &Regions, folder: &Folder) -> Option<(u32, PathBuf)> {
+    let number = regions.view.control().snapshots.load(Acquire);
+    let (name, unique) = names_of_copy(regions, name_of(&folder.name), number);
+    let copy = folder.path.parent()?.join(format!("{name}-{unique}"));
+    copy.is_dir().then_some((number, copy))
+}
+
 /// Saves the snapshot as a session in this folder.
 fn save_in(regions: &Regions, folder: &Path, name: &str) -> Result<Saved, Error> {
     let base = Base::open(folder)?;
-    let number = regions.view.control().snapshots.load(Acquire);
-    let mut copy =
-        base.new_folder(&format!("{}{MARK}{number}", cut(name, MOST_NAME)), &unique_of(&regions.view.uuid))?;
+    let (name_of_copy, unique) = names_of_copy(regions, name, regions.view.control().snapshots.load(Acquire));
+    let mut copy = base.new_folder(&name_of_copy, &unique)?;
     let written = write(regions, &copy).and_then(|()| copy.publish());
     written.inspect_err(|_| drop(copy.remove()))?;
     Ok(Saved { folder: copy.path, removed: remove_oldest(&base, name) })

@@ -19,7 +19,7 @@ use super::save::{self, Saved};
 use super::session_region::{SessionRegion, locked, until_nul};
 use super::shared::SessionShared;
 use super::window::{self, Cut, Moment, Window};
-use super::{Error, listener};
+use super::{Error, listener, orders};
 use crate::process::identity::identity;
 use crate::process::{cut, signals};
 use crate::session::regions::Regions;
@@ -57,6 +57,14 @@ pub(crate) enum Outcome {
     NoSnapshots,
     /// Recording stops.
     Stop,
+    /// Recording starts.
+    Start,
+    /// Events are enabled.
+    Enable,
+    /// Events are disabled.
+    Disable,
+    /// Nothing: the rules of the session could not be changed.
+    NoRules,
 }
 
 impl Outcome {
@@ -69,6 +77,10 @@ impl Outcome {
             Self::Limited => "limited",
             Self::NoSnapshots => "snapshots are not enabled",
             Self::Stop => "recording stops",
+            Self::Start => "recording starts",
+            Self::Enable => "events are enabled",
+            Self::Disable => "events are disabled",
+            Self::NoRules => "the rules could not be changed",
         }
     }
 }
@@ -104,12 +116,12 @@ pub(crate) enum Place {
     Event(Fired),
 }
 
-/// Counts a trigger that stops recording.
-pub(crate) fn stop(session: &'static SessionShared) -> Decision {
+/// Counts a trigger that takes no snapshot.
+pub(crate) fn plain(session: &'static SessionShared, outcome: Outcome) -> Decision {
     if let Some(triggers) = session.view().triggers() {
         triggers.fired.fetch_add(1, Relaxed);
     }
-    Decision { session, outcome: Outcome::Stop, limited: 0, moment: Moment::default() }
+    Decision { session, outcome, limited: 0, moment: Moment::default() }
 }
 
 /// Counts a trigger and decides what it leads to. Async-signal-safe.
@@ -172,7 +184,9 @@ pub(crate) fn act(decision: Decision) {
     let Decision { session, outcome, moment, .. } = decision;
     let Some(triggers) = session.view().triggers() else { return };
     match outcome {
-        Outcome::Limited | Outcome::NoSnapshots => return,
+        Outcome::Limited | Outcome::NoSnapshots | Outcome::NoRules => return,
+        // The session's thread has done it.
+        Outcome::Start | Outcome::Enable | Outcome::Disable => return,
         // This notifies the processes, too.
         Outcome::Stop => return session.regions.set_recording(None, false),
         Outcome::Snapshot if take(&session.regions, triggers, &moment.at_once()) => (),
@@ -415,6 +429,7 @@ pub(crate) fn round() {
         if let Some((name, len)) = request(session) {
             (listener::calls().fire)(session, &name[..len]);
         }
+        orders::carry_out(session, &mut |pattern, outcome| (listener::calls().ordered)(session, pattern, outcome));
         if session.view().triggers().is_some_and(|triggers| is_wanted(session.view(), triggers, false)) {
             let Some(_one) = saving() else { return };
             work(session, false, &mut |done| (listener::calls().saved)(session, done));

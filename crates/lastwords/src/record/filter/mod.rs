@@ -121,6 +121,11 @@ pub(crate) struct SiteFilters {
     current: [AtomicPtr<Bound>; MAX_SLOTS],
     /// The conditions of the slot's session, at the first slot of the session that takes the event.
     conditions: [AtomicPtr<BoundCondition>; MAX_SLOTS],
+    /// The conditions that look at the event while no slot of the session takes it, at the session's first slot. A list stays while it is
+    /// not in use, so that it needs no new memory when it is used again: `watched` has a bit for each slot whose list is in use.
+    watching: [AtomicPtr<BoundCondition>; MAX_SLOTS],
+    /// See `watching`. Written under the callsites' lock, after the list (Release).
+    watched: AtomicU64,
 }
 
 /// A condition on the events of a callsite, and those behind it.
@@ -290,8 +295,9 @@ impl SiteFilters {
     /// Makes the entry of a callsite, without filters.
     pub(crate) fn keep() -> Option<&'static Self> {
         let none = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
-        let no_conditions = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
-        kept_memory::keep(Self { newest: none(), current: none(), conditions: no_conditions })
+        let no_conditions = || [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_SLOTS];
+        let (conditions, watching) = (no_conditions(), no_conditions());
+        kept_memory::keep(Self { newest: none(), current: none(), conditions, watching, watched: AtomicU64::new(0) })
     }
 
     /// Returns the filter of a slot.
@@ -312,22 +318,34 @@ impl SiteFilters {
         Some(())
     }
 
-    /// Returns the conditions of a slot.
-    pub(crate) fn conditions(&self, index: usize) -> Option<&'static BoundCondition> {
+    /// Returns the conditions of a slot that takes the event, or of one that does not.
+    pub(crate) fn conditions(&self, index: usize, is_taken: bool) -> Option<&'static BoundCondition> {
+        if !is_taken && self.watched.load(Acquire) >> index & 1 == 0 {
+            return None;
+        }
+        let lists = if is_taken { &self.conditions } else { &self.watching };
         // SAFETY: only pointers to kept values are stored.
-        unsafe { self.conditions[index].load(Acquire).as_ref() }
+        unsafe { lists[index].load(Acquire).as_ref() }
     }
 
-    /// Sets the conditions of a slot: those at the places whose bits are set. Returns none if there is no memory. The caller holds the callsites' lock.
+    /// Sets the conditions of a slot that takes the event, or of one that does not: those at the places whose bits are set. Returns none
+    /// if there is no memory. The caller holds the callsites' lock.
     pub(crate) fn set_conditions(
         &self,
         index: usize,
         slot: &'static RecorderSlot,
         desc: &EventDesc,
         places: u64,
+        is_taken: bool,
     ) -> Option<()> {
+        if !is_taken && places == 0 {
+            self.watched.fetch_and(!(1 << index), Release);
+            return Some(());
+        }
+        let lists = if is_taken { &self.conditions } else { &self.watching };
         let mut list: Option<&'static BoundCondition> = None;
-        let mut old = self.conditions(index);
+        // SAFETY: only pointers to kept values are stored.
+        let mut old = unsafe { lists[index].load(Acquire).as_ref::<'static>() };
         for place in (0..u64::BITS as usize).rev().filter(|place| places >> place & 1 != 0) {
             // A condition that is gone meanwhile is not set: its change makes callsites look again.
             let matching = condition::at(slot.session.view(), desc, place, find);
@@ -348,7 +366,10 @@ impl SiteFilters {
             old = old.or(list);
         }
         let list = list.map_or(std::ptr::null_mut(), |list| std::ptr::from_ref(list).cast_mut());
-        self.conditions[index].store(list, Release);
+        lists[index].store(list, Release);
+        if !is_taken {
+            self.watched.fetch_or(1 << index, Release);
+        }
         Some(())
     }
 
