@@ -63,6 +63,7 @@ impl<'a> Consumer<'a> {
         let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;
+        regions.attach(Some(folder))?;
         let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
@@ -72,6 +73,8 @@ impl<'a> Consumer<'a> {
     /// the rings: in overwrite mode, events before older bounds may be overwritten by then.
     pub fn look(&mut self) {
         let regions = self.regions;
+        // A channel that cannot be mapped now is not read, and so not consumed.
+        drop(regions.attach(None));
         self.snapshots = regions.view.control().snapshots.load(Acquire);
         self.clock = clock_before(regions);
         let word = regions.view.control().snapshot_stream.load(Acquire);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lastwords_abi::session::SNAPSHOT_SWAPPING;
 
+use crate::session::Error;
 use crate::session::consume::{Bound, bound, clock_before};
 use crate::session::regions::{Regions, StreamRegion};
 use crate::session::remote_control::Handle;
@@ -64,8 +65,13 @@ impl<'a> Follower<'a> {
 
     /// Sets the ranges and the clock to what is in the rings now. A reader must call this immediately before it copies the
     /// rings: in overwrite mode, events before older bounds may be overwritten by then.
-    pub fn look(&mut self) {
+    ///
+    /// # Errors
+    /// A channel that was created since the last look cannot be mapped. The ranges of the others are set.
+    pub fn look(&mut self) -> Result<(), Error> {
         let regions = self.regions;
+        let attached = regions.attach(None);
+        self.progress.resize(regions.streams.len(), None);
         self.clock = clock_before(regions);
         let live: Vec<usize> = regions.streams.iter().map(|stream| stream.spare(&regions.view) ^ 1).collect();
         // The end of a half that was swapped out is only known when the swap is over: until then, recorders are leaving it.
@@ -79,6 +85,7 @@ impl<'a> Follower<'a> {
             range(regions, stream, live, before.as_ref(), is_settled)
         };
         self.ranges = streams.map(range).collect();
+        attached
     }
 
     /// Returns the ranges of all streams, in order of index.

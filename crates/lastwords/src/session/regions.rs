@@ -11,6 +11,7 @@ use lastwords_ring::backend::{Mapping, Place, fill_pages, free_pages, open_regio
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
 use super::session_region::{SessionRegion, check_header, path_of};
+use super::streams::{self, Streams};
 use crate::process::clock;
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
@@ -39,7 +40,7 @@ pub struct Regions {
     pub(crate) view: SessionRegion,
     pub(crate) registry: Registry,
     pub(crate) spans: Option<Mapping>,
-    pub(crate) streams: Vec<StreamRegion>,
+    pub(crate) streams: Streams,
 }
 
 /// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`.
@@ -84,13 +85,13 @@ impl Regions {
         check_header(&registry, KIND_REGISTRY)?;
         let spans = find(folder, places, SPANS)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
-        let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
-        for index in 0..count.unwrap_or(0) {
+        for index in 0..streams::count(&view) {
             let mapping = must_find(folder, places, &stream_name(index))?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
         view.tell_namespace();
+        let streams = Streams::new(streams);
         Ok(Self { registry: Registry::of(registry, &view), view, spans, streams })
     }
 

@@ -20,7 +20,7 @@ use crate::session::regions::{StreamRegion, look};
 use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
-use crate::session::{Ended, Error, ending, retention, wipe};
+use crate::session::{ChannelConfig, Ended, Error, ending, retention, wipe};
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,6 +231,14 @@ impl Handle {
         Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
     }
 
+    /// Creates a channel while the session records, as [`crate::Session::create_channel`] does.
+    ///
+    /// # Errors
+    /// The same as for [`crate::Session::create_channel`], but for the slots of this process, which records nothing there.
+    pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
+        self.regions.create_channel(&self.folder, channel, filter)
+    }
+
     /// Makes a consumer of the live rings, while recording continues. Only one process may do that at a time.
     ///
     /// # Errors
@@ -281,6 +289,8 @@ impl Regions {
     /// that is recorded changes the sum.
     #[must_use]
     pub fn produced(&self) -> u64 {
+        // A channel that cannot be mapped yet is in the sum later.
+        drop(self.attach(None));
         let live = |stream: &StreamRegion| stream.stream.position(stream.spare(&self.view) ^ 1);
         self.streams.iter().map(live).fold(0, u64::wrapping_add)
     }
