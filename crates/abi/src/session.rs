@@ -349,6 +349,8 @@ pub const MODE_OVERWRITE: u32 = 1;
 pub const MODE_DISCARD: u32 = 2;
 /// [`Channel::flags`]: every header carries the payload size.
 pub const CHANNEL_PAYLOAD_SIZE: u32 = 1;
+/// [`Channel::flags`]: the channel was created while the session recorded.
+pub const CHANNEL_ADDED: u32 = 2;
 
 /// A channel. Published by `state`.
 #[repr(C, align(64))]
@@ -383,9 +385,9 @@ pub struct Channel {
     pub unattached: AtomicU64,
     /// NUL-padded UTF-8.
     pub name: [u8; 64],
-    /// The session's clock when the channel was created while the session recorded, in ticks; 0 if the session began with
-    /// the channel.
-    pub created: u64,
+    /// Value of `unattached` at the last consuming read. The next consuming read reports the difference. Written by readers
+    /// that consume (Relaxed); it only grows.
+    pub told: AtomicU64,
 }
 const _: () = assert!(size_of::<Channel>() == 128 || cfg!(loom));
 

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64 as Counter};
 
-use lastwords_abi::session::Channel as ChannelEntry;
+use lastwords_abi::session::{CHANNEL_ADDED, Channel as ChannelEntry};
 use lastwords_abi::stream::LOST_LOCK;
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::{Channel, ClockKind, Persist};
@@ -115,8 +115,9 @@ pub(crate) fn install(
 ) -> Result<(), Error> {
     // From now on there are fork and signal handlers, a listening thread, and callsites on a list.
     keep_loaded::library_of(core::ptr::from_ref(&SLOTS).cast());
-    let is_mapped =
-        |(_, entry): &(u32, &'static ChannelEntry)| entry.created == 0 || session.regions.streams.of(entry).is_some();
+    let is_mapped = |(_, entry): &(u32, &'static ChannelEntry)| {
+        entry.flags & CHANNEL_ADDED == 0 || session.regions.streams.of(entry).is_some()
+    };
     let new = |(id, entry): (u32, &'static ChannelEntry)| {
         let slot = RecorderSlot::new(session, id, entry, &contexts(&text(&entry.name)))?;
         Ok(Box::into_raw(Box::new(slot)))

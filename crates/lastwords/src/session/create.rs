@@ -169,7 +169,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
             snapshots: 0,
             unattached: 0.into(),
             name: padded(&channel.name),
-            created: 0,
+            told: 0.into(),
         };
         // SAFETY: the entry is inside the table, which nobody else sees yet.
         let entry = unsafe {

@@ -19,11 +19,12 @@ use std::sync::atomic::compiler_fence;
 use std::time::{Duration, Instant};
 
 use lastwords_abi::session::{
-    BACKEND_SHM, BACKEND_WORDS, CHANNEL_PAYLOAD_SIZE, Control, MAX_CHANNELS, SCOPE_USER, SNAPSHOT_OFF, word_of,
+    BACKEND_SHM, BACKEND_WORDS, CHANNEL_ADDED, CHANNEL_PAYLOAD_SIZE, Control, MAX_CHANNELS, SCOPE_USER, SNAPSHOT_OFF,
+    word_of,
 };
+use lastwords_ring::StreamSpec;
 use lastwords_ring::backend::{Mapping, Plan};
 use lastwords_ring::init::init_added_stream;
-use lastwords_ring::{ClockKind, StreamSpec};
 
 use super::create::padded;
 use super::dirs::Folder;
@@ -202,7 +203,6 @@ fn publish(
         stream.control().flip.store(control.flip.load(Acquire) & 1, Release);
         folder.rename_file(&unfinished_stream_name(index), &stream_name(index))?;
     }
-    let clock = view.clock_kind().map_or(0, ClockKind::now_ordered).max(1);
     let scope = if view.info.scope == SCOPE_USER { Scope::User } else { Scope::Process };
     let entry = view.channel_ptr(place.channel as usize);
     // SAFETY: the entry is in the table and free: only the holder of the lock writes it, and others look at `state` alone.
@@ -210,14 +210,14 @@ fn publish(
         (*entry).recording.store(1, Relaxed);
         (*entry).next_id.store(0, Relaxed);
         (*entry).unattached.store(0, Relaxed);
+        (*entry).told.store(0, Relaxed);
         (&raw mut (*entry).mode).write(config.mode);
-        (&raw mut (*entry).flags).write(if config.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 });
+        (&raw mut (*entry).flags).write(CHANNEL_ADDED | if config.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 });
         (&raw mut (*entry).contexts).write(config.context_bits(scope));
         (&raw mut (*entry).first_stream).write(place.first_stream);
         (&raw mut (*entry).streams).write(mappings.len() as u32);
         (&raw mut (*entry).sub_buffer_size).write(config.sub_buffer_size);
         (&raw mut (*entry).name).write(padded(&config.name));
-        (&raw mut (*entry).created).write(clock);
         (&raw mut (*entry).snapshots).write(control.snapshots.load(Relaxed));
         // A reader takes an entry without sub-buffers for a free one, whatever else is in it.
         compiler_fence(Release);

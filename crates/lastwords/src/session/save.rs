@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
+use lastwords_abi::session::{CHANNEL_ADDED, Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::{Mapping, open_at};
@@ -146,7 +146,10 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
 fn later_channels(regions: &Regions) -> Vec<u32> {
     let snapshots = regions.view.control().snapshots.load(Acquire);
     let channels = regions.view.channels();
-    channels.filter(|(_, entry)| entry.created != 0 && entry.snapshots == snapshots).map(|(id, _)| id).collect()
+    channels
+        .filter(|(_, entry)| entry.flags & CHANNEL_ADDED != 0 && entry.snapshots == snapshots)
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// Makes the copy of the session region one of an ended session whose live halves are those of the snapshot.

@@ -288,6 +288,7 @@ fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error
         session: reader.array_at(offset_of!(RegionHeader, session))?,
         order,
         minor: reader.u16_at(offset_of!(RegionHeader, minor))?,
+        is_added,
         word_size: reader.u32_at(offset_of!(RegionHeader, word_size))?,
         fixed: bytes.get(abi::HEADER_SIZE as usize..).unwrap_or_default().to_vec(),
         name: place.name,

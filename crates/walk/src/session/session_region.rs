@@ -176,7 +176,7 @@ fn channels(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: 
             sub_buffers,
             first_stream: field!(r, base, Channel, first_stream, u32_at)?,
             streams: field!(r, base, Channel, streams, u32_at)?,
-            is_added: field!(r, base, Channel, created, u64_at)? != 0,
+            is_added: field!(r, base, Channel, flags, u32_at)? & abi::CHANNEL_ADDED != 0,
             snapshots: field!(r, base, Channel, snapshots, u32_at)?,
             unattached: field!(r, base, Channel, unattached, u64_at)?,
         });
