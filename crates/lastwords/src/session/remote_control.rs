@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
+    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
 use lastwords_ring::ClockKind;
@@ -276,6 +276,13 @@ impl Regions {
     #[must_use]
     pub fn channel(&self, name: &str) -> Option<u32> {
         self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
+    }
+
+    /// Returns the number of rings that each channel has: one for each CPU, and one for threads without restartable sequences if the
+    /// session's reservation uses these.
+    #[must_use]
+    pub fn rings_of_channel(&self) -> u64 {
+        u64::from(self.view.info.cpus) + u64::from(self.view.info.reservation == RESERVATION_RSEQ)
     }
 
     /// Returns true if the rules let a channel record an event of this provider, name and level (1 error to 5 trace), perhaps
