@@ -29,10 +29,11 @@ use lastwords_ring::init::init_added_stream;
 use super::create::padded;
 use super::dirs::Folder;
 use super::layout::{ChannelPlace, stream_name, stream_of_file, unfinished_stream_name};
+use super::processes::Life;
 use super::regions::Regions;
 use super::rules::{self, RuleSpec};
 use super::session_region::{locked, text};
-use super::{ChannelConfig, Error, Memory, Scope, processes, retention, snapshot, streams};
+use super::{ChannelConfig, Error, Memory, Scope, processes, snapshot, streams};
 
 /// What is refused, in messages.
 const WHAT: &str = "a channel in a session that records";
@@ -88,7 +89,9 @@ fn check(regions: &Regions, config: &ChannelConfig) -> Result<(), Error> {
         let why = "other processes of the session cannot provide the application's own contexts";
         return Err(Error::unsupported(WHAT, why, AT_START));
     }
-    if retention::has_ended(view, &processes::boot_id()) {
+    let is_live = processes::joined(view.processes()).iter().any(|process| process.life() != Life::Dead);
+    let is_of_boot = !processes::is_other_boot(&view.info.boot_id, &processes::boot_id());
+    if view.control().finished.load(Acquire) == 1 || !is_of_boot || !is_live {
         let why = format!("session {} has ended", view.name());
         return Err(Error::unsupported(WHAT, why, "name a session that records, or start it anew"));
     }

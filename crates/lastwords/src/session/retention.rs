@@ -172,7 +172,7 @@ fn candidate(base: &Base, folder: String, boot: &[u8; 16]) -> Option<Candidate> 
 
 /// Returns true if no process has the session. Unlike for a listing, processes of other pid namespaces are not searched
 /// for and count as alive.
-pub(crate) fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
+fn has_ended(view: &SessionRegion, boot: &[u8; 16]) -> bool {
     let here = os::pid_namespace();
     let is_gone = |process: &processes::Identity| {
         let is_known = here != 0 && process.pidns == here;
