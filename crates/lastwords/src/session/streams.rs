@@ -8,20 +8,84 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
 use lastwords_abi::session::{Channel, MAX_CHANNELS};
-use lastwords_ring::backend::open_region;
-use lastwords_ring::os;
+use lastwords_ring::backend::{Mapping, fill_pages, free_pages, open_region};
+use lastwords_ring::{Stream, os};
 
 use super::Error;
 use super::dirs::Folder;
 use super::layout::stream_name;
-use super::regions::{Regions, StreamRegion};
-use super::session_region::SessionRegion;
+use super::session_region::{SessionRegion, path_of};
 use crate::process::identity::identity;
 
 /// Value of [`Streams::lock`]: no stream is added any more.
 const SEALED: u64 = u64::MAX;
 /// How often a thread looks whether another one has added its streams.
 const LOCK_ROUNDS: u32 = 4096;
+
+/// A stream and its memory.
+#[derive(Debug)]
+pub(crate) struct StreamRegion {
+    pub(crate) mapping: Mapping,
+    pub(crate) stream: Stream,
+}
+
+impl Drop for StreamRegion {
+    fn drop(&mut self) {
+        for half in [0, 1] {
+            // SAFETY: nobody records in a region that is dropped. `give` filled the tables; they are empty except on
+            // the heap.
+            unsafe { free_pages(self.stream.page_table(half)) }
+        }
+    }
+}
+
+impl StreamRegion {
+    /// Attaches to the stream in a mapping, which must belong to the session.
+    pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
+        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up
+        // before). If nobody records in them, they stay until their `Regions` are dropped, which own the streams. The
+        // pages in a table belong to this process, because files with tables are refused below.
+        let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
+        let stream = attached.map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
+        let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
+        if stream.spec().session != *session {
+            return wrong(40, "it belongs to another session");
+        }
+        if stream.spec().page_size != 0 && mapping.place().is_some() {
+            return wrong(156, "its pages are in its process's memory, not in this file");
+        }
+        Ok(Self { mapping, stream })
+    }
+
+    /// Allocates the memory of a half.
+    pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
+        Ok(match self.stream.page_table(half) {
+            [] => self.mapping.populate(self.stream.spec().data_range(half)),
+            table => fill_pages(table),
+        }?)
+    }
+
+    /// Empties a half and frees its memory.
+    ///
+    /// # Safety
+    /// No recorder is in that half, and nobody reads it.
+    pub(crate) unsafe fn free(&self, half: usize) {
+        // SAFETY: the caller guarantees that nobody is in the half; `give` filled the table.
+        unsafe {
+            self.stream.reset_half(half);
+            match self.stream.page_table(half) {
+                [] => self.mapping.release(self.stream.spec().data_range(half)),
+                table => free_pages(table),
+            }
+        }
+    }
+
+    /// Returns the half that recorders do not use now.
+    pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
+        let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
+        ((flips & 1) ^ 1) as usize
+    }
+}
 
 /// Streams in the order of their index.
 #[derive(Debug)]
@@ -77,7 +141,7 @@ impl Streams {
     }
 
     /// Adds the streams of a channel. The caller holds the lock.
-    fn add(&self, streams: Vec<StreamRegion>) -> Result<(), Error> {
+    pub(crate) fn add(&self, streams: Vec<StreamRegion>) -> Result<(), Error> {
         let later = self.later.load(Relaxed);
         let full = || Error::Full { what: "channel", limit: MAX_CHANNELS, remedy: "start a session anew" };
         let entry = self.more.get(later).ok_or_else(full)?;
@@ -88,7 +152,7 @@ impl Streams {
     }
 
     /// Runs `add` while no other thread of this process adds streams.
-    fn locked<T>(&self, add: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn locked<T>(&self, add: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let busy = || Error::Busy { what: "the list of the session's rings", owner: std::process::id() };
         let me = self.take(identity().word()).ok_or_else(busy)?;
         let done = add();
@@ -133,46 +197,13 @@ pub(crate) fn count(view: &SessionRegion) -> u32 {
     view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max().unwrap_or(0)
 }
 
-impl Regions {
-    /// Maps the streams of channels that other processes, or this one, created since the session was mapped. `folder` is the
-    /// session's folder, if the caller has it open.
-    ///
-    /// # Errors
-    /// A file cannot be mapped. Then the channels before it are mapped, and a later call tries again.
-    pub(crate) fn attach(&self, folder: Option<&Folder>) -> Result<(), Error> {
-        if self.streams.len() >= count(&self.view) as usize {
-            return Ok(());
-        }
-        let opened;
-        let folder = match folder {
-            Some(folder) => folder,
-            None => {
-                let path = self.view.mapping.place().and_then(|(path, _)| std::path::Path::new(path).parent());
-                let missing = || Error::region(self.view.name(), 0, "the session is in no folder");
-                opened = Folder::open(path.ok_or_else(missing)?)?;
-                &opened
-            }
-        };
-        self.streams.locked(|| {
-            let mut later: Vec<_> = self.view.channels().collect();
-            later.sort_by_key(|(_, channel)| channel.first_stream);
-            for (id, channel) in later {
-                match (channel.first_stream as usize).cmp(&self.streams.len()) {
-                    std::cmp::Ordering::Less => (),
-                    std::cmp::Ordering::Equal => self.streams.add(map(folder, &self.view, id, channel)?)?,
-                    std::cmp::Ordering::Greater => {
-                        let what = format!("channel {id} begins with stream {}", channel.first_stream);
-                        return Err(Error::region(self.view.name(), 24, what));
-                    }
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
 /// Maps the streams of a channel.
-fn map(folder: &Folder, view: &SessionRegion, id: u32, channel: &Channel) -> Result<Vec<StreamRegion>, Error> {
+pub(crate) fn map(
+    folder: &Folder,
+    view: &SessionRegion,
+    id: u32,
+    channel: &Channel,
+) -> Result<Vec<StreamRegion>, Error> {
     let mut streams = Vec::new();
     for index in channel.first_stream..channel.first_stream.saturating_add(channel.streams) {
         let mapping = open_region(folder.for_ring()?, &stream_name(index))?;
