@@ -178,7 +178,9 @@ pub struct Control {
     /// One of `PERSIST_`: when recorders write events back from the caches into persistent memory. Written by the creator
     /// before the session is published; processes that join read it.
     pub persist: AtomicU32,
-    pad0: [u32; 2],
+    /// Held while a channel is created in a session that records. The holder alone writes free entries of the table of
+    /// channels, and files of streams.
+    pub channels_lock: OwnerLock,
 
     /// One of `SNAPSHOT_`.
     pub snapshot: AtomicU32,
@@ -347,6 +349,8 @@ pub const MODE_OVERWRITE: u32 = 1;
 pub const MODE_DISCARD: u32 = 2;
 /// [`Channel::flags`]: every header carries the payload size.
 pub const CHANNEL_PAYLOAD_SIZE: u32 = 1;
+/// [`Channel::flags`]: the channel was created while the session recorded.
+pub const CHANNEL_ADDED: u32 = 2;
 
 /// A channel. Published by `state`.
 #[repr(C, align(64))]
@@ -373,12 +377,17 @@ pub struct Channel {
     pub sub_buffer_size: u64,
     /// Sub-buffers of each half of a stream, a power of two, at least 2.
     pub sub_buffers: u32,
-    /// 0.
-    pub reserved: u32,
-    /// 0.
-    pub reserved2: u64,
+    /// [`Control::snapshots`] when the channel was created: later snapshots have it, earlier ones do not. 0 if the session
+    /// began with the channel.
+    pub snapshots: u32,
+    /// Events that the rules sent to the channel in processes that had not mapped its rings. They are lost. Written by these
+    /// processes (Relaxed, a counter); it only grows. 0 in channels that the session began with.
+    pub unattached: AtomicU64,
     /// NUL-padded UTF-8.
     pub name: [u8; 64],
+    /// Value of `unattached` at the last consuming read. The next consuming read reports the difference. Written by readers
+    /// that consume (Relaxed); it only grows.
+    pub told: AtomicU64,
 }
 const _: () = assert!(size_of::<Channel>() == 128 || cfg!(loom));
 
@@ -394,8 +403,19 @@ pub struct Process {
     pub start: AtomicU64,
     /// Inode of its pid namespace.
     pub pidns: AtomicU64,
-    /// 0.
-    pub reserved2: u64,
+    /// [`features_word`] of the process. Written by the process before `pid` (Release). A process of version 1.1 leaves what an
+    /// earlier process wrote, so the word counts only if it has the id and the start time of this process.
+    pub features: AtomicU64,
+}
+
+/// A feature of a process: it maps the rings of channels that are created while it records.
+pub const FEATURE_CHANNELS: u64 = 1;
+
+/// Returns the value of [`Process::features`]: bits 0 to 7 the features, 8 to 39 the process id, 40 to 63 the low bits of the
+/// start time.
+#[must_use]
+pub const fn features_word(features: u64, pid: u32, start: u64) -> u64 {
+    (features & 0xff) | (pid as u64) << 8 | start << 40
 }
 
 /// A thread that reserves without rseq: what it is writing, for whoever finds it dead.

@@ -115,7 +115,9 @@ enum lw_code {
     /* A folder belongs to another user, or others may write to it. */
     LW_ERROR_UNTRUSTED = -9,
     /* A file is damaged, or of another version. */
-    LW_ERROR_FORMAT = -10
+    LW_ERROR_FORMAT = -10,
+    /* The name exists already. */
+    LW_ERROR_EXISTS = -11
 };
 
 /* The meaning of a code in a few words: static text, never NULL. Async-signal-safe. */
@@ -378,6 +380,15 @@ int lw_session_disable(const struct lw_session *session, const char *glob);
  * lw_session_enable and lw_builder_channel_sized, and if the filter is not an expression. */
 int lw_session_rule_sized(const struct lw_session *session, const struct lw_rule *rule, size_t size);
 
+/* Creates a channel while the session records, by lw_session_create_channel below. size is that of struct lw_channel when the
+ * caller was compiled.
+ * Errors: LW_ERROR_EXISTS if the session has a channel of this name, LW_ERROR_ARGUMENT (name, sizes), LW_ERROR_MEMORY if the file
+ * system has no room, LW_ERROR_FULL, LW_ERROR_BUSY, LW_ERROR_UNSUPPORTED if the session's memory is not LW_MEMORY_SHM, if
+ * the session has ended or is disabled, if a process of an older version records in it, if the channel has contexts of the
+ * application's own, and if the filter is not an expression. */
+int lw_session_create_channel_sized(const struct lw_session *session, const struct lw_channel *channel, const char *filter,
+                                    size_t size);
+
 /* Stops recording if recording is 0, else continues, in all processes of the session. */
 int lw_session_recording(const struct lw_session *session, int recording);
 
@@ -451,6 +462,15 @@ static inline int lw_builder_channel(struct lw_builder *builder, const struct lw
 static inline int lw_session_rule(const struct lw_session *session, const struct lw_rule *rule)
 {
     return lw_session_rule_sized(session, rule, sizeof(struct lw_rule));
+}
+
+/* Creates a channel while the session records, in all its processes, which count events for it as lost until they have mapped
+ * it (milliseconds). With a filter (not NULL), the channel takes from now on all events for which the expression is true. With max_level,
+ * it takes such events as the session's rules enable. With neither it takes nothing until lw_session_rule sends events there. */
+static inline int lw_session_create_channel(const struct lw_session *session, const struct lw_channel *channel,
+                                            const char *filter)
+{
+    return lw_session_create_channel_sized(session, channel, filter, sizeof(struct lw_channel));
 }
 
 /* Takes a snapshot of all rings, of the rings of a CPU, or of a stream. */

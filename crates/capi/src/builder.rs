@@ -16,7 +16,7 @@ use crate::session::lw_session;
 type lw_builder = Builder;
 
 #[repr(C)]
-struct lw_channel {
+pub(crate) struct lw_channel {
     name: *const c_char,
     sub_buffer_size: u64,
     sub_buffers: u32,
@@ -108,7 +108,7 @@ options! {
 
 /// # Safety
 /// The name is null or ends with a NUL. `channel.user_contexts` has as many contexts as its count.
-unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
+pub(crate) unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     let size = if channel.sub_buffer_size == 0 { 128 << 10 } else { channel.sub_buffer_size };
     let count = if channel.sub_buffers == 0 { 8 } else { channel.sub_buffers };
     // SAFETY: the caller guarantees the name.

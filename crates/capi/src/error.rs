@@ -27,6 +27,7 @@ codes! {
     LW_ERROR_NO_SNAPSHOT = -8, c"no spare memory for a snapshot, or no snapshot";
     LW_ERROR_UNTRUSTED = -9, c"a folder is not safe from other users";
     LW_ERROR_FORMAT = -10, c"a file is damaged, or of another version";
+    LW_ERROR_EXISTS = -11, c"the name exists already";
 }
 
 /// A code and the reason in words.
@@ -60,6 +61,7 @@ impl From<Error> for Failure {
             Error::Unsupported { .. } => LW_ERROR_UNSUPPORTED,
             Error::Region { .. } => LW_ERROR_FORMAT,
             Error::Busy { .. } => LW_ERROR_BUSY,
+            Error::Exists { .. } => LW_ERROR_EXISTS,
             Error::Snapshot { .. } => LW_ERROR_NO_SNAPSHOT,
             _ => LW_ERROR_OTHER,
         };

@@ -7,6 +7,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::{Level, Session};
 
 use crate::args::{Growing, given, sized, text};
+use crate::builder::{config, lw_channel};
 use crate::error::{Failure, Outcome, end};
 
 #[derive(Debug)]
@@ -73,6 +74,11 @@ actions! {
     fn lw_session_disable(session, glob: *const c_char) = session.disable(text(glob, "the glob")?)?;
     fn lw_session_rule_sized(session, rule: *const lw_rule, size: usize) =
         session.rule(&spec(session, &sized(rule, size, "the rule")?)?)?;
+    fn lw_session_create_channel_sized(session, channel: *const lw_channel, filter: *const c_char, size: usize) = {
+        let channel = config(&sized(channel, size, "the channel")?)?;
+        let filter = if filter.is_null() { None } else { Some(text(filter, "the filter")?) };
+        session.create_channel(&channel, filter)?
+    };
     fn lw_session_recording(session, recording: c_int) =
         if recording == 0 { session.stop() } else { session.resume() };
     fn lw_session_clear(session) = session.clear()?;

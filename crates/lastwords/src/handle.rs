@@ -11,7 +11,7 @@ use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
 use crate::session::trigger;
-use crate::session::{Builder, Ending, Error, ending, give_back, listener, processes, remove};
+use crate::session::{Builder, ChannelConfig, Ending, Error, ending, give_back, listener, processes, remove};
 
 /// A session that this process records in.
 ///
@@ -121,6 +121,39 @@ impl Session {
         session.regions.rule(rule)?;
         callsite::refresh_all();
         Ok(())
+    }
+
+    /// Creates a channel while the session records, in all its processes, and returns the channel's id. Each process maps the
+    /// channel within milliseconds; until then, it counts the events that the rules send there as lost.
+    ///
+    /// With a `filter`, the channel takes from now on all events for which the expression is true (docs/FILTER.md). With a
+    /// level ([`ChannelConfig::max_level`]), it takes such events as the session's rules enable. With neither it takes nothing until a rule
+    /// sends events there.
+    ///
+    /// ```
+    /// use lastwords::{ChannelConfig, Session, rules::RuleSpec};
+    ///
+    /// let session = Session::builder("doc-create-channel").start()?;
+    /// let slow = session.create_channel(&ChannelConfig::new("slow").sub_buffers(4, 64 << 10), None)?;
+    /// session.rule(&RuleSpec::enable("shop:payment").in_channel(slow))?;
+    /// # session.remove();
+    /// # Ok::<(), lastwords::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Exists`] if the session has a channel of this name. [`Error::Unsupported`] if its memory is not shared-memory files, if a
+    /// process of an older version records in it, if the channel has contexts of the application's own, or if the session is
+    /// disabled. [`Error::Full`] if there are 32 channels, 64 rules, or 32 recorder slots of this process. [`Error::Backend`] if the
+    /// file system has no room for the rings. Nothing has changed then.
+    pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
+        let session = self.shared()?;
+        slot::check_free()?;
+        let none =
+            || Error::unsupported("a channel in a session that records", "it has no folder", "use shared memory");
+        let folder = session.folder.as_ref().ok_or_else(none)?;
+        let id = session.regions.create_channel(folder, channel, filter)?;
+        slot::attach(session)?;
+        Ok(id)
     }
 
     /// Stops recording, in all processes of the session.

@@ -23,6 +23,7 @@ fn watch() {
 /// The functions of the layers above that sessions call.
 const CALLS: listener::Calls = listener::Calls {
     before: crate::crash::note_modules,
+    attach: slot::attach_all,
     changed: callsite::refresh_all,
     #[cfg(feature = "tracing")]
     after: crate::layer::refresh,
@@ -100,6 +101,8 @@ impl Builder {
         }
         if is_new {
             slot::install(session, contexts)?;
+            // A channel may have been created since the session was mapped. The session's thread tries again.
+            drop(slot::attach(session));
         }
         if is_new && self.listen {
             listener::start();

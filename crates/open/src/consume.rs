@@ -144,8 +144,9 @@ impl ConsumedSession<'_> {
 
 /// Returns the end of a read up to a bound.
 pub(crate) fn end_of(bound: &Bound, clock: Option<u64>, is_over: bool) -> End {
-    let &Bound { half, position, lost, told, .. } = bound;
-    End { half, position, lost, told, clock, is_over, begin: None }
+    let &Bound { half, position, lost, told, unattached, told_unattached, .. } = bound;
+    let unattached = unattached.saturating_sub(told_unattached);
+    End { half, position, lost, told, clock, is_over, unattached, begin: None }
 }
 
 /// Opens the session in a folder. `done` is the word for what is done with it, for the error if there is no folder.

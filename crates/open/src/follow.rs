@@ -3,6 +3,7 @@
 use crate::consume::{end_of, open, stopped};
 use crate::locate::{Candidate, Location};
 use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
+use anyhow::Context as _;
 use lastwords::follow::{Follower, Range};
 use lastwords::remote_control::Handle;
 use lastwords_walk::session::{Begin, End, ReadLimit};
@@ -42,7 +43,8 @@ pub fn follow<W: AsRef<str>>(
         // A recorder that dies between this check and the look is seen by the next step.
         let is_over = sessions.iter().all(FollowedSession::is_over);
         // Each session is looked at, also after one that has news.
-        let has_news = sessions.iter().filter(|session| session.look()).count() > 0;
+        let looks = sessions.iter().map(FollowedSession::look).collect::<Result<Vec<bool>>>()?;
+        let has_news = looks.contains(&true);
         if is_first || has_news {
             step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
             let (traces, is_wanted) = read(std::mem::take(&mut opened));
@@ -96,17 +98,18 @@ impl<'a> FollowedSession<'a> {
     }
 
     /// Looks at the rings; returns true if there is anything new.
-    fn look(&self) -> bool {
+    fn look(&self) -> Result<bool> {
         let mut follower = self.lock();
-        follower.look();
-        follower.has_news()
+        follower.look().with_context(|| self.location.shown.display().to_string())?;
+        Ok(follower.has_news())
     }
 
     /// Returns the current range of each stream.
     fn ends(&self) -> Vec<Option<End>> {
         let is_over = self.is_over();
         let mut follower = self.lock();
-        follower.look();
+        // The next step tells of a channel that cannot be mapped.
+        drop(follower.look());
         let clock = follower.clock().filter(|_| !is_over);
         let end = |range: &Range| {
             let begin = Begin { position: range.begin.unwrap_or(0), skipped: range.skipped };

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use lastwords_abi::region::{self, RegionHeader};
 use lastwords_abi::stream::{self as abi, Slot, StreamControl, StreamInfo};
-use lastwords_abi::{VERSION_MAJOR, VERSION_MINOR};
+use lastwords_abi::{VERSION_MAJOR, VERSION_MAJOR_ADDED, VERSION_MINOR};
 
 use crate::memory::PAGE;
 
@@ -118,7 +118,7 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
     let header = unsafe { region.cast::<RegionHeader>().read_volatile() };
     if header.magic != region::MAGIC || header.byte_order != region::BYTE_ORDER_MARK {
         wrong(0, "no lastwords magic of this machine's byte order".into())
-    } else if header.major != VERSION_MAJOR {
+    } else if header.major != VERSION_MAJOR && !is_added(&header) {
         wrong(16, alloc::format!("version {}, this program writes version {VERSION_MAJOR}", header.major))
     } else if header.kind != kind {
         wrong(20, alloc::format!("kind {}, expected {kind}", header.kind))
@@ -127,6 +127,11 @@ pub unsafe fn check_header(region: *const u8, len: u64, kind: u32) -> Result<Reg
     } else {
         Ok(header)
     }
+}
+
+/// Returns true for the stream of a channel that was created while the session recorded.
+fn is_added(header: &RegionHeader) -> bool {
+    header.major == VERSION_MAJOR_ADDED && header.kind == region::KIND_STREAM
 }
 
 /// Returns the offset of the fixed part of a region, which is in the region's first 4096 bytes.
@@ -187,13 +192,29 @@ pub unsafe fn init_stream(region: *mut u8, spec: &StreamSpec) {
     unsafe { write_region(region, region::KIND_STREAM, spec.region_len(), spec.session, spec.index, spec.info) }
 }
 
+/// Initialises a region as a stream of a channel that is created while the session records.
+///
+/// # Safety
+/// The conditions of [`init_stream`] apply.
+pub unsafe fn init_added_stream(region: *mut u8, spec: &StreamSpec) {
+    let header = header::<StreamInfo>(region::KIND_STREAM, spec.region_len(), spec.session, spec.index);
+    // SAFETY: the caller guarantees the conditions.
+    unsafe { write_with(region, RegionHeader { major: VERSION_MAJOR_ADDED, ..header }, spec.info) }
+}
+
 /// Writes the fixed part of a region and its header. The magic is stored last, so that a reader finds a complete region
 /// or none.
 ///
 /// # Safety
 /// `region` is 4096-aligned and valid for writes of `size` bytes, 4096 or more, and nobody else writes it.
 pub unsafe fn write_region<T: Fixed>(region: *mut u8, kind: u32, size: u64, session: [u8; 16], index: u32, fixed: T) {
-    let mut header = RegionHeader {
+    // SAFETY: the caller guarantees the conditions.
+    unsafe { write_with(region, header::<T>(kind, size, session, index), fixed) }
+}
+
+/// Returns the header of a region with a fixed part of this type, without its checksum.
+fn header<T: Fixed>(kind: u32, size: u64, session: [u8; 16], index: u32) -> RegionHeader {
+    RegionHeader {
         magic: region::MAGIC,
         major: VERSION_MAJOR,
         minor: VERSION_MINOR,
@@ -207,7 +228,14 @@ pub unsafe fn write_region<T: Fixed>(region: *mut u8, kind: u32, size: u64, sess
         reserved: [0; 6],
         check: 0,
         reserved2: 0,
-    };
+    }
+}
+
+/// Writes a header, with its checksum, and the fixed part.
+///
+/// # Safety
+/// The conditions of [`write_region`] apply.
+unsafe fn write_with<T: Fixed>(region: *mut u8, mut header: RegionHeader, fixed: T) {
     header.check = check_of(&header, bytes_of(&fixed));
     // SAFETY: both parts are in the first 4096 bytes, as `fixed_off` checks, and the caller provides these bytes. The
     // region is aligned for both parts.

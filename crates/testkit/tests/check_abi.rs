@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 1 => abi::VERSION_MINOR,
+        1 => abi::VERSION_MAJOR, 2 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -62,7 +62,7 @@ fn session_control_and_clock() {
     same! {
         l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
-        16 => offset_of!(C, namespaces), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
+        16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
         l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),
         l::PANICKED_AT => offset_of!(C, panicked), l::REMOVED_AT => offset_of!(C, removed),
         0 => s::ENDING_NONE, 1 => s::ENDING_CLOSED, 2 => s::ENDING_ERROR, 3 => s::ENDING_PANIC, 4 => s::ENDING_SIGNAL,
@@ -123,6 +123,8 @@ fn session_tables() {
         l::CHANNEL_CONTEXTS_AT => offset_of!(C, contexts), l::CHANNEL_FIRST_STREAM_AT => offset_of!(C, first_stream),
         l::CHANNEL_STREAMS_AT => offset_of!(C, streams), l::CHANNEL_SUB_BUFFER_SIZE_AT => offset_of!(C, sub_buffer_size),
         l::CHANNEL_SUB_BUFFERS_AT => offset_of!(C, sub_buffers), l::CHANNEL_NAME_AT => offset_of!(C, name),
+        44 => offset_of!(C, snapshots), 48 => offset_of!(C, unattached), 120 => offset_of!(C, told), 2 => s::CHANNEL_ADDED, 24 => offset_of!(P, features),
+        1 => s::FEATURE_CHANNELS, 0x4567_8901 | 0x12_3456 << 40 => s::features_word(1, 0x0045_6789, 0x12_3456),
         l::PROCESSES_MAX => s::MAX_PROCESSES, l::PROCESS_LEN => size_of::<P>(), l::PROCESS_PID_AT => offset_of!(P, pid),
         l::PROCESS_START_AT => offset_of!(P, start), l::PROCESS_PIDNS_AT => offset_of!(P, pidns),
         l::THREAD_LEN => size_of::<T>(), l::THREAD_OWNER_AT => offset_of!(T, owner), l::THREAD_START_AT => offset_of!(T, start),

@@ -264,6 +264,12 @@ static void control(void)
     rule.channel = "none";
     REFUSED(lw_session_rule(session, &rule) == 0, "session control has no channel \"none\"");
     REFUSED(lw_session_rule(session, NULL) == 0, "the rule is a null pointer");
+    channel.name = "late";
+    CHECK(lw_session_create_channel(session, &channel, "n == 40") == 0);
+    steps(39, 42);
+    REFUSED(lw_session_create_channel(session, &channel, NULL) == 0, "already");
+    CHECK(lw_error_code() == LW_ERROR_EXISTS);
+    REFUSED(lw_session_create_channel(session, NULL, NULL) == 0, "the channel is a null pointer");
     REFUSED(lw_session_clear(NULL) == 0, "the session is a null pointer");
     lw_session_end(session);
     CHECK(!enabled() && !error_enabled());

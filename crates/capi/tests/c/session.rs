@@ -84,6 +84,7 @@ fn rules_and_what_is_cleared() {
         assert_eq!(reported(&[folder, "--channel", "main"]), main);
         let rare = [&steps([10, 11, 15, 16])[..], &error(20), &error(36)].concat();
         assert_eq!(reported(&[folder, "--channel", "rare"]), rare);
+        assert_eq!(reported(&[folder, "--channel", "late"]), steps([40]));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Contains one module for each verb.
 
 mod bundle;
+mod channel;
 mod clear;
 mod completions;
 pub(crate) mod core_helper;
@@ -52,6 +53,8 @@ pub(crate) enum Verb {
     Enable(rule::EnableArgs),
     /// Do not record events that match, from now on
     Disable(rule::Args),
+    /// Create a channel while the session records
+    Channel(channel::Args),
     /// Record again after `stop`
     Start(recording::Args),
     /// Stop recording; what was recorded stays
@@ -103,6 +106,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::List(args) => list::run(&args),
         Verb::Enable(args) => rule::enable(&args),
         Verb::Disable(args) => rule::disable(&args),
+        Verb::Channel(args) => channel::run(&args),
         Verb::Start(args) => recording::run(&args, true),
         Verb::Stop(args) => recording::run(&args, false),
         Verb::Snapshot(args) => snapshot::run(&args),

@@ -4,6 +4,7 @@ use crate::child::{Running, run, wait_for};
 use crate::support::Place;
 use lastwords::{ChannelConfig, Session, event};
 use serde_json::Value;
+use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
 /// The environment variable that gives the child the folder for its files.
@@ -35,7 +36,7 @@ fn child() {
     let channel = |name| ChannelConfig::new(name).contexts(lastwords::Context::ALL);
     let session = Session::builder("app").channel(channel("main")).channel(channel("all")).start().expect("a session");
     std::fs::write(format!("{dir}/begun"), "").expect("written");
-    for round in 0..EXPRESSIONS.len() + 2 {
+    for round in 0..EXPRESSIONS.len() + 3 {
         wait_for(format!("{dir}/go-{round}").as_ref());
         (0..EVENTS).for_each(|n| record(round, n));
         std::fs::write(format!("{dir}/done-{round}"), "").expect("written");
@@ -64,6 +65,38 @@ fn events(place: &Place, channel: &str, filter: &str) -> Vec<(String, Value)> {
         (json["event"].as_str().unwrap_or_default().to_owned(), json["fields"].take())
     };
     lines.lines().skip(1).map(event).collect()
+}
+
+/// A channel that is created while the application records gets the events that are sent there, and no others.
+fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
+    let made = place.ok(&["channel", "create", "later", "-s", "app", "--size", "1M", "--mode", "discard"]);
+    assert!(made.starts_with("channel later: ") && made.contains("8 sub-buffers"), "{made}");
+    let ran = place.run(&["channel", "create", "later"]);
+    assert!(ran.status == 1 && ran.err.contains("already"), "{}", ran.err);
+    for bad in [&["channel", "create", "/x"][..], &["channel", "create", "odd", "--subbuf-size", "5000"]] {
+        assert_eq!(place.run(bad).status, 1, "{bad:?}");
+    }
+    place.ok(&["enable", "shop:rare", "--to", "later"]);
+    record(round);
+    let of_round = format!("round == {round}");
+    let counts = ["main", "all", "later"].map(|channel| events(place, channel, &of_round).len() as u64);
+    assert_eq!(counts, [EVENTS, EVENTS, EVENTS / 5]);
+    assert!(place.ok(&["list", "app"]).contains("later    discard"), "{}", place.ok(&["list", "app"]));
+    assert!(place.ok(&["inspect", "app"]).contains("later"));
+    let report = ["report", "app", "--channel", "later", "--strict"];
+    let ran = place.run(&report);
+    assert_eq!((ran.status, ran.out.lines().count() as u64), (0, EVENTS / 5), "{}", ran.err);
+    // What a process lost that had not mapped the channel is told (docs/ABI.md, section 3).
+    let folder = lastwords::remote_control::list(Some(&place.sessions())).expect("listed").remove(0).folder;
+    let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("the session");
+    let mut channels = [0; 4];
+    file.read_exact_at(&mut channels, 128 + 64).expect("read");
+    let entry = u64::from(u32::from_ne_bytes(channels)) + 2 * 128;
+    file.write_all_at(&7u64.to_ne_bytes(), entry + 48).expect("written");
+    let ran = place.run(&report);
+    let is_told = ran.err.lines().any(|line| line.contains("7 events") && line.contains("had not mapped its rings"));
+    assert!(ran.status == 3 && is_told, "{}: {}", ran.status, ran.err);
+    file.write_all_at(&0u64.to_ne_bytes(), entry + 48).expect("written");
 }
 
 #[test]
@@ -103,6 +136,7 @@ fn the_application_records_what_a_reader_selects() {
     place.ok(&["enable", "shop:rare", "--also", "main", "--filter", "n < 50"]);
     record(round + 1);
     assert_eq!(counts(round + 1), [EVENTS + 10, EVENTS + EVENTS / 5]);
+    a_channel_is_created(&place, round + 2, &record);
     assert_eq!(place.run(&["enable", "a:b", "--to", "none"]).status, 1);
     place.ok(&["enable", "shop:*", "-c", "main"]);
     assert!(place.ok(&["list", "app"]).contains("rule: enable shop:* in main\n"), "the filter is gone");

@@ -22,11 +22,13 @@ use crate::session::rules::Verdict;
 
 /// Value of [`Callsite::enabled`] while it is not known which channels take the event. The bit belongs to no slot.
 const UNKNOWN: u64 = 1 << MAX_SLOTS;
-const _: () = assert!(MAX_SLOTS < u64::BITS as usize, "a slot for each bit below UNKNOWN");
+const _: () = assert!(MAX_SLOTS + 3 < u64::BITS as usize, "a slot for each bit below UNKNOWN");
 /// Set in [`Callsite::enabled`] while only the events themselves look for changes of rules: see [`listener::poll`].
 const POLLS: u64 = UNKNOWN << 1;
 /// Set in [`Callsite::enabled`] while conditions of a session look at the event although no channel of the session takes it.
 const WATCHED: u64 = POLLS << 1;
+/// Set in [`Callsite::enabled`] while the rules send the event to a channel whose rings this process has not mapped.
+const MISSED: u64 = WATCHED << 1;
 /// Entry of an id that was not assigned yet.
 const NO_ID: u16 = u16::MAX;
 /// Entry of an id that cannot be assigned, because the session's registry is full.
@@ -40,7 +42,8 @@ const ADDRESS: usize = usize::MAX >> 16;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Callsite {
-    /// A bit for each slot that takes the event, and [`POLLS`] or [`WATCHED`]; [`UNKNOWN`] at first. It is written under [`LOCK`].
+    /// A bit for each slot that takes the event, and [`UNKNOWN`] (the only one at first), [`POLLS`], [`WATCHED`] and [`MISSED`]. It is written
+    /// under [`LOCK`].
     enabled: AtomicU64,
     /// The [`signature`] of its values once `desc` and `next` are valid, 0 before. It is written under [`LOCK`].
     known: AtomicU32,
@@ -213,8 +216,9 @@ impl Callsite {
         if listener::is_missing() {
             listener::poll();
         }
+        let epoch = slot::epoch();
         let mask = self.judged(desc);
-        let mut rest = mask & !(UNKNOWN | POLLS | WATCHED);
+        let mut rest = mask & !(UNKNOWN | POLLS | WATCHED | MISSED);
         while rest != 0 {
             let index = rest.trailing_zeros() as usize;
             rest &= rest - 1;
@@ -234,6 +238,8 @@ impl Callsite {
         }
         if mask & UNKNOWN != 0 {
             slot::count_unregistered(Some(desc), mask);
+        } else if mask & MISSED != 0 {
+            slot::count_missed(Some(desc), mask, epoch);
         }
     }
 
@@ -309,6 +315,9 @@ impl Callsite {
                 Err(Busy) => enabled |= UNKNOWN,
             }
         }
+        if slot::is_missed(desc) {
+            enabled |= MISSED;
+        }
         if listener::is_missing() {
             enabled |= POLLS;
         }
@@ -378,6 +387,7 @@ pub(crate) fn change(change: impl FnOnce()) -> bool {
         let desc = unsafe { &*site.desc.load(Relaxed) };
         site.refresh(desc);
     }
+    slot::all_evaluated();
     (listener::calls().after)();
     true
 }

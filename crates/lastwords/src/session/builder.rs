@@ -198,8 +198,7 @@ impl Builder {
         let count = u64::from(first.sub_buffers.max(2));
         if let Some(bytes) = self.size {
             // There is a ring for each CPU, and one for threads without restartable sequences.
-            let each = bytes / (u64::from(cpus()) + 1) / count;
-            first.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
+            *first = first.clone().sized(bytes, None, u64::from(cpus()) + 1);
         } else if let (Some(seconds), Some(rate)) = (self.seconds, self.rate) {
             // One sub-buffer is being overwritten, so it does not count.
             let each = rate.saturating_mul(u64::from(seconds)).div_ceil(count - 1).min(1 << 30);

@@ -162,6 +162,23 @@ impl ChannelConfig {
         context(it, context: UserContext) => it.user_contexts.push(context);
     }
 
+    /// Sizes the channel so that `rings` rings together take at most `bytes`, but for a least size: sub-buffers of `sub_buffer` bytes, or
+    /// else as many sub-buffers as before, of 4096 bytes or more.
+    pub fn sized(mut self, bytes: u64, sub_buffer: Option<u64>, rings: u64) -> Self {
+        let ring = bytes / rings.max(1);
+        match sub_buffer {
+            Some(size) => {
+                let count = (ring / size.max(1)).clamp(2, 1 << 20);
+                self.sub_buffers(1 << count.ilog2(), size)
+            }
+            None => {
+                let each = ring / u64::from(self.sub_buffers.max(1));
+                self.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
+                self
+            }
+        }
+    }
+
     /// Returns the bits of the contexts, including the bit for the application's own if there are any.
     pub(crate) fn context_bits(&self, scope: Scope) -> u32 {
         use abi::context::{PID, TID, USER};

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use lastwords_abi::session::snapshot_has;
+use lastwords_abi::session::{CHANNEL_ADDED, Channel, snapshot_has};
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
@@ -28,6 +28,11 @@ pub struct Bound {
     pub lost: [u64; 7],
     /// Losses that another consumer has reported or is reporting.
     pub told: [u64; 7],
+    /// Of the first stream of a channel that was created while the session recorded: events that processes lost because they had
+    /// not mapped the channel yet.
+    pub unattached: u64,
+    /// The part of `unattached` that another consumer has reported or is reporting.
+    pub told_unattached: u64,
     /// Bytes of snapshots that were dropped before this half was recorded, and that no consumer has reported.
     pub dropped: u64,
 }
@@ -63,6 +68,7 @@ impl<'a> Consumer<'a> {
         let held = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;
+        regions.attach(Some(folder))?;
         let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
@@ -72,6 +78,8 @@ impl<'a> Consumer<'a> {
     /// the rings: in overwrite mode, events before older bounds may be overwritten by then.
     pub fn look(&mut self) {
         let regions = self.regions;
+        // A channel that cannot be mapped now is not read, and so not consumed.
+        drop(regions.attach(None));
         self.snapshots = regions.view.control().snapshots.load(Acquire);
         self.clock = clock_before(regions);
         let word = regions.view.control().snapshot_stream.load(Acquire);
@@ -132,6 +140,9 @@ impl<'a> Consumer<'a> {
                     in_snapshot += 1;
                 }
                 stream.stream.told_of_dropped(bound.half, bound.dropped);
+                if let Some(channel) = added_at(regions, stream) {
+                    channel.told.fetch_max(bound.unattached, Relaxed);
+                }
                 for (told, lost) in stream.stream.control().told.iter().zip(bound.lost) {
                     told.fetch_max(lost, Relaxed);
                 }
@@ -165,7 +176,17 @@ pub(crate) fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells
     let told = read(&control.told);
     let lost = if tells { read(&control.lost) } else { told };
     let dropped = control.half[half & 1].dropped.load(Relaxed);
-    Bound { half, position, lost, told, dropped }
+    let added = added_at(regions, stream);
+    let told_unattached = added.map_or(0, |channel| channel.told.load(Relaxed));
+    let unattached = added.filter(|_| tells).map_or(told_unattached, |channel| channel.unattached.load(Relaxed));
+    Bound { half, position, lost, told, unattached, told_unattached, dropped }
+}
+
+/// Returns the channel that was created while the session recorded and begins with this stream.
+fn added_at(regions: &Regions, stream: &StreamRegion) -> Option<&'static Channel> {
+    let first = stream.stream.spec().index;
+    let is_its = |channel: &&Channel| channel.first_stream == first && channel.flags & CHANNEL_ADDED != 0;
+    regions.view.channels().map(|(_, channel)| channel).find(is_its)
 }
 
 /// Returns true if the half that was live during the read still is, and was not swapped out and reset in between.

@@ -19,6 +19,7 @@ use super::layout::{Layout, Shape};
 use super::regions::{Regions, StreamRegion, is_persistent};
 use super::session_region::SessionRegion;
 use super::shared::SessionShared;
+use super::streams::Streams;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
 use crate::session::condition;
@@ -78,8 +79,9 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
     let view = init_session(builder, session, &layout)?;
     let rings = layout.specs.iter().zip(mappings).map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot));
-    let streams = rings.collect::<Result<_, _>>()?;
+    let streams = rings.collect::<Result<Vec<_>, _>>()?;
     fill_tables(builder, &view, &layout)?;
+    let streams = Streams::new(streams);
     let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
     init_others(builder, &layout, &regions);
     regions.registry.append(KIND_ENV, &env_body("backend", &note));
@@ -124,7 +126,7 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
 }
 
 /// Returns text for a field, cut at the end.
-fn padded<const N: usize>(text: &str) -> [u8; N] {
+pub(crate) fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut field = [0u8; N];
     let text = cut(text, N - 1).as_bytes();
     field[..text.len()].copy_from_slice(text);
@@ -164,9 +166,10 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
             streams: streams().count() as u32,
             sub_buffer_size: channel.sub_buffer_size,
             sub_buffers: channel.sub_buffers,
-            reserved: 0,
-            reserved2: 0,
+            snapshots: 0,
+            unattached: 0.into(),
             name: padded(&channel.name),
+            told: 0.into(),
         };
         // SAFETY: the entry is inside the table, which nobody else sees yet.
         let entry = unsafe {

@@ -386,7 +386,7 @@ mod tests {
 
     /// Fills all rings, their slots and positions with random bytes. Some pages stay empty.
     fn fill(regions: &Regions, random: &mut Random) {
-        for region in &regions.streams {
+        for region in regions.streams.iter() {
             for half in 0..2 {
                 for page in region.stream.page_table(half).iter().map(|page| page.load(Relaxed) as *mut u64) {
                     if page.is_null() || random.below(8) == 0 {
@@ -458,7 +458,7 @@ mod tests {
             let ended = ending::read(&opened.view);
             assert_eq!((ended.how, ended.pid), (Ending::Signal(11), 77));
             assert_eq!(opened.streams.len(), regions.streams.len());
-            for (copy, region) in opened.streams.iter().zip(&regions.streams) {
+            for (copy, region) in opened.streams.iter().zip(regions.streams.iter()) {
                 let at = |region: &super::super::regions::StreamRegion| region.mapping.as_ptr() as u64;
                 let spec = copy.stream.spec();
                 let control = bytes_at(at(region) + CONTROL_OFF as u64, size_of::<StreamControl>());

@@ -377,6 +377,27 @@ impl Folder {
         (path.file_name()?.to_str()? == format!("lastwords-{unique}")).then_some(path)
     }
 
+    /// Iterates over the entries of the folder.
+    pub(crate) fn entries(&self, fd: BorrowedFd<'_>) -> Result<impl Iterator<Item = fs::DirEntry> + use<>, Error> {
+        let listed = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(self.path.with_file_name(&self.name)));
+        Ok(entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok))
+    }
+
+    /// Removes a file of the folder, if it exists.
+    pub(crate) fn remove_file(&self, name: impl AsRef<Path>) -> Result<(), Error> {
+        match sys::unlinkat(self.fd()?, name.as_ref(), AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(Error::io("unlink", self.path.join(name), error)),
+        }
+    }
+
+    /// Gives a file of the folder another name.
+    pub(crate) fn rename_file(&self, from: &str, to: &str) -> Result<(), Error> {
+        let fd = self.fd()?;
+        sys::renameat(fd, from, fd, to).map_err(|error| Error::io("rename", self.path.join(from), error))
+    }
+
     /// Returns the names of the files in the folder, which must all belong to a session.
     fn files(&self, fd: BorrowedFd<'_>) -> Result<Vec<OsString>, Error> {
         let remedy = "only folders of sessions are removed: move away everything that does not belong to the session";
@@ -384,10 +405,8 @@ impl Folder {
         if !is_of_session(&self.name) {
             return refused(format!("{} does not have the name of a session's folder", self.path.display()));
         }
-        let listed = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        let entries = fs::read_dir(&listed).or_else(|_| fs::read_dir(self.path.with_file_name(&self.name)));
         let mut names = Vec::new();
-        for entry in entries.map_err(|error| Error::io("read", &self.path, error))?.filter_map(Result::ok) {
+        for entry in self.entries(fd)? {
             if !is_ours(&entry) {
                 return refused(format!("{} is not a file of a session", self.path.join(entry.file_name()).display()));
             }

@@ -69,6 +69,14 @@ pub enum Error {
         /// Advice for the user.
         remedy: &'static str,
     },
+    /// Something of this name exists already.
+    #[error("the session has a {what} {name:?} already; use another name")]
+    Exists {
+        /// The kind of thing.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
     /// This machine, back-end or session does not support something.
     #[error("{what}: {why}; {remedy}")]
     Unsupported {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lastwords_abi::session::SNAPSHOT_SWAPPING;
 
+use crate::session::Error;
 use crate::session::consume::{Bound, bound, clock_before};
 use crate::session::regions::{Regions, StreamRegion};
 use crate::session::remote_control::Handle;
@@ -33,6 +34,7 @@ struct Progress {
     half: usize,
     position: u64,
     lost: [u64; 7],
+    unattached: u64,
 }
 
 /// Reads a session in steps.
@@ -64,8 +66,13 @@ impl<'a> Follower<'a> {
 
     /// Sets the ranges and the clock to what is in the rings now. A reader must call this immediately before it copies the
     /// rings: in overwrite mode, events before older bounds may be overwritten by then.
-    pub fn look(&mut self) {
+    ///
+    /// # Errors
+    /// A channel that was created since the last look cannot be mapped. The ranges of the others are set.
+    pub fn look(&mut self) -> Result<(), Error> {
         let regions = self.regions;
+        let attached = regions.attach(None);
+        self.progress.resize(regions.streams.len(), None);
         self.clock = clock_before(regions);
         let live: Vec<usize> = regions.streams.iter().map(|stream| stream.spare(&regions.view) ^ 1).collect();
         // The end of a half that was swapped out is only known when the swap is over: until then, recorders are leaving it.
@@ -79,6 +86,7 @@ impl<'a> Follower<'a> {
             range(regions, stream, live, before.as_ref(), is_settled)
         };
         self.ranges = streams.map(range).collect();
+        attached
     }
 
     /// Returns the ranges of all streams, in order of index.
@@ -94,7 +102,7 @@ impl<'a> Follower<'a> {
             before.is_none_or(|before| {
                 let begin = range.begin.unwrap_or(before.position);
                 let is_read = range.bound.position <= begin && range.skipped == 0 && range.next.is_none();
-                !is_read || range.bound.lost != before.lost
+                !is_read || range.bound.lost != before.lost || range.bound.unattached != before.unattached
             })
         };
         self.ranges.iter().zip(&self.progress).any(is_new)
@@ -110,11 +118,11 @@ impl<'a> Follower<'a> {
     /// which reading stopped.
     pub fn done(&mut self, reached: impl Fn(usize) -> Option<u64>) {
         for (index, (range, progress)) in self.ranges.iter().zip(&mut self.progress).enumerate() {
-            let Bound { half, position, lost, .. } = range.bound;
+            let Bound { half, position, lost, unattached, .. } = range.bound;
             let stopped = reached(index).filter(|reached| *reached < position);
             let (half, position) =
                 range.next.filter(|_| stopped.is_none()).unwrap_or((half, stopped.unwrap_or(position)));
-            *progress = Some(Progress { half, position, lost });
+            *progress = Some(Progress { half, position, lost, unattached });
         }
     }
 }
@@ -124,11 +132,11 @@ impl<'a> Follower<'a> {
 fn range(regions: &Regions, stream: &StreamRegion, live: usize, before: Option<&Progress>, is_settled: bool) -> Range {
     let first = |half: usize| stream.stream.control().half[half & 1].first.load(Acquire);
     let Some(before) = before else {
-        let bound = Bound { told: [0; 7], ..bound(regions, stream, live, true) };
+        let bound = Bound { told: [0; 7], told_unattached: 0, ..bound(regions, stream, live, true) };
         return Range { bound, begin: None, skipped: 0, next: None };
     };
     let half = before.half;
-    let bound = Bound { told: before.lost, ..bound(regions, stream, half, true) };
+    let bound = Bound { told: before.lost, told_unattached: before.unattached, ..bound(regions, stream, half, true) };
     // After the swap, nothing is reserved in the other half any more; what is reserved in it may be uncommitted.
     let is_all = is_settled && half != live && bound.position == stream.stream.position(half);
     let next = is_all.then(|| (live, first(live)));

@@ -29,9 +29,24 @@ pub(crate) fn stream_name(index: u32) -> String {
     format!("stream-{index:04}")
 }
 
+/// Beginning of the names of files of streams whose channel is being created.
+const UNFINISHED: &str = ".new-";
+
+/// Returns the name of a stream's file while its channel is being created.
+pub(crate) fn unfinished_stream_name(index: u32) -> String {
+    format!("{UNFINISHED}{}", stream_name(index))
+}
+
+/// Returns the index of the stream whose file has this name, and whether its channel was still being created.
+pub(crate) fn stream_of_file(name: &str) -> Option<(u32, bool)> {
+    let (name, is_unfinished) = name.strip_prefix(UNFINISHED).map_or((name, false), |name| (name, true));
+    let digits = name.strip_prefix("stream-").filter(|index| index.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some((digits.parse().ok()?, is_unfinished))
+}
+
 /// Returns true if a file of this name in a session's folder belongs to the session.
 pub(crate) fn is_file(name: &str) -> bool {
-    let stream = || name.strip_prefix("stream-").is_some_and(|index| index.bytes().all(|byte| byte.is_ascii_digit()));
+    let stream = || stream_of_file(name).is_some();
     [SESSION, REGISTRY, SPANS, PLACES_FILE, ARENA_FILE].contains(&name) || stream()
 }
 
@@ -71,26 +86,10 @@ impl Layout {
         let persist = builder.persist_policy(is_persistent(builder.memory.kind()))?;
         let reservation = builder.reservation_code(persist)?;
         let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
-        let unbound = (reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
-        let streams: Vec<_> = (0..cpus).map(|cpu| (cpu, reservation)).chain(unbound).collect();
         let mut specs = Vec::new();
         for (channel, config) in (0..).zip(&channels) {
-            config.check()?;
-            for &(cpu, reservation) in &streams {
-                let info = StreamInfo {
-                    channel,
-                    cpu,
-                    reservation,
-                    mode: config.mode,
-                    sub_buffer_size: config.sub_buffer_size,
-                    sub_buffers: config.sub_buffers,
-                    page_size,
-                    slots_off: [0; 2],
-                    data_off: [0; 2],
-                };
-                let spec = StreamSpec::new(uuid, specs.len() as u32, info);
-                specs.push(spec.map_err(|misfit| config.misfit(misfit))?);
-            }
+            let place = ChannelPlace { uuid, channel, first_stream: specs.len() as u32, cpus, reservation, page_size };
+            specs.append(&mut place.specs(config)?);
         }
         let plans = plans(builder, &specs);
         let paged_halves = if builder.snapshot { 2 } else { 1 };
@@ -100,6 +99,48 @@ impl Layout {
             return Err(Error::TooLarge { needs, limit: builder.size_limit });
         }
         Ok(Self { uuid, channels, cpus, reservation, persist, plans, specs })
+    }
+}
+
+/// What the streams of a channel have in common besides the channel's configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ChannelPlace {
+    /// UUID of the session.
+    pub(crate) uuid: [u8; 16],
+    /// Id of the channel.
+    pub(crate) channel: u32,
+    /// Index of the first stream.
+    pub(crate) first_stream: u32,
+    /// CPUs with a stream of their own.
+    pub(crate) cpus: u32,
+    /// The session's reservation, a `RESERVATION_` constant of [`lastwords_abi::session`].
+    pub(crate) reservation: u32,
+    /// Size of the pages of the rings in bytes; 0 if the rings are contiguous.
+    pub(crate) page_size: u32,
+}
+
+impl ChannelPlace {
+    /// Returns the streams of a channel: one for each CPU, and one for threads without restartable sequences if others need
+    /// these.
+    pub(crate) fn specs(&self, config: &ChannelConfig) -> Result<Vec<StreamSpec>, Error> {
+        config.check()?;
+        let unbound = (self.reservation == RESERVATION_RSEQ).then_some((ANY_CPU, RESERVATION_LOCKLESS));
+        let streams = (0..self.cpus).map(|cpu| (cpu, self.reservation)).chain(unbound);
+        let spec = |(index, (cpu, reservation))| {
+            let info = StreamInfo {
+                channel: self.channel,
+                cpu,
+                reservation,
+                mode: config.mode,
+                sub_buffer_size: config.sub_buffer_size,
+                sub_buffers: config.sub_buffers,
+                page_size: self.page_size,
+                slots_off: [0; 2],
+                data_off: [0; 2],
+            };
+            StreamSpec::new(self.uuid, index, info).map_err(|misfit| config.misfit(misfit))
+        };
+        (self.first_stream..).zip(streams).map(spec).collect()
     }
 }
 

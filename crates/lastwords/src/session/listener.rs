@@ -6,7 +6,7 @@
 //! the thread. From then on a change is followed within milliseconds. The same happens if the system refuses the thread
 //! at the start of a session.
 //!
-//! It also fires triggers that other processes ask for, and saves the snapshots of triggers.
+//! It also fires triggers that other processes ask for, saves the snapshots of triggers, and maps channels that were created.
 //!
 //! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to keep the clocks'
 //! calibration up to date, and to look for dead processes if spans find no room. All its signals are blocked, so that
@@ -69,6 +69,8 @@ const RETRY: u64 = 20_000_000;
 pub(crate) struct Calls {
     /// Called before the callsites are evaluated again, without a lock.
     pub(crate) before: fn(),
+    /// Called before that by the listener's thread, and each second, to map channels that were created.
+    pub(crate) attach: fn(),
     /// Called after a change of rules, channels or sessions, to evaluate the callsites again.
     pub(crate) changed: fn(),
     /// Called after the callsites were evaluated again, under their lock.
@@ -91,6 +93,7 @@ pub(crate) struct Calls {
 static CALLS: OnceLock<Calls> = OnceLock::new();
 const NO_CALLS: Calls = Calls {
     before: || (),
+    attach: || (),
     changed: || (),
     after: || (),
     each_second: || (),
@@ -247,6 +250,8 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
 /// and this look. Returns the result of [`look`].
 fn follow(seen: &Words) -> Words {
     let now = look();
+    // A panic there must not end the application. What cannot be mapped now is tried again each second.
+    drop(std::panic::catch_unwind(calls().attach));
     if now[1..] != seen[1..] {
         // A panic in the evaluation must not end the application.
         drop(std::panic::catch_unwind(calls().changed));

@@ -5,6 +5,7 @@ pub mod condition;
 pub(crate) mod config;
 pub mod consume;
 pub(crate) mod create;
+pub(crate) mod create_channel;
 pub mod dead;
 pub mod dirs;
 pub(crate) mod ending;
@@ -29,6 +30,7 @@ pub(crate) mod save;
 pub(crate) mod session_region;
 pub(crate) mod shared;
 pub mod snapshot;
+pub(crate) mod streams;
 pub mod trigger;
 pub(crate) mod user_context;
 pub(crate) mod window;
@@ -71,10 +73,14 @@ pub(crate) fn wipe(regions: &regions::Regions) {
 /// Gives memory and descriptors back to the system. Late recorders then write to private memory, which has empty rings.
 pub(crate) fn give_back(session: &SessionShared) {
     let regions = &session.regions;
+    // Another thread may be mapping the rings of a new channel, with descriptors that are given back here.
+    if !regions.streams.seal() {
+        return;
+    }
     // SAFETY: the session's owner calls this, and all other use has ended. Only recorders may still run, and they need
     // no files.
     let detach = |mapping: &Mapping| unsafe { mapping.detach() };
-    for stream in &regions.streams {
+    for stream in regions.streams.iter() {
         for half in [0, 1] {
             // SAFETY: `StreamRegion::give` filled the table.
             unsafe { discard_pages(stream.stream.page_table(half)) };

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use lastwords_abi::session::{Process, SCOPE_PROCESS};
+use lastwords_abi::session::{FEATURE_CHANNELS, Process, SCOPE_PROCESS, features_word};
 use lastwords_ring::os;
 use rustix::process::geteuid;
 
@@ -113,6 +113,7 @@ pub(crate) fn join(processes: &[Process]) -> bool {
     let Some(entry) = entry else { return false };
     entry.start.store(me.start, Relaxed);
     entry.pidns.store(me.pidns, Relaxed);
+    entry.features.store(features_word(FEATURE_CHANNELS, me.pid, me.start), Relaxed);
     entry.pid.store(me.pid, Release);
     true
 }
@@ -202,6 +203,17 @@ pub(crate) fn joined(processes: &[Process]) -> Vec<Identity> {
     processes.iter().filter_map(Identity::of).collect()
 }
 
+/// Returns a process that may record in the session, and cannot map channels that are created meanwhile: its version is
+/// older.
+pub(crate) fn without_channels(processes: &[Process]) -> Option<u32> {
+    let lacks = |process: &&Process| {
+        let Some(identity) = Identity::of(process) else { return false };
+        let word = features_word(FEATURE_CHANNELS, identity.pid, identity.start);
+        process.features.load(Relaxed) != word && identity.life() != Life::Dead
+    };
+    processes.iter().find(lacks).and_then(Identity::of).map(|identity| identity.pid)
+}
+
 /// Returns true if this process has joined and no other living process can be recording.
 pub(crate) fn is_alone(processes: &[Process]) -> bool {
     let (me, joined) = (Identity::current(), joined(processes));
@@ -254,7 +266,7 @@ mod tests {
     #[test]
     fn the_table_takes_each_process_once_and_reuses_the_dead() {
         let table: Vec<Process> = (0..2)
-            .map(|_| Process { pid: 0.into(), reserved: 0, start: 0.into(), pidns: 0.into(), reserved2: 0 })
+            .map(|_| Process { pid: 0.into(), reserved: 0, start: 0.into(), pidns: 0.into(), features: 0.into() })
             .collect();
         assert!(join(&table) && join(&table));
         assert_eq!(joined(&table), [Identity::current()]);

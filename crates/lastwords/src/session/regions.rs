@@ -1,36 +1,18 @@
 //! The regions of a session, mapped: as their creator made them, or as another process finds them in the session's
 //! folder.
 
-use std::sync::atomic::Ordering::Acquire;
-
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
-use lastwords_ring::Stream;
-use lastwords_ring::backend::{Mapping, Place, fill_pages, free_pages, open_region};
+use lastwords_ring::backend::{Mapping, Place, open_region};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::session_region::{SessionRegion, check_header, path_of};
+use super::session_region::{SessionRegion, check_header};
+pub(crate) use super::streams::StreamRegion;
+use super::streams::{self, Streams};
 use crate::process::clock;
 use crate::session::dirs::{Folder, unique_of};
 use crate::session::registry::Registry;
-
-/// A stream and its memory.
-#[derive(Debug)]
-pub(crate) struct StreamRegion {
-    pub(crate) mapping: Mapping,
-    pub(crate) stream: Stream,
-}
-
-impl Drop for StreamRegion {
-    fn drop(&mut self) {
-        for half in [0, 1] {
-            // SAFETY: nobody records in a region that is dropped. `give` filled the tables; they are empty except on
-            // the heap.
-            unsafe { free_pages(self.stream.page_table(half)) }
-        }
-    }
-}
 
 /// All regions of a session, mapped in this process. A session in which this process records is kept for ever. Others
 /// are dropped, and so are sessions that could not start.
@@ -39,7 +21,7 @@ pub struct Regions {
     pub(crate) view: SessionRegion,
     pub(crate) registry: Registry,
     pub(crate) spans: Option<Mapping>,
-    pub(crate) streams: Vec<StreamRegion>,
+    pub(crate) streams: Streams,
 }
 
 /// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`.
@@ -84,13 +66,13 @@ impl Regions {
         check_header(&registry, KIND_REGISTRY)?;
         let spans = find(folder, places, SPANS)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
-        let count = view.channels().map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
         let mut streams = Vec::new();
-        for index in 0..count.unwrap_or(0) {
+        for index in 0..streams::count(&view) {
             let mapping = must_find(folder, places, &stream_name(index))?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
         view.tell_namespace();
+        let streams = Streams::new(streams);
         Ok(Self { registry: Registry::of(registry, &view), view, spans, streams })
     }
 
@@ -103,51 +85,41 @@ impl Regions {
     }
 }
 
-impl StreamRegion {
-    /// Attaches to the stream in a mapping, which must belong to the session.
-    pub(crate) fn of(mapping: Mapping, session: &[u8; 16]) -> Result<Self, Error> {
-        // SAFETY: mappings stay until the process ends (a detached one reads as zeroes and its handles are given up
-        // before). If nobody records in them, they stay until their `Regions` are dropped, which own the streams. The
-        // pages in a table belong to this process, because files with tables are refused below.
-        let attached = unsafe { Stream::attach(mapping.as_ptr(), mapping.len()) };
-        let stream = attached.map_err(|error| Error::region(path_of(&mapping), error.offset as u64, error.what))?;
-        let wrong = |offset, what: &str| Err(Error::region(path_of(&mapping), offset, what));
-        if stream.spec().session != *session {
-            return wrong(40, "it belongs to another session");
-        }
-        if stream.spec().page_size != 0 && mapping.place().is_some() {
-            return wrong(156, "its pages are in its process's memory, not in this file");
-        }
-        Ok(Self { mapping, stream })
-    }
-
-    /// Allocates the memory of a half.
-    pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
-        Ok(match self.stream.page_table(half) {
-            [] => self.mapping.populate(self.stream.spec().data_range(half)),
-            table => fill_pages(table),
-        }?)
-    }
-
-    /// Empties a half and frees its memory.
+impl Regions {
+    /// Maps the streams of channels that other processes, or this one, created since the session was mapped. `folder` is the
+    /// session's folder, if the caller has it open.
     ///
-    /// # Safety
-    /// No recorder is in that half, and nobody reads it.
-    pub(crate) unsafe fn free(&self, half: usize) {
-        // SAFETY: the caller guarantees that nobody is in the half; `give` filled the table.
-        unsafe {
-            self.stream.reset_half(half);
-            match self.stream.page_table(half) {
-                [] => self.mapping.release(self.stream.spec().data_range(half)),
-                table => free_pages(table),
-            }
+    /// # Errors
+    /// A file cannot be mapped. Then the channels before it are mapped, and a later call tries again.
+    pub(crate) fn attach(&self, folder: Option<&Folder>) -> Result<(), Error> {
+        if self.streams.len() >= streams::count(&self.view) as usize {
+            return Ok(());
         }
-    }
-
-    /// Returns the half that recorders do not use now.
-    pub(crate) fn spare(&self, view: &SessionRegion) -> usize {
-        let flips = view.control().flip.load(Acquire) ^ self.stream.control().flip.load(Acquire);
-        ((flips & 1) ^ 1) as usize
+        let opened;
+        let folder = match folder {
+            Some(folder) => folder,
+            None => {
+                let path = self.view.mapping.place().and_then(|(path, _)| std::path::Path::new(path).parent());
+                let missing = || Error::region(self.view.name(), 0, "the session is in no folder");
+                opened = Folder::open(path.ok_or_else(missing)?)?;
+                &opened
+            }
+        };
+        self.streams.locked(|| {
+            let mut later: Vec<_> = self.view.channels().collect();
+            later.sort_by_key(|(_, channel)| channel.first_stream);
+            for (id, channel) in later {
+                match (channel.first_stream as usize).cmp(&self.streams.len()) {
+                    std::cmp::Ordering::Less => (),
+                    std::cmp::Ordering::Equal => self.streams.add(streams::map(folder, &self.view, id, channel)?)?,
+                    std::cmp::Ordering::Greater => {
+                        let what = format!("channel {id} begins with stream {}", channel.first_stream);
+                        return Err(Error::region(self.view.name(), 24, what));
+                    }
+                }
+            }
+            Ok(())
+        })
     }
 }
 

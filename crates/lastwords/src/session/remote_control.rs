@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
+    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
 use lastwords_ring::ClockKind;
@@ -20,7 +20,7 @@ use crate::session::regions::{StreamRegion, look};
 use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
-use crate::session::{Ended, Error, ending, retention, save, wipe};
+use crate::session::{ChannelConfig, Ended, Error, ending, retention, save, wipe};
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -238,6 +238,14 @@ impl Handle {
         save::newest(&self.regions, &self.folder)
     }
 
+    /// Creates a channel while the session records, as [`crate::Session::create_channel`] does.
+    ///
+    /// # Errors
+    /// The same as for [`crate::Session::create_channel`], but for the slots of this process, which records nothing there.
+    pub fn create_channel(&self, channel: &ChannelConfig, filter: Option<&str>) -> Result<u32, Error> {
+        self.regions.create_channel(&self.folder, channel, filter)
+    }
+
     /// Makes a consumer of the live rings, while recording continues. Only one process may do that at a time.
     ///
     /// # Errors
@@ -277,6 +285,13 @@ impl Regions {
         self.view.channels().find(|(_, entry)| text(&entry.name) == name).map(|(id, _)| id)
     }
 
+    /// Returns the number of rings that each channel has: one for each CPU, and one for threads without restartable sequences if the
+    /// session's reservation uses these.
+    #[must_use]
+    pub fn rings_of_channel(&self) -> u64 {
+        u64::from(self.view.info.cpus) + u64::from(self.view.info.reservation == RESERVATION_RSEQ)
+    }
+
     /// Returns true if the rules let a channel record an event of this provider, name and level (1 error to 5 trace), perhaps
     /// only with certain values.
     #[must_use]
@@ -288,6 +303,8 @@ impl Regions {
     /// that is recorded changes the sum.
     #[must_use]
     pub fn produced(&self) -> u64 {
+        // A channel that cannot be mapped yet is in the sum later.
+        drop(self.attach(None));
         let live = |stream: &StreamRegion| stream.stream.position(stream.spare(&self.view) ^ 1);
         self.streams.iter().map(live).fold(0, u64::wrapping_add)
     }

@@ -362,6 +362,25 @@ pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
     Ok(())
 }
 
+/// Replaces all rules of a channel that is not in use yet by its first ones, without notifying processes. `before` come before all
+/// other rules, so that these decide; `behind` come behind them.
+pub(crate) fn begin_channel(
+    view: &SessionRegion,
+    channel: u32,
+    before: &[RuleSpec],
+    behind: &[RuleSpec],
+) -> Result<(), Error> {
+    let own = |rules: &[RuleSpec]| rules.iter().map(Line::new).collect::<Result<Vec<_>, _>>();
+    let (before, behind) = (own(before)?, own(behind)?);
+    let tables = view.rules();
+    let written = locked(&tables.rules.lock, &view.control().namespaces, || {
+        let mut others = tables.current(tables.rules.turn.load(Acquire)).lines();
+        others.retain(|old| old.spec.channel != Some(channel));
+        write(tables, &[before, others, behind].concat())
+    });
+    written.map_err(|owner| Error::Busy { what: "the list of rules", owner })?
+}
+
 /// Refuses rules that do not fit into the tables.
 pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
     if lines.len() > MAX_RULES {

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Acquire;
 
-use lastwords_abi::session::{Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
+use lastwords_abi::session::{CHANNEL_ADDED, Channel, Control, ENDING_CLOSED, MAX_PROCESSES, Process, SNAPSHOT_OFF};
 use lastwords_abi::triggers::Triggers;
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::{Mapping, open_at};
@@ -132,8 +132,12 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
     end(regions, &session).map_err(|error| Error::io("write", to.path.join(SESSION), error))?;
     let registry = &regions.registry.mapping;
     copy_file(registry, to, REGISTRY, [0..registry.len(), 0..0])?;
+    let later = later_channels(regions);
     for (index, region) in regions.streams.iter().enumerate() {
         let spec = region.stream.spec();
+        if later.contains(&spec.channel) {
+            continue;
+        }
         if spec.page_size != 0 {
             let why = "the rings are in the memory of its process";
             return Err(Error::unsupported(
@@ -150,6 +154,17 @@ fn write(regions: &Regions, to: &Folder) -> Result<(), Error> {
     Ok(())
 }
 
+/// Returns the channels that were created after the snapshot was taken: it has nothing of them. The snapshot stays while it is
+/// read.
+fn later_channels(regions: &Regions) -> Vec<u32> {
+    let snapshots = regions.view.control().snapshots.load(Acquire);
+    let channels = regions.view.channels();
+    channels
+        .filter(|(_, entry)| entry.flags & CHANNEL_ADDED != 0 && entry.snapshots == snapshots)
+        .map(|(id, _)| id)
+        .collect()
+}
+
 /// Makes the copy of the session region one of an ended session whose live halves are those of the snapshot.
 fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     let info = &regions.view.info;
@@ -163,6 +178,11 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
     put(offset_of!(Control, ending), ENDING_CLOSED)?;
     put(offset_of!(Control, ended_by), std::process::id())?;
     file.write_all_at(&ClockKind::Realtime.now().to_ne_bytes(), at(offset_of!(Control, ended)))?;
+    // The table may have channels that are younger than the snapshot.
+    for id in later_channels(regions) {
+        let entry = u64::from(info.channels_off) + u64::from(id) * size_of::<Channel>() as u64;
+        file.write_all_at(&[0; size_of::<Channel>()], entry)?;
+    }
     let triggers_off = regions.view.triggers_off();
     forget_processes(file, info.control_off, info.processes_off, triggers_off)?;
     let Some(window) = regions.view.triggers().and_then(window::of_snapshot) else { return Ok(()) };
@@ -182,9 +202,12 @@ pub(super) fn forget_processes(
     processes_off: u32,
     triggers_off: u32,
 ) -> std::io::Result<()> {
-    for lock in
-        [offset_of!(Control, snapshot_lock), offset_of!(Control, snapshot_reader), offset_of!(Control, rules.lock)]
-    {
+    for lock in [
+        offset_of!(Control, snapshot_lock),
+        offset_of!(Control, snapshot_reader),
+        offset_of!(Control, rules.lock),
+        offset_of!(Control, channels_lock),
+    ] {
         file.write_all_at(&[0; 8], u64::from(control_off) + lock as u64)?;
     }
     file.write_all_at(&[0; MAX_PROCESSES * size_of::<Process>()], processes_off.into())?;

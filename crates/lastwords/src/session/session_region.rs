@@ -113,6 +113,13 @@ impl SessionRegion {
         table.iter().enumerate().filter(|(_, channel)| channel.state.load(Acquire) == 1).map(|(id, c)| (id as u32, c))
     }
 
+    /// Returns the first free place of the table of channels.
+    pub(crate) fn free_channel(&self) -> Option<u32> {
+        // SAFETY: the entry is inside the table, and its state is atomic.
+        let is_free = |id: &u32| unsafe { &(*self.channel_ptr(*id as usize)).state }.load(Acquire) == 0;
+        (0..MAX_CHANNELS as u32).find(is_free)
+    }
+
     /// Returns an entry of the table of channels, for writing before it is published.
     pub(crate) fn channel_ptr(&self, id: usize) -> *mut Channel {
         assert!(id < MAX_CHANNELS, "channel {id}: the table has {MAX_CHANNELS}");

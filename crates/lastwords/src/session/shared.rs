@@ -1,9 +1,8 @@
 //! The sessions of this process. A session's memory and its handle live as long as the process. Closing it removes its
 //! slots and replaces the files by private memory.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
 
 use super::error::Error;
 use super::regions::Regions;
@@ -39,15 +38,16 @@ pub(crate) struct SessionShared {
     /// The treatment of the files when the session is closed: [`STAYS`], [`GOES`] or [`GOES_AT_ONCE`]. The value only
     /// grows.
     pub(crate) removal: AtomicU8,
-    /// Places of the session's recorder slots.
-    pub(crate) slots: OnceLock<Vec<usize>>,
+    /// Callsites record in the session. Written by the holder of the callsites' lock (Release): who loads true with Acquire
+    /// finds the slots of the channels that the session had then.
+    pub(crate) records: AtomicBool,
 }
 
 impl SessionShared {
     /// Makes the entry of a session that this process created or joined, with one handle.
     pub(crate) fn new(regions: Regions, folder: Option<Folder>) -> Self {
         let (handles, removal) = (AtomicUsize::new(1), AtomicU8::new(STAYS));
-        Self { regions, folder, handles, removal, slots: OnceLock::new() }
+        Self { regions, folder, handles, removal, records: AtomicBool::new(false) }
     }
 
     /// Returns the session region.

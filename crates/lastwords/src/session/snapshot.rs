@@ -84,7 +84,7 @@ impl Regions {
             }
             for (given, stream) in self.streams.iter().enumerate() {
                 if let Err(error) = stream.give(stream.spare(&self.view)) {
-                    self.streams[..given].iter().for_each(|stream| free_spare(self, stream));
+                    self.streams.iter().take(given).for_each(|stream| free_spare(self, stream));
                     return Err(error);
                 }
             }
@@ -128,8 +128,8 @@ impl Regions {
     }
 
     fn swap(&self, rings: Rings, replaces: bool, cut: &Cut) -> Result<Taken, Error> {
-        let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
         locked(self, |control| {
+            let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
             match settled(self, control)? {
                 SNAPSHOT_OFF => return Err(missing(self, "it has no spare buffers", "enable snapshots first")),
                 SNAPSHOT_TAKEN | SNAPSHOT_READING if !replaces => {
@@ -185,8 +185,8 @@ impl Regions {
     /// # Errors
     /// There are no such rings; else the same as for [`Regions::clear`].
     pub fn clear_rings(&self, rings: Rings) -> Result<(), Error> {
-        let chosen = rings.of(self)?;
         locked(self, |_| {
+            let chosen = rings.of(self)?;
             let is_chosen = |region: &&StreamRegion| chosen.iter().any(|stream| std::ptr::eq(*stream, &region.stream));
             let chosen = self.streams.iter().filter(is_chosen);
             chosen.for_each(|region| region.stream.clear(region.spare(&self.view) ^ 1));
@@ -203,12 +203,13 @@ fn free_spare(regions: &Regions, stream: &StreamRegion) {
     unsafe { stream.free(stream.spare(&regions.view)) }
 }
 
-/// Runs `change` under the snapshot lock.
+/// Runs `change` under the snapshot lock, when this process has mapped the rings of all channels. Channels are published
+/// under the same lock, so that none is created meanwhile.
 pub(crate) fn locked<T>(regions: &Regions, change: impl FnOnce(&Control) -> Result<T, Error>) -> Result<T, Error> {
     let control = regions.view.control();
     let busy = |owner| Error::Busy { what: "the session's snapshot", owner };
     let change = || {
-        let done = change(control);
+        let done = regions.attach(None).and_then(|()| change(control));
         regions.view.keep_control();
         done
     };

@@ -155,7 +155,10 @@ impl<'a> Found<'a> {
         };
         let size = usize::try_from(order.at64(bytes, rg::SIZE_AT)?).ok()?;
         let fixed = usize::try_from(order.at32(bytes, rg::FIXED_LEN_AT)?).ok()?;
-        if order.at16(bytes, rg::MAJOR_AT)? != 1 || size == 0 || size % rg::PAGE != 0 {
+        let major = order.at16(bytes, rg::MAJOR_AT)?;
+        // Streams of channels that were created while the session recorded have 2.
+        let is_known = major == 1 || (major == 2 && order.at32(bytes, rg::KIND_AT)? == rg::KIND_STREAM);
+        if !is_known || size == 0 || size % rg::PAGE != 0 {
             return None;
         }
         let bytes = bytes.get(..size)?;

@@ -16,6 +16,9 @@ pub struct End {
     pub clock: Option<u64>,
     /// No recorder is alive: events in flight at the position will not be committed.
     pub is_over: bool,
+    /// Of the first stream of a channel that was created while the session recorded: events that processes lost since the last
+    /// read because they had not mapped the channel yet.
+    pub unattached: u64,
     /// The begin of a read that follows an earlier one and consumes nothing. A consuming read has none: it begins where
     /// readers begin, at the first position that was neither consumed nor cleared.
     pub begin: Option<Begin>,

@@ -4,7 +4,7 @@ use super::region::Region;
 use super::{repair_header, single_bit};
 use crate::pages::{self, PAGE_LEN};
 use lastwords_abi::region::{self as abi, RegionHeader};
-use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR};
+use lastwords_abi::{READABLE_MAJORS, VERSION_MAJOR, VERSION_MAJOR_ADDED};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::{Image, Progress, Watch};
 use std::mem::offset_of;
@@ -269,7 +269,9 @@ fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error
         return Err(Error::value(what, fixed_at as u64, u64::from(fixed), "the length of what follows the header"));
     }
     let major = reader.u16_at(offset_of!(RegionHeader, major))?;
-    if !READABLE_MAJORS.contains(&major) {
+    let kind = reader.u32_at(offset_of!(RegionHeader, kind))?;
+    let is_added = major == VERSION_MAJOR_ADDED;
+    if !READABLE_MAJORS.contains(&major) || (is_added && kind != abi::KIND_STREAM) {
         let expected = format!("major version {VERSION_MAJOR} (this program is too old or too new for the region)");
         return Err(Error::value(what, offset_of!(RegionHeader, major) as u64, u64::from(major), &expected));
     }
@@ -281,11 +283,12 @@ fn region(what: &str, bytes: &[u8], place: Location<'_>) -> Result<Region, Error
         address: place.address,
         size,
         held: held(place.image, place.address, size),
-        kind: reader.u32_at(offset_of!(RegionHeader, kind))?,
+        kind,
         index: reader.u32_at(offset_of!(RegionHeader, index))?,
         session: reader.array_at(offset_of!(RegionHeader, session))?,
         order,
         minor: reader.u16_at(offset_of!(RegionHeader, minor))?,
+        is_added,
         word_size: reader.u32_at(offset_of!(RegionHeader, word_size))?,
         fixed: bytes.get(abi::HEADER_SIZE as usize..).unwrap_or_default().to_vec(),
         name: place.name,

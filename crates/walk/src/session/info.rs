@@ -42,6 +42,8 @@ pub struct Info {
     pub finished: bool,
     /// The way the session ended, as recorded in [`abi::Control::ending`]; see [`Info::survived`].
     pub ending: u32,
+    /// A process creates a channel, or died while it did.
+    pub creates_channel: bool,
     /// State of the snapshot.
     pub snapshot: Snapshot,
     /// The window of the trigger of which this session is the saved snapshot; none if it is not cut to one.
@@ -127,6 +129,12 @@ pub struct ChannelInfo {
     pub first_stream: u32,
     /// Number of streams of the channel.
     pub streams: u32,
+    /// The channel was created while the session recorded.
+    pub is_added: bool,
+    /// Number of snapshots that were taken before the channel was created.
+    pub snapshots: u32,
+    /// Number of events that the rules sent to the channel in processes that had not mapped its rings. They are lost.
+    pub unattached: u64,
 }
 
 /// A stream.

@@ -4,6 +4,7 @@
 //! local: without the session region only names and state are lost, not the events; a damaged stream costs that stream;
 //! a damaged sub-buffer costs that sub-buffer.
 
+mod added;
 mod carve;
 mod clock;
 mod clock_check;
@@ -309,10 +310,11 @@ impl Builder<'_> {
         let listed = all.iter().map(region_info).collect();
         let minor = all.iter().map(|r| r.minor).max().unwrap_or(0);
         let word_size = all.first().map_or(0, |r| r.word_size);
-        let regions = self.sort(all);
+        let mut regions = self.sort(all);
         let mut evidence = Evidence::default();
         let mut of_region = Evidence::default();
         let session = self.session_region(regions.session.as_ref(), &mut of_region);
+        self.notes.extend(added::remove_unfinished(&mut regions.streams, &session.info, &**self.image, self.budget));
         self.reject(rejected, regions.are_complete(&session.info), &mut evidence);
         evidence.append(of_region);
         let threads = regions.session.as_ref().zip(session.threads);
@@ -322,6 +324,8 @@ impl Builder<'_> {
         // An event is described before it is recorded. So the descriptions are read after the end of the read was set: a consuming read would
         // consume an event that is described in between, and could not decode it.
         let ends = limit.map(|limit| limit.freeze(&mut data, threads, self.budget)).transpose()?;
+        let of_ends = ends.as_ref().map(|ends| data.iter().map(|stream| &stream.region).zip(ends.iter().copied()));
+        added::tell(&session.info, self.options.snapshot, of_ends, &mut evidence);
         let mut registry = self.registry(regions.registry.as_ref(), &mut evidence);
         let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.append(&mut spans.notes);

@@ -16,6 +16,8 @@ pub(crate) struct Region {
     pub(crate) session: [u8; 16],
     pub(crate) order: ByteOrder,
     pub(crate) minor: u16,
+    /// The stream of a channel that was created while the session recorded.
+    pub(crate) is_added: bool,
     pub(crate) word_size: u32,
     /// Bytes after the header that the header's checksum covers.
     pub(crate) fixed: Vec<u8>,

@@ -94,6 +94,7 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
     let r = Reader::new(&what, &bytes, region.order).based(at);
     info.recording = field!(r, 0, Control, recording, u32_at)? != 0;
     info.finished = field!(r, 0, Control, finished, u32_at)? != 0;
+    info.creates_channel = field!(r, 0, Control, channels_lock, u64_at)? != 0;
     info.ending = field!(r, 0, Control, ending, u32_at)?;
     info.snapshot = Snapshot {
         state: field!(r, 0, Control, snapshot, u32_at)?,
@@ -175,6 +176,9 @@ fn channels(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: 
             sub_buffers,
             first_stream: field!(r, base, Channel, first_stream, u32_at)?,
             streams: field!(r, base, Channel, streams, u32_at)?,
+            is_added: field!(r, base, Channel, flags, u32_at)? & abi::CHANNEL_ADDED != 0,
+            snapshots: field!(r, base, Channel, snapshots, u32_at)?,
+            unattached: field!(r, base, Channel, unattached, u64_at)?,
         });
     }
     Ok(())

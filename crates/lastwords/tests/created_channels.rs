@@ -1,0 +1,433 @@
+//! Channels that are created while a session records, by this process and by others.
+#![allow(missing_docs, reason = "a test")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use common::{StopAtEnd, areas, child_dir, folder, kill_self, only_session, plain, spawn, wait_for};
+use lastwords::remote_control::Handle;
+use lastwords::rules::RuleSpec;
+use lastwords::snapshot::Rings;
+use lastwords::{Error, Memory, Reservation, Scope, Session, event};
+use lastwords_testkit::naive;
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+const RESERVATIONS: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn emit(name: usize, number: u64) {
+    match name {
+        0 => event!(made, "a", number = number),
+        1 => event!(made, "b", number = number),
+        _ => event!(made, "c", number = number),
+    }
+}
+
+/// Returns how often each channel has each number, as a reader finds them that shares no code with the recorder.
+fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1);
+    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    let mut found = BTreeMap::new();
+    for (stream, event) in sessions[0].events() {
+        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
+        *found.entry((number, channel[&stream])).or_insert(0) += 1;
+    }
+    found
+}
+
+/// Returns the number of channels that have the event, each once.
+fn channels_of(found: &BTreeMap<(u64, u32), u64>, number: u64) -> Vec<u32> {
+    let of: Vec<_> = found.range((number, 0)..=(number, u32::MAX)).collect();
+    assert!(of.iter().all(|(_, count)| **count == 1), "number {number}: {of:?}");
+    of.iter().map(|((_, channel), _)| *channel).collect()
+}
+
+/// Offset of an entry of the table of channels (docs/ABI.md, section 3).
+fn entry_at(folder: &Path, channel: u32) -> u64 {
+    areas(folder).get::<4>(128 + 64) + 128 * u64::from(channel)
+}
+
+/// Returns the events that processes lost because they had not mapped the channel.
+fn unattached(folder: &Path, channel: u32) -> u64 {
+    areas(folder).get::<8>(entry_at(folder, channel) + 48)
+}
+
+/// A generator of numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % most
+    }
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
+}
+
+/// Sends the events of a name to a channel, in place of all others or besides them.
+fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&RuleSpec)) {
+    let pattern = format!("made:{}", NAMES[name]);
+    rule(&RuleSpec::enable(&pattern).in_channel(to));
+    for other in others.iter().filter(|other| is_alone && **other != to) {
+        rule(&RuleSpec::disable(&pattern).in_channel(*other));
+    }
+}
+
+/// Threads record numbered events while channels are created and events are sent there. In each phase between two changes it is known
+/// which channels an event goes to; events that were recorded during a change go where the rules before or after it say.
+#[test]
+fn events_go_where_the_rules_said() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = seed();
+    for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
+        let mut random = Random(seed.wrapping_add(round as u64));
+        let dir = tempfile::tempdir().expect("a folder");
+        let main = plain("main").sub_buffers(8, 256 << 10);
+        let builder = Session::builder("made").dir(dir.path()).channel(main).reservation(reservation);
+        let session = builder.snapshot(random.below(2) == 1).start().expect("it starts");
+        let path = folder(&session);
+        let (phase, next, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        // The channels of each name in each phase; phases of odd numbers are changes.
+        let mut expected: Vec<[Vec<u32>; 3]> = vec![[vec![0], vec![0], vec![0]]];
+        let mut recorded = Vec::new();
+        std::thread::scope(|scope| {
+            let _stop = StopAtEnd(&stop);
+            let record = || {
+                let mut own = Vec::new();
+                while !stop.load(Ordering::Relaxed) && own.len() < 6000 {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let name = (number % 3) as usize;
+                    let before = phase.load(Ordering::SeqCst);
+                    emit(name, number);
+                    own.push((number, name, before, phase.load(Ordering::SeqCst)));
+                    if number.is_multiple_of(16) {
+                        std::thread::yield_now();
+                    }
+                }
+                own
+            };
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(record)).collect();
+            let mut ids = vec![0];
+            for channel in 0..4 {
+                let until = next.load(Ordering::Relaxed) + random.below(800);
+                while next.load(Ordering::Relaxed) < until && !threads.iter().all(|thread| thread.is_finished()) {
+                    std::thread::yield_now();
+                }
+                let mut now = expected[channel].clone();
+                phase.fetch_add(1, Ordering::SeqCst);
+                let id = session.create_channel(&plain(&format!("k{channel}")), None).expect("created");
+                let (name, is_alone) = (random.below(3) as usize, random.below(2) == 1);
+                send(name, id, &ids, is_alone, |rule| session.rule(rule).expect("a rule"));
+                if is_alone {
+                    now[name].clear();
+                }
+                now[name].push(id);
+                phase.fetch_add(1, Ordering::SeqCst);
+                ids.push(id);
+                expected.push(now);
+            }
+            recorded = threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect();
+        });
+        let found = found(&path);
+        let what = format!("seed {seed}, {reservation:?}");
+        assert!(
+            (1..=4).all(|channel| unattached(&path, channel) == 0),
+            "{what}: nothing was sent to an unmapped channel"
+        );
+        for &(number, name, before, after) in &recorded {
+            let channels = channels_of(&found, number);
+            let fits = (before / 2..=after.div_ceil(2)).any(|phase| channels == expected[phase as usize][name]);
+            // In the midst of a change, an event may be in the new channel and in those that are about to lose it.
+            let is_between = !fits && before != after || before % 2 == 1;
+            let some = |phase: u64| expected[phase as usize][name].iter().any(|channel| channels.contains(channel));
+            assert!(
+                fits || (is_between && (some(before / 2) || some(after.div_ceil(2)))),
+                "{what}: {number} {before} {after} {channels:?}"
+            );
+        }
+        assert_eq!(found.keys().map(|key| key.0).max(), recorded.iter().map(|event| event.0).max(), "{what}");
+        session.remove();
+    }
+}
+
+fn start_users(dir: &Path) -> Session {
+    Session::builder("users")
+        .dir(dir)
+        .channel(plain("main").sub_buffers(8, 256 << 10))
+        .scope(Scope::User)
+        .start()
+        .expect("it starts")
+}
+
+#[test]
+fn child_records_until_it_is_killed() {
+    let Some(dir) = child_dir() else { return };
+    let _session = start_users(&dir);
+    for number in 0..40_000 {
+        emit(0, number);
+        if number % 64 == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+    kill_self();
+}
+
+/// Another process creates channels and sends events there; the recorder is killed at a random moment.
+#[test]
+fn a_killed_recorder_leaves_each_event_in_a_channel() {
+    let mut random = Random(seed());
+    for _ in 0..4 {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut child = spawn("child_records_until_it_is_killed", dir.path(), &[]);
+        wait_for("the session", || {
+            lastwords::remote_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty())
+        });
+        let path = only_session(dir.path());
+        let session = Handle::open(&path).expect("opened");
+        wait_for("an event", || session.produced() > 0);
+        let id = session.create_channel(&plain("late"), None).expect("created");
+        std::thread::sleep(std::time::Duration::from_micros(random.below(3000)));
+        send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+        std::thread::sleep(std::time::Duration::from_micros(random.below(30_000)));
+        child.kill().expect("killed");
+        child.wait().expect("it ends");
+        let found = found(&path);
+        let last = found.keys().map(|key| key.0).max().expect("events");
+        let missing = (0..=last).filter(|number| channels_of(&found, *number).is_empty()).count() as u64;
+        assert!(
+            missing <= unattached(&path, id),
+            "{missing} of {last} are missing, {} are told",
+            unattached(&path, id)
+        );
+        drop(session);
+        lastwords::remote_control::destroy(&path).expect("removed");
+    }
+}
+
+/// A child that was forked before has no thread: it counts the events of the channel, until its own thread has mapped it.
+#[test]
+fn forked_children_record_in_the_channel_or_count() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("forked").dir(dir.path()).channel(plain("main"));
+    let session = builder.start().expect("it starts");
+    let path = folder(&session);
+    emit(0, 0);
+    let (mut go, mut tell) = std::io::pipe().expect("a pipe");
+    let fork = |numbers: std::ops::Range<u64>, wait: Option<&mut std::io::PipeReader>| {
+        // SAFETY: the child records and is killed. The C library's locks are consistent in it.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: the call involves no memory. It ends the child if its parent fails.
+            unsafe { libc::alarm(20) };
+            let mut byte = [0];
+            wait.into_iter().for_each(|go| std::io::Read::read_exact(go, &mut byte).expect("told"));
+            numbers.for_each(|number| emit(0, number));
+            kill_self();
+        }
+        pid
+    };
+    let early = fork(1000..3000, Some(&mut go));
+    let id = session.create_channel(&plain("late"), None).expect("created");
+    send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+    std::io::Write::write_all(&mut tell, &[1]).expect("told");
+    let late = fork(100..200, None);
+    for pid in [early, late] {
+        // SAFETY: the status may be null.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    }
+    let found = found(&path);
+    assert!((100..200).all(|number| channels_of(&found, number) == [id]), "the child has its parent's channel");
+    let of_early: Vec<_> = (1000..3000).map(|number| channels_of(&found, number)).collect();
+    assert!(
+        of_early.iter().all(|channels| channels.is_empty() || *channels == [id]),
+        "the child follows the rules at once"
+    );
+    let missing = of_early.iter().filter(|channels| channels.is_empty()).count() as u64;
+    assert_eq!(missing, unattached(&path, id), "each event is there or told");
+    session.remove();
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    for memory in [Memory::Heap, Memory::Memfd] {
+        let session = Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
+        let error = session.create_channel(&plain("k"), None).expect_err("its memory cannot grow");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        session.remove();
+    }
+    let session = Session::builder("refusals").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let path = folder(&session);
+    let files = || std::fs::read_dir(&path).expect("listed").count();
+    let (before, rules) = (files(), Handle::open(&path).expect("opened").summary().details.expect("details").rules);
+    assert!(matches!(session.create_channel(&plain("main"), None), Err(Error::Exists { .. })));
+    assert!(matches!(session.create_channel(&plain("k").sub_buffers(3, 4096), None), Err(Error::Geometry { .. })));
+    assert!(matches!(session.create_channel(&plain("k"), Some("a == ")), Err(Error::Unsupported { .. })));
+    assert!(matches!(session.create_channel(&plain("/k"), None), Err(Error::Name { .. })));
+    // A process of an older version does not write this word (docs/ABI.md, section 3).
+    let features = areas(&path).get::<4>(128 + 68) + 24;
+    let word = areas(&path).get::<8>(features);
+    areas(&path).put::<8>(features, 0);
+    let error = session.create_channel(&plain("k"), None).expect_err("an older process");
+    assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+    areas(&path).put::<8>(features, word);
+    assert_eq!(files(), before, "nothing was written");
+    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").rules, rules);
+    for channel in 1..32 {
+        let made = session.create_channel(&plain(&format!("k{channel}")).sub_buffers(2, 4096), None);
+        assert_eq!(made.expect("created"), channel);
+    }
+    assert!(matches!(session.create_channel(&plain("k32"), None), Err(Error::Full { .. })));
+    let other = Handle::open(&path).expect("opened");
+    assert!(matches!(other.create_channel(&plain("k32"), None), Err(Error::Full { .. })));
+    drop(other);
+    session.close();
+    let ended = Handle::open(&path).expect("opened");
+    assert!(matches!(ended.create_channel(&plain("k"), None), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn one_of_several_creators_of_a_name_wins() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let path = folder(&session);
+    let create = || {
+        let handle = Handle::open(&path).expect("opened");
+        match handle.create_channel(&plain("same").sub_buffers(2, 4096), None) {
+            Ok(_) => true,
+            Err(Error::Exists { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let won = std::thread::scope(|scope| {
+        let creators: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
+        creators.into_iter().filter(|_| true).map(|creator| creator.join().expect("it ends")).filter(|won| *won).count()
+    });
+    assert_eq!(won, 1);
+    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").channels.len(), 2);
+    session.remove();
+}
+
+#[test]
+fn snapshots_have_a_channel_that_was_created_before() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for reservation in RESERVATIONS {
+        let dir = tempfile::tempdir().expect("a folder");
+        let builder = Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
+        let session = builder.reservation(reservation).start().expect("it starts");
+        let path = folder(&session);
+        (0..10).for_each(|number| emit(0, number));
+        session.snapshot(Rings::All).expect("taken");
+        let id = session.create_channel(&plain("late"), None).expect("created");
+        send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+        (10..30).for_each(|number| emit(0, number));
+        assert_eq!(common::snapshot_numbers(&path), (0..10).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        session.snapshot(Rings::All).expect("taken");
+        (30..40).for_each(|number| emit(0, number));
+        assert_eq!(common::snapshot_numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::numbers(&path), (30..40).collect::<Vec<_>>(), "{reservation:?}");
+        session.remove();
+    }
+}
+
+/// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there. Returns true if the child had ended before.
+fn killed_at(path: &Path, calls: u64) -> bool {
+    let handle = Handle::open(path).expect("opened");
+    // SAFETY: the child creates a channel and exits. The C library's locks are consistent in it.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the calls involve no memory of ours. The parent traces the child from here.
+        unsafe {
+            libc::alarm(30);
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+        }
+        let made = handle.create_channel(&plain("late").sub_buffers(2, 4096), None);
+        // SAFETY: the call ends the child.
+        unsafe { libc::_exit(i32::from(made.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is a local number.
+    let wait = |status: &mut i32| unsafe { libc::waitpid(pid, status, 0) };
+    wait(&mut status);
+    for _ in 0..calls {
+        // SAFETY: the child is stopped, and traced by this thread.
+        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
+        wait(&mut status);
+        if libc::WIFEXITED(status) {
+            assert_eq!(libc::WEXITSTATUS(status), 0, "the channel is created");
+            return true;
+        }
+    }
+    // SAFETY: the child is ours.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    wait(&mut status);
+    false
+}
+
+/// A creator is killed before and after each of its system calls. The session has no channel of the name, or a whole one; the next creator
+/// makes it, or finds it; events go there.
+#[test]
+fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut none, mut whole) = (0, 0);
+    let mut calls = Random(seed()).below(3);
+    loop {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = Session::builder("killed")
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(2, 4096))
+            .start()
+            .expect("it starts");
+        let path = folder(&session);
+        emit(0, 1);
+        let is_over = killed_at(&path, calls);
+        naive::read(&path).expect("readable");
+        let handle = Handle::open(&path).expect("it opens after any step");
+        let id = match session.create_channel(&plain("late").sub_buffers(2, 4096), None) {
+            Ok(id) => {
+                none += 1;
+                id
+            }
+            Err(Error::Exists { .. }) => {
+                whole += 1;
+                session.channel("late").expect("a channel")
+            }
+            Err(error) => panic!("after {calls} calls: {error}"),
+        };
+        let left = std::fs::read_dir(&path)
+            .expect("listed")
+            .flatten()
+            .filter(|file| file.file_name().to_string_lossy().starts_with(".new"));
+        assert_eq!(left.count(), 0, "after {calls} calls");
+        send(0, id, &[0], true, |rule| handle.rule(rule).expect("a rule"));
+        wait_for("the channel", || {
+            emit(0, 2);
+            channels_of(&found(&path).into_iter().map(|((number, channel), _)| ((number, channel), 1)).collect(), 2)
+                .contains(&id)
+        });
+        session.remove();
+        if is_over {
+            break;
+        }
+        calls += 3;
+    }
+    assert!(none > 5 && whole > 1, "{none} without, {whole} with the channel");
+}
