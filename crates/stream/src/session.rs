@@ -207,7 +207,8 @@ impl Work<'_> {
         for (index, end) in ends {
             let head = self.source.head(index, end).context("a stream")?;
             self.sender.frame(Kind::Head, index, &head, None)?;
-            self.sent.lost_events = self.sent.lost_events.saturating_add(self.source.lost(index));
+            let lost = crate::head::Head::read(&head)?.lost;
+            self.sent.lost_events = self.sent.lost_events.saturating_add(lost);
         }
         self.registry()?;
         self.region(self.source.is_over())?;

@@ -1,4 +1,4 @@
-//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file.
+//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file or a session folder.
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// The arguments of `receive`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read. A stream that ends early, because its \
+Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read, or of a session a folder \
+HOST-TIME-UUID, which all commands read. A stream that ends early, because its \
 sender died or a limit is reached, is kept as far as it came, and its file says so. What a killed receiver has left in DIR, the next \
 one saves. Ctrl-C and SIGTERM end the receiver; streams under way are saved as far as they came.
 

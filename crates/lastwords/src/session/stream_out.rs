@@ -18,7 +18,7 @@ use lastwords_abi::registry::{RECORDS_OFF, RegistryControl};
 use lastwords_abi::session::{
     Control, ENDING_CLOSED, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, SNAPSHOT_OFF,
 };
-use lastwords_abi::stream::{CONTROL_OFF, HalfControl, LOST_TOO_BIG, StreamControl, StreamInfo};
+use lastwords_abi::stream::{CONTROL_OFF, HalfControl, StreamControl, StreamInfo};
 use lastwords_abi::{region, registry};
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::Mapping;
@@ -40,8 +40,6 @@ pub struct Ready {
     pub stream: u32,
     /// Bytes of a sub-buffer.
     pub size: u64,
-    /// Number of the oldest sub-buffer that the ring still has.
-    pub oldest: u64,
     /// Number of the first sub-buffer that is not closed.
     pub closed: u64,
     /// Bytes in that sub-buffer up to which everything is committed.
@@ -139,8 +137,7 @@ impl Source {
         let ready = |(index, (region, lane)): (usize, (&StreamRegion, &Lane))| {
             let size = region.stream.spec().sub_buffer_size;
             let settled = region.stream.settled(lane.half, regions.view.parts());
-            let oldest = oldest(region, lane.half).max(lane.first / size);
-            Ready { stream: index as u32, size, oldest, closed: settled / size, rest: settled % size }
+            Ready { stream: index as u32, size, closed: settled / size, rest: settled % size }
         };
         Ok(regions.streams.iter().zip(&self.lanes).enumerate().map(ready).collect())
     }
@@ -233,17 +230,6 @@ impl Source {
         Ok(bytes)
     }
 
-    /// Returns the events that a stream has lost before they were in the ring.
-    #[must_use]
-    pub fn lost(&self, stream: u32) -> u64 {
-        let lost = |region: &StreamRegion| {
-            let counters = region.stream.control().lost.iter().take(5);
-            counters.map(|counter| counter.load(Acquire)).fold(0, u64::wrapping_add)
-        };
-        const { assert!(LOST_TOO_BIG < 5) };
-        self.lane(stream).map_or(0, |(region, _)| lost(region))
-    }
-
     /// Returns the session region as that of a session that no process records in. `is_over`: the session has ended by itself, and
     /// the copy has its own words of how.
     ///
@@ -291,12 +277,6 @@ impl Source {
         let mut records = vec![0; usize::try_from(end - from).unwrap_or(0)];
         file.read_exact_at(&mut records, offset + from)?;
         Ok(Some([(0, head), (from, records)]))
-    }
-
-    /// Returns the bytes of the registry region.
-    #[must_use]
-    pub fn registry_size(&self) -> u64 {
-        self.handle.regions.registry.mapping.len()
     }
 
     fn lane(&self, stream: u32) -> Option<(&StreamRegion, &Lane)> {

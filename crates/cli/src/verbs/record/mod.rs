@@ -28,7 +28,8 @@ const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
 #[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
 #[command(after_help = "\
 The rings keep the newest events; Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
-written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
+written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). There, --user \
+sends the sessions of COMMAND's applications, and --session one that lives; without -e, -p and probes, the kernel's tracer is not used. The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
 `lastwords restore` saves the trace and cleans up. It needs root, or access to /sys/kernel/tracing.
 
 The exit status is that of COMMAND if it fails (128 and the signal's number if a signal ends it), else 3 with --strict if events were \

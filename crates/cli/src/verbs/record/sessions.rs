@@ -59,13 +59,13 @@ impl Sessions {
 
     /// Sends all sessions that begin in a folder.
     pub(super) fn of_folder(address: &Address, folder: &Path) -> anyhow::Result<Self> {
-        // A receiver that is not there is told before the command is started.
-        drop(Sender::connect(address.clone(), &session::hello(""))?);
+        // A receiver that is not there is told before the command is started. The first session gets this connection.
+        let first = Sender::connect(address.clone(), &session::hello(""))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let ended = Arc::new(ended);
         let under_way = Arc::new(AtomicUsize::new(0));
         let (to, folder, counter) = (address.clone(), folder.to_owned(), Arc::clone(&under_way));
-        let run = move || find(&to, &folder, &ended, &counter);
+        let run = move || find(&to, first, &folder, &ended, &counter);
         let finder = thread::Builder::new().name("sessions".to_owned()).spawn(run).context("a thread")?;
         Ok(Self { address: address.clone(), running: Some(running), finder, under_way })
     }
@@ -104,10 +104,12 @@ impl Sessions {
 /// Finds sessions until the end, and sends each on a thread.
 fn find(
     address: &Address,
+    first: Sender,
     folder: &Path,
     ended: &Arc<UnixStream>,
     under_way: &Arc<AtomicUsize>,
 ) -> Vec<(PathBuf, anyhow::Result<Sent>)> {
+    let mut first = Some(first);
     let (mut known, mut threads, mut results) = (BTreeSet::new(), Vec::new(), Vec::new());
     loop {
         // Sessions that began before the end are found by the look after this.
@@ -131,8 +133,10 @@ fn find(
             known.insert(path.clone());
             under_way.fetch_add(1, Relaxed);
             let (to, ended, under_way) = (address.clone(), Arc::clone(ended), Arc::clone(under_way));
+            let connected = first.take().map(Ok);
             let run = move || {
-                let sender = Sender::connect(to, &session::hello(&source.name()));
+                let connect = || Sender::connect(to, &session::hello(&source.name()));
+                let sender = connected.unwrap_or_else(connect);
                 let sent = sender.and_then(|sender| session::send(&sender, source, ended.as_fd()));
                 under_way.fetch_sub(1, Relaxed);
                 (path, sent)
@@ -145,6 +149,8 @@ fn find(
         if is_last {
             break;
         }
+        // A connection that breaks meanwhile is made again for the first session.
+        first = first.filter(|first| first.alive(ended.as_fd()).is_ok());
     }
     let panicked = || (folder.to_owned(), Err(anyhow::anyhow!("a thread that sends a session has panicked")));
     results.extend(threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())));
