@@ -5,7 +5,7 @@
 //! receiver to drop it.
 
 use crate::sender::Sender;
-use crate::wire::{End, Hello, Kind, SessionInfo};
+use crate::wire::{End, Kind, SessionInfo};
 use anyhow::{Context, bail, ensure};
 use lastwords::stream_out::{Ready, Source};
 use std::collections::{BTreeMap, VecDeque};
@@ -83,13 +83,6 @@ pub fn send(sender: &Sender, source: Source, ended: BorrowedFd<'_>) -> anyhow::R
         work.confirm(wait)?;
         sender.alive(ended)?;
     }
-}
-
-/// Returns what a sender of sessions says of itself.
-#[must_use]
-pub fn hello(session: &str) -> Hello {
-    let uname = rustix::system::uname();
-    Hello { host: uname.nodename().to_string_lossy().into_owned(), instance: session.to_owned() }
 }
 
 impl Work<'_> {

@@ -155,11 +155,18 @@ impl Header {
 pub struct Hello {
     /// Name of the machine.
     pub host: String,
-    /// Name of the recording's instance.
+    /// Name of the recording's instance, or of the session.
     pub instance: String,
 }
 
 impl Hello {
+    /// Returns what a sender on this machine says of itself.
+    #[must_use]
+    pub fn of_this_machine(instance: &str) -> Self {
+        let uname = rustix::system::uname();
+        Self { host: uname.nodename().to_string_lossy().into_owned(), instance: instance.to_owned() }
+    }
+
     /// Checks that the names are no longer than those of Linux.
     ///
     /// # Errors

@@ -357,6 +357,8 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         assert!(text.contains(from));
         [whole[0].clone(), frame(2, 0, text.replace(from, to).as_bytes())].concat()
     };
+    let session = frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"x"}"#);
+    let in_session = |frame: Vec<u8>| [whole[0].clone(), session.clone(), frame].concat();
     let long_name = format!(r#"{{"host":"{}","instance":"x"}}"#, "x".repeat(256));
     for (bytes, why) in [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "does not begin like a stream"),
@@ -375,6 +377,20 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         ([whole[0].clone(), frame(4, 0, &sub_buffer(0))].concat(), "before Settings"),
         ([whole[0].clone(), frame(6, 0, b"{}")].concat(), "before Description"),
         ([whole[0].clone(), frame(2, 0, b"{}")].concat(), "Settings"),
+        ([whole[0].clone(), frame(10, 0, &[0; 92])].concat(), "before Session"),
+        (
+            [whole[0].clone(), frame(7, 0, br#"{"uuid":"../../../../../../../../../etc/x","name":"x"}"#)].concat(),
+            "no UUID",
+        ),
+        (in_session(session.clone()), "second frame Session"),
+        (in_session(whole[1].clone()), "in the stream of a session"),
+        (in_session(frame(4, 0, &sub_buffer(0))), "before Settings"),
+        (in_session(frame(10, 0, &[0; 92])), "before its Head"),
+        (in_session(frame(9, 0, &[0; 768])), "not the begin of a region"),
+        (in_session(frame(9, 0, &[0; 767])), "767 bytes"),
+        (in_session(frame(8, 3, &[0; 9])), "the region 3"),
+        (in_session(frame(8, 1, &[0xff; 9])), "is the most"),
+        ([whole[0].clone(), whole[1].clone(), session.clone()].concat(), "in the stream of a kernel"),
         (settings("[0,1,2]", "[2,1]"), "CPUs"),
         (settings("[0,1,2]", "[0,4000000000]"), "CPU 4000000000"),
         (settings(":4096,\"cpus", ":4095,\"cpus"), "sub-buffers of 4095"),

@@ -9,6 +9,7 @@ use crate::journal::Journal;
 use crate::save::{self, Saved};
 use crate::send;
 use anyhow::{Context, bail};
+use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::collections::BTreeSet;
@@ -108,7 +109,8 @@ impl Recording {
                 path.display()
             );
         }
-        let connect = |address: &Address| Sender::connect(address.clone(), &send::hello(&changes.journal.instance));
+        let connect =
+            |address: &Address| Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance));
         let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
         changes.journal.write_new(&plan.journals)?;
         let mut recording = Self {

@@ -6,16 +6,10 @@ use crate::save::{self, Saved};
 use anyhow::Context;
 use lastwords_open::Bundle;
 use lastwords_stream::Sender;
-use lastwords_stream::wire::{Counters, End, Hello, Settings};
+use lastwords_stream::wire::{Counters, End, Settings};
 use lastwords_trace::ftrace::{CpuRing, Stats, counters_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Returns what a sender says of itself.
-pub(crate) fn hello(instance: &str) -> Hello {
-    let uname = rustix::system::uname();
-    Hello { host: uname.nodename().to_string_lossy().into_owned(), instance: instance.to_owned() }
-}
 
 /// What a description that was sent is of.
 #[derive(Debug, Default)]

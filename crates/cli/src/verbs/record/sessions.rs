@@ -5,6 +5,7 @@ use crate::say;
 use anyhow::Context;
 use lastwords::stream_out::Source;
 use lastwords_stream::session::{self, Sent};
+use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
@@ -44,7 +45,7 @@ impl Sessions {
     /// Sends a session that exists.
     pub(super) fn one(address: &Address, folder: PathBuf) -> anyhow::Result<Self> {
         let source = Source::open(&folder, false).with_context(|| folder.display().to_string())?;
-        let sender = Sender::connect(address.clone(), &session::hello(&source.name()))?;
+        let sender = Sender::connect(address.clone(), &Hello::of_this_machine(&source.name()))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let under_way = Arc::new(AtomicUsize::new(1));
         let counter = Arc::clone(&under_way);
@@ -60,7 +61,7 @@ impl Sessions {
     /// Sends all sessions that begin in a folder.
     pub(super) fn of_folder(address: &Address, folder: &Path) -> anyhow::Result<Self> {
         // A receiver that is not there is told before the command is started. The first session gets this connection.
-        let first = Sender::connect(address.clone(), &session::hello(""))?;
+        let first = Sender::connect(address.clone(), &Hello::of_this_machine(""))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let ended = Arc::new(ended);
         let under_way = Arc::new(AtomicUsize::new(0));
@@ -135,7 +136,7 @@ fn find(
             let (to, ended, under_way) = (address.clone(), Arc::clone(ended), Arc::clone(under_way));
             let connected = first.take().map(Ok);
             let run = move || {
-                let connect = || Sender::connect(to, &session::hello(&source.name()));
+                let connect = || Sender::connect(to, &Hello::of_this_machine(&source.name()));
                 let sender = connected.unwrap_or_else(connect);
                 let sent = sender.and_then(|sender| session::send(&sender, source, ended.as_fd()));
                 under_way.fetch_sub(1, Relaxed);
