@@ -105,7 +105,8 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
         }),
         ended_early: (!is_complete).then(|| why.clone()),
     };
-    // A receiver that was killed before it removed the spool has left the folder, which is finished.
+    // A receiver that was killed before it removed the spool has left the folder, which is finished. No other stream has a spool of this
+    // name, because a new spool does not get the name of a folder that is there.
     if folder.symlink_metadata().is_ok() {
         return Ok(Some(session));
     }
@@ -123,6 +124,20 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
         return Err(error);
     }
     Ok(Some(session))
+}
+
+/// Returns true if a session's stream of this name was saved: there is a folder of the name, `-`, and 16 hexadecimal digits.
+///
+/// # Errors
+/// The folder of the receiver cannot be read.
+pub(crate) fn exists(receiver: &Path, name: &str) -> anyhow::Result<bool> {
+    let entries = fs::read_dir(receiver).with_context(|| receiver.display().to_string())?;
+    let is_of = |entry: fs::DirEntry| {
+        let other = entry.file_name().to_string_lossy().into_owned();
+        let unique = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
+        unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    };
+    Ok(entries.filter_map(Result::ok).any(is_of))
 }
 
 impl Ring {

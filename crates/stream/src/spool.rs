@@ -143,7 +143,7 @@ impl Spool {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 file => file.with_context(|| path.display().to_string())?,
             };
-            if path.with_extension("dat").symlink_metadata().is_ok() {
+            if path.with_extension("dat").symlink_metadata().is_ok() || folder::exists(folder, &stem)? {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
