@@ -81,10 +81,9 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     }
     let is_complete = contents.end.is_some();
     if !is_complete {
-        // A sub-buffer that is not closed has no checksum. Without the end, it is not known whether it was overwritten while it was sent.
-        let has_checksum =
-            |ring: &Option<Head>, packet: &Packet| ring.as_ref().is_some_and(|h| packet.length == h.size);
-        contents.rings.values_mut().for_each(|ring| ring.packets.retain(|_, packet| has_checksum(&ring.head, packet)));
+        // Without the end, it is not known which of the last packets were overwritten while they were sent, so that only those count
+        // that their checksums prove. A sub-buffer that is not closed has none.
+        contents.rings.values_mut().try_for_each(|ring| ring.keep_closed(spool))?;
     }
     let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
     let unique = info.uuid.get(..16).unwrap_or_default();
@@ -146,6 +145,21 @@ impl Ring {
         let Some(head) = &self.head else { return 0 };
         let after = |(number, packet): (&u64, &Packet)| number.saturating_mul(head.size).saturating_add(packet.length);
         self.packets.iter().next_back().map_or(0, after).max(head.end)
+    }
+
+    /// Drops the packets that are not closed sub-buffers of their numbers.
+    fn keep_closed(&mut self, spool: &File) -> anyhow::Result<()> {
+        let Some(head) = &self.head else { return Ok(()) };
+        let (mut bytes, mut wrong) = (Vec::new(), Vec::new());
+        for (number, packet) in &self.packets {
+            bytes.resize(usize::try_from(packet.length)?, 0);
+            spool.read_exact_at(&mut bytes, packet.offset)?;
+            if packet.length != head.size || !head.is_closed(*number, &bytes) {
+                wrong.push(*number);
+            }
+        }
+        wrong.iter().for_each(|number| _ = self.packets.remove(number));
+        Ok(())
     }
 
     /// Returns the number of the first sub-buffer.

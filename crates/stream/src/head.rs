@@ -1,7 +1,8 @@
 //! The begin of a stream's region of a session, as docs/ABI.md has it: its header, geometry and control words.
 
 use anyhow::ensure;
-use lastwords_abi::region::{BYTE_ORDER_MARK, Checksum, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader};
+use lastwords_abi::packet;
+use lastwords_abi::region::{BYTE_ORDER_MARK, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader, checksum};
 use lastwords_abi::stream::{CONTROL_OFF, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_bytes::ByteOrder;
 use std::mem::offset_of;
@@ -45,10 +46,7 @@ impl Head {
             Some(mark) if mark.swap_bytes() == BYTE_ORDER_MARK => ByteOrder::Big,
             mark => anyhow::bail!("a region of the byte order {mark:x?}"),
         };
-        let number = |at: usize| match order {
-            ByteOrder::Little => read(bytes, at).map_or(0, u64::from_le_bytes),
-            ByteOrder::Big => read(bytes, at).map_or(0, u64::from_be_bytes),
-        };
+        let number = |at: usize| word(bytes, at, order);
         let size = number(INFO.saturating_add(offset_of!(StreamInfo, sub_buffer_size)));
         ensure!(size.is_power_of_two() && (128..=1 << 30).contains(&size), "sub-buffers of {size} bytes");
         let counter = |index: usize| offset_of!(StreamControl, lost).saturating_add(index.saturating_mul(8));
@@ -67,6 +65,18 @@ impl Head {
     #[must_use]
     pub(crate) fn begin(&self) -> u64 {
         self.first.checked_div(self.size).unwrap_or(0)
+    }
+
+    /// Returns true if the bytes are those of the closed sub-buffer of this number, by its header and its checksum (docs/ABI.md, section
+    /// 5).
+    #[must_use]
+    pub(crate) fn is_closed(&self, number: u64, bytes: &[u8]) -> bool {
+        let trailer = bytes.len().saturating_sub(8);
+        let bits = word(bytes, packet::at::CONTENT_SIZE, self.order);
+        let content = usize::try_from(bits.checked_div(8).unwrap_or(0)).unwrap_or(usize::MAX);
+        let is_it = word(bytes, packet::at::PACKET_SEQ_NUM, self.order) == number;
+        let covered = bytes.get(..content.min(trailer)).filter(|_| content <= trailer && content > 0);
+        is_it && covered.is_some_and(|covered| checksum(covered) == word(bytes, trailer, self.order))
     }
 
     /// Makes the region one that has room for the sub-buffers from `first` up to the position `end`, which replaces that of the
@@ -103,12 +113,10 @@ impl Head {
         }
         put(HALF.saturating_add(offset_of!(HalfControl, reserve)), end, 8);
         put(HALF.saturating_add(offset_of!(HalfControl, attempt)), end, 8);
-        let mut sum = Checksum::default();
         let check = offset_of!(RegionHeader, check);
         let fixed = INFO..INFO.saturating_add(size_of::<StreamInfo>());
         let covered = [bytes.get(..check), bytes.get(fixed)].map(Option::unwrap_or_default).concat();
-        sum.add(&covered);
-        let sum = sum.finish();
+        let sum = checksum(&covered);
         let sum = if self.order == ByteOrder::Big { sum.to_be_bytes() } else { sum.to_le_bytes() };
         bytes.get_mut(check..).unwrap_or_default().iter_mut().zip(sum).for_each(|(byte, value)| *byte = value);
         Ok(Region { bytes, data: data(0), count, size: data(2) })
@@ -128,6 +136,37 @@ pub(crate) struct Region {
     pub(crate) size: u64,
 }
 
+/// Reads a `u64`.
+fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
+    match order {
+        ByteOrder::Little => read(bytes, at).map_or(0, u64::from_le_bytes),
+        ByteOrder::Big => read(bytes, at).map_or(0, u64::from_be_bytes),
+    }
+}
+
 fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sub_buffer_is_known_by_its_number_and_its_checksum() {
+        let head = Head { bytes: Vec::new(), order: ByteOrder::Little, size: 512, first: 0, end: 0, lost: 0 };
+        // docs/ABI.md, section 5: the content in bits at 48, the number at 64, the checksum in the last 8 bytes.
+        let mut bytes = vec![0x5a; 512];
+        bytes[48..56].copy_from_slice(&(200u64 * 8).to_le_bytes());
+        bytes[64..72].copy_from_slice(&7u64.to_le_bytes());
+        let sum = checksum(&bytes[..200]);
+        bytes[504..].copy_from_slice(&sum.to_le_bytes());
+        assert!(head.is_closed(7, &bytes));
+        assert!(!head.is_closed(6, &bytes) && !head.is_closed(7, &bytes[..504]) && !head.is_closed(7, &[]));
+        for at in (0..200).chain(504..512) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert!(!head.is_closed(7, &other), "byte {at}");
+        }
+    }
 }
