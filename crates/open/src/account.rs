@@ -3,7 +3,7 @@
 use crate::{Ftrace, RecoveredSession, Trace};
 use lastwords_ctf::{Totals, read};
 use lastwords_formats::evidence::{Account, StreamName};
-use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Ring, counters};
 use lastwords_walk::lttng;
 use std::borrow::Cow;
@@ -19,8 +19,19 @@ impl Trace {
     }
 
     fn account_of(&self, with_machine: bool) -> Account<'_> {
-        if let Some(RecoveredSession { session, .. }) = self.session() {
-            return Account::of(&**session);
+        if let Some(RecoveredSession { session, cut, .. }) = self.session() {
+            let mut account = Account::of(&**session);
+            let missing = cut.as_ref().map(|why| Gap {
+                stream: None,
+                place: format!("{}: the stream ended early: {why}", self.origin.path.display()),
+                cause: Cause::Missing,
+                events: None,
+                bytes: None,
+            });
+            if let Some(missing) = missing {
+                account.evidence.to_mut().gaps.push(missing);
+            }
+            return account;
         }
         if let Some(lttng) = self.lttng() {
             return of_lttng(&lttng.session);

@@ -12,7 +12,7 @@ use lastwords_image::decompress;
 use lastwords_kernel::notes;
 use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Format, HeaderPage, Tracing};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -33,6 +33,9 @@ const FILES: [&str; 9] = [
     "notes",
     "btf/vmlinux",
 ];
+
+/// The files with the names of tasks, which change while the kernel runs.
+const TASKS: [&str; 2] = ["saved_cmdlines", "saved_tgids"];
 
 /// The folder of the state of lastwords, unless the environment variable `LASTWORDS_STATE` names another.
 const STATE: &str = "/var/lib/lastwords";
@@ -74,7 +77,7 @@ impl Bundle {
     /// The folder cannot be read, or has no format of an event.
     pub fn of_tree(tree: &Path) -> anyhow::Result<Self> {
         let mut bundle = Self::default();
-        bundle.add_events(&tree.join("events"))?;
+        bundle.add_events(&tree.join("events"), None)?;
         for name in FILES {
             bundle.add(name, &tree.join(name));
         }
@@ -88,31 +91,51 @@ impl Bundle {
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
     pub fn of_running_kernel() -> anyhow::Result<Self> {
-        let mut bundle = Self::of_running_tracer()?;
-        bundle.add("modules", Path::new("/proc/modules"));
+        let mut bundle = Self::of_running_tracer(None)?;
         bundle.add("notes", Path::new("/sys/kernel/notes"));
         bundle.add("btf/vmlinux", Path::new("/sys/kernel/btf/vmlinux"));
         Ok(bundle)
     }
 
-    /// Makes a bundle of what describes the events of the running kernel to a reader of them: formats, symbols and names. Modules and
-    /// types, by which the kernel's memory is read, are left out.
+    /// Makes a bundle of what describes the events of the running kernel to a reader of them: formats, symbols, modules and names.
+    /// Types, by which the kernel's memory is read, are left out. The formats are those of `recorded`, a list of `SYSTEM:EVENT`, and
+    /// of the system `ftrace`, whose events the tracer records by itself. Without a list, they are those of all events, which takes the
+    /// kernel a tenth of a second to print.
     ///
     /// # Errors
     /// tracefs is not mounted, or cannot be read.
-    pub fn of_running_tracer() -> anyhow::Result<Self> {
+    pub fn of_running_tracer(recorded: Option<&BTreeSet<String>>) -> anyhow::Result<Self> {
         let tracefs = tracefs_folder()?;
         let mut bundle = Self::default();
-        bundle.add_events(&tracefs.join("events"))?;
-        for name in ["printk_formats", "saved_cmdlines", "saved_tgids", "trace_clock"] {
+        bundle.add_events(&tracefs.join("events"), recorded)?;
+        for name in ["printk_formats", "trace_clock"].into_iter().chain(TASKS) {
             bundle.add(name, &tracefs.join(name));
         }
         bundle.add("kallsyms", Path::new("/proc/kallsyms"));
+        bundle.add("modules", Path::new("/proc/modules"));
         let uname = rustix::system::uname();
         let words = [uname.sysname(), uname.nodename(), uname.release(), uname.version(), uname.machine()];
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
         bundle.files.insert("uname".to_owned(), format!("{} GNU/Linux\n", words.join(" ")).into_bytes());
         bundle.check(tracefs)?;
+        Ok(bundle)
+    }
+
+    /// Makes a bundle of what has changed since a bundle was made of the running tracer, whose `modules` are given. That is the names of
+    /// tasks, and if a module was loaded or unloaded since then, everything.
+    ///
+    /// # Errors
+    /// tracefs is not mounted, or cannot be read.
+    pub fn of_changes(modules: &[(String, u64)]) -> anyhow::Result<Self> {
+        let tracefs = tracefs_folder()?;
+        let mut bundle = Self::default();
+        bundle.add("modules", Path::new("/proc/modules"));
+        if bundle.modules() != modules {
+            return Self::of_running_tracer(None);
+        }
+        for name in TASKS {
+            bundle.add(name, &tracefs.join(name));
+        }
         Ok(bundle)
     }
 
@@ -125,8 +148,8 @@ impl Bundle {
         Ok(())
     }
 
-    /// Adds the formats of all events, and the format of a sub-buffer's header.
-    fn add_events(&mut self, events: &Path) -> anyhow::Result<()> {
+    /// Adds the formats of all events, or of some and of those of the system `ftrace`, and the format of a sub-buffer's header.
+    fn add_events(&mut self, events: &Path, recorded: Option<&BTreeSet<String>>) -> anyhow::Result<()> {
         let folders = |path: &Path| -> anyhow::Result<Vec<PathBuf>> {
             let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
             let mut paths: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -135,7 +158,15 @@ impl Bundle {
             Ok(paths)
         };
         self.add("events/header_page", &events.join("header_page"));
-        for system in folders(events)? {
+        for (system, event) in recorded.into_iter().flatten().filter_map(|name| name.split_once(':')) {
+            let name = format!("{system}/{event}/format");
+            self.add(&format!("events/{name}"), &events.join(&name));
+        }
+        let systems = match recorded {
+            Some(_) => vec![events.join("ftrace")],
+            None => folders(events)?,
+        };
+        for system in systems {
             for event in folders(&system)? {
                 let format = event.join("format");
                 if format.is_file()
@@ -197,19 +228,28 @@ impl Bundle {
     /// # Errors
     /// The bytes are not a bundle, or the budget is spent.
     pub fn read_from(from: &str, bytes: impl std::io::Read, budget: &Budget) -> anyhow::Result<Self> {
+        let mut bundle = Self::default();
+        bundle.update_from(from, bytes, budget)?;
+        bundle.check(Path::new(from))?;
+        Ok(bundle)
+    }
+
+    /// Reads the archive of changes ([`Self::of_changes`]), whose files replace those of the same names.
+    ///
+    /// # Errors
+    /// The bytes are not an archive, or the budget is spent.
+    pub fn update_from(&mut self, from: &str, bytes: impl std::io::Read, budget: &Budget) -> anyhow::Result<()> {
         let named = || format!("{from}: no bundle of lastwords");
         let mut archive = tar::Archive::new(decompress::reader(from, bytes, budget).with_context(named)?);
-        let mut bundle = Self::default();
         for entry in archive.entries().with_context(named)? {
             let mut entry = entry.with_context(named)?;
             budget.steps(from, 1)?;
             let name = entry.path().with_context(named)?.display().to_string();
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).with_context(named)?;
-            bundle.files.insert(name, bytes);
+            self.files.insert(name, bytes);
         }
-        bundle.check(Path::new(from))?;
-        Ok(bundle)
+        Ok(())
     }
 
     /// Returns a file as text. It is empty if the bundle does not have the file.
@@ -283,7 +323,8 @@ impl Bundle {
     }
 
     /// Returns the modules of `/proc/modules` with the addresses of their code.
-    pub(super) fn modules(&self) -> Vec<(String, u64)> {
+    #[must_use]
+    pub fn modules(&self) -> Vec<(String, u64)> {
         let row = |line: &str| {
             let mut words = line.split_whitespace();
             let name = words.next()?.to_owned();

@@ -40,7 +40,10 @@ pub(super) fn open(
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
     let found = |session| {
-        (name_of(&session), Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended: None })))
+        (
+            name_of(&session),
+            Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended: None, cut: None })),
+        )
     };
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets = lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;

@@ -86,7 +86,7 @@ pub use machine::Machine;
 pub use memory::{Memory, RawRun};
 pub use meter::{Meter, Shown};
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
-pub use session::{RecoveredSession, read};
+pub use session::{ENDED_EARLY, RecoveredSession, read};
 pub use sniff::is_ctf_stream;
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 

@@ -10,6 +10,9 @@ use lastwords_bytes::Budget;
 use lastwords_image as image;
 use lastwords_walk::session::{ReadLimit, Session};
 use lastwords_walk::{Recovered, sessions};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A session that was found, and how it ended.
@@ -18,6 +21,21 @@ pub struct RecoveredSession {
     pub session: Arc<Session>,
     /// The way and time of its end, if the session is in its own folder and no process records in it any more.
     pub ended: Option<Ended>,
+    /// Why the stream from which the session was received ended early; none if it did not.
+    pub cut: Option<String>,
+}
+
+/// The file in a folder of a session that was received over a network whose stream ended early. It has the reason.
+pub const ENDED_EARLY: &str = "ended-early";
+/// Most bytes of the reason.
+const MOST_REASON: u64 = 4096;
+
+/// Returns the reason why the stream of a received session ended early.
+fn cut(folder: &Path) -> Option<String> {
+    let file = File::open(folder.join(ENDED_EARLY)).ok()?;
+    let mut why = Vec::new();
+    file.take(MOST_REASON).read_to_end(&mut why).ok()?;
+    Some(crate::escape::escape(&String::from_utf8_lossy(&why)))
 }
 
 impl RecoveredSession {
@@ -97,7 +115,8 @@ pub(super) fn add(
         }
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let ended = of_it.and_then(|details| details.ended);
-        bodies.push((name, Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended }))));
+        let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
+        bodies.push((name, Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended, cut }))));
     }
     if is_other && others.is_empty() {
         bail!(

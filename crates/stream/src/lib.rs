@@ -1,12 +1,16 @@
-//! Sends the sub-buffers of the kernel's tracer over a socket, and receives them from many senders at once.
+//! Sends the sub-buffers of the kernel's tracer, and those of applications' sessions, over a socket, and receives them from many
+//! senders at once.
 //!
 //! A stream is a sequence of frames ([`wire`]; prose in docs/STREAM.md): who sends, the shape of the rings, the description of the
 //! events, then sub-buffers as the kernel gives them, each frame with those of one CPU, and at the end the kernel's counters. A
 //! [`Sender`] moves sub-buffers from a pipe to the socket, and a [`Receiver`] moves them from the socket through a pipe into a file,
 //! both by `splice(2)`, so that no trace data is copied to user space.
 //!
+//! The sub-buffers of a session go from its file to the socket by `sendfile(2)`. The recorder does not wait for that, so that each
+//! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
+//!
 //! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
-//! ([`spool`]). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
+//! ([`spool`]), or a session folder ([`folder`]). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -20,12 +24,16 @@
 )]
 
 mod address;
+mod folder;
+mod head;
 mod io;
 mod receiver;
 mod sender;
+pub mod session;
 pub mod spool;
 pub mod wire;
 
 pub use address::Address;
+pub use folder::Session;
 pub use receiver::{Limits, Receiver, Told};
 pub use sender::Sender;

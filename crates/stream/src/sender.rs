@@ -2,10 +2,11 @@
 
 use crate::address::Address;
 use crate::io::{self, Wait};
-use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, Received, Settings};
+use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Received, Settings};
 use anyhow::{Context, anyhow, bail, ensure};
 use lastwords_open::Bundle;
 use rustix::event::PollFlags;
+use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::pipe::{SpliceFlags, splice};
@@ -145,6 +146,62 @@ impl Sender {
         self.frame(Kind::SubBuffers, cpu, bytes, None)
     }
 
+    /// Sends a sub-buffer of a session that is in a file, without a copy in user space. `packet` is the index of its stream and its
+    /// number.
+    ///
+    /// # Errors
+    /// As for [`Self::settings`].
+    pub(crate) fn from_file(
+        &self,
+        packet: (u32, u64),
+        file: BorrowedFd<'_>,
+        mut offset: u64,
+        length: u64,
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        let mut state = self.lock();
+        let mut patience = Patience::new(ended);
+        let header = Header { kind: Kind::Packet, cpu: packet.0, length: length.saturating_add(NUMBER) };
+        let begin = [&header.bytes()[..], &packet.1.to_le_bytes()].concat();
+        let mut sent = self.send(&mut state, &begin, true, &mut patience);
+        let end = offset.saturating_add(length);
+        while sent.is_ok() && offset < end {
+            let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+            sent = match sendfile(&self.socket, file, Some(&mut offset), left) {
+                Err(Errno::INTR) => Ok(()),
+                Err(Errno::AGAIN) => patience.wait(&self.socket),
+                Err(error) => Err(error).context("the connection is broken"),
+                Ok(0) => Err(anyhow!("the file of a stream ends at {offset}")),
+                Ok(_) => {
+                    patience.since = Instant::now();
+                    Ok(())
+                }
+            };
+        }
+        self.sent(&mut state, header, sent)
+    }
+
+    /// Returns the number of packets that the receiver has confirmed, if it says so within a time.
+    ///
+    /// # Errors
+    /// The receiver takes no more, or the connection is broken.
+    pub(crate) fn confirmed(&self, wait: Duration) -> anyhow::Result<Option<u64>> {
+        if io::wait(self.socket.as_fd(), PollFlags::IN, None, wait)? != Wait::Ready {
+            return Ok(None);
+        }
+        match self.answer()? {
+            (Kind::Confirmed, bytes) => {
+                Ok(Some(bytes.first_chunk::<8>().map_or(0, |count| u64::from_le_bytes(*count))))
+            }
+            (kind, _) => bail!("{}: it says {kind:?} in the midst of the stream", self.address),
+        }
+    }
+
+    /// Returns true if the other end of `ended` is closed.
+    pub(crate) fn is_ended(&self, ended: BorrowedFd<'_>) -> anyhow::Result<bool> {
+        Ok(io::wait(ended, PollFlags::IN, None, Duration::ZERO)? == Wait::Ready)
+    }
+
     /// Sends a sign of life, if nothing was sent for a while.
     ///
     /// # Errors
@@ -200,11 +257,17 @@ impl Sender {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn json(&self, kind: Kind, value: &impl serde::Serialize) -> anyhow::Result<()> {
+    pub(crate) fn json(&self, kind: Kind, value: &impl serde::Serialize) -> anyhow::Result<()> {
         self.frame(kind, 0, &serde_json::to_vec(value).context("a frame")?, None)
     }
 
-    fn frame(&self, kind: Kind, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    pub(crate) fn frame(
+        &self,
+        kind: Kind,
+        cpu: u32,
+        bytes: &[u8],
+        ended: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
         let mut state = self.lock();
         let header = Header { kind, cpu, length: bytes.len() as u64 };
         // A frame that no receiver would take is refused here, with the same words.
@@ -220,7 +283,7 @@ impl Sender {
         match sent {
             Ok(()) => {
                 state.last = Instant::now();
-                if header.kind == Kind::SubBuffers {
+                if matches!(header.kind, Kind::SubBuffers | Kind::Packet) {
                     state.bytes = state.bytes.saturating_add(header.length);
                 }
                 Ok(())

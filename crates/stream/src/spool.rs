@@ -3,6 +3,7 @@
 //! A spool has a stream's bytes, without its signs of life. It is locked (`flock(2)`) by the receiver that writes it, so that a spool
 //! without a lock was left by a receiver that was killed.
 
+use crate::folder;
 use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, Limits};
@@ -61,6 +62,15 @@ pub struct Finished {
     pub losses: Vec<Loss>,
 }
 
+/// What a spool became.
+#[derive(Debug)]
+pub enum Saved {
+    /// A trace.dat file of a kernel's stream.
+    Kernel(Finished),
+    /// A session folder of a session's stream.
+    Session(folder::Session),
+}
+
 /// Events that a ring lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Loss {
@@ -76,8 +86,8 @@ pub struct Loss {
 struct Contents {
     hello: Hello,
     settings: Settings,
-    /// Offset and length of the newest description.
-    description: (u64, u64),
+    /// Offsets and lengths of the description and of its changes.
+    descriptions: Vec<(u64, u64)>,
     /// Offsets and lengths of the sub-buffers of each CPU, the oldest first.
     data: BTreeMap<u32, Vec<(u64, u64)>>,
     end: Option<End>,
@@ -133,7 +143,7 @@ impl Spool {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 file => file.with_context(|| path.display().to_string())?,
             };
-            if path.with_extension("dat").symlink_metadata().is_ok() {
+            if path.with_extension("dat").symlink_metadata().is_ok() || folder::exists(folder, &stem)? {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
@@ -168,15 +178,18 @@ impl Spool {
         Ok(())
     }
 
-    /// Makes the trace.dat file, and removes the spool. `why`: the stream ended early, and why. Returns none if the stream has no
+    /// Makes the trace.dat file or the session folder, and removes the spool. `why`: the stream ended early, and why. Returns none if the stream has no
     /// sub-buffers, so that nothing is lost with it.
     ///
     /// # Errors
     /// The spool is no stream, or the file cannot be written. The spool stays then.
-    pub fn finish(self, why: Option<&str>) -> anyhow::Result<Option<Finished>> {
+    pub fn finish(self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = || format!("{}: what arrived is kept there, and is no file of trace.dat yet", self.path.display());
-        let made = self.make(why).with_context(named)?;
+        let named = || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
+        let made = match folder::make(&self.file, &self.path, why).with_context(named)? {
+            Some(session) => Some(Saved::Session(session)),
+            None => self.make(why).with_context(named)?.map(Saved::Kernel),
+        };
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())?;
         Ok(made)
     }
@@ -230,7 +243,7 @@ impl Spool {
         self.file.read_exact_at(&mut magic, 0)?;
         ensure!(magic == MAGIC, "it is no stream of this version of lastwords");
         let (mut order, mut at) = (Order::default(), MAGIC.len() as u64);
-        let (mut hello, mut settings, mut description, mut end) = (None, None, None, None);
+        let (mut hello, mut settings, mut descriptions, mut end) = (None, None, Vec::new(), None);
         let mut data: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         let mut why = why.map(str::to_owned);
         while at < length && !order.is_over() {
@@ -259,21 +272,21 @@ impl Spool {
                 _ if !is_whole => break,
                 Kind::Hello => hello = Some(serde_json::from_slice::<Hello>(&json()?).context("the frame Hello")?),
                 Kind::Settings => settings = Some(order.settings(&json()?).context("the frame Settings")?),
-                Kind::Description => description = Some((content, has)),
+                Kind::Description => descriptions.push((content, has)),
                 Kind::End => match serde_json::from_slice::<End>(&json()?) {
                     Ok(read) => end = Some(read),
                     Err(error) => why = Some(format!("the frame End: {error}")),
                 },
-                Kind::Alive | Kind::Accepted | Kind::Refused | Kind::Received => {}
+                _ => {}
             }
             at = content.saturating_add(has);
         }
-        let (Some(hello), Some(settings), Some(description)) = (hello, settings, description) else { return Ok(None) };
-        if data.values().all(Vec::is_empty) && end.is_none() {
+        let (Some(hello), Some(settings)) = (hello, settings) else { return Ok(None) };
+        if descriptions.is_empty() || data.values().all(Vec::is_empty) && end.is_none() {
             return Ok(None);
         }
         let why = why.unwrap_or_else(|| "it has no end".to_owned());
-        Ok(Some(Contents { hello, settings, description, data, end, why }))
+        Ok(Some(Contents { hello, settings, descriptions, data, end, why }))
     }
 
     fn read(&self, offset: u64, length: u64) -> anyhow::Result<Vec<u8>> {
@@ -284,11 +297,17 @@ impl Spool {
 
     /// Returns the description of the events, for the machine that sent it.
     fn tracing(&self, contents: &Contents) -> anyhow::Result<Tracing> {
-        let (offset, length) = contents.description;
         let mut file = &self.file;
-        file.seek(SeekFrom::Start(offset))?;
         let budget = Budget::new(Limits { bytes: MOST_DESCRIPTION, ..Limits::default() });
-        let bundle = Bundle::read_from("the description of the events", file.take(length), &budget)?;
+        let name = "the description of the events";
+        let mut bundle = Bundle::default();
+        for (number, (offset, length)) in contents.descriptions.iter().enumerate() {
+            file.seek(SeekFrom::Start(*offset))?;
+            match number {
+                0 => bundle = Bundle::read_from(name, file.take(*length), &budget)?,
+                _ => bundle.update_from(name, file.take(*length), &budget)?,
+            }
+        }
         let settings = &contents.settings;
         let highest = settings.cpus.last().map_or(1, |cpu| cpu.saturating_add(1));
         let mut tracing = bundle.tracing();

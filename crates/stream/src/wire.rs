@@ -1,16 +1,21 @@
 //! The form of a stream. docs/STREAM.md has it in prose.
 //!
 //! A stream begins with [`MAGIC`], then come frames. A frame has a header of 16 bytes, a kind (`u32`), a CPU (`u32`) and a length
-//! (`u64`), all little-endian, and that many bytes. Frames of [`Kind::SubBuffers`] have the kernel's own bytes, all others JSON, text
-//! or the archive of a bundle.
+//! (`u64`), all little-endian, and that many bytes. Frames of sub-buffers and regions have the recorder's own bytes, all others JSON,
+//! text or the archive of a bundle.
+//!
+//! After [`Hello`], a stream is one of the kernel's tracer, which begins with [`Settings`], or one of a session, which begins with
+//! [`SessionInfo`].
 
+use crate::head::{HEAD, Head};
 use anyhow::{bail, ensure};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::Stats;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The first bytes of a stream; the last four are the version.
-pub const MAGIC: [u8; 16] = *b"LWSTREAM\x01\0\0\0\0\0\0\0";
+pub const MAGIC: [u8; 16] = *b"LWSTREAM\x02\0\0\0\0\0\0\0";
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
 /// Most bytes of a frame of JSON or text.
@@ -19,12 +24,20 @@ const MOST_TEXT: u64 = 1 << 22;
 const MOST_DESCRIPTION: u64 = 64 << 20;
 /// Most bytes of a frame of sub-buffers.
 pub const MOST_DATA: u64 = 16 << 20;
+/// Most bytes of a frame of a session's packet: its number, and the largest sub-buffer.
+const MOST_PACKET: u64 = (1 << 30) + NUMBER;
+/// Bytes of the number before a packet, and of the offset before a part of a region.
+pub const NUMBER: u64 = 8;
+/// Most bytes of the session region and of the registry.
+const MOST_REGION: u64 = 256 << 20;
+/// Most streams of a session.
+const MOST_STREAMS: u32 = 1 << 20;
 /// Most CPUs of a machine. Linux allows 8,192.
 const MOST_CPUS: usize = 8192;
 
 /// Most bytes of a name, as in Linux's file systems.
 const MOST_NAME: usize = 255;
-/// Most descriptions of a stream: one before the events, and one after them.
+/// Most descriptions of a stream: one before the events, and its changes after them.
 const MOST_DESCRIPTIONS: usize = 2;
 
 /// The kind of a frame.
@@ -35,7 +48,7 @@ pub enum Kind {
     Hello = 1,
     /// [`Settings`], before the first sub-buffers.
     Settings = 2,
-    /// A bundle that describes the events, before the first sub-buffers, and again at the end.
+    /// A bundle that describes the events, before the first sub-buffers. At the end, what has changed of it since.
     Description = 3,
     /// Whole sub-buffers of one CPU, the oldest first.
     SubBuffers = 4,
@@ -43,12 +56,28 @@ pub enum Kind {
     Alive = 5,
     /// [`End`], the last frame. The receiver answers it.
     End = 6,
+    /// [`SessionInfo`], the first frame of a session's stream after [`Kind::Hello`].
+    Session = 7,
+    /// A part of the session's region (CPU 1) or of its registry (CPU 2), which replaces what came before for that place: an offset
+    /// (`u64`) and bytes.
+    Region = 8,
+    /// The first bytes of the region of the stream whose index is in the place of the CPU, before its first sub-buffer and again at the
+    /// end.
+    Head = 9,
+    /// One sub-buffer of the stream whose index is in the place of the CPU: its number (`u64`) and its bytes. The last one of a stream
+    /// may be shorter. The receiver answers [`Kind::Confirmed`].
+    Packet = 10,
+    /// The packet of this number (`u64`) may have been overwritten while it was sent, and is dropped. In the place of the CPU is the
+    /// index of its stream.
+    Overwritten = 11,
     /// Of the receiver: it takes the stream. It has no bytes.
     Accepted = 16,
     /// Of the receiver: it does not take the stream, or no more of it. A text says why.
     Refused = 17,
     /// Of the receiver: [`Received`], after [`Kind::End`].
     Received = 18,
+    /// Of the receiver: the number (`u64`) of frames [`Kind::Packet`] that it has.
+    Confirmed = 19,
 }
 
 impl Kind {
@@ -60,9 +89,15 @@ impl Kind {
             Self::SubBuffers,
             Self::Alive,
             Self::End,
+            Self::Session,
+            Self::Region,
+            Self::Head,
+            Self::Packet,
+            Self::Overwritten,
             Self::Accepted,
             Self::Refused,
             Self::Received,
+            Self::Confirmed,
         ];
         all.into_iter().find(|kind| *kind as u32 == number)
     }
@@ -103,10 +138,14 @@ impl Header {
             Kind::Alive | Kind::Accepted => 0,
             Kind::Description => MOST_DESCRIPTION,
             Kind::SubBuffers => MOST_DATA,
+            Kind::Packet => MOST_PACKET,
+            Kind::Head => HEAD as u64,
+            Kind::Overwritten | Kind::Confirmed => NUMBER,
             _ => MOST_TEXT,
         };
         ensure!(length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
-        ensure!(kind == Kind::SubBuffers || cpu == 0, "a frame {kind:?} of CPU {cpu}");
+        let has_cpu = matches!(kind, Kind::SubBuffers | Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten);
+        ensure!(has_cpu || cpu == 0, "a frame {kind:?} of CPU {cpu}");
         Ok(Self { kind, cpu, length })
     }
 }
@@ -116,11 +155,18 @@ impl Header {
 pub struct Hello {
     /// Name of the machine.
     pub host: String,
-    /// Name of the recording's instance.
+    /// Name of the recording's instance, or of the session.
     pub instance: String,
 }
 
 impl Hello {
+    /// Returns what a sender on this machine says of itself.
+    #[must_use]
+    pub fn of_this_machine(instance: &str) -> Self {
+        let uname = rustix::system::uname();
+        Self { host: uname.nodename().to_string_lossy().into_owned(), instance: instance.to_owned() }
+    }
+
     /// Checks that the names are no longer than those of Linux.
     ///
     /// # Errors
@@ -215,6 +261,28 @@ impl Counters {
     }
 }
 
+/// The session whose stream this is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// The UUID, in 32 hexadecimal digits.
+    pub uuid: String,
+    /// The name.
+    pub name: String,
+}
+
+impl SessionInfo {
+    /// Checks that the UUID and the name are such.
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let is_uuid = self.uuid.len() == 32 && self.uuid.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
+        ensure!(is_uuid, "{:?}: no UUID of a session", self.uuid);
+        ensure!(self.name.len() <= MOST_NAME, "a name of more than {MOST_NAME} bytes in the frame Session");
+        Ok(())
+    }
+}
+
 /// The account of a stream that was sent completely.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
@@ -237,6 +305,9 @@ pub struct Order {
     has_hello: bool,
     settings: Option<Settings>,
     descriptions: usize,
+    session: Option<SessionInfo>,
+    /// Bytes of a sub-buffer of each stream of the session.
+    sizes: BTreeMap<u32, u64>,
     is_over: bool,
 }
 
@@ -251,7 +322,15 @@ impl Order {
         ensure!(self.has_hello == (kind != Kind::Hello), "a frame {kind:?}, where the first and no other is Hello");
         match kind {
             Kind::Hello => self.has_hello = true,
-            Kind::Settings => ensure!(self.settings.is_none(), "the second frame Settings"),
+            Kind::Settings => {
+                ensure!(self.settings.is_none(), "the second frame Settings");
+                ensure!(self.session.is_none(), "a frame {kind:?} in the stream of a session");
+            }
+            Kind::Session => {
+                ensure!(self.session.is_none(), "the second frame Session");
+                ensure!(self.settings.is_none(), "a frame {kind:?} in the stream of a kernel");
+            }
+            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten => self.admit_session(header)?,
             Kind::Description => {
                 ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
@@ -268,12 +347,64 @@ impl Order {
             }
             Kind::Alive => {}
             Kind::End => {
-                ensure!(self.descriptions > 0, "a frame {kind:?} before Description");
+                ensure!(self.descriptions > 0 || self.session.is_some(), "a frame {kind:?} before Description");
                 self.is_over = true;
             }
-            Kind::Accepted | Kind::Refused | Kind::Received => bail!("a frame {kind:?}, which is of receivers"),
+            Kind::Accepted | Kind::Refused | Kind::Received | Kind::Confirmed => {
+                bail!("a frame {kind:?}, which is of receivers")
+            }
         }
         Ok(())
+    }
+
+    /// Admits a frame of a session's stream.
+    fn admit_session(&self, header: &Header) -> anyhow::Result<()> {
+        let Header { kind, cpu, length } = *header;
+        ensure!(self.session.is_some(), "a frame {kind:?} before Session");
+        match kind {
+            Kind::Region => ensure!((1..=2).contains(&cpu) && length > NUMBER, "{length} bytes of the region {cpu}"),
+            Kind::Head => ensure!(length == HEAD as u64 && cpu < MOST_STREAMS, "{length} bytes of the stream {cpu}"),
+            _ => {
+                let size = self.sizes.get(&cpu);
+                let Some(size) = size else { bail!("a frame {kind:?} of stream {cpu} before its Head") };
+                let is_packet = kind == Kind::Packet && length > NUMBER && length.saturating_sub(NUMBER) <= *size;
+                let is_number = kind == Kind::Overwritten && length == NUMBER;
+                ensure!(is_packet || is_number, "{length} bytes of a frame {kind:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the content of a frame that was admitted, if it is one that describes a session.
+    ///
+    /// # Errors
+    /// No session has such a description.
+    pub fn describe(&mut self, header: &Header, bytes: &[u8]) -> anyhow::Result<()> {
+        match header.kind {
+            Kind::Session => {
+                let info: SessionInfo = serde_json::from_slice(bytes)?;
+                info.check()?;
+                self.session = Some(info);
+            }
+            Kind::Region => {
+                let offset = bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
+                let end = offset.saturating_add(header.length);
+                ensure!(end <= MOST_REGION, "a region of {end} bytes; {MOST_REGION} is the most");
+            }
+            Kind::Head => {
+                let head = Head::read(bytes)?;
+                let known = *self.sizes.entry(header.cpu).or_insert(head.size);
+                ensure!(known == head.size, "stream {}: sub-buffers of {} and {known} bytes", header.cpu, head.size);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the session whose stream this is.
+    #[must_use]
+    pub fn session(&self) -> Option<&SessionInfo> {
+        self.session.as_ref()
     }
 
     /// Takes the content of the frame of settings that was admitted.

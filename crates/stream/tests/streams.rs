@@ -133,7 +133,7 @@ fn frames(host: &str, count: u32) -> Vec<Vec<u8>> {
     let settings = r#"{"is_big_endian":false,"page_size":4096,"sub_buffer_size":4096,"cpus":[0,1,2],"clock":"mono",
         "clock_in_ns":true,"tracer":"nop","real_time":1700000000000000000}"#;
     let mut frames = vec![
-        [b"LWSTREAM\x01\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello.as_bytes())].concat(),
+        [b"LWSTREAM\x02\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello.as_bytes())].concat(),
         frame(2, 0, settings.as_bytes()),
         frame(3, 0, &description()),
     ];
@@ -148,7 +148,8 @@ fn frames(host: &str, count: u32) -> Vec<Vec<u8>> {
     let bytes = count as usize * 3 * PAGE;
     let cpus = [cpu(0, count * 3, 5), cpu(1, 0, 0), cpu(2, count * 6, 0)].join(",");
     let end = format!(r#"{{"cpus":[{cpus}],"bytes":{bytes}}}"#);
-    frames.push(frame(3, 0, &description()));
+    // Nothing has changed of the description.
+    frames.push(frame(3, 0, &Bundle::default().write_to(Vec::new(), 1).unwrap()));
     frames.push(frame(6, 0, end.as_bytes()));
     frames
 }
@@ -225,6 +226,8 @@ fn streams_of_three_hosts_at_once_become_a_file_each() {
         ]);
         assert_eq!(numbers(&finished.path), expected);
         assert_eq!(missing(&finished.path), Vec::<String>::new());
+        let described = dat::open(&finished.path, &Arc::new(Budget::default())).unwrap().formats;
+        assert_eq!(described[&7].name, "number", "changes leave what they do not name");
         assert_eq!(std::fs::metadata(&finished.path).unwrap().mode() & 0o777, 0o600);
     }
     assert_eq!(files(folder.path()).len(), 3, "no spool is left");
@@ -354,6 +357,8 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         assert!(text.contains(from));
         [whole[0].clone(), frame(2, 0, text.replace(from, to).as_bytes())].concat()
     };
+    let session = frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"x"}"#);
+    let in_session = |frame: Vec<u8>| [whole[0].clone(), session.clone(), frame].concat();
     let long_name = format!(r#"{{"host":"{}","instance":"x"}}"#, "x".repeat(256));
     for (bytes, why) in [
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(), "does not begin like a stream"),
@@ -368,10 +373,24 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         (with(frame(1, 0, b"{}")), "Hello"),
         (with(whole[1].clone()), "second frame Settings"),
         (with([frame(3, 0, &[]), frame(3, 0, &[])].concat()), "more than 2"),
-        ([b"LWSTREAM\x01\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
+        ([b"LWSTREAM\x02\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
         ([whole[0].clone(), frame(4, 0, &sub_buffer(0))].concat(), "before Settings"),
         ([whole[0].clone(), frame(6, 0, b"{}")].concat(), "before Description"),
         ([whole[0].clone(), frame(2, 0, b"{}")].concat(), "Settings"),
+        ([whole[0].clone(), frame(10, 0, &[0; 92])].concat(), "before Session"),
+        (
+            [whole[0].clone(), frame(7, 0, br#"{"uuid":"../../../../../../../../../etc/x","name":"x"}"#)].concat(),
+            "no UUID",
+        ),
+        (in_session(session.clone()), "second frame Session"),
+        (in_session(whole[1].clone()), "in the stream of a session"),
+        (in_session(frame(4, 0, &sub_buffer(0))), "before Settings"),
+        (in_session(frame(10, 0, &[0; 92])), "before its Head"),
+        (in_session(frame(9, 0, &[0; 768])), "not the begin of a region"),
+        (in_session(frame(9, 0, &[0; 767])), "767 bytes"),
+        (in_session(frame(8, 3, &[0; 9])), "the region 3"),
+        (in_session(frame(8, 1, &[0xff; 9])), "is the most"),
+        ([whole[0].clone(), whole[1].clone(), session.clone()].concat(), "in the stream of a kernel"),
         (settings("[0,1,2]", "[2,1]"), "CPUs"),
         (settings("[0,1,2]", "[0,4000000000]"), "CPU 4000000000"),
         (settings(":4096,\"cpus", ":4095,\"cpus"), "sub-buffers of 4095"),

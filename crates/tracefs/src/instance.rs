@@ -3,6 +3,7 @@
 use anyhow::{Context, bail};
 use lastwords_formats::ftrace::dat;
 use lastwords_trace::ftrace::Stats;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -111,6 +112,11 @@ impl Instance {
     }
 
     /// Returns the counters of a CPU's ring.
+    /// Returns the events that are enabled, as `SYSTEM:EVENT`.
+    pub(crate) fn enabled(&self) -> anyhow::Result<BTreeSet<String>> {
+        Ok(self.read("set_event")?.lines().map(str::to_owned).collect())
+    }
+
     pub(crate) fn stats(&self, cpu: u32) -> anyhow::Result<Stats> {
         Ok(dat::counters(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
     }

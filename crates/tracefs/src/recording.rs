@@ -9,8 +9,10 @@ use crate::journal::Journal;
 use crate::save::{self, Saved};
 use crate::send;
 use anyhow::{Context, bail};
+use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +56,10 @@ pub struct Recording {
     changes: Changes,
     /// The connection to the receiver, if events go to one.
     sender: Option<Arc<Sender>>,
+    /// What was described to the receiver.
+    described: send::Described,
+    /// The events that were enabled when the recording began.
+    enabled: BTreeSet<String>,
     streams: Vec<JoinHandle<(Drain, anyhow::Result<()>)>>,
     /// Threads end when this is dropped.
     running: Option<OwnedFd>,
@@ -103,11 +109,20 @@ impl Recording {
                 path.display()
             );
         }
-        let connect = |address: &Address| Sender::connect(address.clone(), &send::hello(&changes.journal.instance));
+        let connect =
+            |address: &Address| Sender::connect(address.clone(), &Hello::of_this_machine(&changes.journal.instance));
         let sender = plan.receiver.as_ref().map(connect).transpose()?.map(Arc::new);
         changes.journal.write_new(&plan.journals)?;
-        let mut recording =
-            Self { changes, sender, streams: Vec::new(), running: None, failed: Arc::default(), is_over: false };
+        let mut recording = Self {
+            changes,
+            sender,
+            described: send::Described::default(),
+            enabled: BTreeSet::new(),
+            streams: Vec::new(),
+            running: None,
+            failed: Arc::default(),
+            is_over: false,
+        };
         // If this fails, the recording is dropped, which undoes what was done.
         recording.set_up(plan)?;
         Ok(recording)
@@ -133,6 +148,7 @@ impl Recording {
             rules.push(Rule { pattern, filter: String::new() });
         }
         events::enable(&top, &instance, &rules)?;
+        self.enabled = instance.enabled()?;
         if let Some(tracer) = &plan.tracer {
             instance.write("current_tracer", tracer)?;
         }
@@ -153,7 +169,11 @@ impl Recording {
         let ended = Arc::new(ended);
         self.running = Some(running);
         let drains = match &self.sender {
-            Some(sender) => send::begin(&self.changes, sender)?,
+            Some(sender) => {
+                let (drains, described) = send::begin(&self.changes, sender)?;
+                self.described = described;
+                drains
+            }
             None => save::open_drains(&self.changes)?,
         };
         for mut drain in drains {
@@ -220,7 +240,7 @@ impl Recording {
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read again.
-                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, true);
+                let saved = save::save(&self.changes, save::open_drains(&self.changes)?, None);
                 errors.push(self.broken(error, &sender, saved.as_ref().ok()));
                 saved
             }),
@@ -237,7 +257,7 @@ impl Recording {
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
         self.stop()?;
         let drains = self.join()?;
-        send::finish(&self.changes, drains, sender)
+        send::finish(&self.changes, drains, sender, &self.described)
     }
 
     /// Returns the error of a broken stream, with what is known of the events that were sent.
@@ -259,7 +279,7 @@ impl Recording {
             true => followed?,
             false => save::open_drains(&self.changes)?,
         };
-        save::save(&self.changes, drains, false)
+        save::save(&self.changes, drains, Some(&self.enabled))
     }
 
     /// Ends the threads, and returns what they worked on.

@@ -92,5 +92,5 @@ fn save_rest(changes: &Changes) -> anyhow::Result<Option<Saved>> {
         return Ok(None);
     }
     let drains = save::open_drains(changes)?;
-    save::save(changes, drains, true).map(Some).context("the rings cannot be saved")
+    save::save(changes, drains, None).map(Some).context("the rings cannot be saved")
 }

@@ -12,6 +12,7 @@ use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, T
 use rustix::fs::{CWD, RenameFlags, copy_file_range, renameat_with};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -124,14 +125,17 @@ pub(crate) fn open_drains(changes: &Changes) -> anyhow::Result<Vec<Drain>> {
     instance.cpus()?.into_iter().map(|cpu| Drain::open(changes, &instance, cpu, size)).collect()
 }
 
-/// Moves what is left in the rings of a stopped instance, and writes the trace. The parts and the instance stay. With `count`, the
-/// events in the file are counted: those that a killed recorder had taken from the ring and not yet written are lost.
+/// Moves what is left in the rings of a stopped instance, and writes the trace. The parts and the instance stay. `enabled` has the events
+/// that were enabled when the recording began. Without it, a recorder was killed or its stream broke: the events in the file are
+/// counted, because those that the recorder had taken from the ring and not yet written are lost.
 ///
 /// # Errors
 /// A ring cannot be read, or a file cannot be written. Then the output is not there, or is the file that was there before.
-pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow::Result<Saved> {
+pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTreeSet<String>>) -> anyhow::Result<Saved> {
     let instance = changes.instance();
-    let mut tracing = Bundle::of_running_tracer()?.tracing();
+    // Another process may have enabled more events in the instance, or disabled some.
+    let recorded = enabled.map(|events| Ok::<_, anyhow::Error>(events | &instance.enabled()?)).transpose()?;
+    let mut tracing = Bundle::of_running_tracer(recorded.as_ref())?.tracing();
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         drain.finish()?;
@@ -147,7 +151,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, count: bool) -> anyhow
     tracing.arrays = vec![array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
     let mut gaps: Vec<Gap> = counters(&*ring).collect();
     gaps.extend(left_behind(&ring.cpus));
-    if count {
+    if enabled.is_none() {
         let place = match &changes.journal.receiver {
             Some(receiver) => format!("taken from the ring before, and sent to {receiver}"),
             None => "taken from the ring by the killed recorder and not written".to_owned(),

@@ -6,14 +6,18 @@ use crate::save::{self, Saved};
 use anyhow::Context;
 use lastwords_open::Bundle;
 use lastwords_stream::Sender;
-use lastwords_stream::wire::{Counters, End, Hello, Settings};
+use lastwords_stream::wire::{Counters, End, Settings};
 use lastwords_trace::ftrace::{CpuRing, Stats, counters_of};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Returns what a sender says of itself.
-pub(crate) fn hello(instance: &str) -> Hello {
-    let uname = rustix::system::uname();
-    Hello { host: uname.nodename().to_string_lossy().into_owned(), instance: instance.to_owned() }
+/// What a description that was sent is of.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    /// The modules of the kernel, with the addresses of their code.
+    modules: Vec<(String, u64)>,
+    /// The events that were enabled.
+    events: BTreeSet<String>,
 }
 
 /// Sends the shape of the rings and the description of the events, which must arrive before the first events. Opens the rings of all
@@ -21,7 +25,7 @@ pub(crate) fn hello(instance: &str) -> Hello {
 ///
 /// # Errors
 /// The instance cannot be read, or the connection is broken.
-pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<Vec<Drain>> {
+pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<(Vec<Drain>, Described)> {
     let instance = changes.instance();
     let (size, cpus, clock) = (instance.sub_buffer_size(), instance.cpus()?, &changes.journal.clock);
     sender.settings(&Settings {
@@ -34,16 +38,25 @@ pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<V
         tracer: instance.read("current_tracer")?.trim().to_owned(),
         real_time: save::real_time(clock),
     })?;
-    sender.description(&Bundle::of_running_tracer()?)?;
-    cpus.into_iter().map(|cpu| Drain::to_receiver(sender, &instance, cpu, size)).collect()
+    let events = instance.enabled()?;
+    let bundle = Bundle::of_running_tracer(Some(&events))?;
+    sender.description(&bundle)?;
+    let drains =
+        cpus.into_iter().map(|cpu| Drain::to_receiver(sender, &instance, cpu, size)).collect::<Result<_, _>>()?;
+    Ok((drains, Described { modules: bundle.modules(), events }))
 }
 
-/// Sends what is left in the rings of a stopped instance, the names of tasks as they are now, and the account. Returns when the
-/// receiver has said that it has all of it.
+/// Sends what is left in the rings of a stopped instance, what has changed of the description, such as the names of tasks, and the
+/// account. Returns when the receiver has said that it has all of it.
 ///
 /// # Errors
 /// A ring cannot be read, the connection is broken, or the receiver does not have all of it.
-pub(crate) fn finish(changes: &Changes, drains: Vec<Drain>, sender: &Sender) -> anyhow::Result<Saved> {
+pub(crate) fn finish(
+    changes: &Changes,
+    drains: Vec<Drain>,
+    sender: &Sender,
+    described: &Described,
+) -> anyhow::Result<Saved> {
     let instance = changes.instance();
     let mut cpus = Vec::new();
     for mut drain in drains {
@@ -51,7 +64,12 @@ pub(crate) fn finish(changes: &Changes, drains: Vec<Drain>, sender: &Sender) -> 
         let stats: Stats = instance.stats(drain.cpu)?;
         cpus.push(CpuRing { cpu: drain.cpu, sub_buffers: 0, sub_buffer_size: drain.sub_buffer_size(), stats });
     }
-    sender.description(&Bundle::of_running_tracer()?)?;
+    let changes = match instance.enabled()?.is_subset(&described.events) {
+        true => Bundle::of_changes(&described.modules)?,
+        // Another process has enabled more events in the instance.
+        false => Bundle::of_running_tracer(None)?,
+    };
+    sender.description(&changes)?;
     let bytes = sender.bytes();
     let account = cpus.iter().map(|cpu| Counters::new(cpu.cpu, &cpu.stats)).collect();
     sender.end(&End { cpus: account, bytes })?;

@@ -21,7 +21,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
     ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
-    ("stream", &["bytes", "trace", "formats", "open"]),
+    ("stream", &["abi", "lastwords", "bytes", "trace", "formats", "open"]),
     ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open", "stream"]),
     (
         "cli",

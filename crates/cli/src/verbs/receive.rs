@@ -1,4 +1,4 @@
-//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file.
+//! Implements `receive`: takes the streams of `record -o ADDRESS` from many hosts, each into a trace.dat file or a session folder.
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -6,7 +6,7 @@ use crate::say;
 use crate::verbs::record;
 use anyhow::Context;
 use lastwords_stream::spool::Finished;
-use lastwords_stream::{Address, Limits, Receiver, Told};
+use lastwords_stream::{Address, Limits, Receiver, Session, Told};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
@@ -19,7 +19,8 @@ use std::time::Duration;
 /// The arguments of `receive`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read. A stream that ends early, because its \
+Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read, or of a session a folder \
+HOST-TIME-UUID, which all commands read. A stream that ends early, because its \
 sender died or a limit is reached, is kept as far as it came, and its file says so. What a killed receiver has left in DIR, the next \
 one saves. Ctrl-C and SIGTERM end the receiver; streams under way are saved as far as they came.
 
@@ -99,8 +100,12 @@ impl Wrong {
         match told {
             Told::Failed { .. } => self.failed.store(true, Relaxed),
             Told::Saved(finished) if finished.lost != Some(0) => self.lost.store(true, Relaxed),
+            Told::SavedSession(session) if session.lost_sub_buffers > 0 || session.lost_events != Some(0) => {
+                self.lost.store(true, Relaxed);
+            }
             Told::Empty { .. }
             | Told::Saved(_)
+            | Told::SavedSession(_)
             | Told::Listening { .. }
             | Told::Started { .. }
             | Told::Refused { .. } => {}
@@ -123,9 +128,28 @@ fn tell(told: &Told, json: bool) {
             say::note(format_args!("{peer}: {host} sends, into {}", spool.display()))
         }
         Told::Saved(finished) => tell_saved(finished),
+        Told::SavedSession(session) => tell_session(session),
         Told::Empty { peer, why } => say::note(format_args!("{peer}: the stream ended without events: {why}")),
         Told::Refused { peer, why } => say::note(format_args!("{peer}: refused: {why}")),
         Told::Failed { why, .. } => say::error(why),
+    }
+}
+
+fn tell_session(saved: &Session) {
+    let Session { path, host, session, bytes, sub_buffers, lost_sub_buffers, lost_events, ended_early } = saved;
+    let lost = match (lost_sub_buffers, lost_events) {
+        (0, Some(0)) => "nothing lost".to_owned(),
+        (lost, Some(events)) => format!("{lost} sub-buffers and {events} events lost"),
+        (_, None) => "what was lost at the end is not known".to_owned(),
+    };
+    let (host, session) = (crate::table::plain(host), crate::table::plain(session));
+    let size = human_bytes(*bytes);
+    say::line(format_args!(
+        "{}: session {session} of {host}, {sub_buffers} sub-buffers, {size}; {lost}",
+        path.display()
+    ));
+    if let Some(why) = ended_early {
+        say::warning(format_args!("{}: the stream ended early: {why}", path.display()));
     }
 }
 

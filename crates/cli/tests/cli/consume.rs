@@ -119,7 +119,7 @@ pub(crate) struct Had {
     losses: Vec<String>,
 }
 
-fn field(line: &str, name: &str) -> u64 {
+pub(crate) fn field(line: &str, name: &str) -> u64 {
     let found = line.split([' ', '{', '}', ',']).find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {line}"))
 }

@@ -34,4 +34,5 @@ mod support;
 mod surface;
 mod triggers;
 mod two_users;
+mod user_stream;
 mod windows;

@@ -18,10 +18,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 const NOBODY: u32 = 65534;
 
 /// A `lastwords receive --json` that runs. It is killed if a test fails.
-struct Receiver {
-    child: Child,
+pub(crate) struct Receiver {
+    pub(crate) child: Child,
     out: BufReader<ChildStdout>,
-    address: String,
+    pub(crate) address: String,
     /// What it told first.
     first: Value,
 }
@@ -43,12 +43,12 @@ impl Receiver {
     }
 
     /// A receiver of TCP into the folder `in`.
-    fn at(place: &Place) -> Self {
+    pub(crate) fn at(place: &Place) -> Self {
         Self::start(place.command(), &["--dir", "in", "--listen", "tcp:127.0.0.1:0"])
     }
 
     /// The next line that tells of such an event.
-    fn next(&mut self, event: &str) -> Value {
+    pub(crate) fn next(&mut self, event: &str) -> Value {
         loop {
             let mut line = String::new();
             if self.out.read_line(&mut line).unwrap() == 0 {
@@ -65,7 +65,7 @@ impl Receiver {
         }
     }
 
-    fn end(&mut self, signal: Signal) -> Option<i32> {
+    pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
         kill_process(Pid::from_child(&self.child), signal).expect("it runs");
         self.child.wait().unwrap().code()
     }
@@ -78,7 +78,7 @@ impl Drop for Receiver {
     }
 }
 
-fn path(place: &Place, told: &Value) -> PathBuf {
+pub(crate) fn path(place: &Place, told: &Value) -> PathBuf {
     place.at(told["path"].as_str().unwrap())
 }
 
@@ -332,7 +332,8 @@ fn addresses_with_options_of_files_are_refused() {
     for (args, status, why) in [
         (&["-o", "tcp:x", "-e", "sched"][..], 2, "tcp:HOST:PORT"),
         (&["-o", "tcp:127.0.0.1:1", "-e", "sched", "--force"], 1, "--force"),
-        (&["-o", "tcp:127.0.0.1:1", "-e", "sched", "--user", "--", "true"], 1, "--user"),
+        (&["-o", "tcp:127.0.0.1:1", "--user", "--", "true"], 1, "lastwords receive --listen"),
+        (&["-o", "x.dat", "--session", "app"], 1, "--session"),
     ] {
         let ran = place.run(&[&["record"], args].concat());
         assert!(ran.status == status && ran.err.contains(why), "{args:?}: {} {}", ran.status, ran.err);

@@ -446,6 +446,14 @@ pub(crate) fn unique_of(uuid: &[u8; 16]) -> String {
     uuid[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Returns true if a path has the name of a session's folder, which ends in 16 hexadecimal digits.
+#[must_use]
+pub fn is_session(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let unique = name.rsplit_once('-').map(|(_, unique)| unique.to_owned());
+    unique.is_some_and(|unique| unique.len() == 16 && unique.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// Returns a new random UUID, version 4.
 pub(crate) fn new_uuid() -> [u8; 16] {
     let mut uuid = [0u8; 16];

@@ -30,6 +30,7 @@ pub(crate) mod save;
 pub(crate) mod session_region;
 pub(crate) mod shared;
 pub mod snapshot;
+pub mod stream_out;
 pub(crate) mod streams;
 pub mod trigger;
 pub(crate) mod user_context;

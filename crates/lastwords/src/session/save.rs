@@ -202,19 +202,22 @@ pub(super) fn forget_processes(
     processes_off: u32,
     triggers_off: u32,
 ) -> std::io::Result<()> {
-    for lock in [
+    let mut places = forgotten(control_off, processes_off, triggers_off);
+    places.try_for_each(|(at, length)| file.write_all_at(&vec![0; length], at))
+}
+
+/// Returns the places of what belongs to processes in a session region, as offsets and lengths ([`forget_processes`]).
+pub(super) fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32) -> impl Iterator<Item = (u64, usize)> {
+    let locks = [
         offset_of!(Control, snapshot_lock),
         offset_of!(Control, snapshot_reader),
         offset_of!(Control, rules.lock),
         offset_of!(Control, channels_lock),
-    ] {
-        file.write_all_at(&[0; 8], u64::from(control_off) + lock as u64)?;
-    }
-    file.write_all_at(&[0; MAX_PROCESSES * size_of::<Process>()], processes_off.into())?;
-    match triggers_off {
-        0 => Ok(()),
-        triggers => file.write_all_at(&[0; size_of::<Triggers>()], triggers.into()),
-    }
+    ];
+    let locks = locks.into_iter().map(move |lock| (u64::from(control_off) + lock as u64, 8));
+    let processes = (u64::from(processes_off), MAX_PROCESSES * size_of::<Process>());
+    let triggers = (triggers_off != 0).then_some((u64::from(triggers_off), size_of::<Triggers>()));
+    locks.chain([processes]).chain(triggers)
 }
 
 /// Writes bytes into a new file. Blocks of zeroes stay holes.

@@ -273,7 +273,7 @@ fn count(trace: &Trace, source: &dyn Source, watch: Watch<'_>) -> Counts {
 /// Returns the report on a session of lastwords, or none for other traces.
 pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
     let found = trace.session()?;
-    let RecoveredSession { session, ended } = found;
+    let RecoveredSession { session, ended, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);
     let counts = count(trace, source, watch);
     let evidence = Account { faults: counts.faults.len() as u64, ..trace.account() };

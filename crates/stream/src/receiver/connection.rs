@@ -36,6 +36,8 @@ struct Stream {
     written: u64,
     /// Bytes of sub-buffers.
     data: u64,
+    /// Packets of a session.
+    packets: u64,
 }
 
 impl Connection<'_> {
@@ -69,7 +71,7 @@ impl Connection<'_> {
         self.read(&mut magic)?;
         if magic != MAGIC {
             let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
-            ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 1");
+            ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 2");
             bail!("it does not begin like a stream of lastwords");
         }
         let mut order = Order::default();
@@ -82,7 +84,7 @@ impl Connection<'_> {
         spool.write_all(&first)?;
         let written = first.len() as u64;
         answer(self.socket, Kind::Accepted, &[]);
-        Ok((Stream { order, spool, pipe: io::pipe()?, written, data: 0 }, who.host))
+        Ok((Stream { order, spool, pipe: io::pipe()?, written, data: 0, packets: 0 }, who.host))
     }
 
     /// Receives all frames.
@@ -97,17 +99,23 @@ impl Connection<'_> {
             ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
             stream.written = needed;
             match header.kind {
-                Kind::SubBuffers | Kind::Description => {
+                Kind::SubBuffers | Kind::Description | Kind::Packet => {
                     stream.spool.write_all(&header.bytes())?;
                     self.move_bytes(stream, header.length)?;
-                    if header.kind == Kind::SubBuffers {
+                    if header.kind != Kind::Description {
                         stream.data = stream.data.saturating_add(header.length);
+                    }
+                    if header.kind == Kind::Packet {
+                        stream.packets = stream.packets.saturating_add(1);
+                        // The number counts all packets, so that one that finds no room in the socket is made good by the next.
+                        answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
                     }
                 }
                 kind => {
                     let bytes = self.bytes(header)?;
-                    if kind == Kind::Settings {
-                        stream.order.settings(&bytes).context("the frame Settings")?;
+                    match kind {
+                        Kind::Settings => _ = stream.order.settings(&bytes).context("the frame Settings")?,
+                        _ => stream.order.describe(&header, &bytes).with_context(|| format!("the frame {kind:?}"))?,
                     }
                     stream.spool.write_all(&[&header.bytes()[..], &bytes].concat())?;
                 }

@@ -3,8 +3,9 @@
 mod connection;
 
 use crate::address::{Address, check_peer};
+use crate::folder;
 use crate::io::{self, Wait};
-use crate::spool::{self, Finished};
+use crate::spool::{self, Finished, Saved};
 use anyhow::{Context, bail, ensure};
 use connection::Connection;
 use rustix::event::PollFlags;
@@ -57,6 +58,8 @@ pub enum Told {
     },
     /// A stream is saved.
     Saved(Finished),
+    /// A stream of a session is saved.
+    SavedSession(folder::Session),
     /// A stream is over, and had no events. Nothing is left of it.
     Empty {
         /// Address of the sender.
@@ -176,9 +179,10 @@ impl Receiver {
 }
 
 /// Returns what is told of a stream that is over.
-fn saved(finished: anyhow::Result<Option<Finished>>, spool: PathBuf, why: &str, peer: &dyn Fn() -> String) -> Told {
+fn saved(finished: anyhow::Result<Option<Saved>>, spool: PathBuf, why: &str, peer: &dyn Fn() -> String) -> Told {
     match finished {
-        Ok(Some(finished)) => Told::Saved(finished),
+        Ok(Some(Saved::Kernel(finished))) => Told::Saved(finished),
+        Ok(Some(Saved::Session(session))) => Told::SavedSession(session),
         Ok(None) => Told::Empty { peer: peer(), why: why.to_owned() },
         Err(error) => Told::Failed { spool, why: lastwords_open::chain(&error) },
     }

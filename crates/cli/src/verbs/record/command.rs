@@ -2,7 +2,6 @@
 
 use crate::say;
 use anyhow::Context;
-use lastwords_tracefs::Recording;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
@@ -69,15 +68,15 @@ pub(super) fn start(words: &[OsString], user: Option<&Path>) -> anyhow::Result<O
     command.spawn().map(Some).with_context(|| format!("{}: cannot be run", program.display()))
 }
 
-/// Waits until the command ends, a signal comes, or the recording fails. Returns the status of a command that has ended.
+/// Waits until the command ends, a signal comes, or the recording is over. Returns the status of a command that has ended.
 pub(super) fn wait(
     signals: &mut Signals,
     child: &mut Option<Child>,
-    recording: &Recording,
+    is_over: &dyn Fn() -> bool,
 ) -> anyhow::Result<Option<ExitStatus>> {
     loop {
         // Ctrl-C on a terminal also ends the command. Then its status does not count.
-        if signals.came() || recording.has_failed() {
+        if signals.came() || is_over() {
             return Ok(None);
         }
         if let Some(child) = child

@@ -2,6 +2,7 @@
 
 mod command;
 mod options;
+mod sessions;
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -15,6 +16,7 @@ use lastwords_stream::Address;
 use lastwords_trace::evidence::Cause;
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
+use sessions::Sessions;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +28,8 @@ const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
 #[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
 #[command(after_help = "\
 The rings keep the newest events; Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
-written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
+written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). There, --user \
+sends the sessions of COMMAND's applications, and --session one that lives; without -e, -p and probes, the kernel's tracer is not used. The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
 `lastwords restore` saves the trace and cleans up. It needs root, or access to /sys/kernel/tracing.
 
 The exit status is that of COMMAND if it fails (128 and the signal's number if a signal ends it), else 3 with --strict if events were \
@@ -82,9 +85,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 
-    /// Let applications of COMMAND that use lastwords record into the folder FILE.user
+    /// Let applications of COMMAND that use lastwords record into the folder FILE.user, or send their sessions to the receiver too
     #[arg(long, requires = "command")]
     user: bool,
+
+    /// Send a live session to the receiver, by its name or folder, until it ends
+    #[arg(short, long, value_name = "SESSION", conflicts_with = "user")]
+    session: Option<String>,
 
     /// Exit with status 3 if events were lost
     #[arg(long)]
@@ -122,12 +129,18 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 
 /// Records.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if args.session.is_some() && matches!(args.output, Output::File(_)) {
+        bail!(
+            "--session: only a receiver takes a live session: name its address with -o; `lastwords recover` writes files"
+        );
+    }
     let plan = plan(args)?;
     let user = match &args.output {
         Output::File(path) if args.user => Some(user_folder(path)?),
+        Output::Receiver(_) if args.user => Some(user_folder(&broken_output())?),
         _ => None,
     };
-    let result = record(args, &plan, user.as_deref());
+    let result = record(args, plan.as_ref(), user.as_deref());
     if let (Err(_), Some(folder)) = (&result, &user) {
         // It stays if an application has recorded in it.
         let _ = std::fs::remove_dir(folder);
@@ -135,10 +148,66 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     result
 }
 
-fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outcome> {
+/// Starts to send sessions, if they are wanted.
+fn send_sessions(args: &Args, user: Option<&Path>) -> anyhow::Result<Option<Sessions>> {
+    let Output::Receiver(address) = &args.output else { return Ok(None) };
+    if let Some(name) = &args.session {
+        return Sessions::one(address, crate::control::folder(name)?).map(Some);
+    }
+    user.map(|folder| Sessions::of_folder(address, folder)).transpose()
+}
+
+/// Ends the sending of sessions. Returns true if one could not be sent, and true if events were lost. What arrived is removed here.
+fn finish_sessions(sessions: Option<Sessions>, user: Option<&Path>) -> (bool, bool) {
+    let Some(sessions) = sessions else { return (false, false) };
+    let sent = sessions.finish();
+    if let Some(folder) = user {
+        let found = lastwords::remote_control::list(Some(folder)).unwrap_or_default();
+        if sent.is_all && !found.iter().any(lastwords_open::is_live_summary) {
+            let folders = found.iter().map(|summary| &summary.folder);
+            folders.for_each(|session| _ = lastwords::remote_control::destroy(session));
+            let _ = std::fs::remove_file(folder.join(".lock"));
+            let _ = std::fs::remove_dir(folder);
+        }
+        if folder.exists() {
+            say::note(format_args!("{}: the sessions are kept here, too", folder.display()));
+        }
+    }
+    (sent.failed, sent.lost)
+}
+
+/// Records what applications record alone, without the kernel's tracer.
+fn record_sessions(args: &Args, user: Option<&Path>) -> anyhow::Result<Outcome> {
+    let mut signals = Signals::catch()?;
+    let sessions = send_sessions(args, user)?;
+    let mut child = command::start(&args.command, user)?;
+    if let (Some(name), Output::Receiver(address)) = (&args.session, &args.output) {
+        say::note(format_args!("sending the session {name} to {address}; Ctrl-C ends it"));
+    }
+    let is_over = || args.session.is_some() && sessions.as_ref().is_some_and(Sessions::is_idle);
+    let status = command::wait(&mut signals, &mut child, &is_over);
+    let (failed, lost) = finish_sessions(sessions, user);
+    if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
+        command::end(&mut signals, child);
+    }
+    Ok(outcome(args, status?.map(command::code), failed, lost))
+}
+
+fn outcome(args: &Args, code: Option<u8>, failed: bool, lost: bool) -> Outcome {
+    match code {
+        _ if failed => Outcome::Negative,
+        Some(code) if code != 0 => Outcome::Command(code),
+        _ if args.strict && lost => Outcome::Losses,
+        _ => Outcome::Done,
+    }
+}
+
+fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Result<Outcome> {
+    let Some(plan) = plan else { return record_sessions(args, user) };
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
     let recording = Recording::begin(plan)?;
+    let sessions = send_sessions(args, user)?;
     recording.start()?;
     let mut child = command::start(&args.command, user)?;
     if child.is_none() {
@@ -151,8 +220,9 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
             }
         }
     }
-    let status = command::wait(&mut signals, &mut child, &recording);
+    let status = command::wait(&mut signals, &mut child, &|| recording.has_failed());
     let finished = recording.finish();
+    let (failed, lost) = finish_sessions(sessions, user);
     if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
         command::end(&mut signals, child);
     }
@@ -163,19 +233,22 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
-    Ok(match status?.map(command::code) {
-        _ if !errors.is_empty() => Outcome::Negative,
-        Some(code) if code != 0 => Outcome::Command(code),
-        _ if args.strict && saved.lost() > 0 => Outcome::Losses,
-        _ => Outcome::Done,
-    })
+    Ok(outcome(args, status?.map(command::code), failed || !errors.is_empty(), lost || saved.lost() > 0))
 }
 
-fn plan(args: &Args) -> anyhow::Result<Plan> {
+/// Returns the file that gets what cannot be sent of a kernel's trace.
+fn broken_output() -> PathBuf {
+    format!("lastwords-{}.dat", std::process::id()).into()
+}
+
+/// Returns the plan of the recording of the kernel's tracer; none if only sessions are sent.
+fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     let of = |kind, texts: &[String]| texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>();
     let definitions =
         [of(Kind::Kprobe, &args.kprobe), of(Kind::Uprobe, &args.uprobe), of(Kind::Synthetic, &args.synthetic)].concat();
-    if args.events.rules.is_empty() && args.plugin.is_none() && definitions.is_empty() {
+    let has_kernel = !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
+    let has_sessions = matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
+    if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
     if args.user && !SHARED_CLOCKS.contains(&args.clock.as_str()) {
@@ -187,14 +260,14 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
     }
     let (receiver, output) = match &args.output {
         Output::File(path) => (None, path.clone()),
-        Output::Receiver(address) if args.user => bail!(
-            "--user: what applications record is not sent to {address}; record it here into a file, with -o FILE, and copy the folder FILE.user"
-        ),
         Output::Receiver(address) if args.force => bail!("--force: there is no file to replace at {address}"),
         // It is written if the stream breaks.
-        Output::Receiver(address) => (Some(address.clone()), format!("lastwords-{}.dat", std::process::id()).into()),
+        Output::Receiver(address) => (Some(address.clone()), broken_output()),
     };
-    Ok(Plan {
+    if !has_kernel {
+        return Ok(None);
+    }
+    Ok(Some(Plan {
         instance: args.instance.clone(),
         events: args.events.rules.clone(),
         tracer: args.plugin.clone(),
@@ -207,7 +280,7 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         output,
         force: args.force,
         journals: lastwords::dirs::make_base()?,
-    })
+    }))
 }
 
 /// Makes the folder for the sessions of the command's applications.

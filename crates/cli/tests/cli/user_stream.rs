@@ -1,0 +1,275 @@
+//! `record -o ADDRESS` with sessions of applications: every event that arrives is right, every loss is told, whatever the recorder
+//! overwrites while it is sent, and whoever dies. Nothing here needs root.
+
+use crate::consume::field;
+use crate::record::{calls, names, wait_until};
+use crate::stream::{Receiver, path};
+use crate::support::{Place, Ran, ran};
+use lastwords::{ChannelConfig, Reservation, Session, event};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// What the application is told by its environment.
+const HOW: &str = "LASTWORDS_TEST_SENT";
+const THREADS: u64 = 2;
+/// Events of each thread that are recorded in the time that the sender needs for them.
+const PACED: u64 = 20_000;
+
+/// Started again with [`HOW`] set, this is the application; else it is nothing.
+#[test]
+fn application() {
+    let Ok(how) = std::env::var(HOW) else { return };
+    let words: Vec<&str> = how.split(' ').collect();
+    let [reservation, mode, folder] = words.as_slice() else { panic!("{how}") };
+    let reservation = match *reservation {
+        "rseq" => Reservation::Rseq,
+        "lockless" => Reservation::Lockless,
+        _ => Reservation::Locked,
+    };
+    let channel = match *mode {
+        "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
+        "flood" => ChannelConfig::new("main").sub_buffers(8, 4096),
+        _ => ChannelConfig::new("main").sub_buffers(64, 1 << 14),
+    };
+    let session = Session::builder("app").reservation(reservation).channel(channel).start().expect("a session");
+    let folder = Path::new(folder);
+    let at = |name: &str| folder.join(name);
+    if *mode == "flood" {
+        record(0, 300, 64);
+        fs::write(at("ready"), "").expect("the file");
+        wait_until("the test goes on", || at("go").exists());
+        record(300, 200_000, u64::MAX);
+        fs::write(at("flooded"), "").expect("the file");
+        wait_until("the test goes on", || at("end").exists());
+        record(200_000, 201_000, 64);
+    } else {
+        record(0, PACED, if *mode == "discard" { 100 } else { 64 });
+    }
+    fs::write(at("done"), "").expect("the file");
+    if *mode == "lives" {
+        std::thread::sleep(Duration::from_secs(60));
+    }
+    drop(session);
+}
+
+/// A value of the application's own by which an event is known to be whole.
+fn check(thread: u64, sequence: u64) -> u64 {
+    (sequence ^ thread << 60).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+}
+
+/// Records events on all threads. After `rest` events, a thread sleeps for a moment.
+fn record(begin: u64, end: u64, rest: u64) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || {
+                for sequence in begin..end {
+                    event!(test, "tick", thread = thread, sequence = sequence, check = check(thread, sequence));
+                    if sequence % rest == rest - 1 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// The application as a command, in a place.
+fn application_command(place: &Place, reservation: &str, mode: &str) -> Vec<String> {
+    let how = format!("{HOW}={reservation} {mode} {}", place.path().display());
+    let program = std::env::current_exe().expect("this program's file").display().to_string();
+    ["env", &how, &program, "--exact", "user_stream::application", "--nocapture"].map(str::to_owned).to_vec()
+}
+
+/// Starts a recorder that sends the sessions of the application.
+fn recorder(place: &Place, to: &str, reservation: &str, mode: &str) -> Child {
+    let mut command = place.command();
+    command.args(["record", "-o", to, "--user", "--strict", "--"]).args(application_command(place, reservation, mode));
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+}
+
+fn ended(child: Child) -> Ran {
+    ran(child.wait_with_output().expect("it ends"))
+}
+
+/// The numbers of the events of each thread in a received session, in order. Each must have the application's own value, and be there
+/// once.
+fn events(place: &Place, folder: &Path) -> (BTreeMap<u64, Vec<u64>>, Ran) {
+    let report = place.run(&["report", folder.to_str().unwrap(), "--strict"]);
+    let mut threads: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for line in report.out.lines().filter(|line| line.contains("sequence=")) {
+        let (thread, sequence) = (field(line, "thread"), field(line, "sequence"));
+        assert_eq!(field(line, "check"), check(thread, sequence), "{line}");
+        threads.entry(thread).or_default().push(sequence);
+    }
+    for (thread, numbers) in &threads {
+        let back = numbers.windows(2).find(|pair| pair[0] >= pair[1]);
+        assert!(back.is_none(), "thread {thread}: {back:?}");
+    }
+    (threads, report)
+}
+
+/// Counts the packets in a spool.
+fn packets(mut spool: &[u8]) -> usize {
+    let mut count = 0;
+    spool = &spool[16.min(spool.len())..];
+    while spool.len() >= 16 {
+        count += usize::from(spool[..4] == 10u32.to_le_bytes());
+        let length = u64::from_le_bytes(spool[8..16].try_into().unwrap()) as usize;
+        spool = &spool[(16 + length).min(spool.len())..];
+    }
+    count
+}
+
+#[test]
+fn each_event_of_a_session_arrives_once() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    for reservation in ["rseq", "lockless", "locked"] {
+        let ended = ended(recorder(&place, &receiver.address, reservation, "paced"));
+        assert!(ended.status == 0 && ended.err.contains("nothing lost"), "{reservation}: {}", ended.err);
+        let saved = receiver.next("saved-session");
+        assert_eq!((&saved["lost_sub_buffers"], &saved["lost_events"]), (&Value::from(0), &Value::from(0)), "{saved}");
+        assert_eq!(saved["session"], "app");
+        let folder = path(&place, &saved);
+        let (threads, report) = events(&place, &folder);
+        assert_eq!(report.status, 0, "{reservation}: {}", report.err);
+        let all: Vec<u64> = (0..PACED).collect();
+        assert!(threads.len() as u64 == THREADS && threads.values().all(|numbers| *numbers == all), "{reservation}");
+        // More than the rings have at a time.
+        assert!(saved["bytes"].as_u64().unwrap() > 1 << 20, "{saved}");
+        // Nothing is left here, and what arrived is as any session.
+        assert!(!names(place.path()).iter().any(|name| name.ends_with(".user")), "{:?}", names(place.path()));
+        let recovered = place.at(&format!("{reservation}.ctf"));
+        place.ok(&["recover", folder.to_str().unwrap(), "-o", recovered.to_str().unwrap()]);
+        fs::remove_dir_all(&folder).unwrap();
+        fs::remove_file(place.at("done")).unwrap();
+    }
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+/// The receiver takes nothing while the recorder comes round many times, so that pages are overwritten that are in the socket already.
+#[test]
+fn what_is_overwritten_while_it_is_sent_is_told_and_never_wrong() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let recorder = recorder(&place, &receiver.address, "rseq", "flood");
+    let spool = place.at(receiver.next("started")["spool"].as_str().unwrap());
+    wait_until("the application is ready", || place.at("ready").exists());
+    wait_until("the first sub-buffers have arrived", || packets(&fs::read(&spool).unwrap()) >= 3);
+    // The confirmations are on their way.
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = Pid::from_child(&receiver.child);
+    kill_process(pid, Signal::STOP).unwrap();
+    fs::write(place.at("go"), "").unwrap();
+    wait_until("the rings have come round", || place.at("flooded").exists());
+    kill_process(pid, Signal::CONT).unwrap();
+    fs::write(place.at("end"), "").unwrap();
+    let ended = ended(recorder);
+    let saved = receiver.next("saved-session");
+    let lost = saved["lost_sub_buffers"].as_u64().unwrap();
+    assert!(ended.status == 3 && lost > 10, "{} {saved}", ended.err);
+    assert!(
+        ended.err.contains(&format!("{lost} sub-buffers were overwritten before they had arrived")),
+        "{}",
+        ended.err
+    );
+    let (threads, report) = events(&place, &path(&place, &saved));
+    assert_eq!(report.status, 3, "{}", report.err);
+    let received: usize = threads.values().map(Vec::len).sum();
+    let recorded = THREADS as usize * 201_000;
+    // The newest events are never overwritten.
+    assert!(threads.values().all(|numbers| numbers.last() == Some(&200_999)), "{}", report.err);
+    // An event has 32 bytes: 4 of header, the thread, and three values of 8 bytes. A sub-buffer has room for 4096 - 84 - 16 bytes.
+    let missing = (recorded - received) as u64;
+    let per_buffer = missing / lost;
+    assert!((90..=150).contains(&per_buffer), "{missing} events in {lost} sub-buffers");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_ring_that_discards_counts_what_did_not_arrive() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let ended = ended(recorder(&place, &receiver.address, "rseq", "discard"));
+    let saved = receiver.next("saved-session");
+    let lost = saved["lost_events"].as_u64().unwrap();
+    assert!(ended.status == 3 && lost > 0 && saved["lost_sub_buffers"] == 0, "{} {saved}", ended.err);
+    let (threads, report) = events(&place, &path(&place, &saved));
+    let received: u64 = threads.values().map(|numbers| numbers.len() as u64).sum();
+    assert_eq!(received + lost, THREADS * PACED, "{}", report.err);
+    let told = |line: &str| line.split_once("discarded (")?.1.split(' ').next()?.parse::<u64>().ok();
+    assert_eq!((report.status, report.err.lines().filter_map(told).sum::<u64>()), (3, lost), "{}", report.err);
+    // The room of what arrived was used again: a ring has 4 sub-buffers.
+    // Besides the two other regions, a stream is not bound to a CPU.
+    let cpus = fs::read_dir(path(&place, &saved)).unwrap().count() as u64 - 3;
+    assert!(saved["sub_buffers"].as_u64().unwrap() > cpus * 4, "{saved}");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let words = application_command(&place, "rseq", "lives");
+    let mut application = Command::new(&words[0]);
+    application.args(&words[1..]).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut application = application.spawn().expect("it starts");
+    wait_until("the session lives", || place.ok(&["list"]).contains("live"));
+    let mut command = place.command();
+    command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::null());
+    let mut sender = command.spawn().expect("it starts");
+    receiver.next("started");
+    wait_until("everything is recorded", || place.at("done").exists());
+    sender.kill().unwrap();
+    sender.wait().unwrap();
+    let saved = receiver.next("saved-session");
+    assert!(saved["ended_early"].as_str().unwrap().contains("the connection"), "{saved}");
+    let (threads, report) = events(&place, &path(&place, &saved));
+    assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+    assert!(threads.values().all(|numbers| numbers.len() > 1000), "{}", report.err);
+    // The session still has its events, and another stream of it ends with it.
+    let mut command = place.command();
+    command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::piped());
+    let sender = command.spawn().expect("it starts");
+    receiver.next("started");
+    application.kill().unwrap();
+    application.wait().unwrap();
+    let ended = ended(sender);
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    let saved = receiver.next("saved-session");
+    assert_eq!((&saved["lost_sub_buffers"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
+    let (threads, report) = events(&place, &path(&place, &saved));
+    assert!(threads.values().all(|numbers| numbers.last() == Some(&(PACED - 1))), "{}", report.err);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+#[test]
+fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
+    let place = Place::new();
+    let mut receiver = Receiver::at(&place);
+    let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,sendto,sendmsg,recvfrom";
+    let mut strace = Command::new("strace");
+    strace.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(place.at("from"));
+    strace.arg(env!("CARGO_BIN_EXE_lastwords")).args(["record", "-o", &receiver.address, "--user", "--"]);
+    strace.args(application_command(&place, "rseq", "paced"));
+    strace.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).stdout(Stdio::null());
+    let ended = ran(strace.stderr(Stdio::piped()).output().expect("strace is needed: cargo xtask setup"));
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    let saved = receiver.next("saved-session");
+    let bytes = saved["bytes"].as_u64().unwrap();
+    let logs = names(place.path()).into_iter().filter(|name| name.starts_with("from."));
+    let text: String = logs.map(|name| fs::read_to_string(place.at(&name)).unwrap()).collect();
+    let sum = |is: &dyn Fn(&str, &str) -> bool| -> u64 {
+        calls(&text).iter().filter(|(call, args, _)| is(call, args)).map(|(.., bytes)| bytes).sum()
+    };
+    assert_eq!(sum(&|call, _| call == "sendfile"), bytes);
+    // The begins of the streams' regions are read: twice 768 bytes each.
+    let read = sum(&|call, args| call.contains("read") && args.contains("/stream-"));
+    assert!(read < 100_000 && bytes > 1 << 20, "{read} of {bytes}");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}

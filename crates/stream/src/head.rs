@@ -1,0 +1,172 @@
+//! The begin of a stream's region of a session, as docs/ABI.md has it: its header, geometry and control words.
+
+use anyhow::ensure;
+use lastwords_abi::packet;
+use lastwords_abi::region::{BYTE_ORDER_MARK, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader, checksum};
+use lastwords_abi::stream::{CONTROL_OFF, HalfControl, Slot, StreamControl, StreamInfo};
+use lastwords_bytes::ByteOrder;
+use std::mem::offset_of;
+
+/// Bytes of the begin of a stream's region.
+pub(crate) const HEAD: usize = CONTROL_OFF.saturating_add(size_of::<StreamControl>());
+/// Offset of the geometry.
+const INFO: usize = HEADER_SIZE as usize;
+/// Offset of the control words of the first half.
+const HALF: usize = CONTROL_OFF.saturating_add(offset_of!(StreamControl, half));
+/// Counters of events that were lost before they were in the ring.
+const LOST: usize = 5;
+/// Most sub-buffers of a ring.
+const MOST: u64 = 1 << 20;
+
+/// The begin of a stream's region, with the values of it that a receiver needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Head {
+    bytes: Vec<u8>,
+    order: ByteOrder,
+    /// Bytes of a sub-buffer.
+    pub(crate) size: u64,
+    /// The position where the sent stream begins.
+    pub(crate) first: u64,
+    /// The position where it ends.
+    pub(crate) end: u64,
+    /// Events that were lost before they were in the ring.
+    pub(crate) lost: u64,
+}
+
+impl Head {
+    /// Reads the begin of a region.
+    ///
+    /// # Errors
+    /// It is none of a stream, or one that no recorder makes.
+    pub(crate) fn read(bytes: &[u8]) -> anyhow::Result<Self> {
+        ensure!(bytes.len() == HEAD && bytes.starts_with(&MAGIC), "the bytes are not the begin of a region");
+        let mark = read::<4>(bytes, offset_of!(RegionHeader, byte_order)).map(u32::from_le_bytes);
+        let order = match mark {
+            Some(BYTE_ORDER_MARK) => ByteOrder::Little,
+            Some(mark) if mark.swap_bytes() == BYTE_ORDER_MARK => ByteOrder::Big,
+            mark => anyhow::bail!("a region of the byte order {mark:x?}"),
+        };
+        let number = |at: usize| word(bytes, at, order);
+        let size = number(INFO.saturating_add(offset_of!(StreamInfo, sub_buffer_size)));
+        ensure!(size.is_power_of_two() && (128..=1 << 30).contains(&size), "sub-buffers of {size} bytes");
+        let counter = |index: usize| offset_of!(StreamControl, lost).saturating_add(index.saturating_mul(8));
+        let lost = (0..LOST).map(|index| number(CONTROL_OFF.saturating_add(counter(index))));
+        Ok(Self {
+            order,
+            size,
+            first: number(HALF.saturating_add(offset_of!(HalfControl, first))),
+            end: number(HALF.saturating_add(offset_of!(HalfControl, reserve))),
+            lost: lost.fold(0, u64::saturating_add),
+            bytes: bytes.to_vec(),
+        })
+    }
+
+    /// Returns the number of the sub-buffer in which the sent stream begins.
+    #[must_use]
+    pub(crate) fn begin(&self) -> u64 {
+        self.first.checked_div(self.size).unwrap_or(0)
+    }
+
+    /// Returns true if the bytes are those of the closed sub-buffer of this number, by its header and its checksum (docs/ABI.md, section
+    /// 5).
+    #[must_use]
+    pub(crate) fn is_closed(&self, number: u64, bytes: &[u8]) -> bool {
+        let trailer = bytes.len().saturating_sub(8);
+        let bits = word(bytes, packet::at::CONTENT_SIZE, self.order);
+        let content = usize::try_from(bits.checked_div(8).unwrap_or(0)).unwrap_or(usize::MAX);
+        let is_it = word(bytes, packet::at::PACKET_SEQ_NUM, self.order) == number;
+        let covered = bytes.get(..content.min(trailer)).filter(|_| content <= trailer && content > 0);
+        is_it && covered.is_some_and(|covered| checksum(covered) == word(bytes, trailer, self.order))
+    }
+
+    /// Makes the region one that has room for the sub-buffers from `first` up to the position `end`, which replaces that of the
+    /// stream. Returns the begin of the region, the offset of its data, the number of sub-buffers and the size of the region.
+    ///
+    /// # Errors
+    /// No ring has as many sub-buffers.
+    pub(crate) fn region(&self, first: u64, end: u64) -> anyhow::Result<Region> {
+        let used = end.div_ceil(self.size).saturating_sub(first);
+        let count = used.max(2).next_power_of_two();
+        ensure!(count <= MOST, "{used} sub-buffers of {} bytes; {MOST} are the most", self.size);
+        let slots = |half: u64| {
+            let length = count.saturating_mul(size_of::<Slot>() as u64);
+            (HEAD as u64).saturating_add(length.saturating_mul(half))
+        };
+        let half = count.saturating_mul(self.size).next_multiple_of(REGION_ALIGN);
+        let data = |number: u64| slots(2).next_multiple_of(REGION_ALIGN).saturating_add(half.saturating_mul(number));
+        let mut bytes = self.bytes.clone();
+        let mut put = |at: usize, value: u64, width: usize| {
+            let little = value.to_le_bytes();
+            let field = bytes.get_mut(at..at.saturating_add(width)).unwrap_or_default();
+            field.iter_mut().zip(little).for_each(|(byte, value)| *byte = value);
+            if self.order == ByteOrder::Big {
+                field.reverse();
+            }
+        };
+        put(offset_of!(RegionHeader, size), data(2), 8);
+        put(INFO.saturating_add(offset_of!(StreamInfo, sub_buffers)), count, 4);
+        put(INFO.saturating_add(offset_of!(StreamInfo, page_size)), 0, 4);
+        for number in 0..2u64 {
+            let pair = usize::try_from(number).map_or(0, |number| number.saturating_mul(8)).saturating_add(INFO);
+            put(pair.saturating_add(offset_of!(StreamInfo, slots_off)), slots(number), 8);
+            put(pair.saturating_add(offset_of!(StreamInfo, data_off)), data(number), 8);
+        }
+        put(HALF.saturating_add(offset_of!(HalfControl, reserve)), end, 8);
+        put(HALF.saturating_add(offset_of!(HalfControl, attempt)), end, 8);
+        let check = offset_of!(RegionHeader, check);
+        let fixed = INFO..INFO.saturating_add(size_of::<StreamInfo>());
+        let covered = [bytes.get(..check), bytes.get(fixed)].map(Option::unwrap_or_default).concat();
+        let sum = checksum(&covered);
+        let sum = if self.order == ByteOrder::Big { sum.to_be_bytes() } else { sum.to_le_bytes() };
+        bytes.get_mut(check..).unwrap_or_default().iter_mut().zip(sum).for_each(|(byte, value)| *byte = value);
+        Ok(Region { bytes, data: data(0), count, size: data(2) })
+    }
+}
+
+/// The begin and the geometry of a region that a receiver makes.
+#[derive(Debug)]
+pub(crate) struct Region {
+    /// The first bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// Offset of the data.
+    pub(crate) data: u64,
+    /// Number of sub-buffers.
+    pub(crate) count: u64,
+    /// Bytes of the region.
+    pub(crate) size: u64,
+}
+
+/// Reads a `u64`.
+fn word(bytes: &[u8], at: usize, order: ByteOrder) -> u64 {
+    match order {
+        ByteOrder::Little => read(bytes, at).map_or(0, u64::from_le_bytes),
+        ByteOrder::Big => read(bytes, at).map_or(0, u64::from_be_bytes),
+    }
+}
+
+fn read<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sub_buffer_is_known_by_its_number_and_its_checksum() {
+        let head = Head { bytes: Vec::new(), order: ByteOrder::Little, size: 512, first: 0, end: 0, lost: 0 };
+        // docs/ABI.md, section 5: the content in bits at 48, the number at 64, the checksum in the last 8 bytes.
+        let mut bytes = vec![0x5a; 512];
+        bytes[48..56].copy_from_slice(&(200u64 * 8).to_le_bytes());
+        bytes[64..72].copy_from_slice(&7u64.to_le_bytes());
+        let sum = checksum(&bytes[..200]);
+        bytes[504..].copy_from_slice(&sum.to_le_bytes());
+        assert!(head.is_closed(7, &bytes));
+        assert!(!head.is_closed(6, &bytes) && !head.is_closed(7, &bytes[..504]) && !head.is_closed(7, &[]));
+        for at in (0..200).chain(504..512) {
+            let mut other = bytes.clone();
+            other[at] ^= 1;
+            assert!(!head.is_closed(7, &other), "byte {at}");
+        }
+    }
+}

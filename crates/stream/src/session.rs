@@ -1,0 +1,211 @@
+//! Sends a session of an application: its sub-buffers from its files, without a copy in user space.
+//!
+//! The recorder does not wait for the sender, so that a sub-buffer may be overwritten while it is sent. A packet counts only after
+//! the receiver has confirmed it and its place in the ring is still the packet's ([`Source::is_kept`]); otherwise a frame tells the
+//! receiver to drop it.
+
+use crate::sender::Sender;
+use crate::wire::{End, Kind, SessionInfo};
+use anyhow::{Context, bail, ensure};
+use lastwords::stream_out::{Ready, Source};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The longest time between two looks at the rings.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the receiver may take to confirm the last packets.
+const CONFIRM: Duration = Duration::from_secs(60);
+/// Most bytes of a part of a region in a frame.
+const PART: usize = 1 << 20;
+/// Bytes of a packet's header. A sub-buffer with fewer has no events.
+const PACKET_HEADER: u64 = lastwords_abi::packet::HEADER_LEN as u64;
+
+/// What was sent of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Name of the session.
+    pub session: String,
+    /// Bytes of sub-buffers that the receiver has.
+    pub bytes: u64,
+    /// Number of sub-buffers that the receiver has.
+    pub sub_buffers: u64,
+    /// Sub-buffers that the recorder overwrote before they had arrived.
+    pub overwritten: u64,
+    /// Sub-buffers that a thread which died has left unfinished. They are not sent.
+    pub unfinished: u64,
+    /// Events that the rings lost by themselves.
+    pub lost_events: u64,
+}
+
+/// A packet that is not confirmed.
+struct Pending {
+    stream: u32,
+    number: u64,
+    length: u64,
+}
+
+/// The state of the work.
+struct Work<'a> {
+    source: Source,
+    sender: &'a Sender,
+    sent: Sent,
+    /// Number of the next sub-buffer of each stream.
+    next: BTreeMap<u32, u64>,
+    pending: VecDeque<Pending>,
+    /// Packets that the receiver has confirmed.
+    confirmed: u64,
+    /// End of the records of the registry that were sent.
+    registry: u64,
+}
+
+/// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the receiver has all of it.
+///
+/// # Errors
+/// The session cannot be read any more, the connection is broken, or the receiver does not have all of it.
+pub fn send(sender: &Sender, source: Source, ended: BorrowedFd<'_>) -> anyhow::Result<Sent> {
+    let sent = Sent { session: source.name(), ..Sent::default() };
+    let uuid = source.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+    sender.json(Kind::Session, &SessionInfo { uuid, name: source.name() })?;
+    let mut work =
+        Work { source, sender, sent, next: BTreeMap::new(), pending: VecDeque::new(), confirmed: 0, registry: 0 };
+    work.region(false)?;
+    loop {
+        // What is recorded before a session has ended is seen by the look after this.
+        let is_over = work.source.is_over() || sender.is_ended(ended)?;
+        let ready = work.source.look()?;
+        work.registry()?;
+        let moved = work.closed(&ready, ended)?;
+        if is_over {
+            return work.finish(&ready);
+        }
+        let wait = if moved { Duration::ZERO } else { LOOK };
+        work.confirm(wait)?;
+        sender.alive(ended)?;
+    }
+}
+
+impl Work<'_> {
+    /// Sends the session region.
+    fn region(&self, is_over: bool) -> anyhow::Result<()> {
+        let bytes = self.source.session(is_over).context("the session")?;
+        self.part(1, 0, &bytes)
+    }
+
+    fn part(&self, kind: u32, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut at = offset;
+        for bytes in bytes.chunks(PART) {
+            self.sender.frame(Kind::Region, kind, &[&at.to_le_bytes()[..], bytes].concat(), None)?;
+            at = at.saturating_add(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Sends the descriptions of events that are new. A description is there before the first event that it describes.
+    fn registry(&mut self) -> anyhow::Result<()> {
+        if let Some(parts) = self.source.registry(self.registry).context("the registry")? {
+            for (offset, bytes) in &parts {
+                self.part(2, *offset, bytes)?;
+                self.registry = self.registry.max(offset.saturating_add(bytes.len() as u64));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the sub-buffers that are closed. Returns true if there were any.
+    fn closed(&mut self, ready: &[Ready], ended: BorrowedFd<'_>) -> anyhow::Result<bool> {
+        let mut moved = false;
+        for stream in ready {
+            let next = match self.next.get(&stream.stream) {
+                Some(next) => *next,
+                None => self.begin(stream)?,
+            };
+            for number in next..stream.closed {
+                if !self.source.is_kept(stream.stream, number) {
+                    self.sent.overwritten = self.sent.overwritten.saturating_add(1);
+                } else if self.source.is_closed(stream.stream, number) {
+                    self.packet(stream.stream, number, stream.size, Some(ended))?;
+                } else {
+                    self.sent.unfinished = self.sent.unfinished.saturating_add(1);
+                }
+                moved = true;
+            }
+            self.next.insert(stream.stream, stream.closed.max(next));
+        }
+        Ok(moved)
+    }
+
+    /// Announces a stream, and returns the number of its first sub-buffer.
+    fn begin(&self, stream: &Ready) -> anyhow::Result<u64> {
+        let head = self.source.head(stream.stream, 0).context("a stream")?;
+        self.sender.frame(Kind::Head, stream.stream, &head, None)?;
+        Ok(crate::head::Head::read(&head)?.begin())
+    }
+
+    fn packet(&mut self, stream: u32, number: u64, length: u64, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        let (file, offset) = self.source.data(stream, number).context("a stream that is gone")?;
+        self.sender.from_file((stream, number), file, offset, length, ended)?;
+        self.pending.push_back(Pending { stream, number, length });
+        // Confirmations that have come are taken at once, so that they do not fill the socket.
+        self.confirm(Duration::ZERO)
+    }
+
+    /// Takes the confirmations that come within a time, and drops packets that were overwritten before theirs came.
+    fn confirm(&mut self, wait: Duration) -> anyhow::Result<()> {
+        let mut wait = wait;
+        while let Some(count) = self.sender.confirmed(wait)? {
+            wait = Duration::ZERO;
+            let sent = self.confirmed.saturating_add(self.pending.len() as u64);
+            ensure!(count <= sent, "{}: it confirms {count} of {sent} packets", self.sender.address());
+            while self.confirmed < count {
+                let Some(Pending { stream, number, length }) = self.pending.pop_front() else { break };
+                self.confirmed = self.confirmed.saturating_add(1);
+                if self.source.is_kept(stream, number) {
+                    self.sent.bytes = self.sent.bytes.saturating_add(length);
+                    self.sent.sub_buffers = self.sent.sub_buffers.saturating_add(1);
+                    self.source.consume(stream, number.saturating_add(1)).context("a ring in discard mode")?;
+                } else {
+                    self.sent.overwritten = self.sent.overwritten.saturating_add(1);
+                    self.sender.frame(Kind::Overwritten, stream, &number.to_le_bytes(), None)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what is committed of the sub-buffers that are not closed, waits until everything is confirmed, and ends the stream.
+    fn finish(mut self, ready: &[Ready]) -> anyhow::Result<Sent> {
+        let mut ends = BTreeMap::new();
+        for stream in ready {
+            let Ready { stream: index, size, closed, rest, .. } = *stream;
+            let mut end = closed.saturating_mul(size);
+            if rest >= PACKET_HEADER && self.source.is_kept(index, closed) {
+                end = end.saturating_add(rest);
+                if self.source.is_whole(index, closed, rest) {
+                    self.packet(index, closed, rest, None)?;
+                } else {
+                    self.sent.unfinished = self.sent.unfinished.saturating_add(1);
+                }
+            }
+            ends.insert(index, end);
+        }
+        let begun = Instant::now();
+        while !self.pending.is_empty() {
+            let left = CONFIRM.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                bail!("{}: {} packets are not confirmed", self.sender.address(), self.pending.len());
+            }
+            self.confirm(left)?;
+        }
+        for (index, end) in ends {
+            let head = self.source.head(index, end).context("a stream")?;
+            self.sender.frame(Kind::Head, index, &head, None)?;
+            let lost = crate::head::Head::read(&head)?.lost;
+            self.sent.lost_events = self.sent.lost_events.saturating_add(lost);
+        }
+        self.registry()?;
+        self.region(self.source.is_over())?;
+        self.sender.end(&End { cpus: Vec::new(), bytes: self.sender.bytes() })?;
+        Ok(self.sent)
+    }
+}
