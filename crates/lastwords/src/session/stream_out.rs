@@ -280,7 +280,7 @@ impl Source {
     }
 
     fn lane(&self, stream: u32) -> Option<(&StreamRegion, &Lane)> {
-        Some((self.handle.regions.streams.get(stream as usize)?, self.lanes.get(stream as usize)?))
+        Some((self.handle.regions.streams.iter().nth(stream as usize)?, self.lanes.get(stream as usize)?))
     }
 }
 
