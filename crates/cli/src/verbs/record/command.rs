@@ -69,7 +69,8 @@ pub(super) fn start(words: &[OsString], user: Option<&Path>) -> anyhow::Result<O
     command.spawn().map(Some).with_context(|| format!("{}: cannot be run", program.display()))
 }
 
-/// Waits until the command ends, a signal comes, or the recording fails. Returns the status of a command that has ended.
+/// Waits until the command ends, a signal comes, the recording fails, or, without a command, a trigger has ended it. Returns the status
+/// of a command that has ended.
 pub(super) fn wait(
     signals: &mut Signals,
     child: &mut Option<Child>,
@@ -84,6 +85,10 @@ pub(super) fn wait(
             && let Some(status) = child.try_wait().context("the command")?
         {
             return Ok(Some(status));
+        }
+        if child.is_none() && recording.was_stopped() {
+            say::note("a trigger has switched the tracing off");
+            return Ok(None);
         }
         signals.wait();
     }

@@ -151,6 +151,7 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
             }
         }
     }
+    let takes_snapshots = recording.takes_snapshots();
     let status = command::wait(&mut signals, &mut child, &recording);
     let finished = recording.finish();
     if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
@@ -158,6 +159,11 @@ fn record(args: &Args, plan: &Plan, user: Option<&Path>) -> anyhow::Result<Outco
     }
     let (saved, errors) = finished?;
     tell(&saved);
+    match &saved.snapshot {
+        Some(snapshot) => tell(snapshot),
+        None if takes_snapshots => say::note("no trigger took a snapshot"),
+        None => {}
+    }
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
     if let (Some(folder), Output::File(path)) = (user, &args.output) {
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
