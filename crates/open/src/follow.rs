@@ -46,24 +46,36 @@ pub fn follow<W: AsRef<str>>(
     }
     let mut is_first = true;
     let mut is_last = false;
+    // Sessions that have ended and have nothing new: they may be removed while others are followed.
+    let mut ended = vec![false; sessions.len()];
     loop {
         // A recorder that dies between this check and the look is seen by the next step.
-        let is_over = sessions.iter().all(FollowedSession::is_over) && instances.iter().all(TailedInstance::is_over);
+        let over: Vec<bool> = sessions.iter().map(FollowedSession::is_over).collect();
+        let is_over = over.iter().all(|over| *over) && instances.iter().all(TailedInstance::is_over);
         let mut has_news = false;
         // Each is looked at, also after one that has news. What an instance has was recorded before its look, and so are sessions read
         // up to a later time.
         for instance in &mut instances {
             has_news |= instance.look(is_last)?;
         }
-        has_news |= sessions.iter().filter(|session| session.look()).count() > 0;
+        for ((session, over), ended) in sessions.iter().zip(&over).zip(&mut ended) {
+            let has_own = !*ended && session.look();
+            has_news |= has_own;
+            *ended |= *over && !has_own;
+        }
         if is_first || has_news {
+            if !is_first {
+                let living = sessions.iter().zip(&ended).filter(|(_, ended)| !**ended);
+                candidates = living.map(|(session, _)| Candidate::named(Ok(session.location.clone()))).collect();
+            }
             step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
             instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
             let (traces, is_wanted) = read(std::mem::take(&mut opened));
             if !is_wanted {
                 return Ok(());
             }
-            sessions.iter().for_each(|session| session.done(&traces));
+            let living = sessions.iter().zip(&ended).filter(|(_, ended)| is_first || !**ended);
+            living.for_each(|(session, _)| session.done(&traces));
             instances.iter_mut().for_each(TailedInstance::done);
         } else if is_over {
             return Ok(());
@@ -73,8 +85,6 @@ pub fn follow<W: AsRef<str>>(
         }
         is_first = false;
         is_last = !is_over && !wait();
-        let again = |session: &FollowedSession<'_>| Candidate::named(Ok(session.location.clone()));
-        candidates = sessions.iter().map(again).collect();
     }
 }
 

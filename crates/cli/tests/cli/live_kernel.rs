@@ -14,7 +14,7 @@ fn a_trigger_ends_a_recording() {
     let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-R", "traceoff if pid == 1000007"];
     let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
     let trigger = Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
-    wait_until("the trigger is set", || fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff")));
+    wait_until("the trigger is set", || fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited")));
     tool("bash", &["-c", KILLS]);
     let ended = recorder.wait();
     assert_eq!(ended.status, 0, "{}", ended.err);
