@@ -14,7 +14,9 @@ fn a_trigger_ends_a_recording() {
     let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-R", "traceoff if pid == 1000007"];
     let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
     let trigger = Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
-    wait_until("the trigger is set", || fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited")));
+    wait_until("the trigger is set", || {
+        fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited"))
+    });
     tool("bash", &["-c", KILLS]);
     let ended = recorder.wait();
     assert_eq!(ended.status, 0, "{}", ended.err);
@@ -97,7 +99,7 @@ fn an_instance_is_followed_alone_and_with_a_session() {
     let before = state();
     let instance = Instance::new("mono");
     record_turns(&place);
-    let is_done = |text: &str| targets(text).last() == Some(&1_019_999);
+    let is_done = |text: &str| targets(text).contains(&1_019_999);
     let run = || _ = tool("bash", &["-c", KILLS]);
     let (text, said) = follow(&place, &["turns", "lastwords_test"], run, is_done);
     assert!(said.contains("nothing lost"), "{said}");

@@ -127,10 +127,10 @@ impl Found<'_> {
         };
         let said = || self.text(&format!("{}.peer", case.name)).unwrap_or_default();
         let (ours, theirs) = (of(ours)?, of(&theirs).with_context(said)?);
-        // The first process of its name is the one that records, of which trace-cmd does not see the beginning.
-        let recorder = ours.iter().map(|(task, _)| task).find(|task| task.starts_with("trace-cmd-")).cloned();
+        // The processes of trace-cmd that record are its own, of which it has no events.
+        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).collect();
         let others = |all: Vec<(String, String)>| -> Events {
-            let all = all.into_iter().filter(|(task, _)| recorder.as_ref() != Some(task));
+            let all = all.into_iter().filter(|(task, _)| task.starts_with("cat-") || known.contains(task));
             all.map(|(task, what)| format!("{task} {what}")).collect()
         };
         let (ours, theirs) = (others(ours), others(theirs));
