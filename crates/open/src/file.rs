@@ -3,7 +3,7 @@
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, GivenMetadata};
 use crate::reboot::PersistentInstance;
-use crate::{Body, Opened, Options, Origin, carve, chain, dax_node, machine, persistent, session, sniff};
+use crate::{Body, Opened, Options, Origin, carve, chain, dax_node, machine, persistent, session, sniff, tail};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -116,7 +116,7 @@ fn of_instance(
             location.shown.display()
         )
     };
-    let name = location.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = tail::name_of(location.path());
     let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     let reserved = PersistentInstance::all_of_command_line(&line).into_iter().find(|instance| instance.name == name);
     let options = Options { names: vec![name], ..options.clone() };

@@ -1,7 +1,9 @@
-//! Follows sessions in their folders: gives their events in steps, each event once, and consumes nothing.
+//! Follows sessions in their folders and instances of the running kernel: gives their events in steps, each event once. Of sessions,
+//! nothing is consumed; see [`crate::tail`] for instances.
 
 use crate::consume::{end_of, open, stopped};
-use crate::locate::{Candidate, Location};
+use crate::locate::{Candidate, Location, LocationKind};
+use crate::tail::TailedInstance;
 use crate::{Opened, Options, Result, Trace, is_live_summary, open_all, resolve};
 use anyhow::Context as _;
 use lastwords::follow::{Follower, Range};
@@ -10,12 +12,13 @@ use lastwords_walk::session::{Begin, End, ReadLimit};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Follows the sessions of inputs until they have ended. `read` gets the events that were committed since the step before; it
-/// returns the traces of sessions, and whether to go on. `wait` is called between two steps; if it returns false, one last
-/// step follows. Sessions that start later are not followed.
+/// Follows the sessions and instances of inputs until the sessions have ended and the instances are gone. `read` gets the events that
+/// were committed since the step before; it returns the traces of sessions, and whether to go on. `wait` is called between two steps;
+/// if it returns false, one last step follows. Sessions that start later are not followed.
 ///
 /// # Errors
-/// The same as for [`crate::open()`]. An input that is no session in its own folder is a failure in the first step.
+/// The same as for [`crate::open()`]; a ring of an instance cannot be read. An input that is neither a session in its own folder nor
+/// an instance of the running kernel is a failure in the first step.
 pub fn follow<W: AsRef<str>>(
     inputs: &[W],
     options: &Options<'_>,
@@ -25,6 +28,7 @@ pub fn follow<W: AsRef<str>>(
     let mut opened = Opened::default();
     let mut candidates = resolve(inputs, options, &mut opened)?;
     let mut handles: Vec<(Location, Handle)> = Vec::new();
+    let mut instances = take_instances(&mut candidates, options);
     for candidate in &mut candidates {
         let Ok(location) = &candidate.location else { continue };
         match open(&location.shown, "followed") {
@@ -37,21 +41,43 @@ pub fn follow<W: AsRef<str>>(
         .iter()
         .map(|(location, handle)| FollowedSession { location, handle, follower: Mutex::new(handle.follow()) })
         .collect();
+    let is_alone = instances.len().saturating_add(sessions.len()) == 1;
+    if let Some(instance) = instances.iter().find(|instance| !is_alone && !instance.has_real_time()) {
+        return Err(instance.unrelated().into());
+    }
     let mut is_first = true;
     let mut is_last = false;
+    // Sessions that have ended and have nothing new: they may be removed while others are followed.
+    let mut ended = vec![false; sessions.len()];
     loop {
         // A recorder that dies between this check and the look is seen by the next step.
-        let is_over = sessions.iter().all(FollowedSession::is_over);
-        // Each session is looked at, also after one that has news.
-        let looks = sessions.iter().map(FollowedSession::look).collect::<Result<Vec<bool>>>()?;
-        let has_news = looks.contains(&true);
+        let over: Vec<bool> = sessions.iter().map(FollowedSession::is_over).collect();
+        let is_over = over.iter().all(|over| *over) && instances.iter().all(TailedInstance::is_over);
+        let mut has_news = false;
+        // Each is looked at, also after one that has news. What an instance has was recorded before its look, and so are sessions read
+        // up to a later time.
+        for instance in &mut instances {
+            has_news |= instance.look(is_last)?;
+        }
+        for ((session, over), ended) in sessions.iter().zip(&over).zip(&mut ended) {
+            let has_own = !*ended && session.look()?;
+            has_news |= has_own;
+            *ended |= *over && !has_own;
+        }
         if is_first || has_news {
+            if !is_first {
+                let living = sessions.iter().zip(&ended).filter(|(_, ended)| !**ended);
+                candidates = living.map(|(session, _)| Candidate::named(Ok(session.location.clone()))).collect();
+            }
             step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
+            instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
             let (traces, is_wanted) = read(std::mem::take(&mut opened));
             if !is_wanted {
                 return Ok(());
             }
-            sessions.iter().for_each(|session| session.done(&traces));
+            let living = sessions.iter().zip(&ended).filter(|(_, ended)| is_first || !**ended);
+            living.for_each(|(session, _)| session.done(&traces));
+            instances.iter_mut().for_each(TailedInstance::done);
         } else if is_over {
             return Ok(());
         }
@@ -60,9 +86,27 @@ pub fn follow<W: AsRef<str>>(
         }
         is_first = false;
         is_last = !is_over && !wait();
-        let again = |session: &FollowedSession<'_>| Candidate::named(Ok(session.location.clone()));
-        candidates = sessions.iter().map(again).collect();
     }
+}
+
+/// Takes the instances of the running kernel out of the candidates, and begins to follow them.
+fn take_instances(candidates: &mut Vec<Candidate>, options: &Options<'_>) -> Vec<TailedInstance> {
+    let mut instances = Vec::new();
+    for candidate in std::mem::take(candidates) {
+        let found = match &candidate.location {
+            Ok(location) if location.kind == LocationKind::Instance => TailedInstance::begin(location.path()),
+            _ => {
+                candidates.push(candidate);
+                continue;
+            }
+        };
+        match found {
+            Ok(instance) if options.wants(instance.name()) => instances.push(instance),
+            Ok(_) => {}
+            Err(error) => candidates.push(Candidate { location: Err(error), ..candidate }),
+        }
+    }
+    instances
 }
 
 /// Reads what is new in the sessions.

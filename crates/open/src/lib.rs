@@ -65,6 +65,7 @@ mod relocated;
 mod reserved;
 mod session;
 mod sniff;
+mod tail;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
@@ -88,6 +89,7 @@ pub use meter::{Meter, Shown};
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use session::{ENDED_EARLY, RecoveredSession, read};
 pub use sniff::is_ctf_stream;
+pub use tail::{options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 
 use lastwords_bytes::Budget;

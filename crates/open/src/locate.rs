@@ -35,7 +35,7 @@ pub(super) enum LocationKind {
     Lttng,
     /// A folder of CTF traces.
     Ctf,
-    /// The folder of a persistent trace instance in tracefs.
+    /// The folder of a trace instance of the running kernel in tracefs, or its top folder.
     Instance,
 }
 
@@ -142,7 +142,7 @@ pub fn sessions_dir() -> PathBuf {
     lastwords::dirs::base_path()
 }
 
-/// Returns the locations of a path or of the name of a session. Remarks are added to `notes`.
+/// Returns the locations of a path, of the name of a session, or of the name of an instance of the running kernel. Remarks are added to `notes`.
 pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     let path = Path::new(word);
     let named = |error| vec![Candidate::named(Err(error))];
@@ -155,11 +155,17 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
         Err(error) if word.contains('/') => {
             named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
         }
-        Err(_) => match of_name(word, notes) {
-            Ok(folder) => of_whole_folder(&folder, notes),
-            Err(error) => named(error),
+        Err(_) => match (of_name(word, notes), instance_of_name(word)) {
+            (Ok(folder), _) | (Err(_), Some(folder)) => of_whole_folder(&folder, notes),
+            (Err(error), None) => named(error),
         },
     }
+}
+
+/// Returns the folder of the running kernel's trace instance with a name.
+fn instance_of_name(name: &str) -> Option<PathBuf> {
+    let folder = crate::tracefs_folder().ok()?.join("instances").join(name);
+    folder.is_dir().then_some(folder).filter(|_| !name.starts_with('.') && !name.is_empty())
 }
 
 /// Returns the locations in a folder that was named. A note lists entries that are not followed.
@@ -193,7 +199,7 @@ fn of_folder(
             Err(error) => vec![as_one(Err(error))],
         };
     }
-    if folder.join("last_boot_info").is_file() && folder.join("per_cpu").is_dir() {
+    if folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file() {
         return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
     }
     let Listed { files, folders, others: mut odd } = match listed(folder) {
@@ -487,12 +493,12 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_last_boot_info_is_an_instance() {
+    fn a_folder_with_rings_and_a_switch_is_an_instance() {
         let dir = tempfile::tempdir().unwrap();
         let instance = dir.path().join("boot_map");
         std::fs::create_dir_all(instance.join("per_cpu/cpu0")).unwrap();
         assert_ne!(of(&instance).first().and_then(Candidate::kind), Some(LocationKind::Instance));
-        std::fs::write(instance.join("last_boot_info"), b"").unwrap();
+        std::fs::write(instance.join("tracing_on"), b"1\n").unwrap();
         let found = of(&instance);
         assert_eq!((found.len(), found[0].kind()), (1, Some(LocationKind::Instance)));
     }

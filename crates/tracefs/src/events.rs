@@ -1,6 +1,7 @@
 //! Chooses events by names and globs, and enables them with their filters.
 
 use crate::instance::Instance;
+use crate::triggers;
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
 
@@ -11,6 +12,8 @@ pub struct Rule {
     pub pattern: String,
     /// The kernel's filter expression; empty for none.
     pub filter: String,
+    /// The kernel's triggers for each of the events, in the order in which they are set.
+    pub triggers: Vec<String>,
 }
 
 /// The events that can be enabled, by system.
@@ -75,6 +78,25 @@ pub(crate) fn enable(top: &Instance, instance: &Instance, rules: &[Rule]) -> any
             for event in names {
                 instance.write(&format!("events/{system}/{event}/enable"), "1")?;
             }
+        }
+    }
+    Ok(())
+}
+
+/// Sets the triggers of all rules. They work from then on, whether or not the instance records.
+///
+/// # Errors
+/// The kernel refuses a trigger for one of the events.
+pub(crate) fn set_triggers(top: &Instance, instance: &Instance, rules: &[Rule]) -> anyhow::Result<()> {
+    let rules: Vec<&Rule> = rules.iter().filter(|rule| !rule.triggers.is_empty()).collect();
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let all = list(top)?;
+    for rule in rules {
+        for (system, event) in pairs(&select(&all, &rule.pattern)?) {
+            triggers::set(instance, system, event, &rule.triggers)
+                .with_context(|| format!("a trigger of -e {}", rule.pattern))?;
         }
     }
     Ok(())

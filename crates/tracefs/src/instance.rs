@@ -58,9 +58,38 @@ impl Instance {
         fs::metadata(&self.path).ok().map(|meta| meta.ino())
     }
 
-    /// Removes the instance with all that is in its rings.
+    /// Removes the instance with all that is in its rings. Histograms with variables keep an instance busy, so they are removed first
+    /// where it is.
     pub(crate) fn remove(&self) -> anyhow::Result<()> {
-        fs::remove_dir(&self.path).with_context(|| format!("{}: cannot be removed", self.path.display()))
+        let mut removed = fs::remove_dir(&self.path);
+        if removed.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+            self.drop_histograms();
+            removed = fs::remove_dir(&self.path);
+        }
+        removed.with_context(|| format!("{}: cannot be removed", self.path.display()))
+    }
+
+    /// Removes the triggers `hist` of all events. Those with an action come first: the kernel keeps a histogram whose variables another
+    /// one uses. What it refuses shows when the instance is removed.
+    fn drop_histograms(&self) {
+        let folders = |path: &Path| {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect::<Vec<_>>()
+        };
+        let mut files = Vec::new();
+        for folder in folders(&self.path.join("events")).iter().flat_map(|system| folders(system)) {
+            let file = folder.join("trigger");
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            let histograms: Vec<&str> = text.lines().filter(|line| line.starts_with("hist:")).collect();
+            if !histograms.is_empty() {
+                files.push((!histograms.iter().any(|line| line.contains(":on")), file));
+            }
+        }
+        files.sort();
+        for (_, file) in files {
+            // The kernel drops the histograms of a file that is truncated.
+            let _ = OpenOptions::new().write(true).truncate(true).open(&file);
+        }
     }
 
     pub(crate) fn read(&self, name: &str) -> anyhow::Result<String> {
@@ -96,7 +125,16 @@ impl Instance {
 
     /// Opens `trace_pipe_raw` of a CPU. Reading it never blocks.
     pub(crate) fn open_raw(&self, cpu: u32) -> anyhow::Result<File> {
-        let path = self.path.join(format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
+        self.open_ring(cpu, "trace_pipe_raw")
+    }
+
+    /// Opens `snapshot_raw` of a CPU: what [`Instance::open_raw`] is for the snapshot.
+    pub(crate) fn open_snapshot(&self, cpu: u32) -> anyhow::Result<File> {
+        self.open_ring(cpu, "snapshot_raw")
+    }
+
+    fn open_ring(&self, cpu: u32, file: &str) -> anyhow::Result<File> {
+        let path = self.path.join(format!("per_cpu/cpu{cpu}/{file}"));
         let opened = OpenOptions::new().read(true).custom_flags(NONBLOCK).open(&path);
         opened.with_context(|| path.display().to_string())
     }
@@ -111,12 +149,17 @@ impl Instance {
         Ok(cpus)
     }
 
-    /// Returns the counters of a CPU's ring.
+    /// Returns the trace options that are on, those of the tracer included.
+    pub(crate) fn options(&self) -> anyhow::Result<Vec<String>> {
+        Ok(lastwords_open::options_on(&self.read("trace_options")?))
+    }
+
     /// Returns the events that are enabled, as `SYSTEM:EVENT`.
     pub(crate) fn enabled(&self) -> anyhow::Result<BTreeSet<String>> {
         Ok(self.read("set_event")?.lines().map(str::to_owned).collect())
     }
 
+    /// Returns the counters of a CPU's ring.
     pub(crate) fn stats(&self, cpu: u32) -> anyhow::Result<Stats> {
         Ok(dat::counters(&self.read(&format!("per_cpu/cpu{cpu}/stats"))?))
     }
@@ -143,6 +186,24 @@ fn newest_error(before: &str, after: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn histograms_are_dropped_and_other_triggers_are_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |event: &str, text: &str| {
+            let path = folder.path().join("events/sched").join(event);
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join("trigger"), text).unwrap();
+            path.join("trigger")
+        };
+        let used = file("sched_waking", "hist:keys=pid:vals=hitcount:ts0=common_timestamp.usecs [active]\n");
+        let acts = file("sched_switch", "hist:keys=next_pid:onmatch(sched.sched_waking).lat($d,next_pid) [active]\n");
+        let other = file("sched_stat", "snapshot:count=1\n");
+        let none = file("sched_wakeup", "# Available triggers:\n# hist\n");
+        Instance::top(folder.path()).drop_histograms();
+        let lengths = [used, acts, other, none].map(|path| fs::metadata(path).unwrap().len() > 0);
+        assert_eq!(lengths, [false, false, true, true]);
+    }
 
     #[test]
     fn the_newest_error_is_shown_without_its_time() {

@@ -5,6 +5,7 @@
 
 use crate::definitions::Definition;
 use crate::recording::Plan;
+use crate::triggers;
 use anyhow::{Context, bail, ensure};
 use lastwords_ring::os;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Journal {
     /// Address of the receiver that events are moved to; none for files. `output` is then for what cannot be sent.
     #[serde(default)]
     pub(crate) receiver: Option<String>,
+    /// Triggers take snapshots, which are saved beside the output.
+    #[serde(default)]
+    pub(crate) snapshots: bool,
     /// A file of a CPU that is being made the output, and its bytes of events. Later bytes are of other CPUs.
     pub(crate) in_place: Option<(u32, u64)>,
     /// Inode of the finished file, which is about to take the name of the output.
@@ -82,6 +86,7 @@ impl Journal {
             force: plan.force,
             stream: plan.stream || plan.receiver.is_some(),
             receiver: plan.receiver.as_ref().map(ToString::to_string),
+            snapshots: triggers::has(&plan.events, "snapshot"),
             in_place: None,
             finished: None,
         }

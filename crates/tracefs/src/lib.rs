@@ -11,6 +11,8 @@
 //! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
 //! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
 //!
+//! The snapshot that a [trigger](triggers) took is read in the same way, and saved in a file of its own.
+//!
 //! With a receiver, sub-buffers go from the pipe to a socket in place of a file ([`lastwords_stream`]).
 //!
 //! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`, `uprobetracer.rst` and `events.rst` of Linux
@@ -27,6 +29,8 @@ mod recording;
 mod restore;
 mod save;
 mod send;
+mod snapshot;
+mod triggers;
 
 pub use definitions::{Definition, Kind};
 pub use events::Rule;

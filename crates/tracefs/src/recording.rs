@@ -8,6 +8,7 @@ use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::save::{self, Saved};
 use crate::send;
+use crate::{snapshot, triggers};
 use anyhow::{Context, bail};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
@@ -65,6 +66,8 @@ pub struct Recording {
     running: Option<OwnedFd>,
     /// A thread has failed.
     failed: Arc<AtomicBool>,
+    /// The events with triggers, which are set when tracing has begun.
+    triggered: Vec<Rule>,
     /// Nothing is left to undo, or it is left for [`crate::restore`].
     is_over: bool,
 }
@@ -88,6 +91,8 @@ impl Recording {
         }
         let known = events::list(&top)?;
         plan.events.iter().try_for_each(|rule| events::select(&known, &rule.pattern).map(drop))?;
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        triggers::check(&plan.events, &top, plan.stream || plan.receiver.is_some(), &release)?;
         let pid = std::process::id();
         let instance = plan.instance.clone().unwrap_or_else(|| format!("lastwords-{pid}"));
         if instance.is_empty() || instance.contains('/') || instance.starts_with('.') {
@@ -102,6 +107,9 @@ impl Recording {
             .collect::<anyhow::Result<_>>()?;
         definitions.iter().try_for_each(|definition| definition.check(&top))?;
         let journal = Journal::new(plan, instance, definitions, output);
+        if journal.snapshots {
+            check_output(&snapshot::path(&journal.output), plan.force)?;
+        }
         let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
         if let Some((_, path)) = changes.parts().first() {
             bail!(
@@ -121,6 +129,7 @@ impl Recording {
             streams: Vec::new(),
             running: None,
             failed: Arc::default(),
+            triggered: plan.events.iter().filter(|rule| !rule.triggers.is_empty()).cloned().collect(),
             is_over: false,
         };
         // If this fails, the recording is dropped, which undoes what was done.
@@ -145,11 +154,13 @@ impl Recording {
         for definition in &self.changes.journal.definitions {
             definition.add(&top)?;
             let pattern = format!("{}:{}", definition.system, definition.name);
-            rules.push(Rule { pattern, filter: String::new() });
+            rules.push(Rule { pattern, ..Rule::default() });
         }
         events::enable(&top, &instance, &rules)?;
         self.enabled = instance.enabled()?;
         if let Some(tracer) = &plan.tracer {
+            // Some kernels have function_graph for the top level alone.
+            check_known(&instance, "available_tracers", tracer, "in an instance, tracer")?;
             instance.write("current_tracer", tracer)?;
         }
         if self.changes.journal.stream {
@@ -201,6 +212,12 @@ impl Recording {
         &self.changes.journal.output
     }
 
+    /// Returns true if triggers take snapshots, of which the last one is saved beside the output.
+    #[must_use]
+    pub fn takes_snapshots(&self) -> bool {
+        self.changes.journal.snapshots
+    }
+
     /// The receiver that events are sent to.
     #[must_use]
     pub fn receiver(&self) -> Option<&str> {
@@ -213,12 +230,20 @@ impl Recording {
         self.failed.load(Relaxed)
     }
 
-    /// Switches tracing on.
+    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing.
     ///
     /// # Errors
     /// The kernel refuses.
     pub fn start(&self) -> anyhow::Result<()> {
-        self.changes.instance().write("tracing_on", "1")
+        let instance = self.changes.instance();
+        instance.write("tracing_on", "1")?;
+        events::set_triggers(&self.changes.top(), &instance, &self.triggered)
+    }
+
+    /// Returns true if a trigger has switched tracing off, and none switches it on again.
+    #[must_use]
+    pub fn was_stopped(&self) -> bool {
+        triggers::stop(&self.triggered) && self.changes.instance().read("tracing_on").is_ok_and(|on| on.trim() == "0")
     }
 
     /// Switches tracing off. What is in the rings stays.
@@ -250,6 +275,18 @@ impl Recording {
             let path = self.changes.journal.output.display();
             format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
         })?;
+        let mut saved = saved;
+        if self.changes.journal.snapshots {
+            match snapshot::save(&self.changes) {
+                Ok(snapshot) => saved.snapshot = snapshot.map(Box::new),
+                Err(error) => {
+                    errors.push(error.context(
+                        "the snapshot is not saved; it is kept in the instance: `lastwords restore` tries again",
+                    ));
+                    return Ok((saved, errors));
+                }
+            }
+        }
         errors.extend(self.changes.undo().1);
         Ok((saved, errors))
     }

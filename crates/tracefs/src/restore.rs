@@ -3,6 +3,7 @@
 use crate::changes::Changes;
 use crate::journal::{self, Owner};
 use crate::save::{self, Saved};
+use crate::snapshot;
 use anyhow::Context;
 use std::path::Path;
 
@@ -15,6 +16,8 @@ pub struct Restored {
     pub pid: u32,
     /// The trace that the recorder did not save, if the instance still had one.
     pub saved: Option<Saved>,
+    /// The snapshot that a trigger took, if it was not saved.
+    pub snapshot: Option<Saved>,
     /// What was removed, in words.
     pub done: Vec<String>,
     /// What could not be done. The journal is then kept, so that it can be tried again.
@@ -45,7 +48,7 @@ pub fn restore(journals: &Path, discard: bool) -> anyhow::Result<Vec<Restored>> 
 fn one(changes: &Changes, discard: bool) -> Restored {
     let journal = &changes.journal;
     let (instance, pid) = (journal.instance.clone(), journal.pid);
-    let mut restored = Restored { instance, pid, saved: None, done: Vec::new(), errors: Vec::new() };
+    let mut restored = Restored { instance, pid, saved: None, snapshot: None, done: Vec::new(), errors: Vec::new() };
     match journal.owner() {
         Owner::Alive => {
             let why = format!(
@@ -69,6 +72,19 @@ fn one(changes: &Changes, discard: bool) -> Restored {
             Err(error) => {
                 let why =
                     format!("instance {}: its trace cannot be saved; --discard removes it unsaved", journal.instance);
+                restored.errors.push(error.context(why));
+                return restored;
+            }
+        }
+    }
+    if changes.has_instance() && !discard && journal.snapshots {
+        match snapshot::save(changes) {
+            Ok(saved) => restored.snapshot = saved,
+            Err(error) => {
+                let why = format!(
+                    "instance {}: its snapshot cannot be saved; --discard removes it unsaved",
+                    journal.instance
+                );
                 restored.errors.push(error.context(why));
                 return restored;
             }

@@ -6,25 +6,20 @@ use crate::instance::Instance;
 use crate::journal::Journal;
 use anyhow::{Context, bail};
 use lastwords_formats::ftrace::dat::{self, DataPosition, InPlace, WriteOptions};
-use lastwords_open::Bundle;
+use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, SubBufferInfo, Tracing, counters, page};
 use rustix::fs::{CWD, RenameFlags, copy_file_range, renameat_with};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Clocks that do not count nanoseconds.
-pub(crate) const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 /// Bytes of events from which a file of a CPU becomes the output itself. With fewer, the copy costs nothing, and the hole behind the
 /// head would be large in proportion.
 const WORTH: u64 = 64 << 20;
-/// Number of readings of two clocks. The pair with the shortest duration is used.
-const TRIES: usize = 5;
 
 /// A trace that was saved.
 #[derive(Debug, Clone)]
@@ -41,6 +36,8 @@ pub struct Saved {
     pub gaps: Vec<Gap>,
     /// Events were moved to files while recording went on, so that rings overwrote events only where this fell behind.
     pub is_stream: bool,
+    /// The snapshot that a trigger took, in a file of its own; none if no trigger takes snapshots, or none was taken.
+    pub snapshot: Option<Box<Saved>>,
 }
 
 impl Saved {
@@ -73,18 +70,49 @@ impl Saved {
 }
 
 /// The sub-buffers of one CPU in a file.
-struct Part {
-    file: File,
-    path: PathBuf,
+pub(crate) struct Part {
+    pub(crate) file: File,
+    pub(crate) path: PathBuf,
+}
+
+impl Part {
+    /// Makes a file that has no name any more, so that nothing is left of it when it is closed.
+    pub(crate) fn nameless(path: PathBuf) -> anyhow::Result<Self> {
+        let file = create(&path)?;
+        fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        Ok(Self { file, path })
+    }
+}
+
+/// Makes a new file for this user alone, in place of one that a killed recorder may have left.
+fn create(path: &Path) -> anyhow::Result<File> {
+    let _ = fs::remove_file(path);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    file.with_context(|| path.display().to_string())
 }
 
 /// The parts as a ring.
-struct Parts {
+pub(crate) struct Parts {
     parts: Vec<Part>,
     /// Offset of the first sub-buffer in each file.
     begin: u64,
     cpus: Vec<CpuRing>,
     header_page: HeaderPage,
+}
+
+impl Parts {
+    pub(crate) fn new(parts: Vec<Part>, begin: u64, cpus: Vec<CpuRing>, header_page: HeaderPage) -> Self {
+        Self { parts, begin, cpus, header_page }
+    }
+
+    pub(crate) fn cpus_mut(&mut self) -> &mut [CpuRing] {
+        &mut self.cpus
+    }
+
+    /// Returns the events of a sub-buffer that [`Ring::sub_buffer`] has read.
+    pub(crate) fn events<'a>(&self, bytes: &'a [u8], info: &SubBufferInfo) -> page::Events<'a> {
+        page::Events::new(bytes, self.header_page, native_order(), info.committed)
+    }
 }
 
 impl Ring for Parts {
@@ -146,8 +174,8 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTree
         parts.push(Part { file, path });
     }
     let begin = changes.journal.begin_of_parts();
-    let ring = Arc::new(Parts { parts, begin, cpus, header_page: tracing.header_page });
-    tracing.real_time = real_time(&changes.journal.clock);
+    let ring = Arc::new(Parts::new(parts, begin, cpus, tracing.header_page));
+    tracing.real_time = tracer_real_time(&changes.journal.clock);
     tracing.arrays = vec![array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
     let mut gaps: Vec<Gap> = counters(&*ring).collect();
     gaps.extend(left_behind(&ring.cpus));
@@ -167,6 +195,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTree
         cpus: ring.cpus.iter().map(|cpu| cpu.cpu).collect(),
         gaps,
         is_stream: changes.journal.stream,
+        snapshot: None,
     };
     saved.events = saved.events.saturating_sub(saved.taken_before());
     Ok(saved)
@@ -196,21 +225,20 @@ fn not_written(ring: &Parts, place: &str) -> Vec<Gap> {
         let mut found = 0u64;
         for index in 0..cpu.sub_buffers {
             let info = ring.sub_buffer(at, index, &mut bytes);
-            found +=
-                page::Events::new(&bytes, ring.header_page, native_order(), info.committed).flatten().count() as u64;
+            found += ring.events(&bytes, &info).flatten().count() as u64;
         }
         gap(at, Cause::InFlight, cpu.stats.read.saturating_sub(found), place)
     };
     ring.cpus.iter().enumerate().filter_map(&mut missing).collect()
 }
 
-fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyhow::Result<Array> {
+pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyhow::Result<Array> {
     Ok(Array {
         name: String::new(),
         tracer: instance.read("current_tracer")?.trim().to_owned(),
         clock: clock.to_owned(),
-        clock_in_ns: !PLAIN_CLOCKS.contains(&clock),
-        options: Vec::new(),
+        clock_in_ns: dat::counts_nanoseconds(clock),
+        options: instance.options()?,
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,
@@ -218,34 +246,6 @@ fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyhow::Result<A
         live: ring,
         snapshot: None,
     })
-}
-
-/// Returns the clock of user space that a clock of the tracer follows.
-pub(crate) fn clock_id(clock: &str) -> Option<ClockId> {
-    match clock {
-        "mono" => Some(ClockId::Monotonic),
-        "mono_raw" => Some(ClockId::MonotonicRaw),
-        "boot" => Some(ClockId::Boottime),
-        _ => None,
-    }
-}
-
-/// Returns the nanoseconds to add to readings of a clock of the tracer to get the time since the epoch; none if user space cannot
-/// read that clock. The file has whole microseconds, so the nearest one is returned.
-pub(crate) fn real_time(clock: &str) -> Option<i64> {
-    let id = clock_id(clock)?;
-    let now = |id| {
-        let time = clock_gettime(id);
-        time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
-    };
-    let pair = |_| {
-        let before = now(id);
-        let wall = now(ClockId::Realtime);
-        let width = now(id).saturating_sub(before);
-        (width, wall.saturating_sub(before.saturating_add(width / 2)))
-    };
-    let (_, offset) = (0..TRIES).map(pair).min()?;
-    Some((offset + 500).div_euclid(1000) * 1000)
 }
 
 /// Writes the trace, and returns its size in bytes. If the file of a CPU is large, it becomes the output itself, and the others are
@@ -267,15 +267,21 @@ fn write(changes: &Changes, tracing: &Tracing, ring: &Parts) -> anyhow::Result<u
         }
     }
     let new = beside(&changes.journal.output, &format!(".{}.new", changes.journal.instance));
-    // A recorder that was killed may have left it.
-    let _ = fs::remove_file(&new);
-    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
-    let file = file.with_context(|| new.display().to_string())?;
-    let filled = fill(&file, &new, tracing, ring, None);
-    let journal = changes.journal.clone();
-    let placed = filled.and_then(|bytes| place(&file, &new, changes, journal).map(|()| bytes.unwrap_or(0)));
+    write_new(&new, tracing, ring, |file| place(file, &new, changes, changes.journal.clone()))
+}
+
+/// Writes the trace into a new file, has `place` give it its name, and returns its size in bytes. If either fails, the file is removed.
+pub(crate) fn write_new(
+    new: &Path,
+    tracing: &Tracing,
+    ring: &Parts,
+    place: impl FnOnce(&File) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let file = create(new)?;
+    let filled = fill(&file, new, tracing, ring, None);
+    let placed = filled.and_then(|bytes| place(&file).map(|()| bytes.unwrap_or(0)));
     if placed.is_err() {
-        let _ = fs::remove_file(&new);
+        let _ = fs::remove_file(new);
     }
     placed
 }
@@ -310,9 +316,13 @@ fn fill(
 
 /// Gives the finished file the name of the output. The journal tells a restore, if the recorder is killed now, which file that is.
 fn place(file: &File, new: &Path, changes: &Changes, mut journal: Journal) -> anyhow::Result<()> {
-    let (output, force) = (changes.journal.output.as_path(), changes.journal.force);
     journal.finished = Some(file.metadata().with_context(|| new.display().to_string())?.ino());
     journal.replace(&changes.journals)?;
+    rename(new, &changes.journal.output, changes.journal.force)
+}
+
+/// Renames a file, and replaces one of the new name only with `force`.
+pub(crate) fn rename(new: &Path, output: &Path, force: bool) -> anyhow::Result<()> {
     let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
     let named = || format!("{}: cannot be written", output.display());
     match renameat_with(CWD, new, CWD, output, flags) {

@@ -4,7 +4,8 @@ use crate::changes::Changes;
 use crate::drain::Drain;
 use crate::save::{self, Saved};
 use anyhow::Context;
-use lastwords_open::Bundle;
+use lastwords_formats::ftrace::dat;
+use lastwords_open::{Bundle, tracer_real_time};
 use lastwords_stream::Sender;
 use lastwords_stream::wire::{Counters, End, Settings};
 use lastwords_trace::ftrace::{CpuRing, Stats, counters_of};
@@ -34,9 +35,9 @@ pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<(
         sub_buffer_size: size,
         cpus: cpus.clone(),
         clock: clock.clone(),
-        clock_in_ns: !save::PLAIN_CLOCKS.contains(&clock.as_str()),
+        clock_in_ns: dat::counts_nanoseconds(clock),
         tracer: instance.read("current_tracer")?.trim().to_owned(),
-        real_time: save::real_time(clock),
+        real_time: tracer_real_time(clock),
     })?;
     let events = instance.enabled()?;
     let bundle = Bundle::of_running_tracer(Some(&events))?;
@@ -80,5 +81,6 @@ pub(crate) fn finish(
         gaps: counters_of(&cpus).chain(save::left_behind(&cpus)).collect(),
         cpus: cpus.iter().map(|cpu| cpu.cpu).collect(),
         is_stream: true,
+        snapshot: None,
     })
 }

@@ -32,6 +32,7 @@ pub(crate) mod nvdimm;
 mod packages;
 mod qemu;
 pub(crate) mod reboot;
+mod record;
 pub(crate) mod recorder;
 mod scenario;
 pub(crate) mod texts;
@@ -130,6 +131,18 @@ impl Arch {
     }
 }
 
+/// A scenario with guests of its own, which runs where it is named.
+struct Other {
+    name: &'static str,
+    what: &'static str,
+    run: fn(&Store, &Kernel, &Path, bool, &mut Rows) -> Result<()>,
+}
+
+const OTHERS: &[Other] = &[
+    Other { name: units::NAME, what: units::WHAT, run: units::run },
+    Other { name: record::NAME, what: record::WHAT, run: record::run },
+];
+
 /// Kernels that are tried where none is named: the suites' own.
 const KERNELS: &[&str] = &["6.1", "6.12", "6.18", "7.2"];
 /// Kernel and scenario of CI.
@@ -156,10 +169,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let formats = args.format.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
-    let (mut scenarios, mut of_lttng, mut has_units) = (Vec::new(), Vec::new(), false);
+    let (mut scenarios, mut of_lttng, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for name in &args.scenario {
-        if name == units::NAME {
-            has_units = true;
+        if let Some(other) = OTHERS.iter().find(|other| other.name == name) {
+            others.push(other);
             continue;
         }
         if let Some(found) = lttng::find(name) {
@@ -169,7 +182,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let found = scenario::find(name);
         scenarios.push(found.with_context(|| format!("no scenario `{name}`: `cargo xtask lab --list` lists them"))?);
     }
-    if scenarios.is_empty() && of_lttng.is_empty() && !has_units {
+    if scenarios.is_empty() && of_lttng.is_empty() && others.is_empty() {
         scenarios.extend(SCENARIOS.iter().filter(|s| args.arch == Arch::Amd64 || s.end != End::Kdump));
     }
     let store = Store::open()?;
@@ -200,10 +213,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             }
             summary.push((rows, begin.elapsed()));
         }
-        if has_units {
+        for other in &others {
             let begin = Instant::now();
-            let mut rows = Rows::new(format!("{} {}", kernel.release, units::NAME));
-            if let Err(error) = units::run(&store, &kernel, &program, args.keep, &mut rows) {
+            let mut rows = Rows::new(format!("{} {}", kernel.release, other.name));
+            if let Err(error) = (other.run)(&store, &kernel, &program, args.keep, &mut rows) {
                 rows.row(false, "run", &format!("{error:#}"));
             }
             summary.push((rows, begin.elapsed()));
@@ -261,7 +274,8 @@ fn list() {
         println!("  {:<16} {} [{}]", s.name, s.what, s.formats.join(" "));
     }
     println!("scenarios that are run where they are named:");
-    for (name, what) in lttng::SCENARIOS.iter().map(|s| (s.name, s.what)).chain([(units::NAME, units::WHAT)]) {
+    let others = OTHERS.iter().map(|other| (other.name, other.what));
+    for (name, what) in lttng::SCENARIOS.iter().map(|s| (s.name, s.what)).chain(others) {
         println!("  {name:<16} {what}");
     }
     println!("formats:");

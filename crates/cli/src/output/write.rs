@@ -57,7 +57,8 @@ impl<'t> Writing<'_, 't> {
     fn text(&self) -> Written {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
-        let form = text::Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title };
+        let form =
+            text::Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title, no_header: false };
         let written = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
         Ok((written.totals, written.notes))
     }

@@ -48,6 +48,8 @@ pub(crate) struct Form<'a> {
     pub(crate) with_log: bool,
     /// The title of the progress bar. Without one, no bar is shown.
     pub(crate) title: Option<&'a str>,
+    /// A kernel's text has no header.
+    pub(crate) no_header: bool,
 }
 
 /// The result of writing text.
@@ -203,6 +205,7 @@ impl Run<'_> {
             since: choice.since,
             until: choice.until,
             last: choice.last,
+            no_header: self.form.no_header,
             ..ftrace::Options::default()
         })
     }

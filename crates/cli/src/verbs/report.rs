@@ -47,8 +47,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
-    /// Go on and print events as they are recorded, until all sessions have ended or Ctrl-C; nothing is consumed. Only for
-    /// sessions in their folders. With --last, only so many of the events that are there already are printed
+    /// Go on and print events as they are recorded, until all sessions have ended or Ctrl-C. For sessions in their folders, of which
+    /// nothing is consumed, and for trace instances of the running kernel (a name, or a folder below /sys/kernel/tracing), whose rings
+    /// give up the events that are printed, as with trace_pipe. With --last, only so many of the events that are there already are
+    /// printed
     #[arg(long, short = 'f', conflicts_with_all = ["consume", "pid", "metadata", "with_log", "snapshot", "since", "until"])]
     follow: bool,
 
@@ -88,6 +90,7 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         zone: zone(args),
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
+        no_header: false,
     };
     let result = text::write(traces, &chosen, &form, &mut out)?;
     let is_closed = !out.finish()? || result.is_closed;

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut failed = false;
     for folder in folders {
         for restored in lastwords_tracefs::restore(&folder, args.discard)? {
-            if let Some(saved) = &restored.saved {
+            for saved in restored.saved.iter().chain(&restored.snapshot) {
                 record::tell(saved);
                 say::line(format_args!("instance {}: saved {}", restored.instance, saved.path.display()));
             }

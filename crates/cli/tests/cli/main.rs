@@ -17,6 +17,7 @@ mod golden;
 mod inputs;
 mod kinds;
 mod layouts;
+mod live_kernel;
 mod lttng;
 mod matrix;
 mod moments;

@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-const TRACEFS: &str = "/sys/kernel/tracing";
+pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// Instances and probes of one test are not part of the state that another compares.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -397,7 +397,7 @@ fn a_stream_is_not_copied_in_user_space() {
 }
 
 /// Started again with this variable set, this program is recorded by the kernel and by itself.
-const TURNS: &str = "LASTWORDS_TEST_TURNS";
+pub(crate) const TURNS: &str = "LASTWORDS_TEST_TURNS";
 const COUNT: u32 = 200;
 
 #[test]

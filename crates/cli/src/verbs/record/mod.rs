@@ -220,7 +220,14 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
             }
         }
     }
-    let status = command::wait(&mut signals, &mut child, &|| recording.has_failed());
+    let takes_snapshots = recording.takes_snapshots();
+    // Without a command, a trigger may end the recording.
+    let is_alone = child.is_none();
+    let is_over = || recording.has_failed() || is_alone && recording.was_stopped();
+    let status = command::wait(&mut signals, &mut child, &is_over);
+    if is_alone && recording.was_stopped() {
+        say::note("a trigger has switched the tracing off");
+    }
     let finished = recording.finish();
     let (failed, lost) = finish_sessions(sessions, user);
     if let (Some(child), Ok(None) | Err(_)) = (child, &status) {
@@ -228,6 +235,11 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     }
     let (saved, errors) = finished?;
     tell(&saved);
+    match &saved.snapshot {
+        Some(snapshot) => tell(snapshot),
+        None if takes_snapshots => say::note("no trigger took a snapshot"),
+        None => {}
+    }
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
     if let (Some(folder), Output::File(path)) = (user, &args.output) {
         let shown = format!("lastwords report {} {}", path.display(), folder.display());

@@ -13,6 +13,7 @@ pub(crate) struct EventOptions {
 
 const EVENT: &str = "event";
 const FILTER: &str = "filter";
+const TRIGGER: &str = "trigger";
 
 impl FromArgMatches for EventOptions {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
@@ -23,15 +24,20 @@ impl FromArgMatches for EventOptions {
         };
         let events = with_places(EVENT);
         let mut rules: Vec<Rule> =
-            events.iter().map(|(_, pattern)| Rule { pattern: pattern.clone(), filter: String::new() }).collect();
+            events.iter().map(|(_, pattern)| Rule { pattern: pattern.clone(), ..Rule::default() }).collect();
+        // The rule of the last event before a place.
+        let before = |option: &str, place: usize, text: &str| {
+            let at = events.iter().rposition(|(event, _)| *event < place);
+            at.ok_or_else(|| {
+                let kind = ErrorKind::MissingRequiredArgument;
+                Error::raw(kind, format!("--{option} {text:?} has no --event before it\n"))
+            })
+        };
+        for (place, trigger) in with_places(TRIGGER) {
+            rules[before(TRIGGER, place, &trigger)?].triggers.push(trigger);
+        }
         for (place, filter) in with_places(FILTER) {
-            let before = events.iter().rposition(|(event, _)| *event < place);
-            let Some(rule) = before.and_then(|at| rules.get_mut(at)) else {
-                return Err(Error::raw(
-                    ErrorKind::MissingRequiredArgument,
-                    format!("--filter {filter:?} has no --event before it\n"),
-                ));
-            };
+            let rule = &mut rules[before(FILTER, place, &filter)?];
             if !rule.filter.is_empty() {
                 let text = format!("--event {} has two filters; join them with &&\n", rule.pattern);
                 return Err(Error::raw(ErrorKind::ArgumentConflict, text));
@@ -65,6 +71,18 @@ impl clap::Args for EventOptions {
                     .value_name("FILTER")
                     .action(ArgAction::Append)
                     .help("The kernel's filter for the events of the --event before it, which must all have its fields: `prev_pid != 0`"),
+            )
+            .arg(
+                Arg::new(TRIGGER)
+                    .short('R')
+                    .long("trigger")
+                    .value_name("TRIGGER")
+                    .action(ArgAction::Append)
+                    .help(
+                        "A trigger of the kernel for the events of the --event before it: `snapshot:1 if prev_pid == 1` saves the rings of \
+                         that moment as FILE.snapshot, `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording; \
+                         `stacktrace` and the kernel's others work as it describes them",
+                    ),
             )
     }
 

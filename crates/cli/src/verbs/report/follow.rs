@@ -50,14 +50,15 @@ impl Following {
     fn step(&mut self, args: &Args, traces: &mut Traces) -> anyhow::Result<bool> {
         traces.choose(Arrays::Top)?;
         let chosen = self.events.choose_unchecked(traces)?;
-        if !std::mem::replace(&mut self.has_begun, true) {
+        let no_header = std::mem::replace(&mut self.has_begun, true);
+        if !no_header {
             if let Err(error) = self.events.check_names(traces) {
                 say::note(format_args!("so far, {error:#}"));
             }
             self.events = self.events.without_last();
         }
         let mut out = Pager::open(false);
-        let form = Form { style: args.style, zone: zone(args), with_log: false, title: None };
+        let form = Form { style: args.style, zone: zone(args), with_log: false, title: None, no_header };
         let result = text::write(traces, &chosen, &form, &mut out)?;
         let is_closed = !out.finish()? || result.is_closed;
         self.printed += result.totals.events;

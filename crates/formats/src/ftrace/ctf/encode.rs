@@ -7,7 +7,7 @@ use lastwords_trace::source::PacketInfo;
 use super::class::{Cell, fixed_count};
 use super::{ArrayPackets, Form};
 use crate::ftrace::page::long;
-use crate::ftrace::text::{EventInfo, Printer, irq_flags};
+use crate::ftrace::text::{EventInfo, Printer};
 use crate::ftrace::values::{Column, Element, Kind};
 use lastwords_ctf::write::packets::{HEADER_LEN, Header, Last};
 
@@ -62,7 +62,7 @@ pub(super) fn put_context(
 ) {
     let (common, order, tgids) = (at.common, packets.tracing.byte_order, &packets.tracing.tgids);
     if packets.form == Form::Lines {
-        irq_flags(out, common);
+        printer.irq_flags(out, common);
         out.push(0);
     } else {
         out.extend_from_slice(&[common.flags, common.preempt]);

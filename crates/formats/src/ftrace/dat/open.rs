@@ -35,6 +35,12 @@ struct FileHeader {
     algorithm: Algorithm,
 }
 
+/// Returns false if the clock of the kernel's tracer with this name counts something else than nanoseconds.
+#[must_use]
+pub fn counts_nanoseconds(clock: &str) -> bool {
+    !PLAIN_CLOCKS.contains(&clock)
+}
+
 /// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read when they are asked
 /// for.
 ///
@@ -255,7 +261,7 @@ fn array(
     Array {
         name: buffer.name.clone(),
         tracer: "nop".to_owned(),
-        clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
+        clock_in_ns: counts_nanoseconds(&clock),
         clock,
         options: Vec::new(),
         tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
@@ -278,6 +284,20 @@ fn counters(options: &FileOptions, buffer: &Buffer, cpu: u32, bytes: u64) -> Sta
     stats
 }
 
+/// Sets the tracer of the first array, if the file names it.
+fn set_tracer(options: &FileOptions, arrays: &mut [Array]) {
+    if let ([tracer, on @ ..], Some(array)) = (options.tracer.as_slice(), arrays.first_mut())
+        && options.is_ours()
+        && options.tracer.iter().flat_map(|word| word.bytes()).all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+    {
+        tracer.clone_into(&mut array.tracer);
+        // Without options, the kernel's defaults are those of the text.
+        if !on.is_empty() {
+            (array.options, array.tracer_options) = (on.to_vec(), on.to_vec());
+        }
+    }
+}
+
 fn tracing(
     source: &Source,
     begin: &FileHeader,
@@ -285,6 +305,7 @@ fn tracing(
     options: &FileOptions,
     mut arrays: Vec<Array>,
 ) -> Tracing {
+    set_tracer(options, &mut arrays);
     for wrong in &options.faults {
         machine.lose(Cause::Damaged, None, wrong.clone());
     }
@@ -326,5 +347,38 @@ fn tracing(
         real_time: options.real_time,
         arrays,
         evidence: Evidence { notes: machine.notes, gaps: machine.gaps, ..Evidence::default() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::dat::{WriteOptions, write};
+    use crate::ftrace::samples::{ring, tracing};
+
+    #[test]
+    fn a_file_of_ours_names_the_tracer_and_its_options() {
+        let of = |tracer: &str, version: u8| {
+            let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+            machine.arrays.truncate(1);
+            machine.arrays[0].tracer = tracer.to_owned();
+            machine.arrays[0].options = vec!["print-parent".to_owned(), "funcgraph-cpu".to_owned()];
+            machine.arrays[0].tracer_options = vec!["funcgraph-cpu".to_owned()];
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("trace.dat");
+            let missing = Some("what a sender kept".to_owned());
+            write(&path, &machine, &WriteOptions { version: Some(version), missing, ..WriteOptions::default() })
+                .unwrap();
+            let read = open(&path, &Arc::default()).unwrap();
+            assert!(read.evidence.gaps.iter().any(|gap| gap.place.contains("a sender kept")), "{:?}", read.evidence);
+            let array = read.arrays.into_iter().next().unwrap();
+            (array.tracer, array.options)
+        };
+        for version in [6, 7] {
+            let options = ["funcgraph-cpu", "print-parent"].map(str::to_owned).to_vec();
+            assert_eq!(of("function_graph", version), ("function_graph".to_owned(), options));
+            assert_eq!(of("nop", version), ("nop".to_owned(), Vec::new()));
+            assert_eq!(of("a\u{1b}[2J", version), ("nop".to_owned(), Vec::new()), "nothing for a terminal to obey");
+        }
     }
 }

@@ -8,7 +8,7 @@ use lastwords_trace::ftrace::Stats;
 use super::clock::Correction;
 use super::id;
 use super::listing::{reader, string};
-use super::parts::MISSING;
+use super::parts::{MISSING, TRACER};
 use lastwords_bytes::ByteOrder;
 
 /// Most CPUs of a file or a buffer.
@@ -55,6 +55,8 @@ pub(super) struct FileOptions {
     pub(super) correction: Correction,
     /// What the file lacks, if the program that wrote it knew of that.
     pub(super) missing: Option<String>,
+    /// The tracer of the first buffer, and the options that are on there. Empty if the file does not name it.
+    pub(super) tracer: Vec<String>,
     /// Errors of options that cannot be read.
     pub(super) faults: Vec<String>,
     /// Ids and offsets of sections; set in version 7.
@@ -93,9 +95,11 @@ impl FileOptions {
             id::DATE => self.real_time = microseconds(&text()).and_then(|date| date.checked_mul(1000)),
             id::VERSION => {
                 let text = text();
-                let (version, missing) = text.split_once(MISSING).unzip();
+                let (rest, missing) = split_at_mark(&text, MISSING);
+                let (version, tracer) = split_at_mark(rest, TRACER);
                 self.missing = missing.map(str::to_owned);
-                self.version = version.map_or_else(|| text.clone(), str::to_owned);
+                self.tracer = tracer.map(|words| words.split(' ').map(str::to_owned).collect()).unwrap_or_default();
+                version.clone_into(&mut self.version);
             }
             id::UNAME => self.uname = text(),
             id::OFFSET => self.correction.add_offset(&text()),
@@ -164,6 +168,11 @@ impl FileOptions {
         found.extend(self.stats.remove(buffer).unwrap_or_default());
         found
     }
+}
+
+/// Returns what is before and behind a mark, if it is there.
+fn split_at_mark<'t>(text: &'t str, mark: &str) -> (&'t str, Option<&'t str>) {
+    text.split_once(mark).map_or((text, None), |(before, behind)| (before, Some(behind)))
 }
 
 /// Parses the number of `record --date`: 0x and hexadecimal digits.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::{Format, Ring, Stats, Tracing};
+use lastwords_trace::ftrace::{Array, Format, Ring, Stats, Tracing};
 
 use super::{WriteOptions, id};
 use crate::ftrace::ctf::put;
@@ -167,8 +167,24 @@ pub(super) fn statistics(cpu: u32, stats: &Stats) -> String {
     )
 }
 
+/// The version of lastwords.
+const OWN: &str = concat!("lastwords ", env!("CARGO_PKG_VERSION"));
+
 /// What stands between the version of lastwords and what a file lacks, in the option of the version, which trace-cmd shows as it is.
 pub(super) const MISSING: &str = "\nmissing: ";
+
+/// What stands between the version and the tracer of the first array, with the options that are on there.
+pub(super) const TRACER: &str = "\ntracer: ";
+
+/// Returns the tracer of an array and its options, if it has a tracer. Files of trace-cmd do not name it.
+fn tracer(array: &Array) -> Option<String> {
+    let is_set = !matches!(array.tracer.as_str(), "" | "nop");
+    let mut options: Vec<&str> = array.options.iter().chain(&array.tracer_options).map(String::as_str).collect();
+    options.sort_unstable();
+    options.dedup();
+    let words = [&[array.tracer.as_str()], options.as_slice()].concat().join(" ");
+    is_set.then(|| format!("{TRACER}{}", words.replace(['\n', '\0'], " ")))
+}
 
 /// The clocks that every machine has, as `trace_clock` lists them.
 const CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
@@ -209,7 +225,9 @@ pub(super) fn common_options(
     let missing = how.missing.as_ref().map(|what| format!("{MISSING}{}", what.replace(['\n', '\0'], " ")));
     out.push((
         id::VERSION,
-        text(&[concat!("lastwords ", env!("CARGO_PKG_VERSION")), &missing.unwrap_or_default()].concat()),
+        text(
+            &[OWN, &tracing.arrays.first().and_then(tracer).unwrap_or_default(), &missing.unwrap_or_default()].concat(),
+        ),
     ));
     for (name, ring) in rings {
         // trace-cmd puts the name of an instance before its counters.

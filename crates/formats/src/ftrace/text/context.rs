@@ -7,6 +7,7 @@ use lastwords_bytes::{ByteOrder, low_u8, low_u32};
 use lastwords_trace::ftrace::{Format, Tracing};
 
 use super::slot::Slot;
+use super::{is_real_time, is_since};
 use crate::ftrace::print::{AddressHasher, Spec, number, padded};
 use crate::text::number::{digit, six, unsigned};
 
@@ -24,6 +25,8 @@ pub(crate) struct Tasks<'a> {
     /// Cached texts by pid: `%16s-%-7d ` and the thread group.
     known: HashMap<u32, (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
+    /// The kernel shows the flag for lazy rescheduling.
+    has_lazy: bool,
 }
 
 /// The position of an event: everything that its text needs besides the payload.
@@ -105,7 +108,14 @@ impl<'a> Tasks<'a> {
     pub(crate) fn new(tracing: &'a Tracing, with_tgid: bool) -> Self {
         let tgids = with_tgid.then_some(&tracing.tgids);
         let learned = tracing.learns_comms.then(HashMap::default);
-        Self { comms: &tracing.comms, learned, tgids, known: HashMap::default(), room: Vec::new() }
+        let (known, room) = (HashMap::default(), Vec::new());
+        Self { comms: &tracing.comms, learned, tgids, known, room, has_lazy: has_lazy(tracing) }
+    }
+
+    /// Appends the flags of an event as the kernel shows them: see [`irq_flags`].
+    #[inline]
+    pub(crate) fn irq_flags(&self, out: &mut Vec<u8>, common: Common) {
+        irq_flags(out, common, self.has_lazy);
     }
 
     /// Returns the name of a task.
@@ -201,17 +211,22 @@ pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     out.extend_from_slice(b"] ");
 }
 
+/// Returns true if the kernel knows lazy rescheduling, which came with Linux 6.13; before, kernels with PREEMPT_RT had it by a patch.
+fn has_lazy(tracing: &Tracing) -> bool {
+    is_since(&tracing.release, (6, 13)) || tracing.release.is_empty() || is_real_time(tracing)
+}
+
 /// Appends `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
 #[inline]
-pub(crate) fn irq_flags(out: &mut Vec<u8>, common: Common) {
-    let flags = common.flags;
+fn irq_flags(out: &mut Vec<u8>, common: Common, has_lazy: bool) {
+    // Kernels without lazy rescheduling do not show the bit, which uprobes set there with all others.
+    let flags = if has_lazy { common.flags } else { common.flags & !0x02 };
     let irqs = match (flags & 0x01 != 0, flags & 0x80 != 0) {
         (true, true) => b'D',
         (true, false) => b'd',
         (false, true) => b'b',
         (false, false) => b'.',
     };
-    // Bit 1 is need-resched-lazy since Linux 6.13. Before, only machines that do not trace interrupts set it.
     let resched = match (flags & 0x04 != 0, flags & 0x20 != 0, flags & 0x02 != 0) {
         (true, true, true) => b'B',
         (true, true, false) => b'N',
@@ -287,4 +302,28 @@ pub(crate) fn latency_time(out: &mut Vec<u8>, time: u64, start: u64, next: u64, 
         (false, false) => format!(" {:4}: ", since.cast_signed()),
     };
     out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::samples::{ring, tracing};
+    use lastwords_trace::ftrace::Stats;
+
+    /// Uprobes of these kernels set all bits: the texts are those of the kernels' own `trace`.
+    #[test]
+    fn lazy_rescheduling_is_shown_by_kernels_that_have_it() {
+        let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut shown = |release: &str, uname: &str, flags: u8| {
+            (machine.release, machine.uname) = (release.to_owned(), uname.to_owned());
+            let mut out = Vec::new();
+            Tasks::new(&machine, false).irq_flags(&mut out, Common { id: 1, flags, preempt: 0xff, pid: 1 });
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(shown("6.12.117+deb13-cloud-amd64", "Linux x 6.12 SMP PREEMPT_DYNAMIC", 0xff), "DNZff");
+        assert_eq!(shown("6.1.0-50-cloud-amd64", "Linux x 6.1 SMP PREEMPT_DYNAMIC", 0x02), "...ff");
+        assert_eq!(shown("6.18.15", "Linux x 6.18 SMP PREEMPT_DYNAMIC", 0xff), "DBZff");
+        assert_eq!(shown("6.12.117+deb13-rt-amd64", "Linux x 6.12 SMP PREEMPT_RT", 0x02), ".l.ff");
+        assert_eq!(shown("", "", 0x02), ".l.ff");
+    }
 }

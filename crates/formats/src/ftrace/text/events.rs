@@ -329,7 +329,7 @@ impl<'a> Printer<'a> {
         } else {
             let comm: String = comm.chars().take(8).collect();
             out.extend_from_slice(format!("{comm:>8}-{pid:<7} {:3}", at.cpu).as_bytes());
-            context::irq_flags(out, at.common);
+            self.state.tasks.irq_flags(out, at.common);
         }
         context::latency_time(out, at.time, self.time_start, next, self.in_ns, self.flags.verbose);
     }
@@ -411,6 +411,10 @@ impl<'a> Printer<'a> {
     /// Returns the name of a task.
     pub(crate) fn comm(&self, pid: u32) -> &str {
         self.state.tasks.comm(pid)
+    }
+
+    pub(crate) fn irq_flags(&self, out: &mut Vec<u8>, common: context::Common) {
+        self.state.tasks.irq_flags(out, common);
     }
 
     /// Appends the text of one event without the beginning of its line. For an entry or exit of the function graph, the

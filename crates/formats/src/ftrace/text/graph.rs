@@ -332,7 +332,7 @@ impl Graph {
         }
         if state.flags.latency {
             out.push(b' ');
-            context::irq_flags(out, at.common);
+            state.tasks.irq_flags(out, at.common);
             out.extend_from_slice(b" | ");
         }
     }

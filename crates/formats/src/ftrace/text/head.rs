@@ -72,7 +72,7 @@ impl HeadCache {
         tasks.begin(out, at.common.pid);
         context::cpu(out, at.cpu);
         if self.irq {
-            context::irq_flags(out, at.common);
+            tasks.irq_flags(out, at.common);
         }
         context::time(out, at.time, self.in_ns);
         out.extend_from_slice(b": ");

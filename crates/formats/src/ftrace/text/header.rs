@@ -3,7 +3,7 @@
 use lastwords_trace::ftrace::{Array, Ring, Tracing};
 
 use super::flags::{Flags, address};
-use super::{counts, graph, is_since};
+use super::{counts, graph, is_built, is_real_time, is_since};
 use crate::ftrace::print::Names;
 
 /// Appends the header of a text. `is_empty`: the array has no events to show.
@@ -148,15 +148,6 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
         out.extend_from_slice(b"\n#\n");
     }
     out.extend_from_slice(b"#\n");
-}
-
-/// Returns true if the version string contains a word.
-fn is_built(tracing: &Tracing, word: &str) -> bool {
-    tracing.uname.split_whitespace().any(|w| w == word)
-}
-
-fn is_real_time(tracing: &Tracing) -> bool {
-    is_built(tracing, "PREEMPT_RT")
 }
 
 /// Returns the word for the kernel's preemption model. If the model was not selected at boot, the word is derived from

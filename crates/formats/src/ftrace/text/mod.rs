@@ -31,7 +31,7 @@ use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
 use ahead::Ahead;
-pub(crate) use context::{Common, EventInfo, irq_flags};
+pub(crate) use context::{Common, EventInfo};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
@@ -462,6 +462,15 @@ pub(crate) fn has(array: &Array, option: &str) -> bool {
 pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
     numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
+}
+
+/// Returns true if the version string contains a word.
+pub(crate) fn is_built(tracing: &Tracing, word: &str) -> bool {
+    tracing.uname.split_whitespace().any(|w| w == word)
+}
+
+pub(crate) fn is_real_time(tracing: &Tracing) -> bool {
+    is_built(tracing, "PREEMPT_RT")
 }
 
 #[cfg(test)]

@@ -1,0 +1,132 @@
+//! The running kernel's tracer: its triggers in a recording, and its instances, followed alone and together with a session.
+
+use crate::record::{KILLS, TRACEFS, TURNS, kills, start, state, tracing, wait_until};
+use crate::support::{Place, ran, tool};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+#[test]
+fn a_trigger_ends_a_recording() {
+    let Some((_alone, place)) = tracing() else { return };
+    let before = state();
+    let args = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-R", "traceoff if pid == 1000007"];
+    let mut recorder = start(&place, &[&args[..], &["--instance", "lastwords_test"]].concat());
+    let trigger = Path::new(TRACEFS).join("instances/lastwords_test/events/syscalls/sys_enter_kill/trigger");
+    wait_until("the trigger is set", || {
+        fs::read_to_string(&trigger).is_ok_and(|text| text.contains("traceoff:unlimited"))
+    });
+    tool("bash", &["-c", KILLS]);
+    let ended = recorder.wait();
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(ended.err.contains("a trigger has switched the tracing off"), "{}", ended.err);
+    assert_eq!(kills(&place.at("trace.dat")), (0..8).collect::<Vec<_>>());
+    assert_eq!(state(), before);
+    for (more, why) in [
+        (&["-e", "sched", "-R", "hist:keys=pid"][..], "is not saved with a trace"),
+        (&["-e", "sched", "-R", "!traceoff"], "no trigger to remove"),
+        (&["-e", "sched:sched_switch", "-R", "no_such_trigger"], "a trigger of -e sched:sched_switch"),
+    ] {
+        let refused = place.run(&[&["record", "--force"], more, &["--", "true"]].concat());
+        assert_eq!(refused.status, 1, "{}", refused.err);
+        assert!(refused.err.contains(why), "{}", refused.err);
+        assert_eq!(state(), before, "{why}");
+    }
+    let refused = place.run(&["record", "-R", "traceoff", "-e", "sched"]);
+    assert!(refused.status == 2 && refused.err.contains("has no --event before it"), "{}", refused.err);
+}
+
+/// An instance of the test's own, which is removed at the end.
+struct Instance(PathBuf);
+
+impl Instance {
+    fn new(clock: &str) -> Self {
+        let instance = Self(Path::new(TRACEFS).join("instances/lastwords_test"));
+        fs::create_dir(&instance.0).expect("an instance");
+        instance.set("trace_clock", clock);
+        instance.set("events/syscalls/sys_enter_kill/enable", "1");
+        instance
+    }
+
+    fn set(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// Leaves the session `turns`, whose events stand around calls of `kill`.
+fn record_turns(place: &Place) {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "record::child_takes_turns_with_the_kernel"]);
+    let done = ran(command.env(TURNS, "1").env("LASTWORDS_DIR", place.sessions()).output().expect("this program"));
+    assert_eq!(done.status, 0, "{}{}", done.out, done.err);
+}
+
+/// Follows until `enough` says so of the text, then ends by Ctrl-C. Returns the text and what was said.
+fn follow(place: &Place, inputs: &[&str], meanwhile: impl FnOnce(), enough: impl Fn(&str) -> bool) -> (String, String) {
+    let (out, err) = (place.at("out"), place.at("err"));
+    let mut command = place.command();
+    command.args(["report", "--follow"]).args(inputs);
+    command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+    let mut child = command.spawn().expect("lastwords");
+    let text = |path: &PathBuf| fs::read_to_string(path).expect("text");
+    wait_until("it has begun", || text(&out).contains('\n'));
+    meanwhile();
+    wait_until("all is printed", || enough(&text(&out)));
+    kill_process(Pid::from_child(&child), Signal::INT).expect("it runs");
+    assert!(child.wait().expect("it ends").success(), "{}", text(&err));
+    (text(&out), text(&err))
+}
+
+/// The processes that events of `kill` name.
+fn targets(text: &str) -> Vec<u64> {
+    let target = |line: &str| {
+        let rest = line.split("sys_kill(pid: ").nth(1)?;
+        u64::from_str_radix(rest.split(',').next()?.trim_start_matches("0x"), 16).ok()
+    };
+    text.lines().filter_map(target).collect()
+}
+
+#[test]
+fn an_instance_is_followed_alone_and_with_a_session() {
+    let Some((_alone, place)) = tracing() else { return };
+    let before = state();
+    let instance = Instance::new("mono");
+    record_turns(&place);
+    let is_done = |text: &str| targets(text).contains(&1_019_999);
+    let run = || _ = tool("bash", &["-c", KILLS]);
+    let (text, said) = follow(&place, &["turns", "lastwords_test"], run, is_done);
+    assert!(said.contains("nothing lost"), "{said}");
+    let numbers: Vec<u64> = targets(&text).into_iter().filter(|pid| (1_000_000..1_020_000).contains(pid)).collect();
+    assert_eq!(numbers, (1_000_000..1_020_000).collect::<Vec<_>>());
+    assert_eq!((text.matches("test:before").count(), text.matches("test:after").count()), (200, 200));
+    // What was printed has left the ring; one that is too small loses events, and each of them is told.
+    instance.set("buffer_size_kb", "4");
+    let burst = || _ = tool("bash", &["-c", &format!("({KILLS}); kill -0 2000000 2> /dev/null; true")]);
+    tool("bash", &["-c", "kill -0 1500000 2> /dev/null; true"]);
+    let (text, said) = follow(&place, &["lastwords_test"], burst, |text| targets(text).contains(&2_000_000));
+    let lost: usize = match said.lines().last().and_then(|line| line.split("; ").nth(1)) {
+        Some("nothing lost") => 0,
+        Some(words) => words.split(' ').next().and_then(|number| number.parse().ok()).expect("a number"),
+        None => panic!("{said}"),
+    };
+    let here = targets(&text).into_iter().filter(|pid| (1_000_000..=2_000_000).contains(pid)).count();
+    assert!(here + lost >= 20_002, "{here} and {lost}: {said}");
+    drop(instance);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn a_clock_that_nothing_relates_is_refused_beside_a_session() {
+    let Some((_alone, place)) = tracing() else { return };
+    let _instance = Instance::new("local");
+    record_turns(&place);
+    let refused = place.run(&["report", "--follow", "turns", "lastwords_test"]);
+    assert!(refused.status == 1 && refused.err.contains("echo mono >"), "{}{}", refused.out, refused.err);
+}

@@ -1,0 +1,240 @@
+//! Compares the recordings of a guest with what the kernel printed and with what trace-cmd recorded.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::lab::compare::Rows;
+use crate::lab::texts::{Events, read};
+
+/// What a recording must have.
+struct Case {
+    name: &'static str,
+    /// Names of its events, as the kernel prints them before `:` or `(`; each must occur. Empty for a tracer without events.
+    events: &'static [&'static str],
+    /// trace-cmd recorded the same events beside it.
+    has_peer: bool,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "kprobe", events: &["opened", "returned"], has_peer: true },
+    Case { name: "kprobe-stream", events: &["opened"], has_peer: false },
+    Case { name: "uprobe", events: &["started"], has_peer: true },
+    Case { name: "synthetic", events: &["lat", "sched_switch"], has_peer: true },
+    Case { name: "function", events: &[], has_peer: false },
+    Case { name: "graph", events: &[], has_peer: false },
+    Case { name: "graph-events", events: &[], has_peer: false },
+    Case { name: "stacktrace", events: &["sched_process_exec", "<stack trace>"], has_peer: false },
+    Case { name: "snapshot", events: &["sched_process_exec"], has_peer: false },
+    Case { name: "no-snapshot", events: &["sched_process_exec"], has_peer: false },
+];
+
+/// The event at which the guest's triggers fire.
+const FIRES: &str = "sched_process_exec: filename=/bin/trace-cmd ";
+
+/// Compares all of it.
+pub(super) fn all(folder: &Path, lastwords: &Path, rows: &mut Rows) -> Result<()> {
+    let found = Found { folder, lastwords };
+    for case in CASES {
+        if let Err(error) = found.case(case, rows) {
+            rows.row(false, case.name, &format!("{error:#}"));
+        }
+    }
+    let parts = [
+        ("snapshots", found.snapshots(rows)),
+        ("traceoff", found.traceoff(rows)),
+        ("follow", found.follow(rows)),
+        ("killed", found.killed(rows)),
+        ("vsock", found.vsock(rows)),
+    ];
+    for (name, judged) in parts {
+        if let Err(error) = judged {
+            rows.row(false, name, &format!("{error:#}"));
+        }
+    }
+    Ok(())
+}
+
+struct Found<'a> {
+    folder: &'a Path,
+    lastwords: &'a Path,
+}
+
+impl Found<'_> {
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn text(&self, name: &str) -> Result<String> {
+        read(&self.at(name))
+    }
+
+    /// What a command of the guest said, if it ended well.
+    fn said(&self, name: &str) -> Result<String> {
+        let said = self.text(&format!("{name}.said"))?;
+        let status = self.text(&format!("{name}.status"))?;
+        ensure!(status.trim() == "0", "status {}: {}", status.trim(), said.trim());
+        Ok(said)
+    }
+
+    /// What our program prints of a file.
+    fn report(&self, file: &Path) -> Result<String> {
+        let output = Command::new(self.lastwords).arg("report").arg(file).output()?;
+        ensure!(output.status.success(), "report: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn case(&self, case: &Case, rows: &mut Rows) -> Result<()> {
+        let name = case.name;
+        let said = self.said(name)?;
+        let file = self.at(&format!("{name}.dat"));
+        let (kernel, ours) = (self.text(&format!("{name}.kernel"))?, self.report(&file)?);
+        self.same_text(name, &kernel, &ours, rows);
+        let is_there = |event: &&str| kernel.contains(&format!(": {event}"));
+        let missing: Vec<_> = case.events.iter().filter(|event| !is_there(event)).collect();
+        rows.row(missing.is_empty(), &format!("{name}: the kernel has all events"), &format!("without {missing:?}"));
+        rows.row(
+            said.contains("nothing lost") || said.contains("nothing else lost"),
+            &format!("{name}: the account"),
+            said.trim(),
+        );
+        self.same_state(name, rows)?;
+        if case.has_peer {
+            self.peer(case, &file, rows)?;
+        }
+        Ok(())
+    }
+
+    fn same_text(&self, name: &str, kernel: &str, ours: &str, rows: &mut Rows) {
+        rows.same_text(&format!("{name}: text"), kernel.as_bytes(), &Ok(ours.as_bytes().to_vec()));
+    }
+
+    /// The state of the machine's tracing is the one before all recordings.
+    fn same_state(&self, name: &str, rows: &mut Rows) -> Result<()> {
+        let (before, after) = (self.text("before.state")?, self.text(&format!("{name}.state"))?);
+        rows.same_text(&format!("{name}: state"), before.as_bytes(), &Ok(after.into_bytes()));
+        Ok(())
+    }
+
+    /// trace-cmd's own recording of an event has the same occurrences in the programs that both saw from begin to end, and trace-cmd
+    /// reads the same of our file.
+    fn peer(&self, case: &Case, ours: &Path, rows: &mut Rows) -> Result<()> {
+        let event = case.events[0];
+        let theirs = self.at(&format!("{}.peer.dat", case.name));
+        let of = |file: &Path| -> Result<Vec<(String, String)>> {
+            Ok(by_trace_cmd(file)?.lines().filter_map(|line| occurrence(line, event)).collect())
+        };
+        let said = || self.text(&format!("{}.peer", case.name)).unwrap_or_default();
+        let (ours, theirs) = (of(ours)?, of(&theirs).with_context(said)?);
+        // The processes of trace-cmd that record are its own, of which it has no events.
+        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).collect();
+        let others = |all: Vec<(String, String)>| -> Events {
+            let all = all.into_iter().filter(|(task, _)| task.starts_with("cat-") || known.contains(task));
+            all.map(|(task, what)| format!("{task} {what}")).collect()
+        };
+        let (ours, theirs) = (others(ours), others(theirs));
+        let (lost, invented) = (theirs.without(&ours), ours.without(&theirs));
+        let detail = format!("{} and {} events {:?} {:?}", ours.total, theirs.total, lost.1, invented.1);
+        let ok = lost.0 == 0 && invented.0 == 0 && theirs.total >= 4;
+        rows.row(ok, &format!("{}: {event} as trace-cmd recorded it", case.name), &detail);
+        Ok(())
+    }
+
+    /// A snapshot is saved where a trigger took one, and only there. It ends at the event of the trigger.
+    fn snapshots(&self, rows: &mut Rows) -> Result<()> {
+        let ours = self.report(&self.at("snapshot.dat.snapshot"))?;
+        self.same_text("snapshot: the snapshot", &self.text("snapshot.snapshot.kernel")?, &ours, rows);
+        let last = ours.lines().last().unwrap_or_default();
+        rows.row(last.contains(FIRES), "snapshot: its last event", last.trim());
+        let (said, is_there) = (self.said("no-snapshot")?, self.at("no-snapshot.dat.snapshot").exists());
+        let ok = !is_there && said.contains("no trigger took a snapshot");
+        rows.row(ok, "no-snapshot: nothing is saved, and that is said", said.trim());
+        Ok(())
+    }
+
+    /// The recording ends by itself, with the event of the trigger.
+    fn traceoff(&self, rows: &mut Rows) -> Result<()> {
+        let said = self.said("traceoff")?;
+        let ours = self.report(&self.at("traceoff.dat"))?;
+        let last = ours.lines().last().unwrap_or_default();
+        let ok = said.contains("a trigger has switched the tracing off") && last.contains(FIRES);
+        rows.row(ok, "traceoff: its last event", last.trim());
+        self.same_state("traceoff", rows)
+    }
+
+    /// What was followed is what another instance with the same events has, but for the times.
+    fn follow(&self, rows: &mut Rows) -> Result<()> {
+        let said = self.said("follow")?;
+        let events = |text: &str| -> Events {
+            text.lines().filter(|line| !line.starts_with('#')).filter_map(without_time).collect()
+        };
+        let (ours, kernel) = (events(&self.text("follow.out")?), events(&self.text("follow.kernel")?));
+        let (lost, invented) = (kernel.without(&ours), ours.without(&kernel));
+        let detail =
+            format!("{} and {} events {:?} {:?}; {}", ours.total, kernel.total, lost.1, invented.1, said.trim());
+        // The other instance records some moments longer.
+        let ok = lost.0 <= 2 && invented.0 == 0 && ours.total > 5 && said.contains("nothing lost");
+        rows.row(ok, "follow: the events of an instance", &detail);
+        self.same_state("follow", rows)
+    }
+
+    fn killed(&self, rows: &mut Rows) -> Result<()> {
+        let (status, said) = (self.text("restore.status")?, self.text("restore.said")?);
+        rows.row(status.trim() == "0", "restore after kill -9", said.trim());
+        let at_work = self.text("killed-before.state")?;
+        let is_left = ["/opened", "lat", "\nown\n"].iter().all(|what| at_work.contains(what));
+        rows.row(is_left, "killed: what the recorder left", "probe, synthetic event and instance");
+        self.same_state("killed", rows)?;
+        let ours = self.report(&self.at("killed.dat"))?;
+        self.same_text("killed", &self.text("killed.kernel")?, &ours, rows);
+        let snapshot = self.report(&self.at("killed.dat.snapshot"))?;
+        rows.row(snapshot.contains(FIRES), "killed: the snapshot", &format!("{} lines", snapshot.lines().count()));
+        Ok(())
+    }
+
+    fn vsock(&self, rows: &mut Rows) -> Result<()> {
+        let said = self.said("vsock")?;
+        let received = std::fs::read_dir(self.at("received"))?.flatten().map(|entry| entry.path());
+        let files: Vec<PathBuf> = received.filter(|path| path.extension().is_some_and(|e| e == "dat")).collect();
+        let [file] = files.as_slice() else { anyhow::bail!("{files:?} were received; {said}") };
+        self.same_text("vsock", &self.text("vsock.kernel")?, &self.report(file)?, rows);
+        self.same_state("vsock", rows)
+    }
+}
+
+/// The line of an event without its time.
+fn without_time(line: &str) -> Option<String> {
+    let (head, rest) = line.split_once(": ")?;
+    Some(format!("{} {rest}", head.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.').trim()))
+}
+
+/// All that trace-cmd prints of a file.
+fn by_trace_cmd(file: &Path) -> Result<String> {
+    let output = Command::new("trace-cmd").args(["report", "-i"]).arg(file).output().context("trace-cmd")?;
+    ensure!(output.status.success(), "trace-cmd report: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// An occurrence of an event in a program that the work starts: its process, and what is printed of it.
+fn occurrence(line: &str, event: &str) -> Option<(String, String)> {
+    let (head, rest) = line.split_once(&format!(": {event}: "))?;
+    let task = head.split_once(" [")?.0.trim().rsplit(' ').next()?;
+    let is_of_work = ["cat-", "trace-cmd-"].iter().any(|name| task.starts_with(name));
+    is_of_work.then(|| (task.to_string(), rest.trim().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_compared_without_times() {
+        let line = "             cat-17    [001] d..1.    12.345678: opened: (x+0x0/0x1) dfd=-100 name=\"a: b\"";
+        let shown = without_time(line).unwrap();
+        assert_eq!(shown, "cat-17    [001] d..1. opened: (x+0x0/0x1) dfd=-100 name=\"a: b\"");
+        let expected = ("cat-17".to_string(), "(x+0x0/0x1) dfd=-100 name=\"a: b\"".to_string());
+        assert_eq!(occurrence(line, "opened"), Some(expected));
+        assert_eq!((occurrence(line, "closed"), occurrence(&line.replace("cat-", "bat-"), "opened")), (None, None));
+    }
+}
