@@ -475,7 +475,8 @@ pub fn trace_dat(data: &[u8]) {
         let text = String::from_utf8(out).expect("JSON is UTF-8");
         assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
         let Some(ring) = tracing.arrays.first().map(|array| &*array.live) else { continue };
-        let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "local", boot: Some(7) };
+        let (clock, boot, tasks) = ("local", Some(7), &[]);
+        let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks, clock, boot };
         let _ = perfetto::write(&traces, Some(&kernel), &all, &mut sink(), &read::unwatched, &mut |_| ());
     }
 }

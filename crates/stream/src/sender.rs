@@ -151,7 +151,7 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub(crate) fn from_file(
+    pub(crate) fn packet_of_file(
         &self,
         packet: (u32, u64),
         file: BorrowedFd<'_>,

@@ -144,7 +144,7 @@ impl Work<'_> {
 
     fn packet(&mut self, stream: u32, number: u64, length: u64, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
         let (file, offset) = self.source.data(stream, number).context("a stream that is gone")?;
-        self.sender.from_file((stream, number), file, offset, length, ended)?;
+        self.sender.packet_of_file((stream, number), file, offset, length, ended)?;
         self.pending.push_back(Pending { stream, number, length });
         // Confirmations that have come are taken at once, so that they do not fill the socket.
         self.confirm(Duration::ZERO)

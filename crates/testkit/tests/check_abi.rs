@@ -124,7 +124,7 @@ fn session_tables() {
         l::CHANNEL_STREAMS_AT => offset_of!(C, streams), l::CHANNEL_SUB_BUFFER_SIZE_AT => offset_of!(C, sub_buffer_size),
         l::CHANNEL_SUB_BUFFERS_AT => offset_of!(C, sub_buffers), l::CHANNEL_NAME_AT => offset_of!(C, name),
         44 => offset_of!(C, snapshots), 48 => offset_of!(C, unattached), 120 => offset_of!(C, told), 2 => s::CHANNEL_ADDED, 24 => offset_of!(P, features),
-        1 => s::FEATURE_CHANNELS, 0x4567_8901 | 0x12_3456 << 40 => s::features_word(1, 0x0045_6789, 0x12_3456),
+        1 => s::FEATURE_CHANNELS, 0x1234_5600_4567_8901u64 => s::features_word(1, 0x0045_6789, 0x12_3456),
         l::PROCESSES_MAX => s::MAX_PROCESSES, l::PROCESS_LEN => size_of::<P>(), l::PROCESS_PID_AT => offset_of!(P, pid),
         l::PROCESS_START_AT => offset_of!(P, start), l::PROCESS_PIDNS_AT => offset_of!(P, pidns),
         l::THREAD_LEN => size_of::<T>(), l::THREAD_OWNER_AT => offset_of!(T, owner), l::THREAD_START_AT => offset_of!(T, start),

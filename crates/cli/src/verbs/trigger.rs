@@ -127,8 +127,8 @@ fn action(text: &str) -> Result<Do, String> {
         None if text == "snapshot" => Ok(Do::Snapshot),
         None if text == "stop" => Ok(Do::Stop),
         None if text == "start" => Ok(Do::Start),
-        Some(("enable", events)) => crate::input::glob(events).map(Do::Enable).map_err(|error| error.to_string()),
-        Some(("disable", events)) => crate::input::glob(events).map(Do::Disable).map_err(|error| error.to_string()),
+        Some(("enable", events)) => crate::input::glob(events).map(Do::Enable),
+        Some(("disable", events)) => crate::input::glob(events).map(Do::Disable),
         Some(("save", folder)) if !folder.is_empty() => {
             let path = std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
             if path.is_dir() { Ok(Do::Save(path)) } else { Err(format!("{folder} is no folder")) }

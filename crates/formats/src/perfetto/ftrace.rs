@@ -173,7 +173,8 @@ impl<'t> Events<'t> {
             groups.insert(*pid, (*tgid, tracing.comms.get(pid).map_or("", String::as_str)));
         }
         groups.extend(tasks.iter().map(|task| (task.pid, (task.tgid, task.comm.as_str()))));
-        let processes: HashMap<u32, Process> = tasks.iter().filter_map(|task| Some((task.pid, task.process?))).collect();
+        let processes: HashMap<u32, Process> =
+            tasks.iter().filter_map(|task| Some((task.pid, task.process?))).collect();
         let mut sorted: Vec<(u32, (u32, &str))> = groups.into_iter().filter(|(pid, _)| *pid != 0).collect();
         sorted.sort_unstable();
         if sorted.is_empty() {

@@ -248,7 +248,8 @@ pub fn write(
         )));
     }
     let chosen = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let of_kernel = kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
+    let of_kernel =
+        kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
     let facts = chosen.facts.clone();
     let log = log::Log::new(traces, &timeline);
     let mut file = File { facts: facts.clone(), kernel: of_kernel, tracks: Tracks::new(traces, facts, &timeline), log };

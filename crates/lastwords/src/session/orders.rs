@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn events_are_switched_and_keep_their_filters() {
         let filtered = RuleSpec::enable("a:b").with_filter("n > 3");
-        let mut list = lines(&[RuleSpec::disable("*"), filtered.clone()]);
+        let mut list = lines(&[RuleSpec::disable("*"), filtered]);
         let before = list.clone();
         for _ in 0..10 {
             assert!(!switch_lines(&mut list, "a:b", true).expect("valid"), "it is on");

@@ -30,6 +30,9 @@ use super::remote_control::{Handle, State};
 use super::save::forgotten;
 use super::snapshot;
 
+/// An offset in a region, and the bytes from there on.
+pub type Part = (u64, Vec<u8>);
+
 /// Bytes at the begin of a stream's region: its header, its geometry and its control words.
 pub const HEAD: usize = CONTROL_OFF + size_of::<StreamControl>();
 
@@ -260,7 +263,7 @@ impl Source {
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn registry(&self, from: u64) -> std::io::Result<Option<[(u64, Vec<u8>); 2]>> {
+    pub fn registry(&self, from: u64) -> std::io::Result<Option<[Part; 2]>> {
         let (file, offset) = &self.registry;
         let end_at = region::HEADER_SIZE as usize + offset_of!(RegistryControl, end);
         let mut head = vec![0; RECORDS_OFF];

@@ -101,7 +101,8 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
         env.insert("vpid".into(), EnvValue::Integer(i64::from(info.creator_pid)));
     }
     if let Some(origin) = info.clock.monotonic_origin {
-        let slept = registry.env.get(lastwords_abi::registry::ENV_SLEPT).and_then(|slept| slept.parse().ok()).unwrap_or(0);
+        let slept =
+            registry.env.get(lastwords_abi::registry::ENV_SLEPT).and_then(|slept| slept.parse().ok()).unwrap_or(0);
         env.insert(BOOT_ORIGIN.into(), EnvValue::Integer(origin.saturating_sub(slept)));
     }
     env.insert("tracer_major".into(), EnvValue::Integer(i64::from(lastwords_abi::VERSION_MAJOR)));

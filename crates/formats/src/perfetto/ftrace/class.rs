@@ -308,15 +308,45 @@ mod tests {
     #[test]
     fn texts_of_atrace_are_recognised() {
         let of_atrace = [
-            "B|1|a", "B|1|", "B|1|a|b", "E", "E|7", "E|7\n", "C|1|n|-4", "C|1|n|4|Blob", "S|1|n|2", "F|1|n|2", "I|1|n", "N|1|t|n",
-            "G|1|t|n|3", "H|1|t|n|3", "H|1|t|3",
+            "B|1|a",
+            "B|1|",
+            "B|1|a|b",
+            "E",
+            "E|7",
+            "E|7\n",
+            "C|1|n|-4",
+            "C|1|n|4|Blob",
+            "S|1|n|2",
+            "F|1|n|2",
+            "I|1|n",
+            "N|1|t|n",
+            "G|1|t|n|3",
+            "H|1|t|n|3",
+            "H|1|t|3",
         ];
         for text in of_atrace {
             assert!(is_of_atrace(text.as_bytes()), "{text}");
         }
         let free = [
-            "", "\n", "hello", "End of the world", "Error|1", "E|x", "E|1|more", "B", "B|x|a", "Boot|1|a", "C|1|n", "C|1|n|x",
-            "S|1||2", "I|1|", "N|1|t|", "G|1|t|n", "H|1|t", "T|1|a", "B|12345678901|a",
+            "",
+            "\n",
+            "hello",
+            "End of the world",
+            "Error|1",
+            "E|x",
+            "E|1|more",
+            "B",
+            "B|x|a",
+            "Boot|1|a",
+            "C|1|n",
+            "C|1|n|x",
+            "S|1||2",
+            "I|1|",
+            "N|1|t|",
+            "G|1|t|n",
+            "H|1|t",
+            "T|1|a",
+            "B|12345678901|a",
         ];
         for text in free {
             assert!(!is_of_atrace(text.as_bytes()), "{text}");

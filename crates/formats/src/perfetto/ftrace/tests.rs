@@ -1,11 +1,11 @@
 //! Tests that read the output with a separate decoder of protocol buffers, which shares no code with the writer.
 
 use super::*;
+use crate::events::Note;
 use crate::ftrace::Choice;
 use crate::ftrace::ctf::{Form, Remarks, trace};
 use crate::ftrace::log::{self, LogLine, Relation};
 use crate::ftrace::samples::{ENTRY, FUNCTION, OPEN, PRINT, page, payload, ring, tracing, wake, words};
-use crate::events::Note;
 use crate::perfetto::{Process, Task, can_hold, write};
 use crate::select::Selection;
 use lastwords_ctf::read::unwatched;
@@ -109,7 +109,8 @@ fn bundles_names_and_the_log() {
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &tasks, clock: "local", boot: Some(-40) };
+    let kernel =
+        Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &tasks, clock: "local", boot: Some(-40) };
     let mut out = Vec::new();
     let totals =
         write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
@@ -169,7 +170,8 @@ fn a_kernel_and_others_have_one_clock() {
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel = Kernel { trace: 1, is_alone: false, tracing: &tracing, ring, tasks: &[], clock: "global", boot: Some(60) };
+    let kernel =
+        Kernel { trace: 1, is_alone: false, tracing: &tracing, ring, tasks: &[], clock: "global", boot: Some(60) };
     let mut out = Vec::new();
     write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}")).unwrap();
     let packets = messages(&read(&out), 1);
@@ -193,7 +195,8 @@ fn clocks_of_one_file_are_related() {
         [0, 1].map(|array| trace(path, &tracing, array, &choice, offset, Form::Plain, &Remarks::default()).unwrap())
     };
     let ring = &*tracing.arrays[0].live;
-    let kernel = |is_alone| Kernel { trace: 0, is_alone, tracing: &tracing, ring, tasks: &[], clock: "local", boot: None };
+    let kernel =
+        |is_alone| Kernel { trace: 0, is_alone, tracing: &tracing, ring, tasks: &[], clock: "local", boot: None };
     assert!(can_hold(&made(Some(5)), Some(&kernel(false))) && can_hold(&made(None), Some(&kernel(true))));
     assert!(!can_hold(&made(None), Some(&kernel(false))));
 }
@@ -203,14 +206,14 @@ fn lines_of_the_log_before_the_first_event_are_left_out_and_told() {
     let tracing = Arc::new(sample());
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
     let line = |time, text: &str| LogLine { time, level: 0, facility: 0, text: text.into() };
-    let lines = vec![line(10, "old"), line(20, "older than the first event"), line(300, "Kernel panic - not syncing: x")];
+    let lines =
+        vec![line(10, "old"), line(20, "older than the first event"), line(300, "Kernel panic - not syncing: x")];
     let traces = [
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
     ];
     let ring = &*tracing.arrays[0].live;
-    let kernel =
-        Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "boot", boot: Some(0) };
+    let kernel = Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "boot", boot: Some(0) };
     let (mut out, mut remarks) = (Vec::new(), Vec::new());
     write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| remarks.push(note)).unwrap();
     let packets = messages(&read(&out), 1);
