@@ -73,8 +73,8 @@ fn not_ours(folder: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// How long [`unmount`] waits for the end of the process that served the folder.
-const ENDS_IN: Duration = Duration::from_secs(10);
+/// How long [`unmount`] and a new mount wait for the end of the process that served the folder.
+pub(crate) const ENDS_IN: Duration = Duration::from_secs(10);
 
 /// Unmounts a folder at which lastwords is mounted. With `lazy`, files that are open do not prevent that. Returns the number of events
 /// that `trace_pipe` and the like have consumed and that no reader has had: they are lost. Unless `lazy`, the process that served the

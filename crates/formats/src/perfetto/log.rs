@@ -1,7 +1,7 @@
 //! Writes the kernel's log, which Perfetto shows in a table of its own.
 //!
-//! Lines of the log from before the first event are left out, with a remark: they would stretch the view from the
-//! milliseconds of a trace to all the time since the boot.
+//! Lines of the log from before the first event, and from long after the last one, are left out with a remark: they would
+//! stretch the view from the milliseconds of a trace to all the time since the boot.
 
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Reader, Trace};
@@ -14,6 +14,8 @@ use crate::events::scope_code;
 
 /// Track of the kernel's panic. The ids of other tracks are small.
 const PANIC_TRACK: u64 = 1 << 62;
+/// Lines that follow the last event within this time, in nanoseconds, are shown, however short the trace is.
+const SHORTEST: u64 = 10_000_000;
 /// How the line of a panic begins.
 const PANIC: &[u8] = b"Kernel panic";
 
@@ -28,10 +30,12 @@ mod journal {
 pub(super) struct Log<'t> {
     traces: &'t [Trace],
     timeline: &'t Timeline,
-    /// Packets of the lines before the first event, until there is one.
-    held: Option<Vec<u8>>,
-    /// Their number.
-    lines: u64,
+    /// Times of the first and of the last event.
+    events: Option<(u64, u64)>,
+    /// Times and packets of the lines since the last event.
+    held: Vec<(u64, Vec<u8>)>,
+    /// Number of lines that were left out.
+    left_out: usize,
     packet: Message,
 }
 
@@ -64,7 +68,7 @@ impl Visitor for Line<'_> {
 
 impl<'t> Log<'t> {
     pub(super) fn new(traces: &'t [Trace], timeline: &'t Timeline) -> Self {
-        Self { traces, timeline, held: Some(Vec::new()), lines: 0, packet: Message::default() }
+        Self { traces, timeline, events: None, held: Vec::new(), left_out: 0, packet: Message::default() }
     }
 
     /// Returns true if the trace at this position is the log of a kernel.
@@ -72,13 +76,19 @@ impl<'t> Log<'t> {
         self.traces.get(trace).is_some_and(|trace| trace.is_beside)
     }
 
-    /// Notes that an event comes.
-    pub(super) fn begin(&mut self) {
-        self.held = None;
+    /// Notes an event, and appends the lines since the event before.
+    pub(super) fn event(&mut self, event: &Due, out: &mut Vec<u8>) {
+        let time = self.timeline.time(event.nanoseconds);
+        let first = self.events.map(|(first, _)| first);
+        self.events = Some((first.unwrap_or(time), time));
+        match first {
+            Some(_) => self.held.drain(..).for_each(|(_, packets)| out.extend_from_slice(&packets)),
+            None => self.left_out = std::mem::take(&mut self.held).len(),
+        }
     }
 
-    /// Appends a record of the log.
-    pub(super) fn line(&mut self, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
+    /// Notes a record of the log.
+    pub(super) fn line(&mut self, reader: &mut Reader<'_>, event: &Due) {
         let Some(trace) = self.traces.iter().find(|trace| trace.is_beside) else { return };
         let Some(code) = scope_code(trace, Scope::Payload, 0, event.class) else { return };
         let (_, decoder, part) = reader.parts();
@@ -87,9 +97,8 @@ impl<'t> Log<'t> {
         if trace.program.visit(decoder, code, &part, event.body, &mut line).is_err() {
             return;
         }
-        self.lines = self.lines.saturating_add(u64::from(self.held.is_some()));
-        let out = self.held.as_mut().unwrap_or(out);
-        let time = self.timeline.time(event.nanoseconds);
+        let (mut packets, time) = (Vec::new(), self.timeline.time(event.nanoseconds));
+        let out = &mut packets;
         self.packet.number(packet::TIMESTAMP, time);
         self.packet.number(packet::CLOCK_ID, self.timeline.clock);
         self.packet.nested(packet::JOURNALD_EVENT, |entry| {
@@ -115,19 +124,30 @@ impl<'t> Log<'t> {
             });
             put_packet(out, &mut self.packet);
         }
+        self.held.push((time, packets));
     }
 
-    /// Appends what is still held: without events, the log is all that there is to see.
+    /// Appends the lines that follow the last event within as much time as all events take. Without events, the log is all
+    /// that there is to see.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
-        if let Some(held) = self.held.take() {
-            out.extend_from_slice(&held);
-            self.lines = 0;
+        let last =
+            self.events.map_or(u64::MAX, |(first, last)| last.saturating_add(last.saturating_sub(first).max(SHORTEST)));
+        for (time, packets) in std::mem::take(&mut self.held) {
+            match time <= last {
+                true => out.extend_from_slice(&packets),
+                false => self.left_out = self.left_out.saturating_add(1),
+            }
         }
     }
 
     /// Returns a remark on the lines that were left out.
     pub(super) fn remark(&self) -> Option<String> {
-        let lines = self.lines;
-        (lines > 0).then(|| format!("{lines} lines of the kernel's log are older than the first event and are left out, so that the view is not stretched: `lastwords report --with-log` shows them"))
+        let lines = self.left_out;
+        (lines > 0).then(|| {
+            format!(
+                "{lines} lines of the kernel's log are from before the first event or long after the last one and are left out, so that they \
+                 do not stretch the view: `lastwords report --with-log` shows them"
+            )
+        })
     }
 }

@@ -275,9 +275,9 @@ struct File<'t> {
 impl Line for File<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
         if self.facts.get(stream).is_some_and(|facts| self.log.is_of(facts.trace)) {
-            return self.log.line(reader, event, out);
+            return self.log.line(reader, event);
         }
-        self.log.begin();
+        self.log.event(event, out);
         match (&mut self.kernel, self.facts.get(stream)) {
             (Some(kernel), Some(StreamInfo { trace, cpu, .. })) if kernel.is_of(*trace) => {
                 kernel.event(stream, cpu.unwrap_or(0), reader, event, out);

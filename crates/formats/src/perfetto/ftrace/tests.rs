@@ -202,12 +202,16 @@ fn clocks_of_one_file_are_related() {
 }
 
 #[test]
-fn lines_of_the_log_before_the_first_event_are_left_out_and_told() {
+fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
     let tracing = Arc::new(sample());
     let (path, choice, offset) = (Path::new("vmcore"), Choice::default(), Some(8_000));
     let line = |time, text: &str| LogLine { time, level: 0, facility: 0, text: text.into() };
-    let lines =
-        vec![line(10, "old"), line(20, "older than the first event"), line(300, "Kernel panic - not syncing: x")];
+    let lines = vec![
+        line(10, "old"),
+        line(20, "older than the first event"),
+        line(300, "Kernel panic - not syncing: x"),
+        line(501 + 10_000_000, "much later"),
+    ];
     let traces = [
         trace(path, &tracing, 0, &choice, offset, Form::Plain, &Remarks::default()).unwrap(),
         log::trace(path, lines, Relation::Ahead(0), &choice, offset).unwrap(),
@@ -221,12 +225,12 @@ fn lines_of_the_log_before_the_first_event_are_left_out_and_told() {
     assert_eq!(entries.iter().map(|entry| text(entry, 7)).collect::<Vec<_>>(), ["Kernel panic - not syncing: x"]);
     let marks: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 11)).collect();
     assert_eq!((marks.len(), text(&marks[0], 23)), (1, "Kernel panic - not syncing: x".to_owned()));
-    assert!(matches!(&remarks[..], [Note::Remark(remark)] if remark.starts_with("2 lines")), "{remarks:?}");
+    assert!(matches!(&remarks[..], [Note::Remark(remark)] if remark.starts_with("3 lines")), "{remarks:?}");
 
     // Without events, the log is all there is.
     let mut out = Vec::new();
     write(&traces[1..], None, &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}")).unwrap();
-    assert_eq!(messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(), 3);
+    assert_eq!(messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(), 4);
 }
 
 #[test]
