@@ -242,7 +242,9 @@ fn rules_are_read_back() {
     );
     assert_eq!(place.write("events/enable", "1"), Ok(1), "which drops all others");
     drop(place.tree.open("trace", TRUNCATE).unwrap());
-    assert_eq!(numbers(&place.read("trace")), [0u64; 0]);
+    // Other tests of this process record at the same time, and all their events are enabled now.
+    let left = place.read("trace");
+    assert!(!left.contains("rules:one") && !left.contains("rules:two"), "{left}");
 }
 
 /// Runs `record` on each CPU that this thread may use; their numbers.
