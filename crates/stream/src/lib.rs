@@ -10,7 +10,7 @@
 //! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
 //!
 //! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
-//! ([`spool`]), or a session folder ([`folder`]). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
+//! ([`spool`]), or a session folder (`folder.rs`). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

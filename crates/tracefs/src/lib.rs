@@ -11,7 +11,7 @@
 //! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
 //! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
 //!
-//! The snapshot that a [trigger](triggers) took is read in the same way, and saved in a file of its own.
+//! The snapshot that a trigger took is read in the same way, and saved in a file of its own.
 //!
 //! With a receiver, sub-buffers go from the pipe to a socket in place of a file ([`lastwords_stream`]).
 //!
