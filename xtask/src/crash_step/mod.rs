@@ -64,7 +64,7 @@ pub(crate) struct Args {
 /// From so many points on, what a scenario is for must have happened in it.
 const PROVES: u64 = 12_000;
 /// How many times as long a scenario goes on where what it is for did not happen.
-const LONGER: u64 = 4;
+const LONGER: u64 = 10;
 /// Kill points of `--quick`.
 const QUICK: u64 = 450_000;
 
