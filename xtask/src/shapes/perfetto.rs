@@ -101,7 +101,8 @@ fn annotation(bytes: &[u8]) -> Result<(String, Found)> {
         match (number, wire) {
             (10, Wire::Bytes(text)) => name = String::from_utf8(text.to_vec())?,
             (2, Wire::Number(number)) => value = Some(Found::Bool(number != 0)),
-            (3, Wire::Number(number)) => value = Some(Found::Integer(i128::from(number))),
+            // 7: shown with hexadecimal digits.
+            (3 | 7, Wire::Number(number)) => value = Some(Found::Integer(i128::from(number))),
             (4, Wire::Number(number)) => value = Some(Found::Integer(i128::from(number.cast_signed()))),
             (5, Wire::Fixed(bits)) => value = Some(Found::Double(f64::from_bits(bits))),
             (6, Wire::Bytes(text)) => value = Some(Found::Text(text.to_vec())),
