@@ -34,10 +34,6 @@ struct Bundle {
     lost: bool,
     /// The packet's count of discarded events at the last event.
     discarded: u64,
-    /// The clock's reading at the first event of the stream, until the first bundle is written.
-    first: Option<u64>,
-    /// A bundle of the stream was written.
-    is_begun: bool,
 }
 
 /// Writes the events of a trace array.
@@ -221,7 +217,6 @@ impl<'t> Events<'t> {
         }
         let Some(bundle) = self.bundles.get_mut(stream) else { return };
         bundle.cpu = cpu;
-        bundle.first.get_or_insert(due.clock);
         put_message(&mut bundle.events, 2, self.event.bytes());
         if bundle.events.len() >= BUNDLE {
             self.close(stream, out);
@@ -287,16 +282,6 @@ impl<'t> Events<'t> {
             head.number(6, own);
             head.number(7, boot);
         }
-        let is_overwritten = || {
-            let mut cpus = self.kernel.ring.cpus().iter();
-            bundle.lost || cpus.any(|cpu| cpu.cpu == bundle.cpu && cpu.stats.overrun > 0)
-        };
-        if let Some(first) = bundle.first.filter(|_| !bundle.is_begun && is_overwritten()) {
-            // `previous_bundle_end_timestamp`: before this, events of the CPU are missing. Perfetto draws no slices from the
-            // other CPUs' events before it: such a slice might have its end among the missing events.
-            head.number(10, first);
-        }
-        bundle.is_begun = true;
         let mut body = head.bytes().to_vec();
         body.append(&mut bundle.events);
         bundle.lost = false;
