@@ -25,7 +25,7 @@ pub struct Task {
     pub place: u64,
 }
 
-/// What the kernel keeps of a process besides its name.
+/// Facts that the kernel keeps about a process besides its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lineage {
     /// Number of the process that is its parent; 0 if it has none.

@@ -42,7 +42,7 @@ struct Create {
     #[arg(long, value_name = "BYTES", value_parser = super::record::bytes)]
     subbuf_size: Option<u64>,
 
-    /// What happens when a ring is full
+    /// Whether a full ring overwrites its oldest events or discards new ones
     #[arg(long, value_enum, value_name = "MODE", default_value = "overwrite")]
     mode: Mode,
 
@@ -57,7 +57,7 @@ struct Create {
     level: Option<Level>,
 }
 
-/// What happens when a ring is full.
+/// The behaviour of a ring that is full.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Mode {
     /// The newest events overwrite the oldest

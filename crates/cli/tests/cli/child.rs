@@ -1,7 +1,7 @@
 //! The programs that are recorded: this test program itself, started again.
 
 use crate::support::Place;
-use lastwords::{Memory, Session, event, mark};
+use lastwords::{Memory, Reservation, Session, event, mark};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 pub(crate) const EVENTS: u64 = 500;
 /// Threads.
 pub(crate) const THREADS: u64 = 2;
+
+/// The reservation with this word.
+pub(crate) fn reservation(word: &str) -> Reservation {
+    match word {
+        "rseq" => Reservation::Rseq,
+        "lockless" => Reservation::Lockless,
+        _ => Reservation::Locked,
+    }
+}
 
 /// What the child is told by its environment.
 const HOW: &str = "LASTWORDS_TEST_CHILD";

@@ -1,9 +1,9 @@
 //! Consuming reads: what one has had, the next is not given; beside recorders, in each reservation.
 
-use crate::child::{Running, run};
+use crate::child::{self, Running, run};
 use crate::support::{Place, Ran, small};
 use lastwords::remote_control::Handle;
-use lastwords::{ChannelConfig, Reservation, Session, event};
+use lastwords::{ChannelConfig, Session, event};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
@@ -22,11 +22,7 @@ fn recorder() {
     let Ok(how) = std::env::var(HOW) else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [reservation, mode, done] = words.as_slice() else { panic!("{how}") };
-    let reservation = match *reservation {
-        "rseq" => Reservation::Rseq,
-        "lockless" => Reservation::Lockless,
-        _ => Reservation::Locked,
-    };
+    let reservation = child::reservation(reservation);
     let channel = match *mode {
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
         "overwrite" => ChannelConfig::new("main").sub_buffers(4, 4096),

@@ -86,7 +86,7 @@ fn a_channel_is_created(place: &Place, round: usize, record: &dyn Fn(usize)) {
     let report = ["report", "app", "--channel", "later", "--strict"];
     let ran = place.run(&report);
     assert_eq!((ran.status, ran.out.lines().count() as u64), (0, EVENTS / 5), "{}", ran.err);
-    // What a process lost that had not mapped the channel is told (docs/ABI.md, section 3).
+    // A process counts the events that it could not record because it had not mapped the channel (docs/ABI.md, section 3).
     let folder = lastwords::remote_control::list(Some(&place.sessions())).expect("listed").remove(0).folder;
     let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("the session");
     let mut channels = [0; 4];

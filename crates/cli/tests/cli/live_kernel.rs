@@ -106,7 +106,7 @@ fn an_instance_is_followed_alone_and_with_a_session() {
     let numbers: Vec<u64> = targets(&text).into_iter().filter(|pid| (1_000_000..1_020_000).contains(pid)).collect();
     assert_eq!(numbers, (1_000_000..1_020_000).collect::<Vec<_>>());
     assert_eq!((text.matches("test:before").count(), text.matches("test:after").count()), (200, 200));
-    // What was printed has left the ring; one that is too small loses events, and each of them is told.
+    // Events that were printed have left the ring. A ring that is too small loses events, and the account tells each of them.
     instance.set("buffer_size_kb", "4");
     let burst = || _ = tool("bash", &["-c", &format!("({KILLS}); kill -0 2000000 2> /dev/null; true")]);
     tool("bash", &["-c", "kill -0 1500000 2> /dev/null; true"]);

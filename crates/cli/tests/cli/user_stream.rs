@@ -1,11 +1,12 @@
 //! `record -o ADDRESS` with sessions of applications: every event that arrives is right, every loss is told, whatever the recorder
 //! overwrites while it is sent, and whoever dies. Nothing here needs root.
 
+use crate::child;
 use crate::consume::field;
 use crate::record::{calls, names, wait_until};
 use crate::stream::{Receiver, path};
 use crate::support::{Place, Ran, ran};
-use lastwords::{ChannelConfig, Reservation, Session, event};
+use lastwords::{ChannelConfig, Session, event};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What the application is told by its environment.
+/// The variable whose words tell the application what to do.
 const HOW: &str = "LASTWORDS_TEST_SENT";
 const THREADS: u64 = 2;
 /// Events of each thread that are recorded in the time that the sender needs for them.
@@ -26,11 +27,7 @@ fn application() {
     let Ok(how) = std::env::var(HOW) else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [reservation, mode, folder] = words.as_slice() else { panic!("{how}") };
-    let reservation = match *reservation {
-        "rseq" => Reservation::Rseq,
-        "lockless" => Reservation::Lockless,
-        _ => Reservation::Locked,
-    };
+    let reservation = child::reservation(reservation);
     let channel = match *mode {
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
         "flood" => ChannelConfig::new("main").sub_buffers(8, 4096),

@@ -27,7 +27,7 @@ struct Open {
     fields: Vec<u8>,
 }
 
-/// What an event says of a span.
+/// The change of a span that an event reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     New,

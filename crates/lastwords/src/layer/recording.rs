@@ -1,4 +1,4 @@
-//! What is recorded of events and spans, whoever keeps the spans. `metadata_of` gives the description of an open span; it
+//! Records events and spans for the layer and for the subscriber. `metadata_of` gives the description of an open span; it
 //! gives none if a filter keeps the span from the layer.
 
 use lastwords_abi::spans::TEXT_LEN;

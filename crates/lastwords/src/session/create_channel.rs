@@ -35,7 +35,7 @@ use super::rules::{self, RuleSpec};
 use super::session_region::{locked, text};
 use super::{ChannelConfig, Error, Memory, Scope, processes, snapshot, streams};
 
-/// What is refused, in messages.
+/// The name of the request in messages that refuse it.
 const WHAT: &str = "a channel in a session that records";
 /// The way that works everywhere.
 const AT_START: &str = "configure the channel where the session is started";

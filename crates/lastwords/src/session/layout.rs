@@ -102,7 +102,7 @@ impl Layout {
     }
 }
 
-/// What the streams of a channel have in common besides the channel's configuration.
+/// The facts that the streams of a channel share besides the channel's configuration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChannelPlace {
     /// UUID of the session.

@@ -30,7 +30,7 @@ pub(super) struct Sessions {
     under_way: Arc<AtomicUsize>,
 }
 
-/// What was sent, together.
+/// The outcome of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct Result {
     /// Events and sub-buffers were lost.

@@ -173,7 +173,7 @@ const OWN: &str = concat!("lastwords ", env!("CARGO_PKG_VERSION"));
 /// What stands between the version of lastwords and what a file lacks, in the option of the version, which trace-cmd shows as it is.
 pub(super) const MISSING: &str = "\nmissing: ";
 
-/// What stands between the version and the tracer of the first array, with the options that are on there.
+/// The text between the version and the tracer of the first array, with the options that are on there.
 pub(super) const TRACER: &str = "\ntracer: ";
 
 /// Returns the tracer of an array and its options, if it has a tracer. Files of trace-cmd do not name it.
