@@ -81,6 +81,25 @@ static long child_preempted(void)
 	return usage.ru_nivcsw;
 }
 
+/*
+ * Records `events` events. Where LASTWORDS_BENCH_BURST is set, the thread rests
+ * for a millisecond after each so many events, so that whoever sends them
+ * elsewhere can keep up.
+ */
+static void child_record(child_loop loop, uint64_t events)
+{
+	const char *asked = getenv("LASTWORDS_BENCH_BURST");
+	uint64_t burst = asked ? strtoull(asked, NULL, 10) : 0;
+	const struct timespec rest = { 0, 1000000 };
+
+	while (burst != 0 && events > burst) {
+		loop(burst);
+		nanosleep(&rest, NULL);
+		events -= burst;
+	}
+	loop(events);
+}
+
 static void *child_run(void *argument)
 {
 	struct child_thread *self = argument;
@@ -94,12 +113,12 @@ static void *child_run(void *argument)
 		fprintf(stderr, "cannot pin a thread to CPU %d\n", self->cpu);
 		exit(1);
 	}
-	self->loop(warm);
+	child_record(self->loop, warm);
 	pthread_barrier_wait(self->start);
 	self->preempted = -child_preempted();
 	cpu = child_now(CLOCK_THREAD_CPUTIME_ID);
 	wall = child_now(CLOCK_MONOTONIC);
-	self->loop(self->events);
+	child_record(self->loop, self->events);
 	self->wall_ns = child_now(CLOCK_MONOTONIC) - wall;
 	self->cpu_ns = child_now(CLOCK_THREAD_CPUTIME_ID) - cpu;
 	self->preempted += child_preempted();

@@ -14,9 +14,11 @@ mod ctf;
 mod floors;
 mod lttng;
 mod overhead;
+mod process;
 mod programs;
 mod record;
 mod record_kernel;
+mod record_user;
 mod recover;
 mod report;
 mod stats;
@@ -47,6 +49,8 @@ enum Bench {
     Overhead(overhead::Args),
     /// Streaming the kernel's tracer to a file, beside trace-cmd: seconds and CPU time (needs root and tracefs)
     RecordKernel(record_kernel::Args),
+    /// Streaming an application's events to a receiver, beside LTTng-UST with a relay daemon: CPU time
+    RecordUser(record_user::Args),
     /// Text of a trace.dat of millions of events, beside trace-cmd
     TraceDat(trace_dat::Args),
 }
@@ -59,6 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Bench::Ctf(args) => ctf::run(args),
         Bench::Overhead(args) => overhead::run(args),
         Bench::RecordKernel(args) => record_kernel::run(args),
+        Bench::RecordUser(args) => record_user::run(args),
         Bench::TraceDat(args) => trace_dat::run(args),
     }
 }

@@ -15,19 +15,9 @@ use crate::scratch::Scratch;
 /// The user-space tracepoints that are recorded.
 const EVENTS: &str = "lastwords_bench:a,lastwords_bench:b";
 /// As the other contenders' rings: 4 sub-buffers of 64 KiB for each CPU; no timer wakes anybody.
-const CHANNEL: &[&str] = &[
-    "--userspace",
-    "--buffers-uid",
-    "--overwrite",
-    "--subbuf-size=64k",
-    "--num-subbuf=4",
-    "--switch-timer=0",
-    "--read-timer=0",
-    "--monitor-timer=0",
-    "bench",
-];
+const SNAPSHOT: &[&str] = &["--overwrite", "--subbuf-size=64k", "--num-subbuf=4", "--switch-timer=0", "--read-timer=0"];
 
-/// A running daemon with a started snapshot session.
+/// A running daemon with a started session.
 pub(super) struct Session {
     daemon: Child,
     home: Scratch,
@@ -36,19 +26,47 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Starts the daemon, makes the session and starts it.
+    /// Starts the daemon, and a session for snapshots.
     pub(super) fn start() -> Result<Self> {
+        let session = Self::daemon()?;
+        let output = session.home.path().join("snapshot");
+        session.create(&["--snapshot", &format!("--output={}", output.display())], SNAPSHOT)?;
+        Ok(session)
+    }
+
+    /// Starts the daemon.
+    pub(super) fn daemon() -> Result<Self> {
         let home = Scratch::create(&std::env::temp_dir(), "lastwords-bench-lttng")?;
         let apart = is_root() && can_unshare();
         let daemon = daemon(home.path(), apart)?;
         let mut session = Self { daemon, home, apart };
         session.wait_until_ready()?;
-        let output = session.home.path().join("snapshot");
-        session.lttng(&["create", "bench", "--snapshot", &format!("--output={}", output.display())])?;
-        session.lttng(&[&["enable-channel"], CHANNEL].concat())?;
-        session.lttng(&["enable-event", "--userspace", "--channel=bench", EVENTS])?;
-        session.lttng(&["start"])?;
         Ok(session)
+    }
+
+    /// Makes a session and its channel with these options, and starts it.
+    pub(super) fn create(&self, options: &[&str], channel: &[&str]) -> Result<()> {
+        self.lttng(&[&["create", "bench"], options].concat())?;
+        let always = ["enable-channel", "--userspace", "--buffers-uid", "--monitor-timer=0"];
+        self.lttng(&[&always, channel, &["bench"]].concat())?;
+        self.lttng(&["enable-event", "--userspace", "--channel=bench", EVENTS])?;
+        self.lttng(&["start"]).map(drop)
+    }
+
+    /// Stops the session and removes it. Returns when all that was recorded is where it is to go.
+    pub(super) fn destroy(&self) -> Result<()> {
+        self.lttng(&["destroy", "--all"]).map(drop)
+    }
+
+    /// The process ids of the session daemon and of the daemons that it started, which read the rings.
+    pub(super) fn daemons(&self) -> Result<Vec<u32>> {
+        let id = self.daemon.id();
+        let mut all = vec![id];
+        for task in std::fs::read_dir(format!("/proc/{id}/task"))? {
+            let text = std::fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+            all.extend(text.split_whitespace().filter_map(|word| word.parse::<u32>().ok()));
+        }
+        Ok(all)
     }
 
     /// A program that finds this daemon and no other, and waits until it is registered there.
@@ -110,7 +128,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        let _ = self.lttng(&["destroy", "--all"]);
+        let _ = self.destroy();
         if !self.has_ended() {
             let _ = self.daemon.kill();
             let _ = self.daemon.wait();

@@ -4,21 +4,20 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
 use super::floors::{Limit, Verdict};
+use super::process::{end, free_port, private_folder, start_receiver, wait_for};
 use super::programs::output;
 use super::stats::Spread;
 use super::{Judging, report};
 use crate::scratch::Scratch;
 
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
-/// The clock ticks of a second in /proc, on every architecture of Linux that lastwords knows.
-const TICKS: f64 = 100.0;
 /// Our CPU time as a part of trace-cmd's.
 const HALF: f64 = 0.5;
 /// What trace-cmd opens besides in its instance. In some virtual machines the kernel refuses to open the files of the function tracer, so
@@ -155,7 +154,7 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     let _ = fs::remove_file(&file);
     let received = folder.join("in");
     let _ = fs::remove_dir_all(&received);
-    std::os::unix::fs::DirBuilderExt::mode(&mut fs::DirBuilder::new(), 0o700).create(&received)?;
+    private_folder(&received)?;
     let receiver = contender.receiver.as_ref().map(|(words, port)| start_receiver(words, *port, folder)).transpose()?;
     let mut command = Command::new(&contender.command[0]);
     command.args(&contender.command[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
@@ -169,7 +168,7 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
     output(Command::new("dd").args(["if=/dev/zero", "of=/dev/null", "bs=1", &format!("count={}", calls / 2)]))?;
-    let cpu = end(&child)?;
+    let cpu = end(&child)?.with_children;
     contender.wall.push(begun.elapsed().as_secs_f64());
     contender.cpu.push(cpu);
     let ended = child.wait_with_output()?;
@@ -177,7 +176,7 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     let file = match receiver {
         None => file,
         Some(mut receiver) => {
-            contender.receiver_cpu.push(end(&receiver)?);
+            contender.receiver_cpu.push(end(&receiver)?.own);
             receiver.wait()?;
             let is_dat = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "dat");
             let files = fs::read_dir(&received)?.filter_map(|entry| Some(entry.ok()?.path()));
@@ -188,44 +187,6 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
         serde_json::from_str(&output(Command::new(lastwords).arg("inspect").arg("--json").arg(&file))?)?;
     contender.last = (fs::metadata(&file)?.len(), overwritten(&account));
     Ok(())
-}
-
-/// Ends a process as Ctrl-C does, and returns its CPU time in seconds. It is left to be waited for.
-fn end(child: &Child) -> Result<f64> {
-    output(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-    let stat = PathBuf::from(format!("/proc/{}/stat", child.id()));
-    // A zombie still has its times.
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let text = fs::read_to_string(&stat)?;
-        let (state, seconds) = times(&text).with_context(|| stat.display().to_string())?;
-        if state == "Z" {
-            return Ok(seconds);
-        }
-        ensure!(Instant::now() < deadline, "it did not end within two minutes");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// A TCP port that nobody uses now.
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
-}
-
-/// Starts a receiver, and waits until it listens. No connection is made to find out, because that would be a sender.
-fn start_receiver(words: &[String], port: u16, folder: &Path) -> Result<Child> {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).current_dir(folder).env("LASTWORDS_DIR", folder.join("sessions"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    let listens = |line: &str| line.contains(&format!(":{port:04X} ")) && line.contains(" 0A ");
-    let files = ["/proc/net/tcp", "/proc/net/tcp6"];
-    let is_there = || files.iter().any(|file| fs::read_to_string(file).is_ok_and(|text| text.lines().any(listens)));
-    if let Err(error) = wait_for(&mut child, is_there) {
-        let _ = child.kill();
-        child.wait()?;
-        return Err(error.context("the receiver does not listen"));
-    }
-    Ok(child)
 }
 
 /// Sums the events of all gaps that are by the rings' counters, wherever they stand in the account.
@@ -245,33 +206,4 @@ fn overwritten(account: &serde_json::Value) -> u64 {
 fn is_recording(instance: &Path) -> bool {
     let has = |file: &str| fs::read_to_string(instance.join(file)).is_ok_and(|text| text.trim() == "1");
     has("events/raw_syscalls/enable") && has("tracing_on")
-}
-
-fn wait_for(child: &mut Child, is_so: impl Fn() -> bool) -> Result<()> {
-    let begun = Instant::now();
-    while !is_so() {
-        ensure!(child.try_wait()?.is_none(), "the recorder has ended");
-        ensure!(begun.elapsed() < Duration::from_secs(30), "the recorder does not record");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
-}
-
-/// The state of a process, and the CPU time of it and of its children that it has waited for, in seconds, from /proc/PID/stat.
-fn times(stat: &str) -> Option<(&str, f64)> {
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let ticks: Option<Vec<u64>> = fields.get(11..15)?.iter().map(|field| field.parse().ok()).collect();
-    Some((fields.first()?, ticks?.iter().sum::<u64>() as f64 / TICKS))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_times_are_those_of_the_process_and_its_children() {
-        let stat = "7 (a) b) Z 1 7 7 0 -1 4 100 0 0 0 150 20 30 50 20 0 1 0 99 0 0";
-        assert_eq!(times(stat), Some(("Z", 2.5)));
-        assert_eq!(times("7 (a"), None);
-    }
 }
