@@ -89,7 +89,9 @@ c_app() {
     killer=abort_it
     run_and_kill "$work/c-app"
     "$lastwords" report c-app --last 1 >/dev/null 2>"$work/cause"
-    grep -q "cause of death: crash:signal .*SIGABRT" "$work/cause"
+    grep -q "cause of death: SIGABRT in thread " "$work/cause"
+    grep -q "  main$" "$work/cause"
+    "$lastwords" report c-app --last 1 --no-symbols >/dev/null 2>"$work/cause"
     grep -q "$work/c-app+0x" "$work/cause"
 }
 

@@ -43,6 +43,11 @@ pub(crate) fn time(nanoseconds: u64) -> String {
     formatted(nanoseconds, "%F %T")
 }
 
+/// Formats nanoseconds since the epoch as the time of day in milliseconds.
+pub(crate) fn precise_time(nanoseconds: i64) -> String {
+    formatted(u64::try_from(nanoseconds).unwrap_or(0), "%H:%M:%S%.3f")
+}
+
 pub(crate) fn short_time(nanoseconds: u64) -> String {
     formatted(nanoseconds, "%m-%d %H:%M:%S")
 }

@@ -55,6 +55,10 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
 
+    /// Do not look for the names of functions in the files of programs and libraries, only print addresses
+    #[arg(long)]
+    pub(crate) no_symbols: bool,
+
     /// Multiply the work and memory that an input may cost. Use this if an input is refused for its budget
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
     budget: u64,
@@ -73,6 +77,8 @@ pub(crate) struct Traces {
     pub(crate) faults: Vec<String>,
     /// The command line names sessions or instances.
     pub(crate) is_named: bool,
+    /// The frames of backtraces are to be named.
+    pub(crate) symbols: bool,
 }
 
 /// The trace arrays of a kernel that are wanted if the command line names none.
@@ -248,6 +254,7 @@ impl Input {
             worst_failure: failures.iter().map(|failure| failure.severity).max(),
             faults: failures.iter().filter(|f| f.severity > Severity::Note).map(|f| f.why.clone()).collect(),
             is_named: !self.sessions.is_empty(),
+            symbols: !self.no_symbols,
         })
     }
 }

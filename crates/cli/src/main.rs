@@ -9,6 +9,7 @@ mod control;
 mod ended;
 mod exit;
 mod input;
+mod lines;
 mod memory;
 mod moment;
 mod output;

@@ -55,8 +55,23 @@ pub(crate) fn warning(text: impl Display) -> String {
     painted(&OUT, AnsiColor::Yellow.on_default(), text)
 }
 
+/// Returns true if stdout is coloured.
+pub(crate) fn is_coloured() -> bool {
+    OUT.get().copied().unwrap_or(false)
+}
+
+/// Formats what was searched for, for stdout.
+pub(crate) fn found(text: &str) -> String {
+    painted(&OUT, AnsiColor::Black.on(AnsiColor::Yellow), text)
+}
+
+/// Formats text in yellow for stdout.
+pub(crate) fn warned(text: &str) -> String {
+    painted(&OUT, AnsiColor::Yellow.on_default().bold(), text)
+}
+
 /// Formats text in red for stdout.
-pub(crate) fn bad(text: impl Display) -> String {
+pub(crate) fn bad(text: &str) -> String {
     painted(&OUT, AnsiColor::Red.on_default().bold(), text)
 }
 

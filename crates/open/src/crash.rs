@@ -2,6 +2,7 @@
 //! mapped. The last panic or signal of a process is its cause of death, unless the process recorded events afterwards.
 
 use crate::escape;
+use crate::symbols::Function;
 use lastwords_ctf::Version;
 use lastwords_ctf::program::Event;
 use lastwords_ctf::read::{Due, Member, Next, Reader, Stream, Trace, Value, unwatched};
@@ -14,15 +15,14 @@ use lastwords_walk::session::info::{Info, Module};
 use serde::Serialize;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
 /// The prefix of the events' names.
 const PROVIDER: &str = "crash:";
 
-/// The frames of a backtrace that [`write_crashes`] prints.
-const FRAMES_SHOWN: usize = 20;
+/// The signals that say which address the program used.
+const HAVE_ADDRESS: [&str; 4] = ["SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"];
 
 /// One recorded panic or signal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,43 +56,46 @@ pub struct Frame {
     pub offset: Option<String>,
     /// The module's build ID.
     pub build_id: Option<String>,
+    /// The functions that the address is in: the innermost of those that were inlined comes first. Empty until
+    /// [`name_frames()`](crate::name_frames) has found them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Function>,
 }
 
-/// Writes panics and signals for people. A panic or signal that the process survived is one line. The others follow with their backtraces,
-/// and the causes of death come last.
-///
-/// # Errors
-/// `out` cannot be written.
-pub fn write_crashes(causes: &[Crash], out: &mut dyn Write) -> io::Result<()> {
-    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) = causes.iter().partition(|cause| cause.is_cause_of_death);
-    for cause in survived {
-        let how = match cause.later_events {
-            0 => "the session was ended in good order afterwards".to_owned(),
-            1 => "the process went on for 1 event".to_owned(),
-            events => format!("the process went on for {events} events"),
+impl Crash {
+    /// Returns the time in nanoseconds since the epoch.
+    #[must_use]
+    pub fn nanoseconds(&self) -> i64 {
+        self.nanoseconds
+    }
+
+    /// Returns what happened, for people: `SIGSEGV in thread worker-3 (16035), address 0x0`, or
+    /// `panic in thread main (16042): no such item: 7 (src/main.rs:14:20)`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let field = |name: &str| {
+            let known = self.fields.iter().find(|(known, _)| known == name);
+            known.map(|(_, value)| escape(value)).filter(|value| !value.is_empty())
         };
-        writeln!(out, "  {}; {how}", headline(cause))?;
-    }
-    for cause in &fatal {
-        if !cause.backtrace.is_empty() {
-            writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
-        }
-        for frame in cause.backtrace.iter().take(FRAMES_SHOWN) {
-            match (&frame.module, &frame.offset) {
-                (Some(module), Some(offset)) => writeln!(out, "    {} {}+{offset}", frame.address, escape(module))?,
-                _ => writeln!(out, "    {}", frame.address)?,
+        let thread = match (field("thread"), field("tid").or_else(|| field("vtid"))) {
+            (Some(name), Some(tid)) => format!(" in thread {name} ({tid})"),
+            (Some(name), None) => format!(" in thread {name}"),
+            (None, Some(tid)) => format!(" in thread {tid}"),
+            (None, None) => String::new(),
+        };
+        match (field("signal"), field("message")) {
+            (Some(signal), _) => {
+                let has_address = HAVE_ADDRESS.contains(&signal.as_str());
+                let address = field("address").filter(|_| has_address).map(|address| format!(", address {address}"));
+                format!("{signal}{thread}{}", address.unwrap_or_default())
             }
-        }
-        if let Some(more) = cause.backtrace.len().checked_sub(FRAMES_SHOWN).filter(|more| *more > 0) {
-            writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+            (None, Some(message)) => {
+                let place = field("location").map_or_else(String::new, |location| format!(" ({location})"));
+                format!("panic{thread}: {message}{place}")
+            }
+            (None, None) => format!("{}{thread}", escape(&self.event)),
         }
     }
-    fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
-}
-
-fn headline(cause: &Crash) -> String {
-    let fields: Vec<String> = cause.fields.iter().map(|(name, value)| format!("{name}={}", escape(value))).collect();
-    format!("{} {}", cause.event, fields.join(" "))
 }
 
 /// Returns all panics and signals that were recorded, in order of time.
@@ -234,5 +237,6 @@ fn frame(address: u64, pid: Option<u32>, modules: &[Module]) -> Frame {
         module: module.map(|m| m.path.clone()),
         offset: module.map(|m| format!("{:#x}", address.wrapping_sub(m.base))),
         build_id: module.filter(|m| !m.build_id.is_empty()).map(|m| hexadecimal(&m.build_id)),
+        functions: Vec::new(),
     }
 }

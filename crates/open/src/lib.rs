@@ -35,6 +35,7 @@
 )]
 
 mod account;
+mod backtrace;
 mod bundle;
 mod carve;
 mod consume;
@@ -65,14 +66,16 @@ mod relocated;
 mod reserved;
 mod session;
 mod sniff;
+mod symbols;
 mod tail;
 mod trace;
 
 pub use account::{accounts, accounts_after_reading};
+pub use backtrace::write_crashes;
 pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
 pub use consume::{Consumed, consume, consume_session};
 pub use container::ends_with_container;
-pub use crash::{Crash, Frame, write_crashes};
+pub use crash::{Crash, Frame};
 pub use ended::EndedReport;
 pub use escape::escape;
 pub use file_names::FileNames;
@@ -89,6 +92,7 @@ pub use meter::{Meter, Shown};
 pub use reboot::{PersistentInstance, free_range, instance_arguments};
 pub use session::{ENDED_EARLY, RecoveredSession, read};
 pub use sniff::is_ctf_stream;
+pub use symbols::{Function, name_frames};
 pub use tail::{options_on, tracer_real_time};
 pub use trace::{Body, Ftrace, Trace, UnrelatedClock, unrelated_clocks};
 

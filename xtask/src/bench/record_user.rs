@@ -22,9 +22,9 @@ use super::{Judging, report};
 use crate::scratch::Scratch;
 
 /// LTTng's rings: as large as ours, and events that find no room are dropped and counted, which is the default of streams.
-const CHANNEL: &[&str] = &["--discard", "--subbuf-size=128k", "--num-subbuf=16"];
+const CHANNEL: &[&str] = &["--discard", "--subbuf-size=256k", "--num-subbuf=64"];
 /// Our rings: the same for each of two CPUs.
-const SIZE: &str = "size=4M";
+const SIZE: &str = "size=32M";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

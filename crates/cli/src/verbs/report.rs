@@ -6,12 +6,16 @@ use crate::account;
 use crate::clocks;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Search, Traces};
+use crate::lines::Lines;
 use crate::pager::Pager;
-use crate::select::Events;
+use crate::say;
+use crate::select::{Chosen, Events};
 use crate::text::{self, Form, LineStyle};
 use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
 use lastwords_open::accounts_after_reading;
+use regex::bytes::Regex;
+use std::io::IsTerminal;
 
 /// The arguments of `report`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +33,11 @@ pub(crate) struct Args {
     /// of its instance
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
+
+    /// Only events whose line matches this regular expression; `(?i)` at its begin ignores case. May be given several times: all must
+    /// match. On a terminal, the matches are highlighted. With --last, the last N matching events are printed
+    #[arg(long, short = 'g', value_name = "REGEX", conflicts_with = "consume")]
+    grep: Vec<Regex>,
 
     /// Print and read times of day as UTC, not in the machine's time zone
     #[arg(long)]
@@ -81,7 +90,8 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
     account::check_readable(traces)?;
-    let chosen = args.events.choose(traces)?;
+    let mut chosen = args.events.choose(traces)?;
+    let last = chosen.last.take_if(|_| !args.grep.is_empty());
     clocks::note_merged(traces, false);
     // A user who leaves a pager has not read everything, so a consuming read uses no pager.
     let mut out = Pager::open(!args.no_pager && !args.consume);
@@ -92,7 +102,14 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         title: (!out.is_program()).then_some("report"),
         no_header: false,
     };
-    let result = text::write(traces, &chosen, &form, &mut out)?;
+    let mut lines = Lines::new(&mut out, &args.grep, last);
+    if std::io::stdout().is_terminal() {
+        account::ends(traces).iter().try_for_each(|line| lines.put(format_args!("# {line}\n")))?;
+    }
+    let mut result = text::write(traces, &chosen, &form, &mut lines)?;
+    let matched = lines.finish()?;
+    result.is_closed |= matched.is_none();
+    let shown = if args.grep.is_empty() { result.totals.events } else { matched.unwrap_or(0) };
     let is_closed = !out.finish()? || result.is_closed;
     let accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
@@ -102,7 +119,17 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         losses,
         worst_failure: traces.worst_failure,
         failed: result.notes.unreadable > 0,
-        nothing: !is_closed && chosen.report_empty(traces, result.totals.events),
+        nothing: !is_closed && is_nothing(args, &chosen, traces, [result.totals.events, shown]),
     };
     Ok((facts.outcome(), !is_closed))
+}
+
+/// Returns true if events were selected and none is shown, and prints a note then. `counts` has the events that were selected, and
+/// those of them that match `--grep`.
+fn is_nothing(args: &Args, chosen: &Chosen, traces: &Traces, [selected, shown]: [u64; 2]) -> bool {
+    let no_match = selected > 0 && shown == 0 && !args.grep.is_empty();
+    if no_match {
+        say::note(format_args!("none of {selected} events matches --grep"));
+    }
+    no_match || chosen.report_empty(traces, selected)
 }

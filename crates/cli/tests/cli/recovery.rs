@@ -2,6 +2,7 @@
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::support::{Place, tool};
+use serde_json::Value;
 
 /// Every event of every thread is in the text, in order, once.
 pub(crate) fn assert_whole(text: &str) {
@@ -222,10 +223,51 @@ fn causes_of_death_are_told_with_modules() {
     assert!(crash["fields"].to_string().contains("a thread gave up"), "{crash}");
     let frames = crash["backtrace"].as_array().unwrap();
     assert!(frames.iter().any(|f| f["module"].is_string() && f["offset"].is_string()), "{crash}");
+    check_lines(frames);
+    let bare = place.json(&["inspect", "app", "--json", "--no-symbols"]);
+    assert!(!bare["sessions"][0]["crashes"].to_string().contains("functions"));
     let ran = place.run(&["report", "app", "--last", "1"]);
     let last = ran.err.lines().last().unwrap_or_default();
-    assert!(last.starts_with("  cause of death: crash:panic"), "the headline comes last: {}", ran.err);
+    assert!(
+        last.starts_with("  cause of death: panic in thread ") && last.contains("a thread gave up"),
+        "the headline comes last: {}",
+        ran.err
+    );
     assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
+}
+
+/// Compares the source lines of all frames in this program with those that addr2line of the binutils finds.
+fn check_lines(frames: &[Value]) {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let own: Vec<&Value> = frames.iter().filter(|frame| frame["module"] == program.as_str()).collect();
+    let address = |frame: &&Value| {
+        let offset = frame["offset"].as_str().unwrap().trim_start_matches("0x").to_owned();
+        format!("{:#x}", u64::from_str_radix(&offset, 16).unwrap() - 1)
+    };
+    let addresses: Vec<String> = own.iter().map(address).collect();
+    let options = ["-a", "-i", "-e", &program];
+    let out =
+        tool("addr2line", &[&options[..], &addresses.iter().map(String::as_str).collect::<Vec<_>>()].concat()).out;
+    // An address, then a line for each function that is there.
+    let mut theirs: Vec<Vec<String>> = Vec::new();
+    for line in out.lines() {
+        match line.starts_with("0x") {
+            true => theirs.push(Vec::new()),
+            false => theirs.last_mut().unwrap().push(line.split(" (discriminator").next().unwrap().to_owned()),
+        }
+    }
+    assert_eq!(theirs.len(), own.len(), "{out}");
+    let line = |function: &Value| match (function["file"].as_str(), function["line"].as_u64()) {
+        (Some(file), Some(line)) => format!("{file}:{line}"),
+        (Some(file), None) => format!("{file}:?"),
+        _ => "??:?".to_owned(),
+    };
+    for (frame, theirs) in own.iter().zip(&theirs).filter(|(_, theirs)| theirs[0] != "??:?" && theirs[0] != "??:0") {
+        let ours: Vec<String> = frame["functions"].as_array().into_iter().flatten().map(line).collect();
+        assert_eq!(&ours, theirs, "{frame}");
+    }
+    let names = frames.iter().flat_map(|frame| frame["functions"].as_array()).flatten().map(|f| f["name"].to_string());
+    assert!(names.into_iter().any(|name| name.contains("child::")), "{frames:?}");
 }
 
 #[test]
@@ -242,7 +284,7 @@ fn what_the_process_survived_is_no_cause_of_death() {
     let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
     assert_eq!(session["ended"]["how"], "killed");
     assert!(place.ok(&["inspect", "app"]).lines().next().unwrap_or_default().contains("(last seen alive "));
-    let note = ran.err.lines().find(|line| line.contains("crash:panic")).unwrap_or_default();
+    let note = ran.err.lines().find(|line| line.starts_with("  panic in thread ")).unwrap_or_default();
     assert!(
         note.contains("a thread gave up")
             && note.ends_with(&format!("the process went on for {} events", THREADS * EVENTS)),

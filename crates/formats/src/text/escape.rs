@@ -97,19 +97,33 @@ fn character(out: &mut Vec<u8>, c: char) {
 /// Appends `text` without quotes. Only unsafe characters and the backslash are escaped.
 #[inline]
 pub(crate) fn bare(out: &mut impl Put, text: &[u8]) {
-    if text.iter().fold(true, |plain, b| plain & matches!(b, b' '..=b'~' if *b != b'\\')) {
+    put_readable(out, text, '\\');
+}
+
+/// Appends `text` in double quotes. Only unsafe characters, the double quote and the backslash are escaped.
+pub(crate) fn readable(out: &mut impl Put, text: &[u8]) {
+    out.block(b"\"", 1);
+    put_readable(out, text, '"');
+    out.block(b"\"", 1);
+}
+
+/// Appends `text`. Unsafe characters, the backslash and `quote` are escaped.
+#[inline]
+fn put_readable(out: &mut impl Put, text: &[u8], quote: char) {
+    let is_plain = |b: u8| matches!(b, b' '..=b'~') && b != b'\\' && char::from(b) != quote;
+    if text.iter().fold(true, |plain, b| plain & is_plain(*b)) {
         out.text(text);
     } else {
         let mut safe = Vec::new();
-        bare_escaped(&mut safe, text);
+        escape_readable(&mut safe, text, quote);
         out.text(&safe);
     }
 }
 
-fn bare_escaped(out: &mut Vec<u8>, text: &[u8]) {
+fn escape_readable(out: &mut Vec<u8>, text: &[u8], quote: char) {
     for chunk in text.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c == '\\' || is_unsafe(c) {
+            if c == '\\' || c == quote || is_unsafe(c) {
                 character(out, c)
             } else {
                 out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes())

@@ -1,7 +1,7 @@
 //! Formats the events of classes whose fields follow each other on byte boundaries. Such an event takes one pass over
 //! its bytes, without a visitor.
 
-use super::escape::{plain, quoted, within_quotes};
+use super::escape::{plain, readable, within_quotes};
 use super::number::{Constant, hexadecimal, signed, unsigned};
 use super::page::Put;
 use super::value::number;
@@ -253,7 +253,7 @@ fn value<'t>(scope: &ScopePlan<'t>, flat: Flat, before: &mut Vec<u8>) -> Option<
 #[inline]
 pub(super) fn word(out: &mut impl Put, text: &[u8]) {
     let is_plain = text.iter().fold(true, |plain, b| plain & PLAIN.get(usize::from(*b)).copied().unwrap_or(false));
-    if is_plain && !text.is_empty() { out.text(text) } else { quoted(out, text) }
+    if is_plain && !text.is_empty() { out.text(text) } else { readable(out, text) }
 }
 
 /// True for each byte that a word without quotes may contain.

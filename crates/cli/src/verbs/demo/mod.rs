@@ -93,7 +93,7 @@ fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
     say::line(if passed {
         paint::good("nothing that was committed is missing, nothing is invented")
     } else {
-        paint::bad(format!("{} faults", faults.len()))
+        paint::bad(&format!("{} faults", faults.len()))
     });
     passed
 }

@@ -5,7 +5,7 @@ mod kernel;
 mod lttng;
 mod session;
 
-use crate::account::LIMIT;
+use crate::account::{self, LIMIT};
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Traces};
 use crate::progress::Shared;
@@ -40,6 +40,9 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     let mut report = Report::of(&traces.origins, &traces.all, &|bytes| bar.add(bytes));
     drop(bar);
     report.faults.clone_from(&traces.faults);
+    if traces.symbols {
+        report.sessions.iter_mut().for_each(|session| account::name_frames(&mut session.crashes));
+    }
     let failed = report.traces.iter().any(|trace| trace.is_faulty());
     if args.json {
         say::line(serde_json::to_string_pretty(&report)?);

@@ -4,6 +4,7 @@ use super::{Args, zone};
 use crate::account::LIMIT;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, MOST_NOTES, Traces};
+use crate::lines::Lines;
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
@@ -59,9 +60,12 @@ impl Following {
         }
         let mut out = Pager::open(false);
         let form = Form { style: args.style, zone: zone(args), with_log: false, title: None, no_header };
-        let result = text::write(traces, &chosen, &form, &mut out)?;
+        let mut lines = Lines::new(&mut out, &args.grep, None);
+        let mut result = text::write(traces, &chosen, &form, &mut lines)?;
+        let matched = lines.finish()?;
+        result.is_closed |= matched.is_none();
         let is_closed = !out.finish()? || result.is_closed;
-        self.printed += result.totals.events;
+        self.printed += if args.grep.is_empty() { result.totals.events } else { matched.unwrap_or(0) };
         let mut accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
         for account in &mut accounts {
             account.spans.clear();

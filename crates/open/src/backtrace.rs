@@ -1,0 +1,186 @@
+//! Writes panics and signals with their backtraces for people.
+
+use crate::crash::{Crash, Frame};
+use crate::escape;
+use crate::symbols::Function;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// The lines of a backtrace that are written.
+const SHOWN: usize = 30;
+/// The addresses in the command line for `addr2line`.
+const ADDRESSES: usize = 20;
+
+/// Beginnings of the names of functions that no reader of a backtrace looks for: the standard library, the runtime of tokio, and
+/// the recorder.
+const RUNTIME: [&str; 12] = [
+    "std::",
+    "core::",
+    "alloc::",
+    "lastwords::",
+    "lastwords_",
+    "tokio::",
+    "__rust",
+    "rust_begin_unwind",
+    "_start",
+    "__libc_start",
+    "start_thread",
+    "__clone",
+];
+/// Beginnings of the file names of modules whose functions are part of the runtime.
+const RUNTIME_MODULES: [&str; 4] = ["libc.so", "libpthread.so", "ld-linux", "libgcc_s.so"];
+
+/// Writes panics and signals for people. One that the process survived is one line. The others follow with their backtraces, and the
+/// causes of death come last. `time` formats nanoseconds since the epoch.
+///
+/// Frames of the runtime between others share a line, except the innermost frame. Frames without names are followed by the command that
+/// names them.
+///
+/// # Errors
+/// `out` cannot be written.
+pub fn write_crashes(causes: &[Crash], time: &dyn Fn(i64) -> String, out: &mut dyn Write) -> io::Result<()> {
+    let (fatal, survived): (Vec<&Crash>, Vec<&Crash>) = causes.iter().partition(|cause| cause.is_cause_of_death);
+    let headline = |cause: &Crash| format!("{}, at {}", cause.summary(), time(cause.nanoseconds()));
+    for cause in survived {
+        let how = match cause.later_events {
+            0 => "the session was ended in good order afterwards".to_owned(),
+            1 => "the process went on for 1 event".to_owned(),
+            events => format!("the process went on for {events} events"),
+        };
+        writeln!(out, "  {}; {how}", headline(cause))?;
+    }
+    for cause in &fatal {
+        if !cause.backtrace.is_empty() {
+            writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
+            frames(&cause.backtrace, cause.event.ends_with(":signal"), out)?;
+        }
+    }
+    fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
+}
+
+/// Writes the frames. The innermost one has its own line if the program was in it (`keeps_first`): that of a panic is the hook's.
+fn frames(frames: &[Frame], keeps_first: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut lines = Vec::new();
+    let mut depth = 0;
+    while let Some(frame) = frames.get(depth) {
+        let folded = (depth..frames.len()).take_while(|depth| is_runtime(frames, *depth)).count();
+        if (depth > 0 || !keeps_first) && folded > 1 {
+            lines.push(format!("      ... {folded} frames of the runtime"));
+            depth = depth.saturating_add(folded);
+        } else {
+            lines.extend(of_frame(depth, frame));
+            depth = depth.saturating_add(1);
+        }
+    }
+    let more = lines.len().saturating_sub(SHOWN);
+    for line in lines.iter().take(SHOWN) {
+        writeln!(out, "  {line}")?;
+    }
+    if more > 0 {
+        writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+    }
+    commands(frames).iter().try_for_each(|command| writeln!(out, "    {command}"))
+}
+
+/// Returns the lines of a frame: one for each function that it is in.
+fn of_frame(depth: usize, frame: &Frame) -> Vec<String> {
+    if frame.functions.is_empty() {
+        let place = match (&frame.module, &frame.offset) {
+            (Some(module), Some(offset)) => format!(" {}+{offset}", escape(module)),
+            _ => String::new(),
+        };
+        return vec![format!("{depth:>4}  {}{place}", frame.address)];
+    }
+    let line = |(position, function): (usize, &Function)| {
+        let number = if position == 0 { format!("{depth:>4}") } else { "    ".to_owned() };
+        let mut line = format!("{number}  {}", escape(&function.name));
+        if let Some(file) = &function.file {
+            let _ = write!(line, " at {}", escape(file));
+            let _ = function.line.map(|number| write!(line, ":{number}"));
+        }
+        line
+    };
+    frame.functions.iter().enumerate().map(line).collect()
+}
+
+/// Returns true if no reader of a backtrace looks for the frame at a depth.
+fn is_runtime(frames: &[Frame], depth: usize) -> bool {
+    let Some(frame) = frames.get(depth) else { return false };
+    let module = frame.module.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
+    let is_library = RUNTIME_MODULES.iter().any(|beginning| module.starts_with(beginning));
+    let is_own = |function: &Function| {
+        let name = function.name.trim_start_matches(['<', '&', '(', '*']).trim_start_matches("dyn ");
+        RUNTIME.iter().any(|beginning| name.starts_with(beginning))
+    };
+    is_library || is_shim(frames, depth) || (!frame.functions.is_empty() && frame.functions.iter().all(is_own))
+}
+
+/// Returns true if the frame is the function `main` with which the compiler begins a program in Rust.
+fn is_shim(frames: &[Frame], depth: usize) -> bool {
+    let name = |depth: usize| Some(frames.get(depth)?.functions.last()?.name.as_str());
+    let inner = depth.checked_sub(1).and_then(name);
+    name(depth) == Some("main") && inner.is_some_and(|inner| inner.starts_with("std::rt::lang_start"))
+}
+
+/// Returns a command line for each module whose frames have no names.
+fn commands(frames: &[Frame]) -> Vec<String> {
+    let mut modules: Vec<(&str, Vec<&str>)> = Vec::new();
+    let unnamed = frames.iter().enumerate().filter(|(_, frame)| frame.functions.is_empty());
+    for (_, frame) in unnamed.filter(|(depth, _)| !is_runtime(frames, *depth)) {
+        let (Some(module), Some(offset)) = (&frame.module, &frame.offset) else { continue };
+        match modules.iter_mut().find(|(known, _)| known == module) {
+            Some((_, offsets)) => offsets.push(offset),
+            None => modules.push((module, vec![offset])),
+        }
+    }
+    let command = |(module, mut offsets): (&str, Vec<&str>)| {
+        offsets.truncate(ADDRESSES);
+        format!("the names: addr2line -Cfipe {} {}", escape(module), offsets.join(" "))
+    };
+    modules.into_iter().map(command).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(name: &str) -> Frame {
+        let function = |name: &str| Function { name: name.to_owned(), file: None, line: None };
+        let functions = name.split('|').filter(|name| !name.is_empty()).map(function).collect();
+        let (module, offset) = (Some("/bin/svc".to_owned()), Some("0x10".to_owned()));
+        Frame { address: "0x5010".to_owned(), module, offset, build_id: None, functions }
+    }
+
+    fn written(names: &[&str], keeps_first: bool) -> String {
+        let mut text = Vec::new();
+        frames(&names.iter().map(|name| frame(name)).collect::<Vec<_>>(), keeps_first, &mut text).unwrap();
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn frames_of_the_runtime_share_a_line() {
+        let names = [
+            "core::ptr::read|svc::load",
+            "<&dyn core::ops::Fn<()>>::call",
+            "std::a",
+            "svc::main",
+            "std::rt::lang_start::<()>",
+            "main",
+        ];
+        let text = "     0  core::ptr::read\n        svc::load\n        ... 2 frames of the runtime\n     3  svc::main\n        ... 2 frames of the runtime\n";
+        assert_eq!(written(&names, true).replace("          svc", "        svc"), text);
+        assert!(written(&["std::a", "std::b", "x"], false).starts_with("        ... 2 frames"));
+        assert!(
+            written(&["std::a", "std::b", "x"], true).starts_with("     0  std::a\n     1  std::b"),
+            "one frame is not folded"
+        );
+        assert!(written(&["app", "main"], true).contains("main"), "a program in C has its own main");
+    }
+
+    #[test]
+    fn frames_without_names_have_a_command() {
+        let text = written(&["", "svc::main", ""], true);
+        assert!(text.contains("0x5010 /bin/svc+0x10"), "{text}");
+        assert!(text.ends_with("    the names: addr2line -Cfipe /bin/svc 0x10 0x10\n"), "{text}");
+    }
+}
