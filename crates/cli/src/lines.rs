@@ -2,12 +2,20 @@
 //! in colour on a terminal.
 
 use crate::paint;
-use regex::bytes::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
 /// The longest part of a line in which a level is looked for: the time stands before it.
 const BEFORE_LEVEL: usize = 40;
+
+/// Returns the expression for `--grep`: `^` and `$` match at each line of an event.
+///
+/// # Errors
+/// The text is no regular expression.
+pub(crate) fn expression(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).multi_line(true).build()
+}
 
 /// A writer that passes on lines of text. All lines pass unless it has expressions.
 pub(crate) struct Lines<'a> {
@@ -154,7 +162,7 @@ mod tests {
     use super::*;
 
     fn passed(wanted: &[&str], last: Option<u64>, pieces: &[&str]) -> (String, u64) {
-        let wanted: Vec<Regex> = wanted.iter().map(|wanted| Regex::new(wanted).unwrap()).collect();
+        let wanted: Vec<Regex> = wanted.iter().map(|wanted| expression(wanted).unwrap()).collect();
         let mut out = Vec::new();
         let mut lines = Lines::new(&mut out, &wanted, last);
         pieces.iter().for_each(|piece| lines.write_all(piece.as_bytes()).unwrap());
@@ -171,6 +179,7 @@ mod tests {
             assert_eq!(passed(&["worker"], None, &pieces), (stack, 1), "{cut}");
             assert_eq!(passed(&["[ab]: ", "[12]"], None, &pieces).1, 2, "{cut}");
             assert_eq!(passed(&[": "], Some(2), &pieces), ("# tracer: nop\nb: 2\nc: 3".to_owned(), 4), "{cut}");
+            assert_eq!(passed(&["^ => worker$"], None, &pieces).1, 1, "{cut}");
             assert_eq!(passed(&["none"], None, &pieces), ("# tracer: nop\n".to_owned(), 0), "{cut}");
         }
     }

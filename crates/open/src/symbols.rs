@@ -96,15 +96,21 @@ impl Symbols {
         Ok(Self { lines: lines(&object), table: table(&object) })
     }
 
-    /// Returns the functions at an address, the innermost first.
+    /// Returns the functions at an address, the innermost first. Debug information that has lines only, and no functions, is joined with the
+    /// symbol table.
     fn functions(&self, address: u64) -> Vec<Function> {
-        let named = self.lines.as_ref().map_or_else(Vec::new, |lines| inlined(lines, address));
-        if !named.is_empty() {
-            return named;
-        }
         let behind = self.table.partition_point(|(begin, ..)| *begin <= address);
         let symbol = behind.checked_sub(1).and_then(|at| self.table.get(at)).filter(|(_, end, _)| address < *end);
-        symbol.map(|(_, _, name)| Function { name: name.clone(), file: None, line: None }).into_iter().collect()
+        let symbol = symbol.map(|(_, _, name)| name);
+        let located = self.lines.as_ref().map_or_else(Vec::new, |lines| inlined(lines, address));
+        if located.is_empty() {
+            return symbol.map(|name| Function { name: name.clone(), file: None, line: None }).into_iter().collect();
+        }
+        let named = |(name, file, line): (Option<String>, _, _)| {
+            let name = name.or_else(|| symbol.cloned()).unwrap_or_else(|| "?".to_owned());
+            Function { name, file, line }
+        };
+        located.into_iter().map(named).collect()
     }
 }
 
@@ -148,16 +154,18 @@ fn table<'data>(object: &impl Object<'data>) -> Vec<(u64, u64, String)> {
     table
 }
 
+/// A function by the debug information: its name, source file and line.
+type Located = (Option<String>, Option<String>, Option<u32>);
+
 /// Returns the functions at an address by the debug information, the innermost first.
-fn inlined(lines: &addr2line::Context<Bytes>, address: u64) -> Vec<Function> {
+fn inlined(lines: &addr2line::Context<Bytes>, address: u64) -> Vec<Located> {
     let Ok(mut frames) = lines.find_frames(address).skip_all_loads() else { return Vec::new() };
     let mut functions = Vec::new();
     while let Ok(Some(frame)) = frames.next() {
         let name = frame.function.as_ref().and_then(|function| Some(function.demangle().ok()?.into_owned()));
-        let Some(name) = name else { continue };
         let location = frame.location.as_ref();
         let file = location.and_then(|location| location.file).map(str::to_owned);
-        functions.push(Function { name, file, line: location.and_then(|location| location.line) });
+        functions.push((name, file, location.and_then(|location| location.line)));
     }
     functions
 }

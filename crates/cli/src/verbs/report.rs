@@ -6,14 +6,14 @@ use crate::account;
 use crate::clocks;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Search, Traces};
-use crate::lines::Lines;
+use crate::lines::{Lines, expression};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::{Chosen, Events};
 use crate::text::{self, Form, LineStyle};
 use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
-use lastwords_open::accounts_after_reading;
+use lastwords_open::{Trace, accounts_after_reading};
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 
@@ -36,12 +36,16 @@ pub(crate) struct Args {
 
     /// Only events whose line matches this regular expression; `(?i)` at its begin ignores case. May be given several times: all must
     /// match. On a terminal, the matches are highlighted. With --last, the last N matching events are printed
-    #[arg(long, short = 'g', value_name = "REGEX", conflicts_with = "consume")]
+    #[arg(long, short = 'g', value_name = "REGEX", value_parser = expression, conflicts_with = "consume")]
     grep: Vec<Regex>,
 
     /// Print and read times of day as UTC, not in the machine's time zone
     #[arg(long)]
     utc: bool,
+
+    /// Print times as seconds before the newest event: -0.003200000. For sessions, LTTng and CTF
+    #[arg(long, conflicts_with = "follow")]
+    relative: bool,
 
     /// Print the kernel's log among the events of its trace, in lines that begin with `## dmesg:`
     #[arg(long)]
@@ -95,9 +99,13 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     clocks::note_merged(traces, false);
     // A user who leaves a pager has not read everything, so a consuming read uses no pager.
     let mut out = Pager::open(!args.no_pager && !args.consume);
+    if args.relative && traces.has_arrays() {
+        anyhow::bail!("--relative is for sessions, LTTng and CTF; a kernel's text has the times of its own clock");
+    }
+    let newest = args.relative.then(|| traces.all.iter().filter_map(Trace::newest).max()).flatten();
     let form = Form {
         style: args.style,
-        zone: zone(args),
+        zone: newest.map_or_else(|| zone(args), |newest| zone(args).before(newest)),
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
         no_header: false,
@@ -105,6 +113,11 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     let mut lines = Lines::new(&mut out, &args.grep, last);
     if std::io::stdout().is_terminal() {
         account::ends(traces).iter().try_for_each(|line| lines.put(format_args!("# {line}\n")))?;
+        let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
+        if has_columns && traces.sessions().next().is_some() {
+            let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };
+            lines.put(format_args!("# {time} LEVEL [CPU] THREAD EVENT: FIELDS\n"))?;
+        }
     }
     let mut result = text::write(traces, &chosen, &form, &mut lines)?;
     let matched = lines.finish()?;

@@ -17,6 +17,7 @@ mod golden;
 mod inputs;
 mod kinds;
 mod layouts;
+mod lines;
 mod live_kernel;
 mod lttng;
 mod matrix;

@@ -18,7 +18,7 @@ pub(crate) fn assert_whole(text: &str) {
     assert_eq!(text.lines().count() as u64, THREADS * EVENTS);
 }
 
-fn killed() -> Place {
+pub(crate) fn killed() -> Place {
     let place = Place::new();
     start(&place, "shm", "wait").kill();
     place

@@ -17,26 +17,36 @@ const TO_SECOND: usize = 9;
 /// Length of `nnnnnnnnn`.
 const FRACTION: usize = 9;
 
-/// A time zone for times of day.
+/// How times are shown: as times of day in a time zone, or as the time before a moment.
 #[derive(Debug, Clone)]
-pub struct Zone(TimeZone);
+pub struct Zone {
+    zone: TimeZone,
+    /// The moment, in nanoseconds since the epoch.
+    end: Option<i64>,
+}
 
 impl Zone {
     /// Returns the time zone of the machine: `TZ`, or else /etc/localtime, or else UTC.
     #[must_use]
     pub fn local() -> Self {
-        Self(TimeZone::try_system().unwrap_or(TimeZone::UTC))
+        Self { zone: TimeZone::try_system().unwrap_or(TimeZone::UTC), end: None }
     }
 
     /// Returns UTC.
     #[must_use]
     pub fn utc() -> Self {
-        Self(TimeZone::UTC)
+        Self { zone: TimeZone::UTC, end: None }
+    }
+
+    /// Returns the same with times as seconds before a moment, in nanoseconds since the epoch: `-0.003200000`.
+    #[must_use]
+    pub fn before(self, end: i64) -> Self {
+        Self { end: Some(end), ..self }
     }
 
     /// Returns the offset from UTC at a moment, in seconds.
     fn offset(&self, second: i64) -> i64 {
-        Timestamp::from_second(second).map_or(0, |t| i64::from(self.0.to_offset(t).seconds()))
+        Timestamp::from_second(second).map_or(0, |t| i64::from(self.zone.to_offset(t).seconds()))
     }
 }
 
@@ -72,9 +82,12 @@ impl TimeOfDay {
         let (behind, length) = self.behind;
         let mut within = nanoseconds.wrapping_sub(self.begin).cast_unsigned();
         if !self.known || within >= NANOSECONDS {
-            if nanoseconds < 0 {
+            // The time of no second is cached then.
+            if let Some(since) =
+                self.zone.end.map(|end| nanoseconds.saturating_sub(end)).or((nanoseconds < 0).then_some(nanoseconds))
+            {
                 out.block(&self.second, self.before);
-                put_negative(nanoseconds, out);
+                put_seconds(since, out);
                 return out.block(&behind, length);
             }
             self.move_to(nanoseconds);
