@@ -124,12 +124,19 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
             set_option(buffer, name, on, bytes)
         }),
-        File::BufferPercent => fixed(buffer, bytes, number::written(bytes)? == 0, "readers are woken at the first event"),
+        File::BufferPercent => {
+            fixed(buffer, bytes, number::written(bytes)? == 0, "readers are woken at the first event")
+        }
         File::BufferSubBufSize => set_page_size(buffer, bytes),
+        // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
-            let now = read(buffer, file, of)?;
-            let is_same = number::written(bytes)? == number::written(now.as_bytes())?;
-            fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
+            let is_same = number::written(bytes)? == ring_size(&buffer.details()?) >> 10;
+            fixed(
+                buffer,
+                bytes,
+                is_same || cpu(of).is_none(),
+                "all CPUs have rings of one size: buffer_size_kb of the top level",
+            )
         }
         File::SavedCmdlinesSize => {
             let is_same = number::written(bytes)? == cmdlines(buffer)?.len() as u64;
@@ -150,6 +157,16 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
         },
         _ => Err(Errno::INVAL),
     }
+}
+
+/// Returns the new size of a CPU's rings in bytes, if a write asks for one for all CPUs.
+pub(crate) fn new_size(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<Option<u64>, Errno> {
+    if (file, of) != (File::BufferSize, &Of::Session) {
+        return Ok(None);
+    }
+    let size = number::written(bytes)?.checked_mul(1 << 10).filter(|size| *size != 0).ok_or(Errno::INVAL)?;
+    let now = ring_size(&buffer.details()?);
+    Ok(Some(size).filter(|size| *size != now))
 }
 
 /// Follows the opening of a file for writing with truncation.
@@ -289,9 +306,9 @@ fn flag(on: bool) -> String {
     format!("{}\n", u8::from(on))
 }
 
-/// Returns the size of a CPU's rings of all channels, in bytes.
+/// Returns the size of a CPU's rings in which the session records, in bytes.
 fn ring_size(details: &Details) -> u64 {
-    let channels = details.channels.iter();
+    let channels = details.channels.iter().filter(|channel| channel.recording);
     channels.map(|channel| u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)).sum()
 }
 

@@ -117,11 +117,8 @@ const EVENT: &[(&str, File)] = &[
     ("id", File::Id),
     ("trigger", File::Trigger),
 ];
-const OPTIONS: &[(&str, File)] = &[
-    ("event-fork", File::OptionEventFork),
-    ("markers", File::OptionMarkers),
-    ("overwrite", File::OptionOverwrite),
-];
+const OPTIONS: &[(&str, File)] =
+    &[("event-fork", File::OptionEventFork), ("markers", File::OptionMarkers), ("overwrite", File::OptionOverwrite)];
 const CPU: &[(&str, File)] = &[
     ("buffer_size_kb", File::BufferSize),
     ("snapshot", File::Snapshot),

@@ -144,7 +144,8 @@ fn change(place: &Place, model: &mut Model, workers: &[Worker], random: &mut Ran
         1 | 2 => {
             let filter = random.below(FILTERS.len());
             let whole = random.below(3) == 0;
-            let path = if whole { "events/pids/filter".to_owned() } else { format!("events/pids/{}/filter", EVENTS[event]) };
+            let path =
+                if whole { "events/pids/filter".to_owned() } else { format!("events/pids/{}/filter", EVENTS[event]) };
             let written = place.write(&path, TRUNCATE, FILTERS[filter].0);
             if filter == 1 {
                 assert_eq!(written, Err(Errno::INVAL), "there is no such operator");
@@ -218,8 +219,16 @@ fn writes_lead_to_what_a_model_says() {
             assert_eq!(place.read(name), ids.iter().map(|id| format!("{id}\n")).collect::<String>(), "{told}");
         }
         for (at, event) in EVENTS.iter().enumerate() {
-            assert_eq!(place.read(&format!("events/pids/{event}/enable")), format!("{}\n", u8::from(model.enabled[at])), "{told}");
-            assert_eq!(place.read(&format!("events/pids/{event}/filter")), format!("{}\n", FILTERS[model.filters[at]].0), "{told}");
+            assert_eq!(
+                place.read(&format!("events/pids/{event}/enable")),
+                format!("{}\n", u8::from(model.enabled[at])),
+                "{told}"
+            );
+            assert_eq!(
+                place.read(&format!("events/pids/{event}/filter")),
+                format!("{}\n", FILTERS[model.filters[at]].0),
+                "{told}"
+            );
         }
         let mask = u64::from_str_radix(place.read("tracing_cpumask").trim(), 16).unwrap();
         let shown: BTreeSet<u32> = workers.iter().map(|worker| worker.cpu).filter(|cpu| mask >> cpu & 1 == 1).collect();
