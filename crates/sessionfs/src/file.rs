@@ -124,9 +124,10 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
             set_option(buffer, name, on, bytes)
         }),
-        File::BufferPercent => {
-            fixed(buffer, bytes, number::written(bytes)? == 0, "readers are woken at the first event")
-        }
+        File::BufferPercent => match number::written(bytes)? {
+            percent @ 0..=100 => fixed(buffer, bytes, percent == 0, "readers are woken at the first event"),
+            _ => Err(Errno::INVAL),
+        },
         File::BufferSubBufSize => set_page_size(buffer, bytes),
         // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {

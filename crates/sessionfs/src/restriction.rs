@@ -159,15 +159,16 @@ impl Restriction {
     /// Puts the restriction into a session's rules. `targets` are the events that triggers enable.
     fn put(&self, rules: &mut Vec<RuleSpec>, targets: &[&Event]) {
         let Some(own) = self.expression() else { return };
-        // An event that no rule matches is recorded.
+        // An event that no rule matches is recorded. The restriction is kept also where all events are disabled.
         let is_for_all = |rule: &RuleSpec| rule.pattern == "*" && rule.level.is_none() && rule.channel.is_none();
-        if !rules.first().is_some_and(is_for_all) {
+        let markers = RuleSpec::enable(format!("{MARKER}:*"));
+        let is_kept = rules.iter().any(|rule| rule.enable && *rule != markers);
+        if !is_kept || !rules.first().is_some_and(is_for_all) {
             rules.insert(0, RuleSpec::enable("*"));
         }
         for event in targets {
             leave_behind(rules, event);
         }
-        let markers = RuleSpec::enable(format!("{MARKER}:*"));
         for rule in rules.iter_mut().filter(|rule| rule.enable && **rule != markers) {
             let with = |filter: String| format!("{own} && ({filter})");
             rule.filter = Some(rule.filter.take().map_or_else(|| own.clone(), with));

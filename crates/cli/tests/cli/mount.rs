@@ -518,8 +518,9 @@ fn an_instance_has_rings_of_another_size() {
     assert_eq!(texts(&text), expected, "{text}");
     assert!(text.contains(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len())), "{text}");
     // Rules and restrictions hold for the new rings.
-    one("echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo last > trace_marker");
-    expected.push("last".to_owned());
+    one("echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo 'the last' > trace_marker");
+    expected.push("the last".to_owned());
+    assert_eq!(one("cat set_event_pid"), "4242\n");
     assert_eq!(texts(&one("timeout 1 cat trace_pipe || true")), expected);
     for wrong in ["0", "x", "99999999999999999999"] {
         let _ = mount.refused(&format!("echo {wrong} > instances/one/buffer_size_kb"));
@@ -527,14 +528,14 @@ fn an_instance_has_rings_of_another_size() {
     let why = mount.refused("cd instances/one; echo > error_log; echo 64 > per_cpu/cpu0/buffer_size_kb");
     assert_eq!(why, "", "the error is in the instance's log");
     assert!(one("cat error_log").contains("all CPUs have rings of one size"));
-    // A session has 32 channels. Then the size stays.
+    // A process records in 32 channels. Then the size stays.
     for at in 0..23 {
         one(&format!("echo {} > buffer_size_kb", 96 + 32 * (at % 2)));
     }
     let why = one("(echo 128 > buffer_size_kb) 2>&1 || cat error_log");
-    assert!(why.contains("No space left") && why.contains("32"), "{why}");
+    assert!(why.contains("no room for another slot") && why.contains("32 is the most"), "{why}");
     assert_eq!(
         one("cat buffer_size_kb; echo again > trace_marker; timeout 1 cat trace_pipe | grep -c again"),
-        "64\n1\n"
+        "96\n1\n"
     );
 }
