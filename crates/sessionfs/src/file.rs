@@ -27,7 +27,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
     Ok(match file {
         File::AvailableEvents => control::available(&*buffer.catalog()?),
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
-        File::BufferPercent => "0\n".to_owned(),
+        File::BufferPercent => format!("{}\n", buffer.percent.load(Relaxed)),
         File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
         File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
         File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
@@ -125,7 +125,10 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             set_option(buffer, name, on, bytes)
         }),
         File::BufferPercent => match number::written(bytes)? {
-            percent @ 0..=100 => fixed(buffer, bytes, percent == 0, "readers are woken at the first event"),
+            percent @ 0..=100 => {
+                buffer.percent.store(percent, Relaxed);
+                Ok(())
+            }
             _ => Err(Errno::INVAL),
         },
         File::BufferSubBufSize => set_page_size(buffer, bytes),
@@ -308,7 +311,7 @@ fn flag(on: bool) -> String {
 }
 
 /// Returns the size of a CPU's rings in which the session records, in bytes.
-fn ring_size(details: &Details) -> u64 {
+pub(crate) fn ring_size(details: &Details) -> u64 {
     let channels = details.channels.iter().filter(|channel| channel.recording);
     channels.map(|channel| u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)).sum()
 }

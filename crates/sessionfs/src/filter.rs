@@ -81,7 +81,7 @@ pub(crate) fn set(buffer: &Buffer, events: &[&Event], command: &[u8]) -> Result<
     let unknown = |event: &&Event| filter.as_ref().and_then(|filter| unknown_name(filter, &text, event));
     let fitting: Vec<&Event> = events.iter().copied().filter(|event| unknown(event).is_none()).collect();
     if fitting.is_empty() {
-        let refusal = events.iter().find_map(|event| unknown(event)).ok_or(Errno::NOENT)?;
+        let refusal = events.iter().find_map(unknown).ok_or(Errno::NOENT)?;
         return Err(buffer.refuse(Errno::INVAL, command, &refusal));
     }
     let before: Vec<Option<String>> = fitting.iter().map(|event| kept(buffer, event)).collect();

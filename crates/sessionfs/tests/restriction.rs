@@ -89,8 +89,11 @@ impl Place {
     }
 }
 
-/// A condition on the number of an event, as a filter and as a function.
-const FILTERS: [(&str, fn(u64) -> bool); 5] = [
+/// A condition on the number of an event.
+type Condition = fn(u64) -> bool;
+
+/// Conditions as filters and as functions.
+const FILTERS: [(&str, Condition); 5] = [
     ("none", |_| true),
     ("number % 2 == 1", |_| true),
     ("(number & 4) == 0", |number| number & 4 == 0),
