@@ -254,7 +254,7 @@ impl Line {
     /// Checks a rule and compiles its filter.
     pub(crate) fn new(spec: &RuleSpec) -> Result<Self, Error> {
         let spec = spec.clone();
-        if spec.pattern.is_empty() || spec.pattern.len() > PATTERN_LEN || spec.pattern.contains('\0') {
+        if spec.pattern.len() > PATTERN_LEN || spec.pattern.contains('\0') {
             let why = format!("{:?} has {} bytes", spec.pattern, spec.pattern.len());
             return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
         }
@@ -362,8 +362,13 @@ pub(crate) fn change(view: &SessionRegion, edit: impl FnOnce(&mut Vec<RuleSpec>)
         let mut specs: Vec<RuleSpec> = old.iter().map(|line| line.spec.clone()).collect();
         edit(&mut specs);
         // A filter of a later version is kept as its words, because this version cannot compile it.
-        let line = |spec: &RuleSpec| {
-            old.iter().find(|line| line.spec == *spec).map_or_else(|| Line::new(spec), |line| Ok(line.clone()))
+        let line = |spec: &RuleSpec| match old.iter().find(|line| line.spec == *spec) {
+            Some(line) => Ok(line.clone()),
+            None if spec.pattern.is_empty() => {
+                let why = "it has 0 bytes".to_owned();
+                Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" })
+            }
+            None => Line::new(spec),
         };
         write(tables, &specs.iter().map(line).collect::<Result<Vec<_>, _>>()?)
     });
