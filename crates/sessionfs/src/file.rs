@@ -132,21 +132,23 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             _ => Err(Errno::INVAL),
         },
         File::BufferSubBufSize => set_page_size(buffer, bytes),
+        File::CpuMask => restriction::set_cpu_mask(buffer, bytes),
+        _ => write_fixed(buffer, file, of, bytes),
+    }
+}
+
+/// Follows a write to a file whose value is fixed.
+fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
+    match file {
         // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
-            let is_same = number::written(bytes)? == ring_size(&buffer.details()?) >> 10;
-            fixed(
-                buffer,
-                bytes,
-                is_same || cpu(of).is_none(),
-                "all CPUs have rings of one size: buffer_size_kb of the top level",
-            )
+            let is_same = cpu(of).is_none() || number::written(bytes)? == ring_size(&buffer.details()?) >> 10;
+            fixed(buffer, bytes, is_same, "all CPUs have rings of one size: buffer_size_kb of the session")
         }
         File::SavedCmdlinesSize => {
             let is_same = number::written(bytes)? == cmdlines(buffer)?.len() as u64;
             fixed(buffer, bytes, is_same, "a session has the names of all threads that it knows")
         }
-        File::CpuMask => restriction::set_cpu_mask(buffer, bytes),
         File::TraceClock => {
             let is_same = clock_word(buffer) == String::from_utf8_lossy(bytes).trim();
             let refusal = Refusal::new("trace_clock", "a session keeps its clock: Builder::clock at the start");
