@@ -267,10 +267,7 @@ pub(crate) fn cpu_mask_text(buffer: &Buffer) -> Result<String, Errno> {
 pub(crate) fn set_cpu_mask(buffer: &Buffer, command: &[u8]) -> Result<(), Errno> {
     let all = &buffer.catalog()?.cpus;
     let most = all.last().copied().unwrap_or(0);
-    let cpus = cpus_of(&String::from_utf8_lossy(command)).and_then(|cpus| match cpus.last() {
-        Some(last) if *last > most => Err(Errno::OVERFLOW),
-        _ => Ok(cpus),
-    });
+    let cpus = cpus_of(&String::from_utf8_lossy(command), most);
     let cpus = cpus.map_err(|errno| {
         let why = format!("expected a mask of the CPUs 0 to {most}: groups of 8 hexadecimal digits, the highest first");
         buffer.refuse(errno, command, &Refusal::new("tracing_cpumask", why))
@@ -292,18 +289,20 @@ fn cpu_mask(cpus: impl Iterator<Item = u32>, most: u32) -> String {
     words.iter().rev().map(group).collect::<Vec<_>>().join(",") + "\n"
 }
 
-/// Returns the CPUs of a mask.
-fn cpus_of(mask: &str) -> Result<BTreeSet<u32>, Errno> {
+/// Returns the CPUs of a mask, which are at most `most`. It is read as the kernel reads it (`bitmap_parse` in lib/bitmap.c of Linux 6.1).
+fn cpus_of(mask: &str, most: u32) -> Result<BTreeSet<u32>, Errno> {
+    let line = mask.split('\n').next().unwrap_or_default();
+    let groups = line.rsplit(|c: char| c.is_ascii_whitespace() || c == ',').filter(|group| !group.is_empty());
     let mut cpus = BTreeSet::new();
-    for (at, group) in (0u32..).zip(mask.trim().rsplit(',')) {
-        let is_first = mask.trim().is_empty();
-        if group.len() > 8 || !group.chars().all(|digit| digit.is_ascii_hexdigit()) || group.is_empty() && !is_first {
+    for (at, group) in (0u32..).zip(groups) {
+        if !group.chars().all(|digit| digit.is_ascii_hexdigit()) {
             return Err(Errno::INVAL);
         }
-        let bits = u32::from_str_radix(group, 16).unwrap_or(0);
+        let bits = u32::from_str_radix(group, 16).ok().filter(|_| group.len() <= 8 && at <= most / 32);
+        let bits = bits.ok_or(Errno::OVERFLOW)?;
         cpus.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| at * 32 + bit));
     }
-    Ok(cpus)
+    if cpus.last().is_some_and(|last| *last > most) { Err(Errno::OVERFLOW) } else { Ok(cpus) }
 }
 
 /// Puts the restriction into the rules again, after conditions that enable events have changed.
@@ -384,12 +383,15 @@ mod tests {
             ("0", set(&[])),
             (" A ", set(&[1, 3])),
             ("3,00000001", set(&[0, 32, 33])),
+            ("1,", set(&[0])),
+            ("1\n2", set(&[0])),
             ("0x3", Err(Errno::INVAL)),
-            ("1,", Err(Errno::INVAL)),
-            ("123456789", Err(Errno::INVAL)),
             ("+1", Err(Errno::INVAL)),
+            ("123456789", Err(Errno::OVERFLOW)),
+            ("0,0,1", Err(Errno::OVERFLOW)),
+            ("8,0", Err(Errno::OVERFLOW)),
         ] {
-            assert_eq!(cpus_of(mask), cpus, "{mask:?}");
+            assert_eq!(cpus_of(mask, 34), cpus, "{mask:?}");
         }
     }
 }

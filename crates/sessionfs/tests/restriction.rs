@@ -2,6 +2,8 @@
 //! `enable`, judged by a model that knows nothing of rules.
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use lastwords::{Session, event};
@@ -270,4 +272,69 @@ fn writes_lead_to_what_a_model_says() {
     first.record(10);
     second.record(20);
     assert_eq!(place.numbers(), BTreeSet::from([11]));
+}
+
+/// An instance of the machine's tracefs, in which nothing is enabled; none if this is not root or there is no tracefs.
+struct Kernel(PathBuf);
+
+impl Kernel {
+    fn new() -> Option<Self> {
+        let folder = PathBuf::from(format!("/sys/kernel/tracing/instances/lastwords-pids-{}", std::process::id()));
+        std::fs::create_dir(&folder).ok().map(|()| Self(folder))
+    }
+
+    fn read(&self, file: &str) -> String {
+        std::fs::read_to_string(self.0.join(file)).unwrap()
+    }
+
+    fn write(&self, file: &str, access: Access, text: &str) -> Result<(), Errno> {
+        let opened = std::fs::OpenOptions::new().write(true).truncate(access.truncate).open(self.0.join(file));
+        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
+        written.map_err(|error| Errno::from_raw_os_error(error.raw_os_error().expect("an error of the system")))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn words_and_errors_are_those_of_the_kernel() {
+    let Some(kernel) = Kernel::new() else { return };
+    let place = Place::new();
+    event!(pids, "one", number = 0u64);
+    let all = place.read("tracing_cpumask");
+    // A machine may have room for more CPUs than it has. Then the kernel's masks are longer.
+    let is_same_length = kernel.read("tracing_cpumask") == all;
+    let ids =
+        ["1\n", "2 3", "0x10 010", "+7", "\n", "  ", "0", "5 4 5", "x", "1 x", "-1", "08", "1073741823", "1073741824"];
+    let masks = [
+        "1\n",
+        "0",
+        " 1",
+        "1 ",
+        &all,
+        "\n",
+        "x",
+        "0x1",
+        "-1",
+        "1,",
+        ",1 ,",
+        "1\n2",
+        "1,x",
+        "123456789",
+        "ffffffff,ffffffff,ffffffff",
+    ];
+    let percents = ["0\n", "100", "+7", "010", "101", "-1", "x", "0x10", " 5", "5 ", "5\n\n", "\n"];
+    let files: [(&str, &[&str]); 4] =
+        [(LISTS[0], &ids), (LISTS[1], &ids), ("tracing_cpumask", &masks), ("buffer_percent", &percents)];
+    for (file, texts) in files.into_iter().filter(|(file, _)| is_same_length || *file != "tracing_cpumask") {
+        for (access, text) in texts.iter().flat_map(|text| [(TRUNCATE, text), (APPEND, text)]) {
+            let told = format!("{text:?} to {file}, {access:?}");
+            assert_eq!(place.write(file, access, text), kernel.write(file, access, text), "{told}");
+            assert_eq!(place.read(file), kernel.read(file), "{told}");
+        }
+    }
 }
