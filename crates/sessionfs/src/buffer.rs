@@ -1,7 +1,7 @@
 //! A session as the tree shows it: its mapping, its description, and what belongs to the mount.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lastwords::remote_control::{Details, Handle, State};
@@ -27,6 +27,8 @@ pub(crate) struct Buffer {
     /// The size of a page of `trace_pipe_raw` and `snapshot_raw` in bytes. Writing `buffer_subbuf_size_kb` changes it; files that are
     /// opened afterwards have it. It orders nothing else.
     pub(crate) page_size: AtomicUsize,
+    /// How full a ring must be for a reader of `trace_pipe_raw` who waits, in percent: `buffer_percent`. It orders nothing else.
+    pub(crate) percent: AtomicU64,
     /// Events that were consumed and that no reader of `trace_pipe` has had yet.
     pub(crate) pipe: Mutex<Pipe>,
     /// The same of `snapshot_pipe`.
@@ -51,6 +53,7 @@ impl Buffer {
             catalog: Mutex::default(),
             kinds: Mutex::default(),
             page_size: AtomicUsize::new(raw::least_page_size()),
+            percent: AtomicU64::new(0),
             pipe: Mutex::default(),
             snapshot_pipe: Mutex::new(Pipe::of_snapshot()),
             errors: ErrorLog::default(),

@@ -12,6 +12,7 @@ use crate::catalog::{Catalog, Event, MARKER};
 use crate::error_log::Refusal;
 use crate::filter;
 use crate::names;
+use crate::restriction::{self, Restriction};
 use crate::trigger;
 
 /// Events that an `enable` file is for, by the names of folders.
@@ -25,11 +26,6 @@ pub(crate) enum Which<'a> {
 /// Returns true if a channel of the session records the event.
 fn is_enabled(buffer: &Buffer, channels: &[u32], event: &Event) -> bool {
     channels.iter().any(|channel| buffer.handle.takes(*channel, &event.provider, &event.name, event.level))
-}
-
-/// Returns true if any channel records the event.
-pub(crate) fn is_on(buffer: &Buffer, event: &Event) -> Result<bool, Errno> {
-    Ok(is_enabled(buffer, &channels(buffer)?, event))
 }
 
 /// Returns the glob that matches the event alone.
@@ -83,30 +79,37 @@ pub(crate) fn enable(buffer: &Buffer, which: Which<'_>, on: bool, command: &[u8]
     add(buffer, on, pattern, "enable", command)
 }
 
-/// Enables an event, with its filter.
-pub(crate) fn add_event(buffer: &Buffer, event: &Event, place: &str, command: &[u8]) -> Result<(), Errno> {
-    let filter = filter::kept(buffer, event);
-    let rule = RuleSpec { filter, ..RuleSpec::enable(pattern_of(event)) };
-    buffer.handle.rule(&rule).map_err(|error| buffer.failed(place, command, &error))
+/// Returns the rule that enables an event, with the filter that is remembered for it.
+fn rule_of(buffer: &Buffer, event: &Event) -> RuleSpec {
+    RuleSpec { filter: filter::kept(buffer, event), ..RuleSpec::enable(pattern_of(event)) }
+}
+
+/// Gives those of the events that are enabled the filters that are remembered for them.
+pub(crate) fn add_enabled(buffer: &Buffer, events: &[&Event], place: &str, command: &[u8]) -> Result<(), Errno> {
+    let channels = channels(buffer)?;
+    let enabled: Vec<&&Event> = events.iter().filter(|event| is_enabled(buffer, &channels, event)).collect();
+    let change = |_: &mut Restriction, rules: &mut Vec<RuleSpec>| {
+        enabled.into_iter().for_each(|event| rule_of(buffer, event).add_to(rules));
+    };
+    restriction::change(buffer, change).map_err(|error| buffer.failed(place, command, &error))
 }
 
 /// Adds a rule. The events that it matches keep their filters.
 fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u8]) -> Result<(), Errno> {
     let rule = RuleSpec { enable, ..RuleSpec::enable(pattern) };
-    let add = |rule: &RuleSpec| buffer.handle.rule(rule).map_err(|error| buffer.failed(place, command, &error));
-    let (catalog, rules) = (buffer.catalog()?, buffer.details()?.rules);
-    let matching: Vec<&Event> = catalog.of_applications().filter(|event| matches_rule(&rule, event)).collect();
-    let filtered: Vec<&Event> = matching.into_iter().filter(|event| filter::remember(buffer, &rules, event)).collect();
-    add(&rule)?;
-    for event in filtered.into_iter().filter(|_| enable) {
-        add_event(buffer, event, place, command)?;
-    }
-    // What is written into trace_marker is recorded whatever is disabled.
-    let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
-    if !enable && (is_marker("print") || is_marker("raw_data")) {
-        add(&RuleSpec::enable(format!("{MARKER}:*")))?;
-    }
-    Ok(())
+    let catalog = buffer.catalog()?;
+    let change = |_: &mut Restriction, rules: &mut Vec<RuleSpec>| {
+        let matching = catalog.of_applications().filter(|event| matches_rule(&rule, event));
+        let filtered: Vec<&Event> = matching.filter(|event| filter::remember(buffer, rules, event)).collect();
+        rule.clone().add_to(rules);
+        filtered.into_iter().filter(|_| enable).for_each(|event| rule_of(buffer, event).add_to(rules));
+        // What is written into trace_marker is recorded whatever is disabled.
+        let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
+        if !enable && (is_marker("print") || is_marker("raw_data")) {
+            RuleSpec::enable(format!("{MARKER}:*")).add_to(rules);
+        }
+    };
+    restriction::change(buffer, change).map_err(|error| buffer.failed(place, command, &error))
 }
 
 /// Returns the text of `set_event`: the events that are enabled.

@@ -19,18 +19,19 @@ use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
 use crate::path::{File, Of};
-use crate::{filter, format, raw, readme, text, trigger};
+use crate::restriction::{self, List};
+use crate::{filter, format, number, raw, readme, text, trigger};
 
 /// Returns the content of a file.
 pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno> {
     Ok(match file {
         File::AvailableEvents => control::available(&*buffer.catalog()?),
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
-        File::BufferPercent => "0\n".to_owned(),
+        File::BufferPercent => format!("{}\n", buffer.percent.load(Relaxed)),
         File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
         File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
         File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
-        File::CpuMask => cpu_mask(buffer.catalog()?.cpus.iter().copied()),
+        File::CpuMask => restriction::cpu_mask_text(buffer)?,
         File::Enable => control::enabled(buffer, which(of))?,
         File::ErrorLog => buffer.errors.text(),
         File::Filter => match of {
@@ -41,6 +42,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::HeaderEvent => format_file::HEADER_EVENT.to_owned(),
         File::HeaderPage => format_file::write_header_page(raw::HEADER, page_size(buffer)),
         File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?.ok_or(Errno::OVERFLOW)?,
+        File::OptionEventFork => flag(false),
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
         File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
         File::Readme => readme::TEXT.to_owned(),
@@ -48,6 +50,8 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::SavedCmdlinesSize => format!("{}\n", cmdlines(buffer)?.len()),
         File::SavedTgids => lines_of(&tgids(buffer)?),
         File::SetEvent => control::set_event_text(buffer)?,
+        File::SetEventNotracePid => restriction::text(buffer, List::Never)?,
+        File::SetEventPid => restriction::text(buffer, List::Only)?,
         File::Snapshot => snapshot_text(buffer, cpu(of))?,
         File::SnapshotEnabled => flag(buffer.details()?.snapshot != "off"),
         File::Stats => stats(buffer, cpu(of))?,
@@ -55,7 +59,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::TraceOptions => {
             let no = |on: bool| if on { "" } else { "no" };
             let (markers, overwrite) = (buffer.markers.load(Relaxed), overwrites(&buffer.details()?));
-            format!("{}markers\n{}overwrite\n", no(markers), no(overwrite))
+            format!("noevent-fork\n{}markers\n{}overwrite\n", no(markers), no(overwrite))
         }
         File::TracingOn => flag(buffer.details()?.recording),
         File::Trigger => event(buffer, of, |event| trigger::text(buffer, event))??,
@@ -76,17 +80,19 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             Ok(())
         }
         File::SetEvent => control::set_event(buffer, bytes),
+        File::SetEventNotracePid => restriction::add(buffer, List::Never, bytes),
+        File::SetEventPid => restriction::add(buffer, List::Only, bytes),
         File::TracingOn => {
-            buffer.handle.set_recording(None, number(bytes)? != 0);
+            buffer.handle.set_recording(None, number::written(bytes)? != 0);
             Ok(())
         }
-        File::Enable => match number(bytes)? {
+        File::Enable => match number::written(bytes)? {
             on @ (0 | 1) => control::enable(buffer, which(of), on == 1, bytes),
             _ => Err(Errno::INVAL),
         },
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
         File::SnapshotEnabled => {
-            let done = match number(bytes)? {
+            let done = match number::written(bytes)? {
                 0 => buffer.handle.disable_snapshots(),
                 1 => buffer.handle.enable_snapshots().map(drop),
                 _ => return Err(Errno::INVAL),
@@ -103,9 +109,13 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             filter::set(buffer, &events, bytes)
         }
         File::Trigger => event(buffer, of, |event| trigger::set(buffer, event, bytes))?,
-        File::OptionMarkers | File::OptionOverwrite => {
-            let name = if file == File::OptionMarkers { "markers" } else { "overwrite" };
-            match number(bytes)? {
+        File::OptionEventFork | File::OptionMarkers | File::OptionOverwrite => {
+            let name = match file {
+                File::OptionEventFork => "event-fork",
+                File::OptionMarkers => "markers",
+                _ => "overwrite",
+            };
+            match number::written(bytes)? {
                 on @ (0 | 1) => set_option(buffer, name, on == 1, bytes),
                 _ => Err(Errno::INVAL),
             }
@@ -114,20 +124,30 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
             let (name, on) = word.strip_prefix("no").map_or((word, true), |name| (name, false));
             set_option(buffer, name, on, bytes)
         }),
-        File::BufferPercent => fixed(buffer, bytes, number(bytes)? == 0, "readers are woken at the first event"),
+        File::BufferPercent => match number::written(bytes)? {
+            percent @ 0..=100 => {
+                buffer.percent.store(percent, Relaxed);
+                Ok(())
+            }
+            _ => Err(Errno::INVAL),
+        },
         File::BufferSubBufSize => set_page_size(buffer, bytes),
+        File::CpuMask => restriction::set_cpu_mask(buffer, bytes),
+        _ => write_fixed(buffer, file, of, bytes),
+    }
+}
+
+/// Follows a write to a file whose value is fixed.
+fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(), Errno> {
+    match file {
+        // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
-            let now = read(buffer, file, of)?;
-            let is_same = number(bytes)? == number(now.as_bytes())?;
-            fixed(buffer, bytes, is_same, "rings keep their size: Builder::size, or LASTWORDS=size=64M at the start")
+            let is_same = cpu(of).is_none() || number::written(bytes)? == ring_size(&buffer.details()?) >> 10;
+            fixed(buffer, bytes, is_same, "all CPUs have rings of one size: buffer_size_kb of the session")
         }
         File::SavedCmdlinesSize => {
-            let is_same = number(bytes)? == cmdlines(buffer)?.len() as u64;
+            let is_same = number::written(bytes)? == cmdlines(buffer)?.len() as u64;
             fixed(buffer, bytes, is_same, "a session has the names of all threads that it knows")
-        }
-        File::CpuMask => {
-            let is_same = read(buffer, file, of)?.trim() == String::from_utf8_lossy(bytes).trim();
-            fixed(buffer, bytes, is_same, "all CPUs record: report --cpu selects when events are read")
         }
         File::TraceClock => {
             let is_same = clock_word(buffer) == String::from_utf8_lossy(bytes).trim();
@@ -145,6 +165,16 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
     }
 }
 
+/// Returns the new size of a CPU's rings in bytes, if a write asks for one for all CPUs.
+pub(crate) fn new_size(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<Option<u64>, Errno> {
+    if (file, of) != (File::BufferSize, &Of::Session) {
+        return Ok(None);
+    }
+    let size = number::written(bytes)?.checked_mul(1 << 10).filter(|size| *size != 0).ok_or(Errno::INVAL)?;
+    let now = ring_size(&buffer.details()?);
+    Ok(Some(size).filter(|size| *size != now))
+}
+
 /// Follows the opening of a file for writing with truncation.
 pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno> {
     match file {
@@ -154,6 +184,8 @@ pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno
             cleared.map_err(|error| buffer.failed("trace", b"", &error))
         }
         File::SetEvent => control::clear(buffer),
+        File::SetEventNotracePid => restriction::clear(buffer, List::Never),
+        File::SetEventPid => restriction::clear(buffer, List::Only),
         File::ErrorLog => {
             buffer.errors.clear();
             Ok(())
@@ -180,7 +212,7 @@ fn page_size(buffer: &Buffer) -> u32 {
 /// Sets the size of the pages of `trace_pipe_raw` for files that are opened from now on: a power of two of pages of memory, rounded up
 /// as in the kernel.
 fn set_page_size(buffer: &Buffer, bytes: &[u8]) -> Result<(), Errno> {
-    let size = usize::try_from(number(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
+    let size = usize::try_from(number::written(bytes)?).ok().and_then(|size| size.checked_mul(1 << 10));
     let Some(size) = size.filter(|size| (1..=raw::MOST_PAGE_SIZE).contains(size)) else {
         let why = format!("a page of trace_pipe_raw has 1 to {} KiB", raw::MOST_PAGE_SIZE >> 10);
         return Err(buffer.refuse(Errno::INVAL, bytes, &Refusal::new("buffer_subbuf_size_kb", why)));
@@ -195,6 +227,10 @@ fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(),
             buffer.markers.store(on, Relaxed);
             Ok(())
         }
+        "event-fork" => {
+            let why = "no recorder knows which thread has started another: write the ids of the threads";
+            fixed(buffer, bytes, !on, why)
+        }
         "overwrite" => {
             let why = "a channel keeps its mode: ChannelConfig::overwrite or discard at the start";
             fixed(buffer, bytes, overwrites(&buffer.details()?) == on, why)
@@ -206,7 +242,7 @@ fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(),
 fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), Errno> {
     let failed = |error| buffer.failed("snapshot", bytes, &error);
     let state = buffer.details()?.snapshot;
-    let number = number(bytes)?;
+    let number = number::written(bytes)?;
     if number != 1 && cpu.is_none() {
         // The snapshot that a trigger has saved stays where it is, but is not shown any more.
         let newest = buffer.handle.saved_snapshot().map_or(0, |(number, _)| number);
@@ -276,9 +312,9 @@ fn flag(on: bool) -> String {
     format!("{}\n", u8::from(on))
 }
 
-/// Returns the size of a CPU's rings of all channels, in bytes.
-fn ring_size(details: &Details) -> u64 {
-    let channels = details.channels.iter();
+/// Returns the size of a CPU's rings in which the session records, in bytes.
+pub(crate) fn ring_size(details: &Details) -> u64 {
+    let channels = details.channels.iter().filter(|channel| channel.recording);
     channels.map(|channel| u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)).sum()
 }
 
@@ -295,19 +331,6 @@ fn clock_word(buffer: &Buffer) -> &'static str {
         Some(ClockKind::Realtime) => "realtime",
         _ => "local",
     }
-}
-
-/// Returns a mask of CPUs: groups of 32 in hexadecimal, the highest first.
-fn cpu_mask(cpus: impl Iterator<Item = u32>) -> String {
-    let mut words = vec![0u32];
-    for cpu in cpus {
-        let word = (cpu / 32) as usize;
-        words.resize(words.len().max(word + 1), 0);
-        words[word] |= 1 << (cpu % 32);
-    }
-    let (last, rest) = words.split_last().expect("one word at least");
-    let rest: String = rest.iter().rev().map(|word| format!(",{word:08x}")).collect();
-    format!("{last:x}{rest}\n")
 }
 
 /// Returns the names of threads by id.
@@ -364,34 +387,4 @@ fn stats_of(trace: &Trace, cpu: Option<u32>) -> Option<String> {
         .any(|gap| matches!(gap.cause, Cause::Overwritten | Cause::Unread) && gap.stream.is_some_and(is_own));
     let overrun = if is_overwritten { "?" } else { "0" };
     Some(format!("entries: {entries}\noverrun: {overrun}\ncommit overrun: 0\nbytes: {bytes}\ndropped events: {lost}\n"))
-}
-
-/// Parses a number as the kernel does: decimal, or hexadecimal with `0x`, with blanks around it.
-fn number(bytes: &[u8]) -> Result<u64, Errno> {
-    let text = std::str::from_utf8(bytes).map_err(|_| Errno::INVAL)?.trim();
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| Errno::INVAL)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers() {
-        assert_eq!((number(b"1\n"), number(b" 0x10 "), number(b"0")), (Ok(1), Ok(16), Ok(0)));
-        for wrong in [&b""[..], b"\n", b"-1", b"1 2", b"x", b"\xff"] {
-            assert_eq!(number(wrong), Err(Errno::INVAL), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn masks() {
-        assert_eq!(cpu_mask([].into_iter()), "0\n");
-        assert_eq!(cpu_mask(0..2), "3\n");
-        assert_eq!(cpu_mask([0, 32, 33].into_iter()), "3,00000001\n");
-    }
 }

@@ -14,6 +14,7 @@ use crate::buffer::{Buffer, guard};
 use crate::catalog::Event;
 use crate::control;
 use crate::error_log::Refusal;
+use crate::restriction::{self, Restriction};
 
 /// The text of a provider's `filter`.
 pub(crate) const PROVIDER_FILTER: &str = "### global filter ###\n# Use this to set filters for multiple events.\n\
@@ -62,37 +63,34 @@ fn keep(buffer: &Buffer, event: &Event, filter: Option<String>) {
 
 /// Returns the text of an event's `filter`.
 pub(crate) fn text(buffer: &Buffer, event: &Event) -> Result<String, Errno> {
-    let rules = buffer.details()?.rules;
+    let (_, rules) = restriction::read(buffer)?;
     Ok(of(buffer, &rules, event).map_or_else(|| "none\n".to_owned(), |filter| format!("{filter}\n")))
 }
 
 /// Sets the filter of these events. `0` and `none` remove it. Of several events, those without the fields are left as they are.
 pub(crate) fn set(buffer: &Buffer, events: &[&Event], command: &[u8]) -> Result<(), Errno> {
-    let text = String::from_utf8_lossy(command).trim().to_owned();
+    let mut text = String::from_utf8_lossy(command).trim().to_owned();
     let filter = match text.as_str() {
         "0" | "none" => None,
         text => Some(parse(text).map_err(|refusal| buffer.refuse(Errno::INVAL, command, &refusal))?),
     };
-    let mut refusal = None;
-    let mut is_set = false;
-    for event in events {
-        let unknown = filter.as_ref().and_then(|filter| unknown_name(filter, &text, event));
-        if let Some(unknown) = unknown {
-            refusal = Some(unknown);
-            continue;
-        }
-        is_set = true;
-        let is_enabled = control::is_on(buffer, event)?;
-        keep(buffer, event, filter.as_ref().map(|_| text.clone()));
-        if is_enabled {
-            control::add_event(buffer, event, "filter", command)?;
-        }
+    if Restriction::split(&text).is_some() {
+        // It is the user's own, although it looks like one of the mount.
+        text = format!("({text})");
     }
-    match refusal.filter(|_| !is_set) {
-        Some(refusal) => Err(buffer.refuse(Errno::INVAL, command, &refusal)),
-        None if events.is_empty() => Err(Errno::NOENT),
-        None => Ok(()),
+    let unknown = |event: &&Event| filter.as_ref().and_then(|filter| unknown_name(filter, &text, event));
+    let fitting: Vec<&Event> = events.iter().copied().filter(|event| unknown(event).is_none()).collect();
+    if fitting.is_empty() {
+        let refusal = events.iter().find_map(unknown).ok_or(Errno::NOENT)?;
+        return Err(buffer.refuse(Errno::INVAL, command, &refusal));
     }
+    let before: Vec<Option<String>> = fitting.iter().map(|event| kept(buffer, event)).collect();
+    fitting.iter().for_each(|event| keep(buffer, event, filter.as_ref().map(|_| text.clone())));
+    let added = control::add_enabled(buffer, &fitting, "filter", command);
+    if added.is_err() {
+        fitting.iter().zip(before).for_each(|(event, before)| keep(buffer, event, before));
+    }
+    added
 }
 
 fn refused(error: &lastwords_filter::Error, text: &str, at: usize) -> Refusal {

@@ -50,6 +50,7 @@ pub(crate) enum File {
     HeaderEvent,
     HeaderPage,
     Id,
+    OptionEventFork,
     OptionMarkers,
     OptionOverwrite,
     Readme,
@@ -57,6 +58,8 @@ pub(crate) enum File {
     SavedCmdlinesSize,
     SavedTgids,
     SetEvent,
+    SetEventNotracePid,
+    SetEventPid,
     Snapshot,
     SnapshotEnabled,
     SnapshotPipe,
@@ -90,6 +93,8 @@ const SESSION: &[(&str, File)] = &[
     ("saved_cmdlines_size", File::SavedCmdlinesSize),
     ("saved_tgids", File::SavedTgids),
     ("set_event", File::SetEvent),
+    ("set_event_notrace_pid", File::SetEventNotracePid),
+    ("set_event_pid", File::SetEventPid),
     ("snapshot", File::Snapshot),
     ("snapshot_enabled", File::SnapshotEnabled),
     ("snapshot_pipe", File::SnapshotPipe),
@@ -112,7 +117,8 @@ const EVENT: &[(&str, File)] = &[
     ("id", File::Id),
     ("trigger", File::Trigger),
 ];
-const OPTIONS: &[(&str, File)] = &[("markers", File::OptionMarkers), ("overwrite", File::OptionOverwrite)];
+const OPTIONS: &[(&str, File)] =
+    &[("event-fork", File::OptionEventFork), ("markers", File::OptionMarkers), ("overwrite", File::OptionOverwrite)];
 const CPU: &[(&str, File)] = &[
     ("buffer_size_kb", File::BufferSize),
     ("snapshot", File::Snapshot),

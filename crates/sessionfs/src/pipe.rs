@@ -15,6 +15,7 @@ use lastwords_open::{Opened, Options, Trace, consume_session};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
+use crate::file;
 use crate::raw::{self, Missed, Page, Record};
 use crate::text::selection;
 
@@ -171,6 +172,24 @@ impl Pipe {
         self.bytes = self.queues.values().flat_map(|queue| &queue.items).map(|(_, item)| item.len()).sum();
     }
 
+    /// Returns true if the records of a CPU that wait are as many as `buffer_percent` asks for, after a look at the rings.
+    fn is_filled(&mut self, buffer: &Buffer, cpu: Option<u32>) -> Result<bool, Errno> {
+        let percent = buffer.percent.load(Relaxed);
+        if percent == 0 {
+            return Ok(true);
+        }
+        self.fill(buffer)?;
+        let level = file::ring_size(&buffer.details()?) / 100 * percent;
+        let records = self
+            .queues
+            .get(&cpu)
+            .into_iter()
+            .flat_map(|queue| &queue.items)
+            .filter_map(|(_, item)| item.raw.as_ref().ok());
+        // More than this is not kept for a reader.
+        Ok(records.map(|record| record.bytes.len() as u64).sum::<u64>() >= level.min(MOST as u64 / 2))
+    }
+
     /// Returns the number of events that wait or were dropped.
     pub(crate) fn waiting(&self) -> usize {
         self.queues.values().map(|queue| queue.items.len() + usize::try_from(queue.dropped).unwrap_or(usize::MAX)).sum()
@@ -269,12 +288,15 @@ struct Pages {
     size: usize,
     /// What is left of the page that a read has begun.
     rest: Mutex<Vec<u8>>,
+    /// The reader has had a page and not yet found that there is no more. Only readers of the file write and read it, under the lock of
+    /// `rest`.
+    drains: AtomicBool,
 }
 
 impl Reader {
     /// Makes a reader of pages of this size.
     pub(crate) fn of_pages(size: usize) -> Self {
-        Self { pages: Some(Pages { size, rest: Mutex::default() }), ..Self::default() }
+        Self { pages: Some(Pages { size, rest: Mutex::default(), drains: AtomicBool::new(false) }), ..Self::default() }
     }
 
     /// Makes a reader of the snapshot.
@@ -300,7 +322,7 @@ impl Reader {
             // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
             let (is_over, is_on) = (buffer.is_over(), buffer.details()?.recording);
             let is_end = is_over || (!is_on || self.of_snapshot) && self.has_read.load(Relaxed);
-            let bytes = self.next(buffer, cpu, size, is_end, is_interrupted)?;
+            let bytes = self.next(buffer, cpu, size, (waits, is_end), is_interrupted)?;
             if !bytes.is_empty() {
                 self.has_read.store(true, Relaxed);
             }
@@ -319,7 +341,7 @@ impl Reader {
         buffer: &Buffer,
         cpu: Option<u32>,
         size: usize,
-        is_end: bool,
+        (waits, is_end): (bool, bool),
         is_interrupted: &dyn Fn() -> bool,
     ) -> Result<Vec<u8>, Errno> {
         let mut pipe = guard(if self.of_snapshot { &buffer.snapshot_pipe } else { &buffer.pipe });
@@ -335,11 +357,16 @@ impl Reader {
             if is_interrupted() {
                 return Err(Errno::INTR);
             }
+            // A reader that has to wait waits until the ring is full enough, and then reads all that is there.
+            if waits && !is_end && !pages.drains.load(Relaxed) && !pipe.is_filled(buffer, cpu)? {
+                return Ok(Vec::new());
+            }
             let mut page = pipe.take_page(cpu, pages.size, false);
             if page.is_none() {
                 pipe.fill(buffer)?;
                 page = pipe.take_page(cpu, pages.size, is_end);
             }
+            pages.drains.store(page.is_some(), Relaxed);
             *rest = page.unwrap_or_default();
         }
         let end = size.min(rest.len());

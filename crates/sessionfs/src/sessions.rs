@@ -10,6 +10,7 @@ use lastwords::remote_control::{self, Summary};
 use rustix::io::Errno;
 
 use crate::buffer::{Buffer, errno_of, guard};
+use crate::error_log::Refusal;
 use crate::recorder::{Programs, Recorder};
 
 /// Milliseconds in which a file that was closed is known to be closed.
@@ -125,6 +126,31 @@ impl Sessions {
         }
     }
 
+    /// Returns the recorder that made a session for `mkdir`.
+    fn maker<'r>(&self, buffer: &Buffer, made: &'r HashMap<String, Recorder>) -> Option<&'r Recorder> {
+        // A user has one session of a name, so that the name tells which recorder is that of the session.
+        made.get(&buffer.handle.name()).filter(|_| buffer.folder != self.top.folder)
+    }
+
+    /// Records in rings of another size from now on, of at least `size` bytes a CPU.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` if [`Sessions::make`] did not make the session, or other programs record in it; `ENOSPC` if there is no room.
+    pub(crate) fn resize(&self, buffer: &Buffer, size: u64, command: &[u8]) -> Result<(), Errno> {
+        let made = guard(&self.made);
+        let recorder = self.maker(buffer, &made).ok_or("the program that started the session chose the size");
+        let is_alone = buffer.details()?.processes.len() == 1;
+        let recorder = recorder.and_then(|one| is_alone.then_some(one).ok_or("other programs record in the session"));
+        let refuse = |errno, why| Err(buffer.refuse(errno, command, &Refusal::new("buffer_size_kb", why)));
+        match recorder.map(|recorder| recorder.resize(size)) {
+            Err(why) => {
+                let instead = "Builder::size, or LASTWORDS=size=64M at the start; or `lastwords channel create`";
+                refuse(Errno::OPNOTSUPP, format!("{why}, and rings keep their size: {instead}"))
+            }
+            Ok(asked) => asked?.or_else(|why| refuse(Errno::NOSPC, why)),
+        }
+    }
+
     /// Records what was written into the `trace_marker` of a session. `joined` keeps the recorder of the open file.
     ///
     /// # Errors
@@ -141,14 +167,13 @@ impl Sessions {
         let name = buffer.handle.name();
         let refuse = |refusal| Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &refusal));
         if !details.is_users {
-            return refuse(crate::error_log::Refusal::new(
+            return refuse(Refusal::new(
                 "trace_marker",
                 "only the session's own process records in it; a session of the user (Scope::User, or mkdir instances/NAME) \
                  takes events of others",
             ));
         }
-        // A user has one session of a name, so that the name tells which recorder is that of the session.
-        if let Some(recorder) = guard(&self.made).get(&name).filter(|_| buffer.folder != self.top.folder) {
+        if let Some(recorder) = self.maker(buffer, &guard(&self.made)) {
             return recorder.record(raw, pid, bytes);
         }
         if joined.is_none() {

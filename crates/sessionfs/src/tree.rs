@@ -270,7 +270,11 @@ impl OpenFile {
     /// The command is wrong or cannot be followed; `error_log` has the reason.
     pub fn write(&self, pid: u32, bytes: &[u8]) -> Result<usize, Errno> {
         let State::Marker(joined) = &self.state else {
-            return file::write(&self.buffer, self.file, &self.of, bytes).map(|()| bytes.len());
+            let done = match file::new_size(&self.buffer, self.file, &self.of, bytes)? {
+                Some(size) => self.sessions.resize(&self.buffer, size, bytes),
+                None => file::write(&self.buffer, self.file, &self.of, bytes),
+            };
+            return done.map(|()| bytes.len());
         };
         let is_raw = self.file == File::TraceMarkerRaw;
         if !self.buffer.markers.load(Relaxed) || is_raw && bytes.len() < 4 {

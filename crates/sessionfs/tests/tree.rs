@@ -329,6 +329,34 @@ fn pages_of_a_snapshot_are_read_again() {
     assert_eq!(records.iter().map(|(_, record)| number_in(record)).collect::<Vec<_>>(), [300]);
 }
 
+#[test]
+fn a_reader_who_waits_waits_until_the_ring_is_full_enough() {
+    let place = Place::new("percent", ChannelConfig::new("main").sub_buffers(4, 4096));
+    let record = |count: u64| on_each_cpu(|_| (0..count).for_each(|number| event!(percent, "tick", number = number)));
+    let first = format!("per_cpu/cpu{}/trace_pipe_raw", record(20)[0]);
+    assert_eq!((place.read("buffer_percent"), place.write("buffer_percent", "50\n")), ("0\n".into(), Ok(3)));
+    for wrong in ["101", "-1", "x", "0x10"] {
+        assert_eq!(place.write("buffer_percent", wrong), Err(Errno::INVAL), "{wrong}");
+    }
+    assert_eq!(place.read("buffer_percent"), "50\n");
+    let file = place.tree.open(&first, READ).unwrap();
+    let looks = std::cell::Cell::new(0);
+    let read = |waits| {
+        looks.set(0);
+        file.read(0, 4096, waits, &|| looks.replace(looks.get() + 1) > 3)
+    };
+    assert_eq!(read(true), Err(Errno::INTR), "20 records of 16 bytes are less than half of 16 KiB");
+    record(600);
+    let pages = std::iter::from_fn(|| read(true).ok()).inspect(|page| assert_eq!(page.len(), 4096)).count();
+    assert!(pages >= 3, "what is there is read to its end: {pages} pages");
+    record(20);
+    assert_eq!(read(true), Err(Errno::INTR));
+    assert_eq!(read(false).map(|page| page.len()), Ok(4096), "a reader who does not wait has what is there");
+    record(20);
+    place.write("buffer_percent", "0").unwrap();
+    assert_eq!(read(true).map(|page| page.len()), Ok(4096));
+}
+
 fn generic<T: lastwords::Field>(number: T) {
     event!(kinds, "one", number = number);
 }

@@ -18,3 +18,4 @@ pub mod ring;
 pub mod samples;
 pub mod schema;
 pub mod session;
+pub mod trace_cmd;

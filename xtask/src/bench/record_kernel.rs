@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use lastwords_testkit::trace_cmd::{self, Tracing};
 use serde_json::json;
 
 use super::floors::{Limit, Verdict};
@@ -20,23 +21,6 @@ use crate::scratch::Scratch;
 const INSTANCES: &str = "/sys/kernel/tracing/instances";
 /// Our CPU time as a part of trace-cmd's.
 const HALF: f64 = 0.5;
-/// What trace-cmd opens besides in its instance. In some virtual machines the kernel refuses to open the files of the function tracer, so
-/// trace-cmd gets others in a mount namespace of its own; it does not use them here.
-const PEER: &str = r#"
-    set -e
-    # trace-cmd takes the first tracefs in the list of mounts.
-    umount /sys/kernel/debug/tracing 2>/dev/null || true
-    cover() {
-        test -e "$1" || return 0
-        echo "$2" > "cover.${1##*/}"
-        mount --bind "$PWD/cover.${1##*/}" "$1"
-    }
-    mkdir -p "$0"
-    cover /proc/sys/kernel/ftrace_enabled 1
-    for file in set_ftrace_filter set_ftrace_notrace set_ftrace_pid; do cover "$0/$file" 'no pid'; done
-    exec trace-cmd "$@"
-"#;
-
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// System calls of the program that is recorded; each gives two events
@@ -83,8 +67,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         false => ("--stream --force -o trace.dat".to_owned(), "-o trace.dat".to_owned()),
     };
     let peer = |compression: &str| {
-        let instance = format!("{INSTANCES}/{theirs}");
-        let start = ["unshare", "--mount", "sh", "-c", PEER, &instance].map(str::to_owned).to_vec();
+        let start = trace_cmd::words(Tracing::Instance(&Path::new(INSTANCES).join(&theirs))).to_vec();
         let what = format!("record -q{compression} -B {theirs} -e raw_syscalls -b {size} -C mono {peer_to}");
         [start, words(&what)].concat()
     };
@@ -120,7 +103,6 @@ pub(super) fn run(args: &Args) -> Result<()> {
         for (at, contender) in all.iter_mut().enumerate() {
             let instance = Path::new(INSTANCES).join(if at == 0 { &ours } else { &theirs });
             let ran = one(contender, &instance, scratch.path(), args.calls, &lastwords);
-            // trace-cmd removes only instances that it made itself.
             let _ = fs::remove_dir(&instance);
             ran.with_context(|| contender.name)?;
         }

@@ -454,3 +454,88 @@ fn triggers_fire_as_often_as_they_say() {
         "the program's own words"
     );
 }
+
+/// The threads of an application in another process are restricted, whatever its filters are.
+#[test]
+fn threads_and_cpus_are_chosen() {
+    let place = Place::new();
+    let app = start(&place, "shm", "tick");
+    let mount = Mount::start(&place);
+    let ticks = |command: &str| {
+        let text = mount.ok(&format!("{command}; sleep 0.1; echo > trace; sleep 0.2; cat trace"));
+        (sequences(&text, "test:tick:"), sequences(&text, "test:tock:").len())
+    };
+    let text = mount.ok("cat trace");
+    let (task, _) = events(&text)[0].split_once(" [").unwrap();
+    let tid = task.rsplit_once('-').unwrap().1.trim();
+    assert_ne!(tid, app.pid().to_string(), "another thread than the first records");
+    let (ticked, tocked) = ticks(&format!("echo 'sequence & 1' > events/test/tick/filter; echo {tid} > set_event_pid"));
+    assert!(ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10, "{ticked:?} {tocked}");
+    assert_eq!(ticks(&format!("echo {} > set_event_pid", app.pid())), (vec![], 0));
+    assert_eq!(ticks("echo 1 > events/enable; echo 'sequence >= 0' > events/test/tock/filter"), (vec![], 0));
+    assert_eq!(mount.ok("cat events/test/t*ck/filter"), "sequence & 1\nsequence >= 0\n");
+    let (ticked, tocked) = ticks(&format!("echo {tid} >> set_event_pid"));
+    assert!(ticked.len() > 5 && ticked.iter().all(|sequence| sequence % 2 == 1) && tocked > 10, "{ticked:?} {tocked}");
+    assert_eq!(ticks(&format!("echo {tid} > set_event_notrace_pid")), (vec![], 0));
+    assert!(ticks("echo > set_event_pid; echo > set_event_notrace_pid").1 > 10);
+    assert_eq!(ticks("echo 0 > tracing_cpumask"), (vec![], 0));
+    assert!(place.ok(&["list", "app"]).contains("$ctx.cpu_id == 4294967295"), "the rules of the session have it");
+    assert!(ticks("n=$(ls -d per_cpu/cpu* | wc -l); printf '%x' $(( (1 << n) - 1 )) > tracing_cpumask").1 > 10);
+    assert_eq!(mount.ok("cat events/test/t*ck/filter set_event_pid"), "sequence & 1\nsequence >= 0\n");
+    assert!(!place.ok(&["list", "app"]).contains("$ctx"));
+}
+
+/// The rings of a session that `mkdir` made change their size: no event is lost, and each is read once.
+#[test]
+fn an_instance_has_rings_of_another_size() {
+    let place = Place::new();
+    let _app = start(&place, "shm", "wait");
+    let mount = Mount::start(&place);
+    let why = mount.refused("echo 64 > buffer_size_kb");
+    assert!(why.contains("buffer_size_kb: error: the program that started the session chose the size"), "{why}");
+    mount.ok("mkdir instances/one");
+    let one = |script: &str| mount.ok(&format!("cd instances/one; {script}"));
+    assert_eq!(one("cat buffer_size_kb"), "1088\n", "the channels main and errors");
+    let mut expected = Vec::new();
+    let cpus: u64 = one("ls per_cpu | wc -l").trim().parse().unwrap();
+    let total = || one("cat buffer_total_size_kb").trim().parse::<u64>().unwrap();
+    let mut before = total();
+    for (size, has) in [(512, 576), (2048, 2112), (1088, 1088), (100, 128), (1, 96), (128, 128)] {
+        one(&format!(
+            "echo 'before {size}' > trace_marker; echo {size} > buffer_size_kb; echo 'after {size}' > trace_marker"
+        ));
+        expected.extend([format!("before {size}"), format!("after {size}")]);
+        assert_eq!(one("cat buffer_size_kb per_cpu/cpu0/buffer_size_kb"), format!("{has}\n").repeat(2));
+        let now = total();
+        assert!(now >= before + (has - 64) * cpus, "the rings before stay: {before} {now}");
+        before = now;
+    }
+    let texts = |text: &str| -> Vec<String> {
+        let found = events(text).into_iter().filter_map(|line| line.split_once("buf=\"")?.1.split_once('"'));
+        found.map(|(text, _)| text.to_owned()).collect()
+    };
+    let text = one("cat trace");
+    assert_eq!(texts(&text), expected, "{text}");
+    assert!(text.contains(&format!("entries-in-buffer/entries-written: {0}/{0} ", expected.len())), "{text}");
+    // Rules and restrictions hold for the new rings.
+    one("echo 0 > events/enable; echo 4242 > set_event_pid; echo 256 > buffer_size_kb; echo 'the last' > trace_marker");
+    expected.push("the last".to_owned());
+    assert_eq!(one("cat set_event_pid"), "4242\n");
+    assert_eq!(texts(&one("timeout 1 cat trace_pipe || true")), expected);
+    for wrong in ["0", "x", "99999999999999999999"] {
+        let _ = mount.refused(&format!("echo {wrong} > instances/one/buffer_size_kb"));
+    }
+    let why = mount.refused("cd instances/one; echo > error_log; echo 64 > per_cpu/cpu0/buffer_size_kb");
+    assert_eq!(why, "", "the error is in the instance's log");
+    assert!(one("cat error_log").contains("all CPUs have rings of one size"));
+    // A process records in 32 channels. Then the size stays.
+    for at in 0..23 {
+        one(&format!("echo {} > buffer_size_kb", 96 + 32 * (at % 2)));
+    }
+    let why = one("(echo 128 > buffer_size_kb) 2>&1 || cat error_log");
+    assert!(why.contains("no room for another slot") && why.contains("32 is the most"), "{why}");
+    assert_eq!(
+        one("cat buffer_size_kb; echo again > trace_marker; timeout 1 cat trace_pipe | grep -c again"),
+        "96\n1\n"
+    );
+}

@@ -2,9 +2,11 @@
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::mount::{Mount, events};
-use crate::support::{Place, tool};
+use crate::support::{Place, ran, tool};
+use lastwords_testkit::trace_cmd::{self, Tracing};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
 /// What trace-cmd makes of the pages in the files of the CPUs: each event, and its time.
 fn by_trace_cmd(mount: &Mount<'_>, place: &Place, file: &str) -> BTreeMap<String, f64> {
@@ -78,17 +80,6 @@ fn trace_cmd_reads_the_same_events() {
     assert!(by_trace_cmd(&mount, &place, "trace_pipe_raw").is_empty(), "all is in the snapshot");
 }
 
-/// trace-cmd takes the mount for the machine's tracefs, in a mount namespace of its own. It also sets the switch of the function
-/// tracer, which some virtual machines refuse.
-const RECORD: &str = r#"
-    set -e
-    umount /sys/kernel/debug/tracing 2>/dev/null || true
-    echo 1 > enabled
-    mount --bind enabled /proc/sys/kernel/ftrace_enabled
-    mount --bind m /sys/kernel/tracing
-    exec trace-cmd record -q -o record.dat -e test sleep 0.3
-"#;
-
 #[test]
 fn trace_cmd_records_from_a_mount() {
     if !rustix::process::geteuid().is_root() || !Path::new("/sys/kernel/tracing").is_dir() {
@@ -97,8 +88,11 @@ fn trace_cmd_records_from_a_mount() {
     let place = Place::new();
     let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
-    let script = format!("cd {} && {RECORD}", place.path().display());
-    tool("unshare", &["--mount", "sh", "-c", &script]);
+    let [program, words @ ..] = trace_cmd::words(Tracing::Folder(&place.at("m")));
+    let mut command = Command::new(program);
+    command.args(words).args(["record", "-q", "-o", "record.dat", "-e", "test", "sleep", "0.3"]);
+    let recorded = ran(command.current_dir(place.path()).output().expect("unshare"));
+    assert_eq!(recorded.status, 0, "{}{}", recorded.out, recorded.err);
     let text = tool("trace-cmd", &["report", "-i", place.at("record.dat").to_str().unwrap()]).out;
     let ticks = text.lines().filter(|line| line.contains("] ")).filter_map(|line| {
         assert!(line.contains("thread=0 sequence="), "{line}");

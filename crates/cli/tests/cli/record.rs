@@ -5,6 +5,7 @@
 
 use crate::support::{Place, Ran, ran, tool};
 use lastwords::{Session, event};
+use lastwords_testkit::trace_cmd::{self, Tracing};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,24 +92,6 @@ pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
     events
 }
 
-/// Runs trace-cmd in its own instance `lastwords_peer`. In some virtual machines the kernel refuses to open the files of the function
-/// tracer, without which trace-cmd does not record. It uses none of them here, so it gets others in a mount namespace of its own.
-const PEER: &str = r#"
-    set -e
-    # trace-cmd takes the first tracefs in the list of mounts.
-    umount /sys/kernel/debug/tracing 2>/dev/null || true
-    instance=/sys/kernel/tracing/instances/lastwords_peer
-    cover() {
-        test -e "$1" || return 0
-        echo "$2" > "cover.${1##*/}"
-        mount --bind "$PWD/cover.${1##*/}" "$1"
-    }
-    mkdir -p $instance
-    cover /proc/sys/kernel/ftrace_enabled 1
-    for file in set_ftrace_filter set_ftrace_notrace set_ftrace_pid; do cover $instance/$file 'no pid'; done
-    exec trace-cmd "$@"
-"#;
-
 #[test]
 fn events_are_those_of_trace_cmd() {
     let Some((_alone, place)) = tracing() else { return };
@@ -118,15 +101,16 @@ fn events_are_those_of_trace_cmd() {
         let (ours, theirs, pid) = (place.at("ours.dat"), place.at("theirs.dat"), place.at("pid"));
         let script = format!("echo $$ > {}; exec find /usr/share/doc -maxdepth 1 -name 'l*'", pid.display());
         // trace-cmd ends last: it resizes the table of tasks' names, which empties it.
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", PEER, "trace-cmd", "record", "-q", "-B", "lastwords_peer"]).args(rules);
+        let instance = Path::new(TRACEFS).join("instances/lastwords_peer");
+        let [program, words @ ..] = trace_cmd::words(Tracing::Instance(&instance));
+        let mut command = Command::new(program);
+        command.args(words).args(["record", "-q", "-B", "lastwords_peer"]).args(rules);
         command.args(["-b", "8192", "-C", "mono", "-o"]).arg(&theirs);
         command.arg(env!("CARGO_BIN_EXE_lastwords")).arg("record").args(rules).args(how).arg("-o").arg(&ours);
         command.args(["--", "sh", "-c", &script]);
         command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
         let both = ran(command.output().expect("unshare and trace-cmd are needed: cargo xtask setup"));
-        // trace-cmd removes only instances that it made itself.
-        let _ = fs::remove_dir(Path::new(TRACEFS).join("instances/lastwords_peer"));
+        let _ = fs::remove_dir(instance);
         assert_eq!(both.status, 0, "{}{}", both.out, both.err);
         let pid: u32 = fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
         let all = by_trace_cmd(&ours);

@@ -323,6 +323,14 @@ impl Regions {
         rules::add(&self.view, rule)
     }
 
+    /// Replaces the rules in one step by those that `edit` makes of them. The processes of the session follow them within milliseconds.
+    ///
+    /// # Errors
+    /// The list of rules is full or held, or a rule is not valid. Nothing has changed then.
+    pub fn change_rules(&self, edit: impl FnOnce(&mut Vec<RuleSpec>)) -> Result<(), Error> {
+        rules::change(&self.view, edit)
+    }
+
     /// Switches recording on or off, for the session or for one channel.
     pub fn set_recording(&self, channel: Option<u32>, on: bool) {
         let word = match channel {

@@ -73,6 +73,12 @@ impl RuleSpec {
         fits(self.level.map(limit), &self.pattern, Named { provider, name, level })
     }
 
+    /// Appends the rule to a list, and removes the rules that it shadows from the list.
+    pub fn add_to(self, rules: &mut Vec<Self>) {
+        rules.retain(|old| !old.is_shadowed_by(&self));
+        rules.push(self);
+    }
+
     /// Returns true if `newer`, which follows in the list, decides in all cases in which `self` matches.
     fn is_shadowed_by(&self, newer: &Self) -> bool {
         let same = self.channel == newer.channel && self.level == newer.level && self.pattern == newer.pattern;
@@ -343,21 +349,30 @@ fn store(rule: &Rule, spec: &RuleSpec, filter: u32) {
 
 /// Appends a rule, removes those that it shadows, and notifies all processes of the session.
 pub(crate) fn add(view: &SessionRegion, rule: &RuleSpec) -> Result<(), Error> {
-    if rule.pattern.is_empty() {
-        let why = "it has 0 bytes".to_owned();
-        return Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" });
-    }
-    let line = Line::new(rule)?;
+    change(view, |rules| rule.clone().add_to(rules))
+}
+
+/// Replaces the rules in one step by those that `edit` makes of them, and notifies all processes of the session.
+pub(crate) fn change(view: &SessionRegion, edit: impl FnOnce(&mut Vec<RuleSpec>)) -> Result<(), Error> {
     let tables = view.rules();
     let Control { rules, namespaces, .. } = view.control();
-    let added = locked(&rules.lock, namespaces, || {
+    let changed = locked(&rules.lock, namespaces, || {
         // The holder of the lock is the only writer.
-        let mut lines = tables.current(rules.turn.load(Acquire)).lines();
-        lines.retain(|old| !old.spec.is_shadowed_by(rule));
-        lines.push(line);
-        write(tables, &lines)
+        let old = tables.current(rules.turn.load(Acquire)).lines();
+        let mut specs: Vec<RuleSpec> = old.iter().map(|line| line.spec.clone()).collect();
+        edit(&mut specs);
+        // A filter of a later version is kept as its words, because this version cannot compile it.
+        let line = |spec: &RuleSpec| match old.iter().find(|line| line.spec == *spec) {
+            Some(line) => Ok(line.clone()),
+            None if spec.pattern.is_empty() => {
+                let why = "it has 0 bytes".to_owned();
+                Err(Error::Unsupported { what: "pattern", why, remedy: "use 1 to 112 bytes without NUL" })
+            }
+            None => Line::new(spec),
+        };
+        write(tables, &specs.iter().map(line).collect::<Result<Vec<_>, _>>()?)
     });
-    added.map_err(|owner| Error::Busy { what: "the list of rules", owner })??;
+    changed.map_err(|owner| Error::Busy { what: "the list of rules", owner })??;
     view.announce();
     Ok(())
 }
@@ -381,6 +396,18 @@ pub(crate) fn begin_channel(
     written.map_err(|owner| Error::Busy { what: "the list of rules", owner })?
 }
 
+/// Returns the place of each line's filter in the words of a table, and the number of words of all filters. Lines with the same filter
+/// share its words.
+fn places(lines: &[Line]) -> (Vec<usize>, usize) {
+    let (mut places, mut used) = (Vec::with_capacity(lines.len()), 0);
+    for (at, line) in lines.iter().enumerate() {
+        let same = lines[..at].iter().position(|other| other.filter == line.filter);
+        places.push(same.map_or(used, |same| places[same]));
+        used += if same.is_none() { line.filter.len() } else { 0 };
+    }
+    (places, used)
+}
+
 /// Refuses rules that do not fit into the tables.
 pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
     if lines.len() > MAX_RULES {
@@ -392,7 +419,7 @@ pub(crate) fn check(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
         let remedy = "filter what is read, with `lastwords report --filter`";
         return Err(Error::Unsupported { what: "filter", why, remedy });
     }
-    if lines.iter().map(|line| line.filter.len() * 8).sum::<usize>() > FILTERS_LEN {
+    if places(lines).1 * 8 > FILTERS_LEN {
         let remedy = "enable or disable '*' first, which drops the others, or use shorter filters";
         return Err(Error::Full { what: "filter (bytes of all filters)", limit: FILTERS_LEN, remedy });
     }
@@ -411,14 +438,12 @@ pub(crate) fn write(tables: Tables<'_>, lines: &[Line]) -> Result<(), Error> {
     fence(Release);
     let which = (next & 1) as usize;
     let room: &[AtomicU64] = tables.filters.map_or(&[], |filters| &filters.tables[which]);
-    let mut used = 0;
-    for (rule, line) in rules.tables[which].iter().zip(lines) {
-        let filter = if line.filter.is_empty() { 0 } else { used * 8 + 1 };
+    for ((rule, line), at) in rules.tables[which].iter().zip(lines).zip(places(lines).0) {
+        let filter = if line.filter.is_empty() { 0 } else { at * 8 + 1 };
         store(rule, &line.spec, filter as u32);
-        for (place, word) in room[used..].iter().zip(&line.filter) {
+        for (place, word) in room[at..].iter().zip(&line.filter) {
             place.store(*word, Relaxed);
         }
-        used += line.filter.len();
     }
     rules.len[which].store(lines.len() as u32, Relaxed);
     rules.filters_turn[which].store(next, Relaxed);
@@ -526,13 +551,18 @@ mod tests {
     fn filters_that_do_not_fit_are_refused() {
         let memory = empty();
         let rules = Tables { rules: &memory.0, filters: Some(&memory.1) };
-        let long = format!("a == {:?}", "x".repeat(3000));
-        let line = Line::new(&RuleSpec::enable("*").with_filter(long)).expect("a rule");
-        assert!(write(rules, &vec![line.clone(); 2]).is_ok());
-        let error = write(rules, &vec![line.clone(); 3]).expect_err("3 times 6 kB");
+        let long = |text: &str| {
+            let filter = format!("a == {:?}", text.repeat(3000));
+            Line::new(&RuleSpec::enable("*").with_filter(filter)).expect("a rule")
+        };
+        let [x, y, z] = ["x", "y", "z"].map(long);
+        let error = write(rules, &[x.clone(), y.clone(), z]).expect_err("3 times 6 kB");
         assert!(error.to_string().contains("16384"), "{error}");
-        assert!(write(Tables { filters: None, ..rules }, &[line]).is_err());
-        assert_eq!(lines(rules).len(), 2, "the rules before stay");
+        // Equal filters are there once.
+        let fitting: Vec<Line> = [x.clone(), y].into_iter().cycle().take(MAX_RULES).collect();
+        assert!(write(rules, &fitting).is_ok());
+        assert!(write(Tables { filters: None, ..rules }, &[x]).is_err());
+        assert_eq!(lines(rules), fitting, "the rules before stay");
         assert!(Line::new(&RuleSpec::disable("*").with_filter("a == 1")).is_err());
         let error = Line::new(&RuleSpec::enable("*").with_filter("a == ")).expect_err("no operand");
         assert!(error.to_string().contains('^'), "{error}");
