@@ -127,8 +127,9 @@ fn a_cut_core_says_how_much_is_there() {
     let whole = elf::core(Order::Little, &segments());
     let cut = opened(&whole[..0x1800]);
     let words = format!(
-        "the file ends at 6144 of {} bytes: 3 segments are cut or missing, the first at address 0x1000",
-        whole.len()
+        "the file ends at 6144 of {} bytes ({:.0} %): 3 segments are cut or missing, the first at address 0x1000",
+        whole.len(),
+        (6144.0 / whole.len() as f64 * 100.0).floor()
     );
     assert!(cut.is_damaged && cut.notes.len() == 1 && cut.notes[0].ends_with(&words), "{:?}", cut.notes);
 }

@@ -2,10 +2,11 @@
 
 use crate::{Body, Memory, Meter, Opened, Options, Origin};
 use crate::{lttng, persistent};
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use lastwords_bytes::Budget;
 use lastwords_formats::ftrace::dat;
 use lastwords_formats::perfetto::{Process, Task};
+use lastwords_image::HoleCause;
 use lastwords_image::vmcore::Physical;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Kernel, Time, find, tasks};
@@ -186,8 +187,25 @@ pub(super) fn kernel(
     let notes = physical.notes.iter().cloned().chain(found.notes).collect();
     let sources = memory.sources(&found.info)?;
     let memory = Arc::new(found.memory);
-    let kernel = Kernel::open(memory.clone(), &found.info, sources, budget)?;
+    let opened = Kernel::open(memory.clone(), &found.info, sources, budget);
+    let kernel = opened.map_err(|error| missing_part(error, physical))?;
     Ok((Arc::new(kernel), memory, notes))
+}
+
+/// Says of an error that comes from the end of a dump that was cut off how much of the dump is there, and what still works.
+fn missing_part(error: lastwords_kernel::Error, physical: &Physical) -> anyhow::Error {
+    match &error {
+        lastwords_kernel::Error::Hole { hole, .. } if hole.cause == HoleCause::Truncated => {
+            // The caller names the file.
+            let name = format!("{}: ", physical.image.name());
+            let note = |note: &String| format!("{}. ", note.strip_prefix(&name).unwrap_or(note));
+            let cut = physical.notes.first().map_or_else(String::new, note);
+            anyhow!(
+                "{cut}The kernel's symbols are in the part that is missing ({error}). `lastwords recover --carve` searches the part that is there"
+            )
+        }
+        _ => error.into(),
+    }
 }
 
 /// Finds sub-buffers of ftrace anywhere in the memory, and groups them in rings as they fit.
