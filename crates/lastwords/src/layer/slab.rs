@@ -1,4 +1,4 @@
-//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its description, its parent, and how many
+//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its site, its parent, and how many
 //! handles it has.
 //!
 //! A slot is found by its index, which is the lower half of a span's id; the upper half changes each time that the slot is used, so
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use lastwords_ring::os;
 use tracing_core::Metadata;
+
+use super::site::Site;
 
 /// Slots of the first page. Each page has twice as many as the page before.
 const FIRST: u64 = 1024;
@@ -30,10 +32,10 @@ const LOW: u64 = u32::MAX as u64;
 #[repr(align(64))]
 struct Slot {
     /// The upper half of the span's id, and the number of handles in the lower half; 0 handles = free. Who opens, clones or
-    /// closes the span writes it. It is published after `metadata` and `parent`, and they stay until there are no handles.
+    /// closes the span writes it. It is published after `site` and `parent`, and they stay until there are no handles.
     state: AtomicU64,
-    /// The span's description. It is stored by who opens the span, after the slot was free.
-    metadata: AtomicPtr<Metadata<'static>>,
+    /// The span's site. It is stored by who opens the span, after the slot was free.
+    site: AtomicPtr<Site>,
     /// Id of the parent, of which this span has a handle, or 0.
     parent: AtomicU64,
     /// One more than the index of the next free slot, or 0. Who puts the slot into a list writes it before the head.
@@ -62,19 +64,19 @@ thread_local! {
 
 /// A span that has been closed.
 pub(super) struct Closed {
-    pub(super) metadata: &'static Metadata<'static>,
+    pub(super) site: &'static Site,
     /// The parent, whose handle now belongs to the caller, or 0.
     pub(super) parent: u64,
 }
 
 /// Opens a span with one handle, and takes a handle of its parent, if that is open here. Returns its id, or none if the system
 /// gives no memory.
-pub(super) fn open(metadata: &'static Metadata<'static>, parent: u64) -> Option<u64> {
+pub(super) fn open(site: &'static Site, parent: u64) -> Option<u64> {
     let (index, slot) = take()?;
     let upper = slot.state.load(Relaxed) & !LOW;
     let parent = if parent != 0 && share(parent) { parent } else { 0 };
-    // A reader that sees this description also sees that the span before is closed.
-    slot.metadata.store(std::ptr::from_ref(metadata).cast_mut(), Release);
+    // A reader that sees this site also sees that the span before is closed.
+    slot.site.store(std::ptr::from_ref(site).cast_mut(), Release);
     slot.parent.store(parent, Relaxed);
     slot.state.store(upper | 1, Release);
     Some(upper | (u64::from(index) + 1))
@@ -93,8 +95,8 @@ pub(super) fn release(id: u64) -> Option<Closed> {
         return None;
     }
     // SAFETY: `open` stored the address of a static.
-    let metadata = unsafe { &*slot.metadata.load(Relaxed) };
-    let closed = Closed { metadata, parent: slot.parent.load(Relaxed) };
+    let site = unsafe { &*slot.site.load(Relaxed) };
+    let closed = Closed { site, parent: slot.parent.load(Relaxed) };
     slot.state.store(next_use(id), Relaxed);
     let index = (id & LOW) as u32 - 1;
     put(&LISTS_OF_SLOTS[slot.list.load(Relaxed) as usize % LISTS], index, index);
@@ -111,15 +113,21 @@ fn next_use(id: u64) -> u64 {
 
 /// Returns the description of an open span.
 pub(super) fn metadata(id: u64) -> Option<&'static Metadata<'static>> {
+    site(id).map(|site| site.metadata)
+}
+
+/// Returns the site of an open span.
+#[inline]
+pub(super) fn site(id: u64) -> Option<&'static Site> {
     let slot = slot_of(id)?;
     let is_open = |state: u64| state & !LOW == id & !LOW && state & LOW != 0;
     if !is_open(slot.state.load(Acquire)) {
         return None;
     }
-    let metadata = slot.metadata.load(Acquire);
+    let site = slot.site.load(Acquire);
     fence(Acquire);
     // SAFETY: `open` stored the address of a static before the state that was read.
-    is_open(slot.state.load(Relaxed)).then(|| unsafe { &*metadata })
+    is_open(slot.state.load(Relaxed)).then(|| unsafe { &*site })
 }
 
 /// Changes the number of handles of an open span. Returns the state before, or none if the span is not open.
