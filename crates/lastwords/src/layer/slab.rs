@@ -236,7 +236,81 @@ fn make_page(number: usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    use tracing_core::metadata::Kind;
+    use tracing_core::{Callsite, Interest, Level};
+
     use super::*;
+    use crate::layer::site;
+    use crate::session::registry::EventDesc;
+
+    struct Place;
+    impl Callsite for Place {
+        fn set_interest(&self, _: Interest) {}
+        fn metadata(&self) -> &Metadata<'_> {
+            &METADATA
+        }
+    }
+    static METADATA: Metadata<'static> = tracing_core::metadata! {
+        name: "x", target: "x", level: Level::INFO, fields: &[], callsite: &Place, kind: Kind::SPAN,
+    };
+
+    fn new_site() -> &'static Site {
+        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
+        Box::leak(Box::new(Site::new(&METADATA, site::Kind::New, desc)))
+    }
+
+    /// Threads open spans in spans, share them, pass them to each other and close them. Beside them is a map of what is open.
+    #[test]
+    fn a_map_knows_the_same_spans() {
+        type Spans = Mutex<HashMap<u64, (&'static Site, u64)>>;
+        fn close(spans: &Spans, mut id: u64) {
+            while let Some(closed) = release(id) {
+                let (site, parent) = spans.lock().unwrap().remove(&id).expect("it was open");
+                assert!(std::ptr::eq(site, closed.site) && parent == closed.parent);
+                assert!(super::site(id).is_none() && !share(id) && release(id).is_none(), "it is closed");
+                id = parent;
+            }
+        }
+        let (spans, passed, sites) = (Spans::default(), Mutex::new(Vec::new()), [new_site(), new_site()]);
+        let work = |mut random: u64| {
+            let mut held: Vec<u64> = Vec::new();
+            for _ in 0..if cfg!(miri) { 80 } else { 20_000 } {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let some = (!held.is_empty()).then(|| (random >> 20) as usize % held.len());
+                match (random >> 60, some) {
+                    (0..5, _) | (_, None) => {
+                        let (site, parent) = (sites[random as usize >> 40 & 1], some.map_or(0, |some| held[some]));
+                        let id = open(site, parent).expect("memory");
+                        assert!(spans.lock().unwrap().insert(id, (site, parent)).is_none(), "an id of its own");
+                        held.push(id);
+                    }
+                    (5..8, Some(some)) => {
+                        assert!(share(held[some]), "it is open");
+                        held.push(held[some]);
+                    }
+                    (8, Some(some)) => passed.lock().unwrap().push(held.swap_remove(some)),
+                    (9, _) => held.extend(passed.lock().unwrap().pop()),
+                    (_, Some(some)) => close(&spans, held.swap_remove(some)),
+                }
+                let last = held.last().map(|id| (spans.lock().unwrap()[id].0, super::site(*id).expect("it is open")));
+                assert!(last.is_none_or(|(expected, site)| std::ptr::eq(expected, site)));
+            }
+            held.into_iter().for_each(|id| close(&spans, id));
+        };
+        std::thread::scope(|scope| {
+            (1..4).for_each(|seed| {
+                _ = scope.spawn({
+                    let work = &work;
+                    move || work(seed)
+                })
+            })
+        });
+        passed.into_inner().unwrap().into_iter().for_each(|id| close(&spans, id));
+        assert!(spans.into_inner().unwrap().is_empty());
+    }
 
     #[test]
     fn pages_follow_each_other() {
