@@ -161,7 +161,7 @@ pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut Sh
     for at in first..whole {
         nuls |= zero_bytes(copy_word(words, at, to));
     }
-    if len % 8 != 0 {
+    if !len.is_multiple_of(8) {
         // The bytes behind the text are not looked at.
         nuls |= zero_bytes(copy_word(words, whole, to) | u64::MAX << (8 * (len % 8)));
     }

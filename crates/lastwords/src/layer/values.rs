@@ -143,7 +143,10 @@ impl Payload {
     /// Appends as much of the text as there is room for.
     #[inline]
     fn write_cut(&mut self, text: &str) {
-        // Formatting consists of short pieces, which are copied without a call.
+        // Formatting consists of short pieces, which are copied without a call, and of empty ones.
+        if text.is_empty() {
+            return;
+        }
         if matches!(text.len(), 1..=SHORT)
             && let Some(room) =
                 self.bytes[..TEXTS_END].get_mut(self.len..).and_then(|room| room.first_chunk_mut::<SHORT>())
