@@ -61,6 +61,12 @@ impl Recorder {
     fn start(self) -> Result<Option<Session>> {
         let session =
             || Session::builder("server").channel(ChannelConfig::new("main").sub_buffers(8, 256 << 10)).start();
+        // With `tracing`, nothing else is recorded: the events of `event!` are measured alone.
+        let session_of_tracing = || -> Result<Session> {
+            let session = session()?;
+            session.disable("server:*")?;
+            Ok(session)
+        };
         Ok(match self {
             Self::Nothing => None,
             Self::Registry => {
@@ -69,14 +75,14 @@ impl Recorder {
             }
             Self::Events => Some(session()?),
             Self::Tracing => {
-                let session = session()?;
+                let session = session_of_tracing()?;
                 tracing::subscriber::set_global_default(
                     tracing_subscriber::registry().with(lastwords::layer::layer()),
                 )?;
                 Some(session)
             }
             Self::Subscriber => {
-                let session = session()?;
+                let session = session_of_tracing()?;
                 tracing::subscriber::set_global_default(lastwords::layer::subscriber())?;
                 Some(session)
             }

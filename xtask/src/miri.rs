@@ -23,8 +23,8 @@ const PARTS: &[(&[&str], &[&str])] = &[
         &["each_way_and_shape", "pages_apart", "two_threads_and_a_swap"],
     ),
     (
-        &["-p", "lastwords", "--lib", "--", "record::", "session::rules", "session::registry::index"],
-        &["record::spans", "session::rules", "session::registry::index"],
+        &["-p", "lastwords", "--lib", "--", "record::", "session::rules", "session::registry::index", "layer::s"],
+        &["record::spans", "layer::slab", "layer::span_text", "session::rules", "session::registry::index"],
     ),
 ];
 

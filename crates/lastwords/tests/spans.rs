@@ -30,10 +30,15 @@ fn recorders() -> [tracing::Dispatch; 2] {
 
 /// Runs the test with each of the recorders, in a session of its own.
 fn with_each(run: impl Fn(&Path)) {
+    with_each_session(|_, folder| run(folder));
+}
+
+/// The same for a test that needs the session.
+fn with_each_session(run: impl Fn(&Session, &Path)) {
     for recorder in recorders() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (_alone, _session, folder) = alone(dir.path());
-        tracing::dispatcher::with_default(&recorder, || run(&folder));
+        let (_alone, session, folder) = alone(dir.path());
+        tracing::dispatcher::with_default(&recorder, || run(&session, &folder));
     }
 }
 
@@ -90,6 +95,28 @@ fn values_that_threads_record_at_a_time_are_all_whole() {
             assert_eq!(missing, skipped_values(folder), "{spans:?}");
         }
         assert!(missing < 30, "{missing} of 900 values were left out");
+    });
+}
+
+/// The same whether the openings of spans are recorded beside or not.
+#[test]
+fn values_of_all_types_are_listed_as_they_are() {
+    with_each_session(|session, folder| {
+        for are_recorded in [true, false] {
+            let error: Box<dyn std::error::Error> = "an error".into();
+            let (text, nul, none) = ("né\"", "a\0b", None::<u8>);
+            let (small, large) = (i64::MIN, u128::MAX);
+            let span =
+                info_span!("typed", a = u64::MAX, small, c = 0.1, d = true, text, %nul, %large, h = ?none, error);
+            let expected = format!(
+                "spans|typed|a={} small={small} c={:?} d=true text={text} nul={nul} large={large} h={none:?} error={error}",
+                u64::MAX,
+                0.1
+            );
+            assert_eq!(open_spans(folder), [expected], "openings are recorded: {are_recorded}");
+            drop(span);
+            session.disable("span:*").expect("a rule");
+        }
     });
 }
 

@@ -59,6 +59,10 @@ pub(super) fn pop(id: u64) -> bool {
         {
             return is_out;
         }
+        if stack.is_simple_top(id) {
+            stack.depth.set(stack.depth.get() - 1);
+            return true;
+        }
         let Some(at) = stack.find(id) else { return false };
         let is_again = stack.again.get() >> at & 1 != 0;
         stack.remove(at);
@@ -75,6 +79,13 @@ impl Stack {
         let depth = self.depth.get();
         let first = (0..depth).rev().find(|at| self.again.get() >> at & 1 == 0);
         first.map_or(0, |at| self.ids[at].get())
+    }
+
+    /// Returns true if the span is the innermost, the thread is in it once, and in no span a second time.
+    #[inline]
+    fn is_simple_top(&self, id: u64) -> bool {
+        let last = self.depth.get().checked_sub(1);
+        self.again.get() == 0 && self.deep.get() == 0 && last.is_some_and(|last| self.ids[last].get() == id)
     }
 
     /// Returns where the span is, innermost first.

@@ -47,6 +47,7 @@ mod name;
 mod recording;
 mod site;
 mod slab;
+mod span_text;
 mod subscriber;
 mod table;
 mod threads;
@@ -97,12 +98,12 @@ pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        recording::event(event, |id| context.metadata(&Id::from_u64(id)));
+        recording::event(event, |id| context.metadata(&Id::from_u64(id)).map(recording::site_of_new));
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let parent = recording::parent(attributes.parent(), attributes.is_root());
-        recording::new_span(attributes, id.into_u64(), parent);
+        recording::new_span(recording::site_of_new(attributes.metadata()), attributes, id.into_u64(), parent);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {

@@ -1,14 +1,14 @@
-//! Records events and spans for the layer and for the subscriber. `metadata_of` gives the description of an open span; it
-//! gives none if a filter keeps the span from the layer.
+//! Records events and spans for the layer and for the subscriber. `span_of` returns the site of an open span, and `metadata_of` its
+//! description; they return none if a filter keeps the span from the layer.
 
-use lastwords_abi::spans::TEXT_LEN;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata};
 
 use super::class;
 use super::current;
-use super::site::{self, Kind};
-use super::values::{Payload, SpanText};
+use super::site::{self, Kind, Site};
+use super::span_text::{self, NewSpan, SpanHead, SpanText};
+use super::values::Payload;
 use crate::record::spans;
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
@@ -23,43 +23,51 @@ pub(super) fn parent(named: Option<&Id>, is_root: bool) -> u64 {
 }
 
 #[inline]
-pub(super) fn event(event: &Event<'_>, metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>) {
+pub(super) fn event(event: &Event<'_>, span_of: impl FnOnce(u64) -> Option<&'static Site>) {
     let Some(site) = site::of_event(event) else { return };
     let mut payload = Payload::new(site);
     event.record(&mut payload);
     let span = parent(event.parent(), event.is_root());
-    if span != 0 {
-        put_span(&mut payload, span, metadata_of);
+    if span != 0
+        && let Some(of_span) = span_of(span)
+    {
+        put_span(&mut payload, span, &of_span.span_head);
     }
     class::record(event.metadata(), site, &payload);
 }
 
 /// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
-/// session has a table, or if the span found no room there. Nothing is appended if the span has no description.
-fn put_span(payload: &mut Payload, id: u64, metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>) {
-    let name;
-    let mut listed = [0; TEXT_LEN];
-    let text = if let Some(len) = spans::text(id, &mut listed) {
-        &listed[..len]
-    } else if let Some(metadata) = metadata_of(id) {
-        name = SpanText::new(metadata);
-        name.text.as_bytes()
-    } else {
-        return;
-    };
-    payload.span(id, text);
+/// session has a table, or if the span found no room there.
+#[inline]
+fn put_span(payload: &mut Payload, id: u64, head: &SpanHead) {
+    payload.span(id, |room| {
+        let listed = spans::read_text(id, |words, len| span_text::show(head, words, len, room));
+        listed.unwrap_or_else(|| span_text::show(head, &[], 0, room))
+    });
 }
 
-pub(super) fn new_span(attributes: &Attributes<'_>, id: u64, parent: u64) {
-    let metadata = attributes.metadata();
-    if spans::are_listed() {
-        let mut text = SpanText::new(metadata);
-        attributes.record(&mut text);
-        spans::open(id, parent, site::level_of(metadata), text.text.as_bytes());
+/// Returns the site of new spans from the callsite.
+#[inline]
+pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site {
+    site::of_span(metadata, Kind::New)
+}
+
+/// Records a new span of the site.
+pub(super) fn new_span(site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
+    let metadata = site.metadata;
+    let list = |text: &SpanText| spans::open(id, parent, site::level_of(metadata), text.as_bytes());
+    if site.if_wanted().is_none() {
+        if spans::are_listed() {
+            let mut text = SpanText::new(&site.span_head);
+            attributes.record(&mut text);
+            list(&text);
+        }
+        return;
     }
-    let Some(site) = site::of_span(metadata, Kind::New) else { return };
     let mut payload = Payload::new(site);
-    attributes.record(&mut payload);
+    let mut new = NewSpan { payload: &mut payload, text: SpanText::new(&site.span_head) };
+    attributes.record(&mut new);
+    list(&new.text);
     payload.number(id);
     payload.number(parent);
     class::record(metadata, site, &payload);
@@ -73,7 +81,7 @@ pub(super) fn values(
     if spans::are_listed() {
         let mut text = SpanText::more();
         values.record(&mut text);
-        spans::append(id, text.text.as_bytes());
+        spans::append(id, text.as_bytes());
     }
     if let Some(metadata) = metadata_of(id) {
         span_event(Kind::Record, id, metadata, |payload| values.record(payload));
@@ -109,7 +117,7 @@ pub(super) fn close(id: u64, metadata: Option<&'static Metadata<'static>>) {
 
 #[inline]
 fn span_event(kind: Kind, id: u64, metadata: &'static Metadata<'static>, values: impl FnOnce(&mut Payload)) {
-    let Some(site) = site::of_span(metadata, kind) else { return };
+    let Some(site) = site::of_span(metadata, kind).if_wanted() else { return };
     let mut payload = Payload::new(site);
     values(&mut payload);
     payload.number(id);

@@ -13,6 +13,7 @@ use tracing_log::NormalizeEvent as _;
 
 use super::class::Class;
 use super::name;
+use super::span_text::SpanHead;
 use super::table::{Chain, Table};
 use super::threads;
 use crate::record::callsite::Guard;
@@ -55,6 +56,10 @@ pub(super) struct Site {
     pub(super) desc: EventDesc,
     /// The name of events whose message is not the constant text.
     pub(super) other_name: &'static str,
+    /// The head of a new span's text.
+    pub(super) span_head: SpanHead,
+    /// The callsite.
+    pub(super) metadata: &'static Metadata<'static>,
     /// The classes of events from here.
     pub(super) classes: Chain<Class>,
     /// True if a session records the site's events. It is written under the lock of the callsites.
@@ -75,6 +80,8 @@ impl Site {
             message_at: None,
             desc,
             other_name: desc.name,
+            span_head: SpanHead::default(),
+            metadata,
             classes: Chain::new(),
             wanted: AtomicBool::new(true),
         }
@@ -110,8 +117,9 @@ impl Site {
         self.wanted.store(wanted || listener::is_missing(), Relaxed);
     }
 
+    /// Returns the site if a session records its events.
     #[inline]
-    fn if_wanted(&self) -> Option<&Self> {
+    pub(super) fn if_wanted(&self) -> Option<&Self> {
         self.wanted.load(Relaxed).then_some(self)
     }
 }
@@ -138,10 +146,10 @@ pub(super) fn of_event(event: &Event<'_>) -> Option<&'static Site> {
     site.if_wanted()
 }
 
-/// Returns the site of this kind of event of the span, if it is wanted.
+/// Returns the site of this kind of event of the span.
 #[inline]
-pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> Option<&'static Site> {
-    find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind)).if_wanted()
+pub(super) fn of_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
+    find(metadata, kind).unwrap_or_else(|| add_span(metadata, kind))
 }
 
 /// Returns true if events of the callsite are wanted. An unknown callsite is wanted, because `log` asks with metadata
@@ -181,7 +189,9 @@ fn add_span(metadata: &'static Metadata<'static>, kind: Kind) -> &'static Site {
         line: metadata.line().unwrap_or(0),
         fields: &[],
     };
-    let site = Site::new(metadata, kind, desc);
+    let head = |_| SpanHead::leak(metadata.target(), metadata.name());
+    let span_head = Some(kind).filter(|kind| *kind == Kind::New).map(head).unwrap_or_default();
+    let site = Site { span_head, ..Site::new(metadata, kind, desc) };
     add(site.key as u64, site)
 }
 

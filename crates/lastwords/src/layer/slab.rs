@@ -1,4 +1,4 @@
-//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its description, its parent, and how many
+//! The spans of [`LastwordsSubscriber`](super::LastwordsSubscriber): for each open span its site, its parent, and how many
 //! handles it has.
 //!
 //! A slot is found by its index, which is the lower half of a span's id; the upper half changes each time that the slot is used, so
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 use lastwords_ring::os;
 use tracing_core::Metadata;
+
+use super::site::Site;
 
 /// Slots of the first page. Each page has twice as many as the page before.
 const FIRST: u64 = 1024;
@@ -30,10 +32,10 @@ const LOW: u64 = u32::MAX as u64;
 #[repr(align(64))]
 struct Slot {
     /// The upper half of the span's id, and the number of handles in the lower half; 0 handles = free. Who opens, clones or
-    /// closes the span writes it. It is published after `metadata` and `parent`, and they stay until there are no handles.
+    /// closes the span writes it. It is published after `site` and `parent`, and they stay until there are no handles.
     state: AtomicU64,
-    /// The span's description. It is stored by who opens the span, after the slot was free.
-    metadata: AtomicPtr<Metadata<'static>>,
+    /// The span's site. It is stored by who opens the span, after the slot was free.
+    site: AtomicPtr<Site>,
     /// Id of the parent, of which this span has a handle, or 0.
     parent: AtomicU64,
     /// One more than the index of the next free slot, or 0. Who puts the slot into a list writes it before the head.
@@ -62,19 +64,19 @@ thread_local! {
 
 /// A span that has been closed.
 pub(super) struct Closed {
-    pub(super) metadata: &'static Metadata<'static>,
+    pub(super) site: &'static Site,
     /// The parent, whose handle now belongs to the caller, or 0.
     pub(super) parent: u64,
 }
 
 /// Opens a span with one handle, and takes a handle of its parent, if that is open here. Returns its id, or none if the system
 /// gives no memory.
-pub(super) fn open(metadata: &'static Metadata<'static>, parent: u64) -> Option<u64> {
+pub(super) fn open(site: &'static Site, parent: u64) -> Option<u64> {
     let (index, slot) = take()?;
     let upper = slot.state.load(Relaxed) & !LOW;
     let parent = if parent != 0 && share(parent) { parent } else { 0 };
-    // A reader that sees this description also sees that the span before is closed.
-    slot.metadata.store(std::ptr::from_ref(metadata).cast_mut(), Release);
+    // A reader that sees this site also sees that the span before is closed.
+    slot.site.store(std::ptr::from_ref(site).cast_mut(), Release);
     slot.parent.store(parent, Relaxed);
     slot.state.store(upper | 1, Release);
     Some(upper | (u64::from(index) + 1))
@@ -93,8 +95,8 @@ pub(super) fn release(id: u64) -> Option<Closed> {
         return None;
     }
     // SAFETY: `open` stored the address of a static.
-    let metadata = unsafe { &*slot.metadata.load(Relaxed) };
-    let closed = Closed { metadata, parent: slot.parent.load(Relaxed) };
+    let site = unsafe { &*slot.site.load(Relaxed) };
+    let closed = Closed { site, parent: slot.parent.load(Relaxed) };
     slot.state.store(next_use(id), Relaxed);
     let index = (id & LOW) as u32 - 1;
     put(&LISTS_OF_SLOTS[slot.list.load(Relaxed) as usize % LISTS], index, index);
@@ -111,15 +113,21 @@ fn next_use(id: u64) -> u64 {
 
 /// Returns the description of an open span.
 pub(super) fn metadata(id: u64) -> Option<&'static Metadata<'static>> {
+    site(id).map(|site| site.metadata)
+}
+
+/// Returns the site of an open span.
+#[inline]
+pub(super) fn site(id: u64) -> Option<&'static Site> {
     let slot = slot_of(id)?;
     let is_open = |state: u64| state & !LOW == id & !LOW && state & LOW != 0;
     if !is_open(slot.state.load(Acquire)) {
         return None;
     }
-    let metadata = slot.metadata.load(Acquire);
+    let site = slot.site.load(Acquire);
     fence(Acquire);
     // SAFETY: `open` stored the address of a static before the state that was read.
-    is_open(slot.state.load(Relaxed)).then(|| unsafe { &*metadata })
+    is_open(slot.state.load(Relaxed)).then(|| unsafe { &*site })
 }
 
 /// Changes the number of handles of an open span. Returns the state before, or none if the span is not open.
@@ -228,12 +236,86 @@ fn make_page(number: usize) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    use tracing_core::metadata::Kind;
+    use tracing_core::{Callsite, Interest, Level};
+
     use super::*;
+    use crate::layer::site;
+    use crate::session::registry::EventDesc;
+
+    struct Place;
+    impl Callsite for Place {
+        fn set_interest(&self, _: Interest) {}
+        fn metadata(&self) -> &Metadata<'_> {
+            &METADATA
+        }
+    }
+    static METADATA: Metadata<'static> = tracing_core::metadata! {
+        name: "x", target: "x", level: Level::INFO, fields: &[], callsite: &Place, kind: Kind::SPAN,
+    };
+
+    fn new_site() -> &'static Site {
+        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
+        Box::leak(Box::new(Site::new(&METADATA, site::Kind::New, desc)))
+    }
+
+    /// Threads open spans in spans, share them, pass them to each other and close them. Beside them is a map of what is open.
+    #[test]
+    fn a_map_knows_the_same_spans() {
+        type Spans = Mutex<HashMap<u64, (&'static Site, u64)>>;
+        fn close(spans: &Spans, mut id: u64) {
+            while let Some(closed) = release(id) {
+                let (site, parent) = spans.lock().unwrap().remove(&id).expect("it was open");
+                assert!(std::ptr::eq(site, closed.site) && parent == closed.parent);
+                assert!(super::site(id).is_none() && !share(id) && release(id).is_none(), "it is closed");
+                id = parent;
+            }
+        }
+        let (spans, passed, sites) = (Spans::default(), Mutex::new(Vec::new()), [new_site(), new_site()]);
+        let work = |mut random: u64| {
+            let mut held: Vec<u64> = Vec::new();
+            for _ in 0..if cfg!(miri) { 80 } else { 20_000 } {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let some = (!held.is_empty()).then(|| (random >> 20) as usize % held.len());
+                match (random >> 60, some) {
+                    (0..5, _) | (_, None) => {
+                        let (site, parent) = (sites[random as usize >> 40 & 1], some.map_or(0, |some| held[some]));
+                        let id = open(site, parent).expect("memory");
+                        assert!(spans.lock().unwrap().insert(id, (site, parent)).is_none(), "an id of its own");
+                        held.push(id);
+                    }
+                    (5..8, Some(some)) => {
+                        assert!(share(held[some]), "it is open");
+                        held.push(held[some]);
+                    }
+                    (8, Some(some)) => passed.lock().unwrap().push(held.swap_remove(some)),
+                    (9, _) => held.extend(passed.lock().unwrap().pop()),
+                    (_, Some(some)) => close(&spans, held.swap_remove(some)),
+                }
+                let last = held.last().map(|id| (spans.lock().unwrap()[id].0, super::site(*id).expect("it is open")));
+                assert!(last.is_none_or(|(expected, site)| std::ptr::eq(expected, site)));
+            }
+            held.into_iter().for_each(|id| close(&spans, id));
+        };
+        std::thread::scope(|scope| {
+            (1..4).for_each(|seed| {
+                _ = scope.spawn({
+                    let work = &work;
+                    move || work(seed)
+                })
+            })
+        });
+        passed.into_inner().unwrap().into_iter().for_each(|id| close(&spans, id));
+        assert!(spans.into_inner().unwrap().is_empty());
+    }
 
     #[test]
     fn pages_follow_each_other() {
         let mut expected = (0, 0);
-        for index in 0..100_000 {
+        for index in 0..if cfg!(miri) { 10_000 } else { 100_000 } {
             assert_eq!(place(index), expected);
             expected.1 += 1;
             if expected.1 == (FIRST as usize) << expected.0 {

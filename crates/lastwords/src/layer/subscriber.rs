@@ -55,16 +55,17 @@ impl Subscriber for LastwordsSubscriber {
     }
 
     fn event(&self, event: &Event<'_>) {
-        recording::event(event, slab::metadata);
+        recording::event(event, slab::site);
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
         let parent = recording::parent(attributes.parent(), attributes.is_root());
-        let Some(id) = slab::open(attributes.metadata(), parent) else {
+        let site = recording::site_of_new(attributes.metadata());
+        let Some(id) = slab::open(site, parent) else {
             spans::count_dropped();
             return Id::from_u64(NOT_KEPT);
         };
-        recording::new_span(attributes, id, parent);
+        recording::new_span(site, attributes, id, parent);
         Id::from_u64(id)
     }
 
@@ -92,7 +93,7 @@ impl Subscriber for LastwordsSubscriber {
         let mut id = id.into_u64();
         let mut is_closed = false;
         while let Some(closed) = slab::release(id) {
-            recording::close(id, Some(closed.metadata));
+            recording::close(id, Some(closed.site.metadata));
             is_closed = true;
             id = closed.parent;
         }

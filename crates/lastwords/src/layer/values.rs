@@ -1,22 +1,26 @@
-//! The values of a tracing event or span: as payload bytes with their types, and as text for the table of open spans.
+//! The values of a tracing event or span, as payload bytes with their types.
 
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
 
-use lastwords_abi::spans::TEXT_LEN;
-use tracing_core::Metadata;
 use tracing_core::field::{Field as TracingField, Visit};
 
 use super::site::Site;
+use super::span_text::{SHOWN_LEN, ShownRoom, replace_nuls};
 use crate::process::cut;
-use crate::record::encode::Formatted;
-use crate::record::encode::writer::{INNER_NUL, has_no_nul, zero_bytes};
+use crate::record::encode::writer::has_no_nul;
 use crate::session::registry::FieldType;
 
-/// Largest size of a payload, in bytes.
-const ROOM: usize = 4096;
+/// Largest size of a payload, in bytes. In memory, less than 4096 bytes are from the payload's start to its last field: a CPU that loads
+/// a field waits for stores whose addresses differ from the field's by a multiple of 4096, such as those of the first bytes.
+const ROOM: usize = 3840;
 /// Largest number of a callsite's fields whose types fit into a signature; `tracing` allows 32.
 const MAX_FIELDS: usize = 40;
+/// Largest size of a piece of text that is copied without a call, in bytes.
+const SHORT: usize = 64;
+/// Where the last text of a field ends at most. Each later field needs at most eight bytes, or the NUL of an empty text. The span
+/// after them needs its text and ids.
+const TEXTS_END: usize = ROOM - 9 * MAX_FIELDS - 2 * SHOWN_LEN;
 
 /// Type of a value, in three bits of a [`Signature`]: one more than its position in [`TYPES`]; 0 means that the field
 /// has no value.
@@ -45,6 +49,7 @@ pub(super) struct Signature(u128);
 const HAS_SPAN: u128 = 1 << 127;
 const IS_NAMED: u128 = 1 << 126;
 const _: () = assert!(3 * MAX_FIELDS <= 126);
+const _: () = assert!(size_of::<Payload>() < 4096 && TEXTS_END >= 3072, "texts of 3 KiB are not cut");
 
 impl Signature {
     pub(super) fn has_span(self) -> bool {
@@ -96,7 +101,7 @@ impl Payload {
     /// Returns the bytes written so far.
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: `put` initialises bytes before it adds them to `len`.
+        // SAFETY: bytes are initialised before they are added to `len`, by `put` or by the writer of a span's text.
         unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.len) }
     }
 
@@ -123,32 +128,13 @@ impl Payload {
         self.put(&value.to_ne_bytes());
     }
 
-    /// Appends the span in which the event happened: its text, in the form of [`SpanText`], as `target::name{fields}`, and its id.
-    pub(super) fn span(&mut self, id: u64, text: &[u8]) {
-        let start = self.len;
-        // A text that was cut may have one separator or none.
-        let (first, has_nul) = look_through(text);
-        let second = text.iter().skip(first + 1).position(|byte| *byte == SEPARATOR).map(|more| first + 1 + more);
-        // There is room for the longest text of a span, and nearly all of it is copied in one piece: only the target stands one byte
-        // further in front than in the text of the table.
-        self.put(&[0]);
-        self.put(text);
-        if first == text.len() {
-            self.put(b":");
-        }
-        self.write(start, &text[..first]);
-        self.write(start + first, b"::");
-        match second {
-            Some(second) if second + 1 < text.len() => {
-                self.write(start + 1 + second, b"{");
-                self.put(b"}");
-            }
-            Some(_) => self.len -= 1,
-            None => (),
-        }
-        if has_nul {
-            self.replace_nuls(start);
-        }
+    /// Appends the span in which an event happened: its text, and its id. `write` writes the text into the room by
+    /// [`show`](super::span_text::show), and returns its length.
+    #[inline]
+    pub(super) fn span(&mut self, id: u64, write: impl FnOnce(&mut ShownRoom) -> usize) {
+        // There always is room: see `TEXTS_END`.
+        let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut()) else { return };
+        self.len += write(room);
         self.put(&[0]);
         self.number(id);
         self.signature.0 |= HAS_SPAN;
@@ -157,30 +143,35 @@ impl Payload {
     /// Appends as much of the text as there is room for.
     #[inline]
     fn write_cut(&mut self, text: &str) {
-        // Each later field needs at most eight bytes, or the NUL of an empty text. The span after them needs its text
-        // and ids.
-        let most = (ROOM - 9 * MAX_FIELDS - 2 * TEXT_LEN).saturating_sub(self.len);
-        self.put(cut(text, most).as_bytes());
-    }
-
-    /// Replaces NULs inside the text that begins at `start`, and ends it.
-    fn end_text(&mut self, start: usize) {
-        let text = &self.as_bytes()[start..];
-        if text.len() < 8 || !has_no_nul(text) {
-            self.replace_nuls(start);
+        // Formatting consists of short pieces, which are copied without a call, and of empty ones.
+        if text.is_empty() {
+            return;
         }
-        self.put(&[0]);
+        if matches!(text.len(), 1..=SHORT)
+            && let Some(room) =
+                self.bytes[..TEXTS_END].get_mut(self.len..).and_then(|room| room.first_chunk_mut::<SHORT>())
+        {
+            // SAFETY: `room` has at least as many bytes as `text`, and nobody else uses it.
+            unsafe { lastwords_ring::copy(text.as_ptr(), room.as_mut_ptr().cast(), text.len()) };
+            self.len += text.len();
+        } else {
+            self.write_long(text);
+        }
     }
 
     #[inline(never)]
-    fn replace_nuls(&mut self, start: usize) {
-        for byte in &mut self.bytes[start..self.len] {
-            // SAFETY: bytes before `len` are initialised.
-            let byte = unsafe { byte.assume_init_mut() };
-            if *byte == 0 {
-                *byte = INNER_NUL;
-            }
+    fn write_long(&mut self, text: &str) {
+        self.put(cut(text, TEXTS_END.saturating_sub(self.len)).as_bytes());
+    }
+
+    /// Replaces NULs inside the text that begins at `start`, and ends it.
+    #[inline]
+    fn end_text(&mut self, start: usize) {
+        let text = &self.as_bytes()[start..];
+        if if text.len() < 8 { text.contains(&0) } else { !has_no_nul(text) } {
+            replace_nuls(&mut self.bytes[start..self.len]);
         }
+        self.put(&[0]);
     }
 
     /// Returns true if the field must be recorded. A field that the description already contains is not recorded. A
@@ -202,14 +193,27 @@ impl Payload {
         }
     }
 
-    /// Records a field that is text.
+    /// Records a field that is text. Returns false if the field must not be recorded.
     #[inline]
-    fn text(&mut self, field: &TracingField, write: impl FnOnce(&mut Self)) {
-        if self.accepts(field) {
+    fn text(&mut self, field: &TracingField, write: impl FnOnce(&mut Self)) -> bool {
+        let is_accepted = self.accepts(field);
+        if is_accepted {
             let start = self.len;
             write(self);
             self.end_field(field, start);
         }
+        is_accepted
+    }
+
+    /// Records a value that is `Debug` alone, and passes its text to `see`. Returns false if the field must not be recorded.
+    #[inline]
+    pub(super) fn debug(&mut self, field: &TracingField, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) -> bool {
+        self.text(field, |payload| {
+            let start = payload.len;
+            // If formatting fails, the part written so far is recorded.
+            let _ = write!(payload, "{value:?}");
+            see(&payload.as_bytes()[start..]);
+        })
     }
 
     /// Ends the text of a field, which begins at `start`. A message that is the name of the site's events is left out.
@@ -233,7 +237,14 @@ impl fmt::Write for Payload {
     }
 
     fn write_char(&mut self, character: char) -> fmt::Result {
-        self.write_cut(character.encode_utf8(&mut [0; 4]));
+        match self.bytes[..TEXTS_END].get_mut(self.len) {
+            // Many values are formatted character by character.
+            Some(byte) if character.is_ascii() => {
+                byte.write(character as u8);
+                self.len += 1;
+            }
+            _ => self.write_cut(character.encode_utf8(&mut [0; 4])),
+        }
         Ok(())
     }
 }
@@ -260,163 +271,6 @@ impl Visit for Payload {
     }
 
     fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
-        // If formatting fails, the part written so far is recorded.
-        self.text(field, |payload| _ = write!(payload, "{value:?}"));
-    }
-}
-
-/// Separates the parts of a span's text.
-const SEPARATOR: u8 = 0x1f;
-
-/// Returns where the first separator of the text is, or the length, and whether there is a NUL. It reads whole words, as they were
-/// stored just before: a CPU waits where it reads parts of several stores at once.
-fn look_through(text: &[u8]) -> (usize, bool) {
-    let (words, rest) = text.as_chunks();
-    let (mut first, mut has_nul) = (None, rest.contains(&0));
-    for (at, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let separators = zero_bytes(word ^ u64::from_ne_bytes([SEPARATOR; 8]));
-        has_nul |= zero_bytes(word) != 0;
-        if separators != 0 && first.is_none() {
-            first = Some(8 * at + separators.trailing_zeros() as usize / 8);
-        }
-    }
-    let in_rest = || Some(text.len() - rest.len() + rest.iter().position(|byte| *byte == SEPARATOR)?);
-    (first.or_else(in_rest).unwrap_or(text.len()), has_nul)
-}
-
-/// `target`, [`SEPARATOR`], `name`, [`SEPARATOR`], and `key=value` fields joined by blanks. The text is cut if the
-/// table has no room for it.
-pub(super) struct SpanText {
-    pub(super) text: Formatted<TEXT_LEN>,
-    /// The text has a field already, so a blank precedes the next one.
-    separate: bool,
-}
-
-impl SpanText {
-    /// Returns the text of a new span, without fields so far.
-    #[inline]
-    pub(super) fn new(metadata: &Metadata<'_>) -> Self {
-        let mut text = Self { text: Formatted::EMPTY, separate: false };
-        text.put(&[metadata.target(), "\x1f", metadata.name(), "\x1f"]);
-        text
-    }
-
-    /// Returns an empty text for fields that a span gets later.
-    #[inline]
-    pub(super) fn more() -> Self {
-        Self { text: Formatted::EMPTY, separate: true }
-    }
-
-    #[inline]
-    fn put(&mut self, parts: &[&str]) {
-        // Text is cut, so the write cannot fail.
-        parts.iter().for_each(|part| _ = self.text.write_str(part));
-    }
-
-    #[inline]
-    fn field(&mut self, field: &TracingField) {
-        let blank = if std::mem::replace(&mut self.separate, true) { " " } else { "" };
-        self.put(&[blank, field.name(), "="]);
-    }
-}
-
-impl Visit for SpanText {
-    fn record_u64(&mut self, field: &TracingField, value: u64) {
-        self.field(field);
-        let mut digits = [0; 20];
-        self.put(&[decimal(value, &mut digits)]);
-    }
-
-    fn record_str(&mut self, field: &TracingField, value: &str) {
-        self.field(field);
-        self.put(&[value]);
-    }
-
-    fn record_debug(&mut self, field: &TracingField, value: &dyn fmt::Debug) {
-        self.field(field);
-        // Text is cut, so only the value itself can fail. Then the part written so far is kept.
-        let _ = write!(self.text, "{value:?}");
-    }
-}
-
-/// Returns the decimal digits of the number, without the formatting machinery.
-fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &str {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
-        value /= 10;
-        if value == 0 {
-            return std::str::from_utf8(&digits[at..]).unwrap_or_default();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layer::site::Kind;
-    use crate::session::registry::EventDesc;
-
-    #[test]
-    fn spans_of_all_shapes() {
-        struct Callsite;
-        impl tracing_core::Callsite for Callsite {
-            fn set_interest(&self, _: tracing_core::Interest) {}
-            fn metadata(&self) -> &Metadata<'_> {
-                &METADATA
-            }
-        }
-        static METADATA: Metadata<'static> = tracing_core::metadata! {
-            name: "x", target: "x", level: tracing_core::Level::INFO, fields: &[], callsite: &Callsite,
-            kind: tracing_core::metadata::Kind::EVENT,
-        };
-        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
-        let site: &'static Site = Box::leak(Box::new(Site::new(&METADATA, Kind::Close, desc)));
-        let shapes: [(&[u8], &[u8]); 8] = [
-            (b"svc\x1fhandle\x1fid=7 n=1", b"svc::handle{id=7 n=1}"),
-            (b"svc\x1fhandle\x1f", b"svc::handle"),
-            (b"\x1f\x1f", b"::"),
-            (b"\x1fh\x1fa=\x1f", b"::h{a=\x1f}"),
-            (b"a target\x1fname\x1fa=\0 b=\0", b"a target::name{a=\x1a b=\x1a}"),
-            ("svc\x1fa long name that was cut…".as_bytes(), "svc::a long name that was cut…".as_bytes()),
-            ("a long target…".as_bytes(), "a long target…::".as_bytes()),
-            (b"", b"::"),
-        ];
-        for (text, shown) in shapes {
-            let mut payload = Payload::new(site);
-            payload.number(1);
-            payload.span(2, text);
-            let expected = [&1u64.to_ne_bytes(), shown, b"\0", &2u64.to_ne_bytes()].concat();
-            assert_eq!(payload.as_bytes(), expected, "{}", String::from_utf8_lossy(shown));
-        }
-    }
-
-    #[test]
-    fn separators_and_nuls_are_where_they_are() {
-        for len in 0..40 {
-            let plain = vec![0x9f; len];
-            assert_eq!(look_through(&plain), (len, false));
-            for at in 0..len {
-                for nul in 0..len {
-                    let mut text = plain.clone();
-                    text[at] = SEPARATOR;
-                    text[len - 1] = SEPARATOR;
-                    assert_eq!(look_through(&text), (at, false), "{at} of {len}");
-                    text[nul] = 0;
-                    let first = text.iter().position(|byte| *byte == SEPARATOR).unwrap_or(len);
-                    assert_eq!(look_through(&text), (first, true), "{at} of {len}, a NUL at {nul}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn numbers_as_the_standard_library_shows_them() {
-        let powers = (0..20).map(|power| 10u64.pow(power));
-        for value in powers.flat_map(|power| [power - 1, power, power + 7]).chain([0, u64::MAX]) {
-            assert_eq!(decimal(value, &mut [0; 20]), value.to_string());
-        }
+        self.debug(field, value, |_| ());
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Identity {
 impl Identity {
     /// Returns the process id in the upper half and the thread id in the lower half. This is the owner of a lock, or of
     /// a span.
+    #[inline]
     pub(crate) fn word(&self) -> u64 {
         u64::from(self.pid) << 32 | u64::from(self.tid)
     }
@@ -46,6 +47,14 @@ pub(crate) fn identity() -> Identity {
 pub(crate) fn tid() -> u32 {
     let cached = IDENTITY.get();
     if cached.forks == os::forks() { cached.tid } else { read_identity().tid }
+}
+
+/// Returns [`Identity::word`] of this thread, without a copy of the whole identity.
+#[cfg(feature = "tracing")]
+#[inline(always)]
+pub(crate) fn word() -> u64 {
+    let cached = IDENTITY.get();
+    if cached.forks == os::forks() { cached.word() } else { read_identity().word() }
 }
 
 #[cold]

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
 use lastwords_abi::spans::{CONTROL_OFF, SPAN_APPENDING, SPAN_OPEN, SPANS_OFF, Span, SpansControl, TEXT_LEN, WRITING};
+use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
 pub(crate) use self::dead::look as look_for_dead;
@@ -38,10 +39,10 @@ pub(crate) fn are_listed() -> bool {
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
 /// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
 pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
-    let me = identity::identity();
+    let me = identity::word();
     for (session, table) in tables() {
         let now = session.view().clock_kind().map_or(0, ClockKind::now);
-        let Some((entry, generation)) = table.claim(id, me.pid, now, session) else {
+        let Some((entry, generation)) = table.claim(id, pid_of(me), now, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
             continue;
         };
@@ -49,7 +50,7 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
         entry.parent.store(parent, Relaxed);
         entry.opened.store(now, Relaxed);
         entry.active.store(now, Relaxed);
-        entry.opener.store(me.word(), Relaxed);
+        entry.opener.store(me, Relaxed);
         entry.entered.store(0, Relaxed);
         entry.level.store(u32::from(level), Relaxed);
         entry.opener_start.store(identity::process_start(), Relaxed);
@@ -61,20 +62,20 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
 
 /// Notes that this thread has entered the span, which it was not in before.
 pub(crate) fn enter(id: u64) {
-    let me = identity::identity();
-    each_entry(id, me.pid, |entry| {
+    let me = identity::word();
+    each_entry(id, me, |entry| {
         if count(entry, id, |inside| inside + 1) {
-            entry.entered.store(me.word(), Relaxed);
+            entry.entered.store(me, Relaxed);
         }
     });
 }
 
 /// Notes that this thread has left the span.
 pub(crate) fn leave(id: u64) {
-    let me = identity::identity();
-    each_entry(id, me.pid, |entry| {
+    let me = identity::word();
+    each_entry(id, me, |entry| {
         // If another thread enters in between, its name is lost, but it is counted.
-        if entry.entered.load(Relaxed) == me.word() {
+        if entry.entered.load(Relaxed) == me {
             entry.entered.store(0, Relaxed);
         }
         entry.active.store(0, Relaxed);
@@ -85,7 +86,7 @@ pub(crate) fn leave(id: u64) {
 /// Adds text to the fields of an open span.
 pub(crate) fn append(id: u64, text: &[u8]) {
     for (_, table) in tables() {
-        let Some(entry) = table.find(id, identity::identity().pid) else { continue };
+        let Some(entry) = table.find(id, identity::word()) else { continue };
         // An entry that threads are in cannot be evicted.
         if !count(entry, id, |inside| inside + 1) {
             continue;
@@ -106,18 +107,18 @@ pub(crate) fn append(id: u64, text: &[u8]) {
     }
 }
 
-/// Copies the text of an open span of this process. Returns its length; none if the span is in no table.
-pub(crate) fn text(id: u64, text: &mut [u8; TEXT_LEN]) -> Option<usize> {
-    let pid = identity::identity().pid;
-    let entry = tables().find_map(|(_, table)| table.find(id, pid))?;
+/// Reads the text of an open span of this process: `read` gets its words, and its length in bytes.
+/// Returns what `read` returns; none if the span is in no table.
+#[inline]
+pub(crate) fn read_text<T>(id: u64, read: impl FnOnce(&[AtomicU64], usize) -> T) -> Option<T> {
+    let me = identity::word();
+    let entry = tables().find_map(|(_, table)| table.find(id, me))?;
     let before = entry.inside.load(Acquire);
     let len = (entry.text_len.load(Acquire) as usize).min(TEXT_LEN);
-    for (to, from) in text.as_chunks_mut().0.iter_mut().zip(&entry.text[..len.div_ceil(8)]) {
-        *to = from.load(Relaxed).to_ne_bytes();
-    }
+    let read = read(&entry.text, len);
     fence(Acquire);
     let is_same = before & WRITING != WRITING && next_generation(before) == next_generation(entry.inside.load(Relaxed));
-    is_same.then_some(len)
+    is_same.then_some(read)
 }
 
 /// Counts a span that is in no table because there is no memory to keep it.
@@ -127,7 +128,7 @@ pub(crate) fn count_dropped() {
 
 /// Removes the span from the tables.
 pub(crate) fn close(id: u64) {
-    each_entry(id, identity::identity().pid, |entry| {
+    each_entry(id, identity::word(), |entry| {
         // A thread that never left does not keep the entry in use.
         if update(entry, id, |inside| inside | WRITING) {
             entry.state.store(0, Relaxed);
@@ -149,8 +150,15 @@ fn update(entry: &Span, id: u64, change: impl Fn(u32) -> u32) -> bool {
     entry.inside.fetch_update(AcqRel, Acquire, changed).is_ok()
 }
 
-fn each_entry(id: u64, pid: u32, act: impl Fn(&Span)) {
-    tables().filter_map(|(_, table)| table.find(id, pid)).for_each(act);
+#[inline]
+fn each_entry(id: u64, me: u64, act: impl Fn(&Span)) {
+    tables().filter_map(|(_, table)| table.find(id, me)).for_each(act);
+}
+
+/// Returns the process id in the word of a thread.
+#[inline]
+fn pid_of(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 /// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is cut at a character,
@@ -211,40 +219,52 @@ fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
 }
 
 impl Table {
-    /// Iterates over the entries that may contain the process's span.
+    /// Returns the place of the first entry that may contain the process's span.
     #[inline]
-    fn probe(&self, id: u64, pid: u32) -> impl Iterator<Item = &'static Span> + use<> {
+    fn place(&self, id: u64, pid: u32) -> usize {
         // Processes give the same ids: small numbers, one for each span that they have at a time.
         let hash = (id & PLACE ^ u64::from(pid) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let (entries, len) = (self.entries, self.entries.len());
         // The hash is scaled to the size of the table. This avoids a division when a span is entered.
-        let from = ((hash * len as u64) >> 32) as usize;
+        ((hash * self.entries.len() as u64) >> 32) as usize
+    }
+
+    /// Iterates over the entries that may contain the process's span.
+    fn probe(&self, id: u64, pid: u32) -> impl Iterator<Item = &'static Span> + use<> {
+        let (entries, len, from) = (self.entries, self.entries.len(), self.place(id, pid));
         let at = move |step: usize| if from + step < len { from + step } else { from + step - len };
         (0..PROBES.min(len)).filter_map(move |step| entries.get(at(step)))
     }
 
-    /// Returns the entry of the process's span. Ids of spans are small numbers that many processes use, so the opener
-    /// is compared too.
+    /// Returns the entry of the span of this process, which nearly always is the first that may contain it. `me` is this thread's word.
+    #[inline]
+    fn find(&self, id: u64, me: u64) -> Option<&'static Span> {
+        let first = self.entries.get(self.place(id, pid_of(me))).filter(|entry| is_of(entry, id, me));
+        first.or_else(|| self.find_behind(id, me))
+    }
+
+    #[cold]
     #[inline(never)]
-    fn find(&self, id: u64, pid: u32) -> Option<&'static Span> {
-        self.probe(id, pid).find(|entry| {
-            entry.id.load(Acquire) == id
-                && entry.opener.load(Relaxed) >> 32 == u64::from(pid)
-                && entry.state.load(Acquire) != 0
-        })
+    fn find_behind(&self, id: u64, me: u64) -> Option<&'static Span> {
+        self.probe(id, pid_of(me)).skip(1).find(|entry| is_of(entry, id, me))
     }
 
     /// Returns an entry for the id, marked as being written, and the value of `inside` for when it is complete. The
     /// entry is a free one, otherwise the one that has been idle longest.
     fn claim(&self, id: u64, pid: u32, now: u64, session: &SessionShared) -> Option<(&'static Span, u32)> {
-        let is_free = |entry: &&Span| entry.id.load(Relaxed) == 0;
-        let claimed = |entry: &&Span| is_free(entry) && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok();
-        let Some(entry) = self.probe(id, pid).find(claimed) else { return self.evict(id, pid, now, session) };
+        let first = self.entries.get(self.place(id, pid)).filter(|entry| take(entry, id));
+        let found = first.or_else(|| self.take_behind(id, pid));
+        let Some(entry) = found else { return self.evict(id, pid, now, session) };
         let generation = next_generation(entry.inside.load(Relaxed));
         entry.inside.store(generation | WRITING, Relaxed);
         // A reader that sees a part of the following stores also sees that the entry is being written.
         fence(Release);
         Some((entry, generation))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_behind(&self, id: u64, pid: u32) -> Option<&'static Span> {
+        self.probe(id, pid).skip(1).find(|entry| take(entry, id))
     }
 
     #[cold]
@@ -291,6 +311,19 @@ impl Table {
         });
         candidates.min_by_key(|(idle_since, ..)| *idle_since).map(|(_, entry, inside)| (entry, inside))
     }
+}
+
+/// Returns true if the entry is of the span of this process. Ids of spans are small numbers that many processes use, so the opener
+/// is compared too.
+#[inline]
+fn is_of(entry: &Span, id: u64, me: u64) -> bool {
+    entry.id.load(Acquire) == id && pid_of(entry.opener.load(Relaxed)) == pid_of(me) && entry.state.load(Acquire) != 0
+}
+
+/// Takes the entry for the id if it is free.
+#[inline]
+fn take(entry: &Span, id: u64) -> bool {
+    entry.id.load(Relaxed) == 0 && entry.id.compare_exchange(0, id, AcqRel, Relaxed).is_ok()
 }
 
 /// Returns the generation after that of `inside`, with no thread in it.

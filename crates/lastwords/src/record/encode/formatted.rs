@@ -4,7 +4,7 @@ use std::fmt::{self, Debug, Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::{Field, Out, as_short, short, text};
-use crate::process::cut;
+use crate::process::cut_len;
 use crate::session::registry::FieldType;
 
 /// Largest size of the text of `?value` and `%value`, in bytes.
@@ -38,7 +38,23 @@ impl<const N: usize> Formatted<N> {
         &self.bytes[..self.len]
     }
 
+    /// Appends UTF-8 text.
     #[inline]
+    pub(crate) fn push(&mut self, text: &[u8]) {
+        if self.is_cut {
+            return;
+        }
+        let most = N - CUT.len() - self.len;
+        if text.len() <= most {
+            self.put(text);
+        } else {
+            self.put(&text[..cut_len(text, most)]);
+            self.put(CUT.as_bytes());
+            self.is_cut = true;
+        }
+    }
+
+    #[inline(always)]
     fn put(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..self.len + bytes.len()];
         // SAFETY: `room` has as many bytes as `bytes`, and nobody else uses it.
@@ -50,15 +66,7 @@ impl<const N: usize> Formatted<N> {
 impl<const N: usize> fmt::Write for Formatted<N> {
     #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.is_cut {
-            return Ok(());
-        }
-        let kept = cut(text, N - CUT.len() - self.len);
-        self.put(kept.as_bytes());
-        if kept.len() < text.len() {
-            self.put(CUT.as_bytes());
-            self.is_cut = true;
-        }
+        self.push(text.as_bytes());
         Ok(())
     }
 }

@@ -1,0 +1,292 @@
+//! The text of a span: as the table of open spans has it, and as the events inside the span show it.
+
+use std::fmt::{self, Write as _};
+use std::mem::MaybeUninit;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lastwords_abi::spans::TEXT_LEN;
+use lastwords_abi::sync::AtomicU64;
+use tracing_core::field::{Field, Visit};
+
+use super::values::Payload;
+use crate::process::cut;
+use crate::record::encode::writer::{INNER_NUL, zero_bytes};
+use crate::record::encode::{CUT, Formatted};
+
+/// Bytes that [`show`] may write: the longest text, two bytes for `::` and braces, and the rest of a word.
+pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
+/// Room for a span's text in an event.
+pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
+
+/// What the texts of a callsite's spans have in front of the fields.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SpanHead {
+    /// `target`, 0x1f, `name`, 0x1f, for the table of open spans.
+    in_table: &'static str,
+    /// `target::name{`, for events inside the span. Like the table's text, it is cut where the table has no room.
+    shown: &'static str,
+    /// Where fields begin in the table's text; beyond its end if there is no room for fields.
+    fields_at: usize,
+}
+
+impl SpanHead {
+    /// Makes the texts, which are never freed.
+    pub(super) fn leak(target: &str, name: &str) -> Self {
+        let in_table: &'static str = String::leak(format!("{target}\x1f{name}\x1f"));
+        let fits = in_table.len() <= TEXT_LEN - CUT.len();
+        let mut shown = format!("{target}::{name}");
+        if !fits {
+            // In the table, there is one byte for `::`.
+            let most = TEXT_LEN - CUT.len() + usize::from(target.len() < TEXT_LEN - CUT.len());
+            shown.truncate(cut(&shown, most).len());
+            shown.push_str(CUT);
+        }
+        let shown = String::leak(shown.replace('\0', "\x1a") + "{");
+        Self { in_table, shown, fields_at: if fits { in_table.len() } else { TEXT_LEN } }
+    }
+}
+
+/// The text of a span in the table: `target`, 0x1f, `name`, 0x1f, and `key=value` fields joined by blanks. The
+/// text is cut if the table has no room for it.
+pub(super) struct SpanText {
+    text: Formatted<TEXT_LEN>,
+    /// The text has a field already, so a blank precedes the next one.
+    separate: bool,
+}
+
+impl SpanText {
+    /// Returns the text of a span without fields so far.
+    #[inline]
+    pub(super) fn new(head: &SpanHead) -> Self {
+        let mut text = Self { text: Formatted::EMPTY, separate: false };
+        text.text.push(head.in_table.as_bytes());
+        text
+    }
+
+    /// Returns an empty text for fields that a span gets later.
+    #[inline]
+    pub(super) fn more() -> Self {
+        Self { text: Formatted::EMPTY, separate: true }
+    }
+
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+
+    /// Begins a field.
+    #[inline]
+    fn field(&mut self, field: &Field) {
+        if std::mem::replace(&mut self.separate, true) {
+            self.text.push(b" ");
+        }
+        self.text.push(field.name().as_bytes());
+        self.text.push(b"=");
+    }
+}
+
+impl Visit for SpanText {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.field(field);
+        self.text.push(decimal(value, &mut [0; 20]));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.field(field);
+        self.text.push(value.as_bytes());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.field(field);
+        // Text is cut, so only the value itself can fail. Then the part written so far is kept.
+        let _ = write!(self.text, "{value:?}");
+    }
+}
+
+/// The payload of a new span's event, and the span's text for the table. Each value is formatted once for both.
+pub(super) struct NewSpan<'a> {
+    pub(super) payload: &'a mut Payload,
+    pub(super) text: SpanText,
+}
+
+impl Visit for NewSpan<'_> {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.payload.record_u64(field, value);
+        self.text.record_u64(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.payload.record_i64(field, value);
+        self.text.record_i64(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.payload.record_f64(field, value);
+        self.text.record_f64(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.payload.record_bool(field, value);
+        self.text.record_bool(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.payload.record_str(field, value);
+        self.text.record_str(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = &mut self.text;
+        // A payload has far more room than the text. If it cuts a value, the text has been cut too.
+        let copy = |formatted: &[u8]| {
+            text.field(field);
+            text.text.push(formatted);
+        };
+        if !self.payload.debug(field, value, copy) {
+            self.text.record_debug(field, value);
+        }
+    }
+}
+
+/// Writes a span's text as events show it, `target::name{fields}`, and returns its length. `words` has the table's text, of `len` bytes.
+#[inline]
+pub(super) fn show(head: &SpanHead, words: &[AtomicU64], len: usize, to: &mut ShownRoom) -> usize {
+    if len <= head.fields_at {
+        return show_head(head, to) - 1;
+    }
+    // The text is one byte longer here in front of the fields. Each word is written as it is, because a CPU waits where it reads parts of
+    // several stores that it has just made.
+    let (first, whole) = (head.fields_at / 8, len / 8);
+    let mut nuls = 0;
+    for at in first..whole {
+        nuls |= zero_bytes(copy_word(words, at, to));
+    }
+    if !len.is_multiple_of(8) {
+        // The bytes behind the text are not looked at.
+        nuls |= zero_bytes(copy_word(words, whole, to) | u64::MAX << (8 * (len % 8)));
+    }
+    // The first word also has bytes from before the fields.
+    let start = show_head(head, to);
+    if nuls != 0 {
+        replace_nuls(&mut to[start..len + 1]);
+    }
+    to[len + 1].write(b'}');
+    len + 2
+}
+
+/// Writes a word of the table's text, and returns it. Its lowest byte is the first.
+#[inline(always)]
+fn copy_word(words: &[AtomicU64], at: usize, to: &mut ShownRoom) -> u64 {
+    let word = words[at].load(Relaxed).to_ne_bytes();
+    to[8 * at + 1..][..8].copy_from_slice(&word.map(MaybeUninit::new));
+    u64::from_le_bytes(word)
+}
+
+/// Writes the text in front of the fields, and returns its length.
+#[inline]
+fn show_head(head: &SpanHead, to: &mut ShownRoom) -> usize {
+    let shown = head.shown.as_bytes();
+    let room = &mut to[..shown.len()];
+    // SAFETY: `room` has as many bytes as `shown`, and nobody else uses it.
+    unsafe { lastwords_ring::copy(shown.as_ptr(), room.as_mut_ptr().cast(), shown.len()) };
+    shown.len()
+}
+
+/// Replaces NULs in initialised bytes.
+#[cold]
+#[inline(never)]
+pub(super) fn replace_nuls(bytes: &mut [MaybeUninit<u8>]) {
+    for byte in bytes {
+        // SAFETY: the caller has initialised the bytes.
+        if unsafe { byte.assume_init() } == 0 {
+            byte.write(INNER_NUL);
+        }
+    }
+}
+
+/// Returns the decimal digits of the number, without the formatting machinery.
+fn decimal(mut value: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (value % 10) as u8;
+        value /= 10;
+        if value == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns what [`show`] writes for a span, and the table's text. The bytes behind the text are those of a longer text before it.
+    fn shown(target: &str, name: &str, fields: &str) -> (Vec<u8>, Vec<u8>) {
+        let head = SpanHead::leak(target, name);
+        let mut text = SpanText::new(&head);
+        text.text.push(fields.as_bytes());
+        let text = text.as_bytes();
+        let mut bytes = [0; TEXT_LEN];
+        bytes[..text.len()].copy_from_slice(text);
+        let words: Vec<_> = bytes.as_chunks().0.iter().map(|word| AtomicU64::new(u64::from_ne_bytes(*word))).collect();
+        let mut room = [MaybeUninit::new(b'?'); SHOWN_LEN];
+        let len = show(&head, &words, text.len(), &mut room);
+        // SAFETY: all bytes are initialised above.
+        (room[..len].iter().map(|byte| unsafe { byte.assume_init() }).collect(), text.to_vec())
+    }
+
+    /// Returns what events must show of the table's text: the first two separators are replaced, and there are braces around fields.
+    fn expected(text: &[u8]) -> Vec<u8> {
+        let text: Vec<u8> = text.iter().map(|byte| if *byte == 0 { 0x1a } else { *byte }).collect();
+        let parts: Vec<&[u8]> = text.splitn(3, |byte| *byte == 0x1f).collect();
+        match parts[..] {
+            [target, name, fields] if !fields.is_empty() => [target, b"::", name, b"{", fields, b"}"].concat(),
+            [target, name, ..] => [target, b"::", name].concat(),
+            _ => text,
+        }
+    }
+
+    #[test]
+    fn spans_of_all_shapes() {
+        let shapes = [
+            ("svc", "handle", "id=7 n=1", "svc::handle{id=7 n=1}"),
+            ("svc", "handle", "", "svc::handle"),
+            ("", "", "", "::"),
+            ("", "h", "a=\x1f", "::h{a=\x1f}"),
+            ("a target", "name", "a=\0 b=\0", "a target::name{a=\x1a b=\x1a}"),
+            ("a\0", "n", "", "a\x1a::n"),
+        ];
+        for (target, name, fields, as_shown) in shapes {
+            assert_eq!(String::from_utf8_lossy(&shown(target, name, fields).0), as_shown);
+        }
+    }
+
+    /// All lengths of target, name and fields around the places where words end and where the text is cut.
+    #[test]
+    fn a_slow_loop_shows_the_same() {
+        let step = if cfg!(miri) { 53 } else { 1 };
+        let near_the_end = [60, 61, 62, 63, 64, 176, 177, 178, 179, 180, 181, 182, 183, 200];
+        for target in (0..9).chain(near_the_end).step_by(step) {
+            for name in (0..9).chain(near_the_end) {
+                for fields in (0..20).chain([50, 60, 110, 120, 180, 200]).step_by(step) {
+                    // A NUL in one place after the other.
+                    let nul_at = (target + name) % (fields + 1);
+                    let nul = if nul_at < fields { "\0" } else { "" };
+                    let fields = "é\x1f".repeat(nul_at / 3) + nul + &"f".repeat(fields);
+                    let (target, name) = ("t".repeat(target % 3) + &"€".repeat(target / 3), "n".repeat(name));
+                    let (shown, text) = shown(&target, &name, &fields);
+                    assert_eq!(String::from_utf8_lossy(&shown), String::from_utf8_lossy(&expected(&text)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_as_the_standard_library_shows_them() {
+        let powers = (0..20).map(|power| 10u64.pow(power));
+        for value in powers.flat_map(|power| [power - 1, power, power + 7]).chain([0, u64::MAX]) {
+            assert_eq!(decimal(value, &mut [0; 20]), value.to_string().as_bytes());
+        }
+    }
+}
