@@ -17,6 +17,9 @@ pub(crate) fn expression(text: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(text).multi_line(true).build()
 }
 
+/// A function that colours text for stdout.
+type Paint = fn(&str) -> String;
+
 /// A writer that passes on lines of text. All lines pass unless it has expressions.
 pub(crate) struct Lines<'a> {
     out: &'a mut dyn Write,
@@ -107,7 +110,7 @@ impl<'a> Lines<'a> {
 
     fn coloured(&self, event: &[u8]) -> Vec<u8> {
         // Each piece of the text that has a colour: its begin, its end, the function that colours it.
-        let mut pieces: Vec<(usize, usize, fn(&str) -> String)> = Vec::new();
+        let mut pieces: Vec<(usize, usize, Paint)> = Vec::new();
         for found in self.wanted.iter().flat_map(|wanted| wanted.find_iter(event)).filter(|found| !found.is_empty()) {
             pieces.push((found.start(), found.end(), paint::found));
         }
@@ -128,8 +131,8 @@ impl<'a> Lines<'a> {
 }
 
 /// Finds the level of an event of a session, which stands between its time and its CPU.
-fn level(event: &[u8]) -> Option<(usize, usize, fn(&str) -> String)> {
-    let levels: [(&[u8], fn(&str) -> String); 2] = [(b" ERROR [", paint::bad), (b" WARN  [", paint::warned)];
+fn level(event: &[u8]) -> Option<(usize, usize, Paint)> {
+    let levels: [(&[u8], Paint); 2] = [(b" ERROR [", paint::bad), (b" WARN  [", paint::warned)];
     let head = event.get(..event.len().min(BEFORE_LEVEL))?;
     levels.into_iter().find_map(|(word, paint)| {
         let begin = head.windows(word.len()).position(|part| part == word)?.saturating_add(1);

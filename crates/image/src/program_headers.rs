@@ -211,7 +211,7 @@ impl<'a> Table<'a> {
         if count > 0 {
             let Backing { name, len, .. } = self.file;
             let words = if count == 1 { "segment is" } else { "segments are" };
-            let percent = u128::from(*len).saturating_mul(100) / u128::from(whole.max(1));
+            let percent = len.saturating_mul(100).checked_div(whole).unwrap_or(0);
             self.damage(format!(
                 "{name}: the file ends at {len} of {whole} bytes ({percent} %): {count} {words} cut or missing, the first at address {first:#x}"
             ));
