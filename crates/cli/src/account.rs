@@ -49,7 +49,7 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
 }
 
 /// Writes the account of a trace, and how a session ended.
-fn write_with_end(trace: &Trace, account: &Account<'_>, text: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn write_with_end(trace: &Trace, account: &Account<'_>, text: &mut Vec<u8>) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&EndedReport::from(*ended)))?;
