@@ -139,7 +139,8 @@ export function drawMarks(context, { all, levelled }, scale, y, height, colours,
   context.fillStyle = colours.ink;
   for (let at = from; at < to; at++) {
     const x = scale.x(all.times[all.items[at]]);
-    const next = at + 1 < all.items.length ? scale.x(all.times[all.items[at + 1]]) : Infinity;
+    const edge = scale.left + scale.width;
+    const next = at + 1 < all.items.length ? Math.min(edge, scale.x(all.times[all.items[at + 1]])) : edge;
     const shown = fitted(context, textOf(all.items[at]), Math.min(next - x - 8, 220));
     if (shown) context.fillText(shown, x + 4, y + height / 2 + 0.5);
   }
@@ -197,19 +198,16 @@ export function gapPixels(gap, scale) {
   return right > left ? [left, right] : null;
 }
 
-export function drawGaps(context, gaps, scale, y, height, colours) {
+// `isEmpty(left, right)` tells whether a text may stand between these pixels.
+export function drawGaps(context, gaps, scale, y, height, colours, isEmpty = () => true) {
   for (const gap of gaps) {
     const pixels = gapPixels(gap, scale);
     if (!pixels) continue;
     const [left, right] = pixels;
-    context.globalAlpha = 0.85;
-    context.fillStyle = colours.paper;
-    context.fillRect(left, y, right - left, height);
-    context.globalAlpha = 1;
     const ink = gap.loss ? colours.hatch : colours.hatch_soft;
     context.fillStyle = hatch(context, ink);
     context.fillRect(left, y, right - left, height);
-    const shown = right - left > 60 && height >= 14 ? fitted(context, gap.what, right - left - 16) : "";
+    const shown = right - left > 60 && height >= 14 && isEmpty(left, Math.min(right, left + 200)) ? fitted(context, gap.what, right - left - 16) : "";
     if (shown) {
       const width = context.measureText(shown).width + 8;
       context.fillStyle = colours.paper;

@@ -173,7 +173,7 @@ export class Panel {
     const notes = head.notes.map((text) => make("p", {}, text));
     const gaps = head.gaps.map((gap) => [gap.stream, gap.what, gap.begin === null ? "before the first event" : this.app.times.full(gap.begin)]);
     const list = gaps.length > 0 ? [table("Gaps in the timeline", ["Stream", "Missing", "From"], gaps, (at) => this.app.chooseGap(head.gaps[at]))] : [];
-    return [make("h2", {}, head.losses), ...accounts, ...notes, ...list];
+    return [...accounts, ...notes, ...list];
   }
 }
 

@@ -4,8 +4,7 @@ import { byId, make } from "view/dom.js";
 
 export function showHead(head, times) {
   const deaths = head.deaths.map((death) => {
-    const when = [death.when, death.offset === null ? "" : times.beforeEnd(death.offset) === "0 ns" ? "" : ""].filter(Boolean).join(", ");
-    const parts = [make("h1", {}, death.why), make("p", {}, `${death.what}${when ? `, ${when}` : ""}`)];
+    const parts = [make("h1", {}, death.why), make("p", {}, [death.what, death.when].filter(Boolean).join(", "))];
     if (death.details.length > 0) parts.push(make("details", {}, make("summary", {}, "Backtrace and cause"), make("pre", {}, death.details.join("\n"))));
     return make("div", { class: "death" }, ...parts);
   });
@@ -14,12 +13,12 @@ export function showHead(head, times) {
   const number = (value) => value.toLocaleString("en");
   const parts = [make("span", { id: "count" }, `${number(head.counted)} events`)];
   if (head.counted < head.read) parts.push(make("span", { class: "lost", id: "limit" }, `the newest of ${number(head.read)}: older ones are left out (--limit)`));
-  parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, head.losses));
+  parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, ...head.losses.map((line) => make("span", {}, line))));
   if (!head.exact) parts.push(make("span", { class: "lost" }, "the times span more than 104 days: they are drawn to the nearest of JavaScript's numbers; the clock's reading of each event is exact"));
   if (head.spans_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.spans_not_drawn)} spans are not drawn: too many were open at a time`));
   const untimed = head.kinds.filter((kind) => !kind.timed).length;
   if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));
-  parts.push(make("span", {}, `from ${times.clock(0)} to ${times.clock(head.last)}`));
+  parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(head.last)}`));
   parts.push(make("details", {}, make("summary", {}, "Inputs"), make("pre", {}, head.machine.join("\n"))));
   byId("summary").replaceChildren(...parts);
 }

@@ -17,7 +17,7 @@ class App {
     const { head } = data;
     Object.assign(this, { data, times, results: null, visible: null, collapsed: new Set() });
     this.log = new Map(head.log.map(([row, level, text]) => [row, { level, text }]));
-    this.deaths = head.deaths.filter((death) => death.offset !== null).map((death) => ({ time: death.offset, word: death.what.startsWith("kernel") ? "panic" : "end" }));
+    this.deaths = head.deaths.filter((death) => death.offset !== null).map((death) => ({ time: death.offset, word: death.word }));
     const [from, to] = head.home;
     const margin = Math.max((to - from) * 0.01, SHORTEST);
     this.whole = [from - margin, to + margin];

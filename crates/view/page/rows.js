@@ -223,6 +223,10 @@ function threadRows(data, marks, slices, nested, collapsed, rows) {
     process.weight += marks.byThread[at].all.items.length + (running?.items.length ?? 0) + (spans.parts.length > 0 ? 1e9 : 0);
     if (thread.tid === 0) process.weight = -1;
   });
+  for (const [machine, pid, name] of head.processes) {
+    const process = processes.get(`${machine} ${pid}`);
+    if (process) process.name = name;
+  }
   const sorted = [...processes.values()].sort((a, b) => b.weight - a.weight);
   if (sorted.length === 0 || !header("Processes and threads", "threads", collapsed, rows)) return;
   for (const process of sorted) {

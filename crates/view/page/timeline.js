@@ -91,8 +91,8 @@ export class Timeline {
       context.fillStyle = colours.band;
       context.fillRect(0, y, width, row.height - 1);
     }
+    if (row.gaps.length > 0) drawGaps(context, row.gaps, scale, y + 2, row.height - 4, colours, (left, right) => this.isEmpty(row, left, right));
     for (const part of row.parts) this.part(part, y + part.y, scale, colours);
-    if (row.gaps.length > 0) drawGaps(context, row.gaps, scale, y + 2, row.height - 4, colours);
     context.fillStyle = row.group !== null ? colours.band : colours.paper;
     context.fillRect(0, y, LABELS - 1, row.height);
     context.fillStyle = colours.line;
@@ -105,6 +105,11 @@ export class Timeline {
     context.font = row.group !== null ? `600 ${context.font.replace(/^\d+ /, "")}` : context.font;
     context.fillText(fitted(context, arrow + row.label, LABELS - indent - 8), indent, y + middle + 0.5);
     context.font = context.font.replace(/^600 /, "");
+  }
+
+  // Returns true if a row has no marks between two pixels.
+  isEmpty(row, left, right) {
+    return row.parts.every(({ all }) => !all || all.lower(this.time(left)) === all.lower(this.time(right)));
   }
 
   part(part, y, scale, colours) {

@@ -40,6 +40,8 @@ pub(crate) enum Meaning {
     SystemCall(String),
     /// The thread leaves a system call.
     SystemCallEnd,
+    /// The thread ends.
+    Exit,
     /// A span changes.
     Span(Step, String),
     /// A line of the kernel's log.
@@ -63,6 +65,7 @@ impl Meaning {
             "softirq_entry" | "irq_softirq_entry" => return Self::SoftInterrupt,
             "softirq_exit" | "irq_softirq_exit" => return Self::InterruptEnd { is_soft: true },
             "sys_enter" => return Self::SystemCall(String::new()),
+            "sched_process_exit" => return Self::Exit,
             "sys_exit" => return Self::SystemCallEnd,
             _ => {}
         }

@@ -82,6 +82,8 @@ pub struct Collected {
     pub(crate) gaps: Vec<Gap>,
     pub(crate) blocks: Blocks,
     pub(crate) log: Vec<LogRow>,
+    /// Machine, id and program of processes that created sessions.
+    pub(crate) processes: Vec<(u32, i64, String)>,
     pub(crate) machines: Vec<String>,
     pub(crate) traces: Vec<String>,
     /// All times count from the epoch.
@@ -126,6 +128,8 @@ struct Collector<'t> {
     machines: Vec<String>,
     /// The process that created each session, for events that do not name theirs.
     creators: Vec<Option<i64>>,
+    /// The names of threads that the properties of each trace have.
+    thread_names: Vec<HashMap<i64, &'t str>>,
     tgids: HashMap<(u32, i64), i64>,
     classes: HashMap<ClassKey, Rc<Class<'t>>>,
     kinds: Vec<Kind>,
@@ -142,6 +146,16 @@ struct Collector<'t> {
     /// Time of the first event of each CPU since the beginning or since a gap.
     cpu_begins: HashMap<u32, i64>,
     last_time: i64,
+}
+
+/// Returns the machine, the id and the program of the processes that created sessions.
+fn processes(traces: &[Trace], machine_of: &[u32]) -> Vec<(u32, i64, String)> {
+    let of = |(trace, machine): (&Trace, &u32)| {
+        let program = trace.class().text("program")?;
+        let name = program.rsplit('/').next().unwrap_or(program).to_owned();
+        Some((*machine, trace.class().number("vpid")?, name))
+    };
+    traces.iter().zip(machine_of).filter_map(of).collect()
 }
 
 /// Returns the name of the machine that a trace is of, as far as the trace says.
@@ -171,6 +185,7 @@ impl<'t> Collector<'t> {
         names.label("");
         Self {
             creators: traces.iter().map(|trace| trace.class().number("vpid")).collect(),
+            thread_names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
             limit: usize::try_from(options.limit.max(1)).unwrap_or(usize::MAX),
             traces,
             machine_of,
@@ -235,7 +250,9 @@ impl<'t> Collector<'t> {
         if let Some(tid) = picked.id(Number::Tid) {
             let creator = self.creators.get(stream.trace).copied().flatten();
             let pid = picked.id(Number::Pid).or(creator);
-            return self.thread(machine, tid, pid, picked.words(Words::ThreadName));
+            let name = picked.words(Words::ThreadName).filter(|name| !name.is_empty());
+            let listed = || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
+            return self.thread(machine, tid, pid, name.or_else(listed));
         }
         if let Some(thread) = self.scheduling.thread_on(cpu) {
             return thread;
@@ -315,6 +332,7 @@ impl<'t> Collector<'t> {
                 let label = self.names.label(&name);
                 self.scheduling.call(&mut self.slices, thread, CALL, begun(label, thread));
             }
+            Meaning::Exit => self.scheduling.thread_end(&mut self.slices, thread, time),
             Meaning::SystemCallEnd => self.scheduling.call_end(&mut self.slices, thread, time),
             Meaning::Span(step, name) if thread != NONE => {
                 if let Some(id) = picked.number(Number::Span) {
@@ -342,6 +360,9 @@ impl<'t> Collector<'t> {
             let begin = self.cpu_begins.get(&cpu).copied().unwrap_or(now.begin);
             let is_first = !self.scheduling.is_known(cpu);
             before = is_first.then_some(Begun { begin, label: 0, thread, event: u64::MAX, flags: NO_BEGIN });
+            if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
+                self.scheduling.thread_end(&mut self.slices, thread, now.begin);
+            }
         }
         self.scheduling.switch(&mut self.slices, cpu, before, Begun { thread: next, ..now });
     }
@@ -408,6 +429,7 @@ impl<'t> Collector<'t> {
             gaps,
             blocks: self.blocks,
             log: self.log,
+            processes: processes(self.traces, &self.machine_of),
             machines: self.machines,
             traces: self.traces.iter().map(name).collect(),
             absolute: clocks().next().is_some() && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
@@ -469,6 +491,9 @@ impl Collector<'_> {
         }
     }
 }
+
+/// The states of a thread that runs no more, `EXIT_DEAD` and `EXIT_ZOMBIE` (`include/linux/sched.h` of Linux 4.14 to 7.2).
+const DEAD: u64 = 0x30;
 
 /// Returns the thread that stands for the process of a thread: the first one that is known of it.
 fn process(names: &Names, thread: u32) -> u32 {

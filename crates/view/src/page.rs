@@ -34,6 +34,8 @@ pub struct OpenSpan {
 pub struct Death {
     /// What died: `kernel 6.12.0 on host`, `session shop, process 12`.
     pub what: String,
+    /// A word for its mark on the axis: `panic`, `end`.
+    pub word: String,
     /// When, for people.
     pub when: String,
     /// When by the clock of the page, in nanoseconds as text, if it is known.
@@ -55,8 +57,8 @@ pub struct Facts {
     pub machine: Vec<String>,
     /// The account of each trace, in the words of `report`.
     pub accounts: Vec<String>,
-    /// The losses of all traces in a few words.
-    pub losses: String,
+    /// The losses of each trace in a few words.
+    pub losses: Vec<String>,
     /// Something is lost by the rules of `--strict`.
     pub lost: bool,
     /// Remarks.
@@ -85,8 +87,11 @@ struct Head<'a> {
     blocks: usize,
     skip: u64,
     kinds: &'a [Kind],
+    /// Number of events of each kind.
+    counts: Vec<u64>,
     traces: &'a [String],
     machines: &'a [String],
+    processes: &'a [(u32, i64, String)],
     cpus: &'a [Cpu],
     threads: &'a [Thread],
     labels: &'a [String],
@@ -142,8 +147,10 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         blocks: blocks.len(),
         skip: dropped.saturating_sub(first),
         kinds: &collected.kinds,
+        counts: counts(&columns.kinds, collected.kinds.len()),
         traces: &collected.traces,
         machines: &collected.machines,
+        processes: &collected.processes,
         cpus: &names.cpus,
         threads: &names.threads,
         labels: &names.labels,
@@ -198,6 +205,15 @@ fn put_slices(
 #[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
 fn offset(start: i64, time: i64) -> f64 {
     i128::from(time).saturating_sub(i128::from(start)) as f64
+}
+
+/// Returns the number of events of each kind.
+fn counts(kinds: &[u32], number: usize) -> Vec<u64> {
+    let mut counts = vec![0u64; number];
+    for kind in kinds {
+        counts.get_mut(*kind as usize).into_iter().for_each(|count| *count = count.saturating_add(1));
+    }
+    counts
 }
 
 /// Returns numbers as little-endian bytes.

@@ -9,6 +9,7 @@ pub(crate) enum Number {
     Tid,
     Pid,
     PrevTid,
+    PrevState,
     NextTid,
     Irq,
     Vector,
@@ -48,6 +49,7 @@ impl Picks {
                 ("vpid" | "pid" | "tgid", true) => Target::Number(Number::Pid),
                 ("procname" | "comm", true) => Target::Words(Words::ThreadName),
                 ("prev_pid" | "prev_tid", false) => Target::Number(Number::PrevTid),
+                ("prev_state", false) => Target::Number(Number::PrevState),
                 ("next_pid" | "next_tid", false) => Target::Number(Number::NextTid),
                 ("prev_comm", false) => Target::Words(Words::PrevName),
                 ("next_comm", false) => Target::Words(Words::NextName),
@@ -74,7 +76,7 @@ impl Picks {
 /// The values of one event.
 #[derive(Debug, Default)]
 pub(crate) struct Picked {
-    numbers: [Option<u64>; 10],
+    numbers: [Option<u64>; 11],
     words: [Option<Vec<u8>>; 5],
 }
 

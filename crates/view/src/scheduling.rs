@@ -96,6 +96,14 @@ impl Scheduling {
         end(slices, stack, (Of::Thread, thread), id, time);
     }
 
+    /// A thread ends, and with it what it was in.
+    pub(crate) fn thread_end(&mut self, slices: &mut Slices, thread: u32, time: i64) {
+        self.calls.remove(&thread);
+        for (depth, (_, begun)) in self.threads.remove(&thread).unwrap_or_default().into_iter().enumerate() {
+            slices.add(nested(Of::Thread, thread, depth), begun, time, 0);
+        }
+    }
+
     /// Ends all that is open at the end of the traces.
     pub(crate) fn finish(self, slices: &mut Slices, time: i64) {
         for (cpu, begun) in self.running {

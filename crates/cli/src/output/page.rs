@@ -3,10 +3,12 @@
 use super::write::Writing;
 use super::{Done, Job, to_file};
 use crate::input::{Arrays, Traces};
-use crate::text::relation;
+use crate::text::{log_lines, relation};
 use crate::{account, clocks, ended, say};
+use lastwords_ctf::read;
 use lastwords_formats::ftrace::ctf::Form;
-use lastwords_formats::ftrace::log::Relation;
+use lastwords_formats::ftrace::Choice;
+use lastwords_formats::ftrace::log::{self, Relation};
 use lastwords_open::{Account, Crash, EndedReport, Losses, Machine, RecoveredSession, Trace};
 use lastwords_view::{Collected, Death, Facts, OpenSpan, Options, Task, collect};
 use std::path::Path;
@@ -29,7 +31,8 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     let mut collected = None;
     let (totals, read) = writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
         let options = Options { limit, open_spans: open_spans(job.traces), tasks: tasks(job.traces) };
-        let (events, totals) = collect(traces, selection, &options, watch, take)?;
+        let all = [traces, &loose_logs(job.traces)?].concat();
+        let (events, totals) = collect(&all, selection, &options, watch, take)?;
         collected = Some(events);
         Ok(totals)
     })?;
@@ -109,6 +112,12 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
         let _ = account::write_with_end(trace, account, &mut text);
         String::from_utf8_lossy(&text).into_owned()
     };
+    // The first line of an account sums it up.
+    let line = |of: (&Trace, &Account<'_>)| {
+        let mut text = Vec::new();
+        let _ = of.1.write(0, &mut text);
+        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+    };
     let losses = Losses::of(accounts);
     let names: Vec<&str> = traces.all.iter().map(|trace| trace.name.as_str()).collect();
     let from = traces.origins.first().map(|origin| origin.path.display().to_string());
@@ -118,10 +127,35 @@ fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: 
         deaths,
         machine,
         accounts: traces.all.iter().zip(accounts).map(text).collect(),
-        losses: losses.words(None),
+        losses: traces.all.iter().zip(accounts).filter_map(line).collect(),
         lost: losses.any,
         notes,
     }
+}
+
+/// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it is known. The log has
+/// the times of `local_clock`.
+fn log_real_time(machine: &Machine) -> Option<i64> {
+    let kernel = machine.kernel.as_ref()?;
+    let ahead = kernel.number("__sched_clock_offset", 8).unwrap_or(0);
+    Some(kernel.time().ok()?.wall.wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead)).cast_signed())
+}
+
+/// Returns the logs of kernels whose ftrace is not among the traces: LTTng recorded there.
+fn loose_logs(traces: &Traces) -> anyhow::Result<Vec<read::Trace>> {
+    let mut logs = Vec::new();
+    for origin in &traces.origins {
+        let Some(machine) = &origin.machine else { continue };
+        let is_own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
+        let has_array = traces.arrays().any(|array| is_own(&array));
+        let Some(offset) = log_real_time(machine) else { continue };
+        if has_array || !traces.all.iter().any(|trace| is_own(&trace)) {
+            continue;
+        }
+        let lines = log_lines(Some(machine));
+        logs.push(log::trace(&origin.path, lines, Relation::Ahead(0), &Choice::default(), Some(offset))?);
+    }
+    Ok(logs)
 }
 
 /// Returns why a kernel died, if its log says so.
@@ -130,19 +164,24 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
     let crash = kernel.crash(&kernel.log().rows);
     let why = crash.panic.as_ref().map(|panic| format!("Kernel panic - not syncing: {panic}"));
     let why = why.or_else(|| crash.oops.clone())?;
-    let ftrace = array.and_then(Trace::ftrace);
-    let time = crash.time.zip(ftrace).map(|(time, ftrace)| {
-        let ahead = if let Relation::Ahead(by) = relation(&ftrace) { by } else { 0 };
-        let offset = ftrace.real_time().unwrap_or(0).saturating_sub(ahead);
+    let offset = match array.and_then(Trace::ftrace) {
+        Some(ftrace) => {
+            let ahead = if let Relation::Ahead(by) = relation(&ftrace) { by } else { 0 };
+            Some((ftrace.real_time().unwrap_or(0).saturating_sub(ahead), ftrace.real_time().is_some()))
+        }
+        None => log_real_time(machine).map(|offset| (offset, true)),
+    };
+    let time = crash.time.zip(offset).map(|(time, (offset, _))| {
         i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset)
     });
     let boot = crash.time.map(|time| format!("{}.{:06} s after boot", time / 1_000_000_000, time / 1000 % 1_000_000));
-    let is_dated = ftrace.is_some_and(|ftrace| ftrace.real_time().is_some());
+    let is_dated = offset.is_some_and(|(_, is_dated)| is_dated);
     let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::time);
     let when: Vec<String> = date.into_iter().chain(boot).collect();
     let cpu = crash.cpu.map_or_else(String::new, |cpu| format!(", on CPU {cpu}"));
     Some(Death {
         what: format!("kernel {}{cpu}", machine.tracing.release),
+        word: if crash.panic.is_some() { "panic" } else { "oops" }.to_owned(),
         when: when.join(", "),
         time: time.map(|time| time.to_string()),
         details: crash.oops.filter(|oops| *oops != why).into_iter().collect(),
@@ -158,9 +197,11 @@ fn session_deaths(found: &RecoveredSession) -> Vec<Death> {
         let ended = found.ended.as_ref().map(|ended| EndedReport::from(*ended));
         let death = |ended: EndedReport| Death {
             what: format!("session {name}"),
-            when: ended::time(ended.at_ns),
-            time: Some(ended.at_ns.to_string()),
-            why: ended::line(&ended),
+            word: "end".to_owned(),
+            when: ended::line(&ended),
+            // A process that was killed went on after it was last seen.
+            time: Some(ended.at_ns.to_string()).filter(|_| ended.how != "killed"),
+            why: format!("{name}: {}", ended::how(&ended)),
             details: Vec::new(),
         };
         return ended.map(death).into_iter().collect();
@@ -173,6 +214,7 @@ fn session_deaths(found: &RecoveredSession) -> Vec<Death> {
         };
         Death {
             what: format!("session {name}"),
+            word: crash.event.rsplit(':').next().unwrap_or("end").to_owned(),
             when: crash.time_ns.parse().map_or_else(|_| String::new(), ended::time),
             time: Some(crash.time_ns.clone()),
             why: format!("{} {}", crash.event, fields.join(" ")),
