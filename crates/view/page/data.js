@@ -61,22 +61,22 @@ class Fields {
   async lines(block) {
     let lines = this.kept.get(block);
     if (!lines) {
-      const text = await this.text(block);
-      lines = text.split("\n");
+      lines = await this.read(block);
       this.kept.set(block, lines);
       if (this.kept.size > 8) this.kept.delete(this.kept.keys().next().value);
     }
     return lines;
   }
 
-  async text(block) {
+  // Decompresses a block into its lines, each of which ends with a line feed.
+  async read(block) {
     // The blocks follow the program; while the page is still arriving, a block may not be there.
     let elements = document.getElementsByClassName("block");
     while (elements.length <= block && document.readyState === "loading") {
       await new Promise((done) => setTimeout(done, 20));
     }
     if (elements.length <= block) throw new Error("the page is cut off: the fields of this event are missing");
-    return new TextDecoder().decode(await inflated(elements[block].textContent));
+    return new TextDecoder().decode(await inflated(elements[block].textContent)).slice(0, -1).split("\n");
   }
 
   // Returns the place of a row: its block, and its line there.

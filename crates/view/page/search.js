@@ -69,7 +69,7 @@ async function eachRow(data, wanted, visit, progress, isOver) {
   for (let block = 0; block < fields.count && !isOver(); block++) {
     const first = block * fields.size - fields.skip;
     if (data.order === null && !any(first, Math.min(first + fields.size, times.length), wanted)) continue;
-    const lines = (await fields.text(block)).split("\n");
+    const lines = await fields.read(block);
     for (let line = 0; line < lines.length; line++) {
       const place = first + line;
       if (place < 0 || place >= times.length) continue;
