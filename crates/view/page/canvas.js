@@ -73,29 +73,36 @@ export function drawSlices(context, slices, track, scale, y, height, styleOf) {
   const { items, ends } = track;
   const perPixel = (scale.to - scale.from) / scale.width;
   let at = ends.lower(scale.from);
+  let last = null;
   while (at < items.length) {
     const slice = items[at];
     if (slices.begins[slice] > scale.to) break;
-    const left = Math.max(scale.left, scale.x(slices.begins[slice]));
-    const right = Math.min(scale.left + scale.width, scale.x(slices.ends[slice]));
+    const exact = Math.max(scale.left, scale.x(slices.begins[slice]));
+    const end = Math.min(scale.left + scale.width, scale.x(slices.ends[slice]));
     const [fill, ink, text] = styleOf(slice);
-    context.fillStyle = fill;
-    if (right - left < 1) {
-      const pixel = Math.floor(left);
+    // A colour is a text that the canvas parses each time that it is set.
+    if (fill !== last) context.fillStyle = last = fill;
+    if (end - exact < 1) {
+      const pixel = Math.floor(exact);
       context.fillRect(pixel, y, 1, height);
       // Go on with the first slice that reaches into the next pixel.
       const next = ends.lower(scale.from + (pixel + 1 - scale.left) * perPixel);
       at = Math.max(next, at + 1);
       continue;
     }
-    const inset = right - left > 3 ? 0.5 : 0;
-    context.fillRect(left, y, right - left - inset, height);
+    // Whole pixels are drawn faster, and their edges are sharp.
+    const left = Math.round(exact);
+    const right = Math.max(left + 1, Math.round(end));
+    context.fillRect(left, y, right - left - (right - left > 3 ? 1 : 0), height);
     const flags = slices.flags[slice];
-    if (flags) drawOpenEnds(context, flags, left, right, y, height);
+    if (flags) {
+      drawOpenEnds(context, flags, left, right, y, height);
+      last = null;
+    }
     if (text && height >= 10) {
       const shown = fitted(context, text, right - left - 6);
       if (shown) {
-        context.fillStyle = ink;
+        context.fillStyle = last = ink;
         context.fillText(shown, left + 3, y + height / 2 + 0.5);
       }
     }
@@ -129,10 +136,7 @@ function triangle(context, x, y, width) {
 export function drawMarks(context, { all, levelled }, scale, y, height, colours, levelOf, textOf) {
   context.fillStyle = colours.mark;
   bars(context, all, scale, y, height);
-  for (const level of [1, 2]) {
-    context.fillStyle = level === 2 ? colours.bad : colours.warn;
-    bars(context, levelled, scale, y, height, (row) => levelOf(row) === level);
-  }
+  bars(context, levelled, scale, y, height, (highest) => (highest === 2 ? colours.bad : colours.warn), levelOf);
   const from = all.lower(scale.from);
   const to = all.lower(scale.to);
   if (to - from > scale.width / 30) return;
@@ -146,7 +150,8 @@ export function drawMarks(context, { all, levelled }, scale, y, height, colours,
   }
 }
 
-function bars(context, index, scale, y, height, wanted) {
+// With `levelOf`, the colour of a bar is that of its highest level.
+function bars(context, index, scale, y, height, colourOf, levelOf) {
   const { items, times } = index;
   const perPixel = (scale.to - scale.from) / scale.width;
   let at = index.lower(scale.from);
@@ -154,17 +159,17 @@ function bars(context, index, scale, y, height, wanted) {
   while (at < end) {
     const pixel = Math.floor(scale.x(times[items[at]]));
     const next = Math.max(at + 1, Math.min(end, index.lower(scale.from + (pixel + 1 - scale.left) * perPixel)));
-    if (!wanted || some(items, at, next, wanted)) {
-      const part = Math.min(1, 0.45 + Math.log2(next - at) / 14);
-      context.fillRect(pixel, y + height * (1 - part), next - at === 1 ? 1.5 : 1, height * part);
-    }
+    if (levelOf) context.fillStyle = colourOf(highest(items, at, next, levelOf));
+    const size = Math.round(height * Math.min(1, 0.45 + Math.log2(next - at) / 14));
+    context.fillRect(pixel, y + height - size, next - at === 1 ? 2 : 1, size);
     at = next;
   }
 }
 
-function some(items, from, to, wanted) {
-  for (let at = from; at < to; at++) if (wanted(items[at])) return true;
-  return false;
+function highest(items, from, to, levelOf) {
+  let most = 0;
+  for (let at = from; at < to && most < 2; at++) most = Math.max(most, levelOf(items[at]));
+  return most;
 }
 
 const hatches = new Map();

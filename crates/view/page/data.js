@@ -10,8 +10,21 @@ async function bytesOf(text) {
   return new Uint8Array(await (await fetch(`data:application/octet-stream;base64,${text}`)).arrayBuffer());
 }
 
+// Waits for an element of the page, which may still be arriving.
+async function arrived(find) {
+  for (;;) {
+    // Read before the search: what comes last is there when the page is whole.
+    const isWhole = document.readyState !== "loading";
+    const element = find();
+    // An element is whole when another one follows it.
+    if (element && (isWhole || element.nextElementSibling)) return element;
+    if (isWhole) throw new Error("the page is cut off: a part of its data is missing");
+    await new Promise((done) => setTimeout(done, 10));
+  }
+}
+
 const column = async (id, Type) => {
-  const element = document.getElementById(id);
+  const element = await arrived(() => document.getElementById(id));
   const values = new Type(await inflated(element.textContent));
   element.remove();
   return values;
@@ -29,22 +42,29 @@ export function head() {
 // Returns the columns of events and slices. Times are nanoseconds from the page's beginning.
 export async function load(head) {
   const names = ["tracks", "labels", "threads", "events"];
-  const [deltas, kinds, threads, cpus, begins, ends, flags, ...words] = await Promise.all([
+  const [deltas, kinds, threads, cpus, starts, durations, flags, ...words] = await Promise.all([
     column("times", Uint32Array), column("kinds", Uint32Array), column("threads", Uint32Array), column("cpus", Uint32Array),
-    column("slice-begins", Float64Array), column("slice-ends", Float64Array), column("slice-flags", Uint8Array),
+    column("slice-begins", Uint32Array), column("slice-lengths", Uint32Array), column("slice-flags", Uint8Array),
     ...names.map((name) => column(`slice-${name}`, Uint32Array)),
   ]);
-  const order = document.getElementById("order") ? await column("order", Uint32Array) : null;
+  const order = head.sorted ? null : await column("order", Uint32Array);
   const times = new Float64Array(deltas.length);
-  for (let row = 0, time = 0; row < deltas.length; row++) times[row] = time += deltas[row];
-  if (head.wide.length > 0) addWide(times, deltas, head.wide);
+  sum(times, deltas, head.wide);
+  const [begins, ends] = [new Float64Array(starts.length), Float64Array.from(durations)];
+  sum(begins, starts, head.wide_begins);
+  for (const [slice, length] of head.wide_lengths) ends[slice] = length;
+  for (let slice = 0; slice < ends.length; slice++) ends[slice] += begins[slice];
   const slices = { begins, ends, flags, ...Object.fromEntries(names.map((name, at) => [name, words[at]])) };
   return { head, times, kinds, threads, cpus, order, slices, fields: new Fields(head, order) };
 }
 
-function addWide(times, deltas, wide) {
-  const differences = new Map(wide);
-  for (let row = 0, time = 0; row < times.length; row++) times[row] = time += differences.get(row) ?? deltas[row];
+// Adds differences up. Those that do not fit 32 bits are in a list of positions and differences.
+function sum(sums, differences, wide) {
+  let [at, value] = [0, 0];
+  for (const [place, difference] of [...wide, [differences.length, 0]]) {
+    for (; at < place; at++) sums[at] = value += differences[at];
+    if (at < sums.length) sums[at++] = value += difference;
+  }
 }
 
 // The fields of events, in blocks of text. A block is decompressed when one of its events is asked for.
@@ -70,13 +90,8 @@ class Fields {
 
   // Decompresses a block into its lines, each of which ends with a line feed.
   async read(block) {
-    // The blocks follow the program; while the page is still arriving, a block may not be there.
-    let elements = document.getElementsByClassName("block");
-    while (elements.length <= block && document.readyState === "loading") {
-      await new Promise((done) => setTimeout(done, 20));
-    }
-    if (elements.length <= block) throw new Error("the page is cut off: the fields of this event are missing");
-    return new TextDecoder().decode(await inflated(elements[block].textContent)).slice(0, -1).split("\n");
+    const element = await arrived(() => document.getElementsByClassName("block")[block]);
+    return new TextDecoder().decode(await inflated(element.textContent)).slice(0, -1).split("\n");
   }
 
   // Returns the place of a row: its block, and its line there.

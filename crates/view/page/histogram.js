@@ -29,24 +29,12 @@ export class Histogram {
   }
 
   draw(colours) {
-    const { context, width, height } = this.surface;
+    const { context, height } = this.surface;
     const scale = this.scale;
-    context.fillStyle = colours.paper;
-    context.fillRect(0, 0, width, height);
     const bins = Math.max(1, Math.floor(scale.width / 3));
     const all = counts(this.app.marks.every.all, scale, bins);
     const levelled = counts(this.app.marks.every.levelled, scale, bins);
-    const most = all.reduce((most, count) => Math.max(most, count), 1);
-    const bar = (count) => (count ? Math.max(2, (count / most) * (height - 14)) : 0);
-    const binWidth = scale.width / bins;
-    for (let bin = 0; bin < bins; bin++) {
-      const x = scale.left + bin * binWidth;
-      context.fillStyle = colours.mark;
-      context.fillRect(x, height - 2 - bar(all[bin]), binWidth - 0.7, bar(all[bin]));
-      if (!levelled[bin]) continue;
-      context.fillStyle = colours.bad;
-      context.fillRect(x, height - 2 - bar(levelled[bin]), binWidth - 0.7, bar(levelled[bin]));
-    }
+    const most = drawBins(this.surface, scale, all, levelled, colours);
     drawGaps(context, this.app.data.head.gaps.filter((gap) => gap.begin !== null), scale, height - 7, 6, colours);
     this.window(scale, colours, height);
     context.fillStyle = colours.ink;
@@ -88,6 +76,37 @@ export class Histogram {
     const time = this.time(Math.max(LEFT, x));
     this.app.show(Math.min(time, this.drag.time), Math.max(time, this.drag.time));
   }
+}
+
+// Draws a bar for each part of the range, and returns the highest number of events.
+function drawBins({ context, width, height }, scale, all, levelled, colours) {
+  context.fillStyle = colours.paper;
+  context.fillRect(0, 0, width, height);
+  const most = all.reduce((most, count) => Math.max(most, count), 1);
+  const bar = (count) => (count ? Math.max(2, (count / most) * (height - 14)) : 0);
+  const binWidth = scale.width / all.length;
+  for (let bin = 0; bin < all.length; bin++) {
+    const x = scale.left + bin * binWidth;
+    context.fillStyle = colours.mark;
+    context.fillRect(x, height - 2 - bar(all[bin]), binWidth - 0.7, bar(all[bin]));
+    if (!levelled?.[bin]) continue;
+    context.fillStyle = colours.bad;
+    context.fillRect(x, height - 2 - bar(levelled[bin]), binWidth - 0.7, bar(levelled[bin]));
+  }
+  return most;
+}
+
+// Draws the numbers of events that the page has ready, until its columns are read.
+export function preview(head, colours) {
+  const [histogram, timeline] = ["histogram", "timeline"].map((id) => new Surface(byId(id)));
+  const margin = histogram.width * 0.01;
+  const scale = { left: LEFT + margin, width: Math.max(1, histogram.width - LEFT - 2 * margin) };
+  drawBins(histogram, scale, head.preview, null, colours);
+  const { context, width, height } = timeline;
+  context.fillStyle = colours.paper;
+  context.fillRect(0, 0, width, height);
+  context.fillStyle = colours.soft;
+  context.fillText(`Reading ${head.rows.toLocaleString("en")} events\u2026`, LEFT + 20, 40);
 }
 
 // Returns the number of events in each part of the range.

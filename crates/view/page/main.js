@@ -5,7 +5,7 @@ import { head as readHead, load } from "view/data.js";
 import { Panel } from "view/details.js";
 import { byId } from "view/dom.js";
 import { showHead } from "view/head.js";
-import { Histogram } from "view/histogram.js";
+import { Histogram, preview } from "view/histogram.js";
 import { listen } from "view/keys.js";
 import { Marks, rowsOf, Slices, threadName } from "view/rows.js";
 import { Search } from "view/search.js";
@@ -271,6 +271,7 @@ async function start() {
   for (const death of head.deaths) death.offset = death.time === null ? null : Number(BigInt(death.time) - begin);
   const times = new Times(head);
   showHead(head, times);
+  preview(head, theme());
   performance.mark("head");
   const app = new App(await load(head), times);
   app.draw();

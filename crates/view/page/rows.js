@@ -12,12 +12,9 @@ export class Index {
     this.step = count ? (times[items[count - 1]] - this.from) / STEPS || 1 : 1;
     this.table = null;
     if (count > 4 * STEPS) {
-      this.table = new Uint32Array(STEPS + 2).fill(count);
-      let next = 0;
-      for (let at = 0; at < count; at++) {
-        const step = Math.floor((times[items[at]] - this.from) / this.step);
-        while (next <= step) this.table[next++] = at;
-      }
+      const table = new Uint32Array(STEPS + 2).fill(count);
+      for (let step = 0, at = 0; step <= STEPS; step++) table[step] = at = this.before(this.from + step * this.step, at, count);
+      this.table = table;
     }
   }
 
@@ -27,8 +24,8 @@ export class Index {
     if (this.table) {
       const step = Math.floor((time - this.from) / this.step);
       if (step < 0) return 0;
-      if (step > STEPS) return this.before(time, this.table[STEPS], high);
-      [low, high] = [this.table[step], this.table[step + 1]];
+      // The neighbours too, because a quotient may be rounded over a border.
+      [low, high] = [this.table[Math.min(Math.max(0, step - 1), STEPS)], this.table[Math.min(step + 2, STEPS + 1)]];
     }
     return this.before(time, low, high);
   }
@@ -46,14 +43,28 @@ export class Index {
 const STEPS = 4096;
 
 // Groups items by a number below `count`: returns a list of items for each group, in their order.
-function grouped(keys, count, wanted) {
-  const starts = new Uint32Array(count + 1);
-  for (let at = 0; at < keys.length; at++) if (keys[at] < count && wanted(at)) starts[keys[at] + 1]++;
-  for (let group = 0; group < count; group++) starts[group + 1] += starts[group];
-  const items = new Uint32Array(starts[count]);
-  const next = starts.slice();
-  for (let at = 0; at < keys.length; at++) if (keys[at] < count && wanted(at)) items[next[keys[at]]++] = at;
-  return Array.from({ length: count }, (_, group) => items.subarray(starts[group], starts[group + 1]));
+function grouped(items, keys, count) {
+  const next = new Uint32Array(count + 1);
+  for (let at = 0; at < items.length; at++) {
+    const key = keys[items[at]];
+    if (key < count) next[key + 1]++;
+  }
+  for (let group = 0; group < count; group++) next[group + 1] += next[group];
+  const starts = next.slice();
+  const sorted = new Uint32Array(starts[count]);
+  for (let at = 0; at < items.length; at++) {
+    const key = keys[items[at]];
+    if (key < count) sorted[next[key]++] = items[at];
+  }
+  return Array.from({ length: count }, (_, group) => sorted.subarray(starts[group], starts[group + 1]));
+}
+
+// Returns those numbers below `count` for which `wanted` holds.
+function chosen(count, wanted) {
+  const items = new Uint32Array(count);
+  let next = 0;
+  for (let at = 0; at < count; at++) if (wanted(at)) items[next++] = at;
+  return items.subarray(0, next);
 }
 
 // The positions of events: of all, of those with a level, and by CPU and thread. `visible` has a 1 for each event that
@@ -64,17 +75,18 @@ export class Marks {
     const levels = head.kinds.map((kind) => ({ error: 2, warn: 1 })[kind.level] ?? 0);
     const logs = head.kinds.map((kind) => kind.log);
     this.levels = levels;
-    const seen = (row) => (!visible || visible[row] === 1);
-    const wanted = (row) => seen(row) && !logs[kinds[row]];
+    const isEvent = Uint8Array.from(head.kinds, (kind) => (kind.log ? 0 : 1));
+    const every = chosen(times.length, visible ? (row) => visible[row] === 1 && isEvent[kinds[row]] === 1 : (row) => isEvent[kinds[row]] === 1);
+    const levelled = levels.some((level) => level > 0) ? every.filter((row) => levels[kinds[row]] > 0) : every.subarray(0, 0);
     const index = (items) => new Index(items, times);
-    const levelled = (items) => items.filter((row) => levels[kinds[row]] > 0);
-    const pair = (items) => ({ all: index(items), levelled: index(levelled(items)) });
-    this.byCpu = grouped(cpus, head.cpus.length, wanted).map(pair);
-    this.byThread = grouped(threads, head.threads.length, wanted).map(pair);
-    const every = new Uint32Array(times.length);
-    let count = 0;
-    for (let row = 0; row < times.length; row++) if (wanted(row)) every[count++] = row;
-    this.every = pair(every.subarray(0, count));
+    const pairs = (keys, count) => {
+      const own = grouped(levelled, keys, count);
+      return grouped(every, keys, count).map((items, at) => ({ all: index(items), levelled: index(own[at]) }));
+    };
+    this.byCpu = pairs(cpus, head.cpus.length);
+    this.byThread = pairs(threads, head.threads.length);
+    this.every = { all: index(every), levelled: index(levelled) };
+    const seen = (row) => !visible || visible[row] === 1;
     this.log = index(Uint32Array.from(head.log.map(([row]) => row).filter(seen)).sort());
   }
 }
@@ -91,30 +103,29 @@ class Track {
 export class Slices {
   constructor(data) {
     const { head, slices, times } = data;
-    this.tracks = grouped(slices.tracks, head.tracks.length, () => true).map((items) => new Track(items, slices));
-    const running = head.tracks.map((track) => track.of === "running");
-    // The events that begin slices are in order of time, so that nothing needs to be sorted.
+    const all = chosen(slices.tracks.length, () => true);
+    this.tracks = grouped(all, slices.tracks, head.tracks.length).map((items) => new Track(items, slices));
+    const running = Uint8Array.from(head.tracks, (track) => (track.of === "running" ? 1 : 0));
+    // The events that begin slices are in order of time, so that only slices without such an event need to be sorted.
     const byEvent = new Uint32Array(times.length).fill(NONE);
     const rest = [];
-    for (let slice = 0; slice < slices.tracks.length; slice++) {
-      if (!running[slices.tracks[slice]]) continue;
+    for (let slice = 0; slice < all.length; slice++) {
+      if (running[slices.tracks[slice]] === 0) continue;
       if (slices.events[slice] < byEvent.length) byEvent[slices.events[slice]] = slice;
       else rest.push(slice);
     }
-    const lists = new Map();
-    const add = (slice) => {
-      const thread = slices.threads[slice];
-      if (!lists.has(thread)) lists.set(thread, []);
-      lists.get(thread).push(slice);
-    };
-    rest.sort((a, b) => slices.begins[a] - slices.begins[b]).forEach(add);
+    const earlier = (a, b) => slices.begins[a] - slices.begins[b];
     const late = new Set(rest.map((slice) => slices.threads[slice]));
-    for (const slice of byEvent) if (slice !== NONE) add(slice);
+    const ordered = new Uint32Array(rest.length + byEvent.length);
+    ordered.set(rest.sort(earlier));
+    let next = rest.length;
+    for (let row = 0; row < byEvent.length; row++) if (byEvent[row] !== NONE) ordered[next++] = byEvent[row];
     this.running = new Map();
-    for (const [thread, list] of lists) {
-      if (late.has(thread)) list.sort((a, b) => slices.begins[a] - slices.begins[b]);
-      this.running.set(thread, new Track(Uint32Array.from(list), slices));
-    }
+    grouped(ordered.subarray(0, next), slices.threads, head.threads.length).forEach((items, thread) => {
+      if (items.length === 0) return;
+      if (late.has(thread)) items.sort(earlier);
+      this.running.set(thread, new Track(items, slices));
+    });
   }
 }
 

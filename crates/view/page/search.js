@@ -128,8 +128,9 @@ export class Search {
       return;
     }
     const wanted = text.toLowerCase();
-    // In the text of the fields, quotes and backslashes are escaped.
-    const escaped = JSON.stringify(wanted).slice(1, -1);
+    // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
+    const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+    const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
     const byName = data.head.kinds.map((kind) => kind.name.toLowerCase().includes(wanted));
     const rows = [];
     const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}`; };

@@ -20,7 +20,9 @@ export class Timeline {
     this.range = null;
     this.chosen = null;
     this.hover = null;
-    this.labels = app.data.head.labels.map((text) => hash(text));
+    const { labels, threads } = app.data.head;
+    this.labelStyles = labels.map((text) => [...paletteOf(hash(text)), text]);
+    this.threadStyles = threads.map((thread) => [...paletteOf(hash(`${thread.pid ?? thread.tid}${thread.name}`)), threadName(thread)]);
     canvas.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     canvas.addEventListener("pointerdown", (event) => this.down(event));
     canvas.addEventListener("pointermove", (event) => this.move(event));
@@ -115,14 +117,13 @@ export class Timeline {
   part(part, y, scale, colours) {
     const { context } = this.surface;
     const { slices, head, kinds } = this.app.data;
-    const threads = head.threads;
+    const idle = [colours.idle, colours.soft, "idle"];
+    const unknown = [colours.idle, colours.soft, "unknown"];
     const byThread = (slice) => {
-      const thread = threads[slices.threads[slice]];
-      if (thread?.tid === 0) return [colours.idle, colours.soft, "idle"];
-      const [fill, ink] = paletteOf(thread ? hash(`${thread.pid ?? thread.tid}${thread.name}`) : 0);
-      return [fill, ink, threadName(thread)];
+      const thread = slices.threads[slice];
+      return head.threads[thread]?.tid === 0 ? idle : this.threadStyles[thread] ?? unknown;
     };
-    const byLabel = (slice) => [...paletteOf(this.labels[slices.labels[slice]]), head.labels[slices.labels[slice]]];
+    const byLabel = (slice) => this.labelStyles[slices.labels[slice]];
     const levelOf = (row) => this.app.marks.levels[kinds[row]];
     const nameOf = (row) => head.kinds[kinds[row]].name;
     switch (part.kind) {

@@ -1,7 +1,7 @@
 //! Assembles the page from the files in `page/` and the data.
 //!
 //! The modules are in an import map as `data:` addresses, so that they stay plain ES modules and the page needs no
-//! other file. What is drawn first comes first: the fields of events are behind the program.
+//! other file. What is shown first comes first: the program, the columns, and at last the fields of events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -68,7 +68,7 @@ impl<'o> Html<'o> {
         writeln!(self.out, "<script type=\"text/plain\" class=\"block\">{}</script>", STANDARD.encode(bytes))
     }
 
-    /// Writes the program. It runs at once, before the blocks that follow it have arrived.
+    /// Writes the program. It runs at once, before the data that follow it have arrived.
     pub(crate) fn program(&mut self) -> io::Result<()> {
         let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
         let imports: serde_json::Map<String, serde_json::Value> =

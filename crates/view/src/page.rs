@@ -78,6 +78,8 @@ struct Head<'a> {
     /// End of the page, and the range that is shown first: nanoseconds from the beginning.
     end: f64,
     home: [f64; 2],
+    /// Numbers of events in equal parts of that range, which are shown until the columns are read.
+    preview: Vec<u32>,
     rows: usize,
     counted: u64,
     read: u64,
@@ -101,9 +103,17 @@ struct Head<'a> {
     log: Vec<(u64, u64, &'a str)>,
     /// Rows whose time is more than 32 bits of nanoseconds behind the row before: row and difference.
     wide: Vec<(usize, f64)>,
+    /// The same for the begins of slices, which are in order of their tracks.
+    wide_begins: Vec<(usize, f64)>,
+    /// Slices that are longer than 32 bits of nanoseconds: slice and length.
+    wide_lengths: Vec<(usize, f64)>,
+    /// The rows are in the order in which they were read.
+    sorted: bool,
     spans_not_drawn: u64,
 }
 
+/// Number of parts of the preview.
+const PREVIEW: usize = 390;
 /// Largest number below which JavaScript's numbers hold all integers.
 const EXACT: u64 = 1 << 53;
 /// Lines of the log that follow the last event within this time, in nanoseconds, are shown at first.
@@ -131,7 +141,9 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
             Some(order) => order.place.get(usize::try_from(row).ok()?).copied().map(u64::from),
         }
     };
-    let (deltas, wide) = deltas(&columns.times);
+    let (times, wide) = deltas(columns.times.iter().copied(), start);
+    let (begins, wide_begins) = deltas(slices.all.iter().map(|slice| slice.begin), start);
+    let (lengths, wide_lengths) = lengths(&slices.all);
     let head = Head {
         facts,
         start: start.to_string(),
@@ -139,6 +151,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         exact: last.checked_sub(start).is_some_and(|range| range.unsigned_abs() < EXACT),
         end: offset(end),
         home: [offset(home.0), offset(home.1)],
+        preview: preview(&columns.times, home),
         rows: columns.times.len(),
         counted,
         read,
@@ -159,19 +172,24 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         gaps: gaps.iter().map(|gap| gap.row(offset)).collect(),
         log: log.iter().filter_map(|line| Some((row(line.event)?, line.level, line.text.as_str()))).collect(),
         wide,
+        wide_begins,
+        wide_lengths,
+        sorted: order.is_none(),
         spans_not_drawn: collected.spans_not_drawn,
     };
     let mut html = Html::begin(out, &facts.title)?;
     html.json("head", &head)?;
-    html.bytes("times", &compressed(&deltas, LEVEL))?;
+    html.program()?;
+    html.bytes("times", &compressed(&times, LEVEL))?;
     html.bytes("kinds", &compressed(&words(columns.kinds.iter().copied()), LEVEL))?;
     html.bytes("threads", &compressed(&words(columns.threads.iter().copied()), LEVEL))?;
     html.bytes("cpus", &compressed(&words(columns.cpus.iter().copied()), LEVEL))?;
     if let Some(order) = &order {
         html.bytes("order", &compressed(&words(order.row.iter().copied()), LEVEL))?;
     }
-    put_slices(&mut html, &slices.all, offset, row)?;
-    html.program()?;
+    html.bytes("slice-begins", &compressed(&begins, LEVEL))?;
+    html.bytes("slice-lengths", &compressed(&lengths, LEVEL))?;
+    put_slices(&mut html, &slices.all, row)?;
     for block in &blocks {
         html.block(block)?;
     }
@@ -181,20 +199,10 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
 /// How well columns are compressed.
 const LEVEL: Compression = Compression::new(3);
 
-fn put_slices(
-    html: &mut Html<'_>,
-    slices: &[Slice],
-    offset: impl Fn(i64) -> f64,
-    row: impl Fn(u64) -> Option<u64>,
-) -> io::Result<()> {
+fn put_slices(html: &mut Html<'_>, slices: &[Slice], row: impl Fn(u64) -> Option<u64>) -> io::Result<()> {
     let of = |number: fn(&Slice) -> u32| words(slices.iter().map(number));
     let event = |slice: &Slice| row(slice.event).and_then(|row| u32::try_from(row).ok()).unwrap_or(NONE);
-    let doubles = |time: fn(&Slice) -> i64| -> Vec<u8> {
-        slices.iter().flat_map(|slice| offset(time(slice)).to_le_bytes()).collect()
-    };
     html.bytes("slice-tracks", &compressed(&of(|slice| slice.track), LEVEL))?;
-    html.bytes("slice-begins", &compressed(&doubles(|slice| slice.begin), LEVEL))?;
-    html.bytes("slice-ends", &compressed(&doubles(|slice| slice.end), LEVEL))?;
     html.bytes("slice-labels", &compressed(&of(|slice| slice.label), LEVEL))?;
     html.bytes("slice-threads", &compressed(&of(|slice| slice.thread), LEVEL))?;
     html.bytes("slice-events", &compressed(&words(slices.iter().map(event)), LEVEL))?;
@@ -205,6 +213,19 @@ fn put_slices(
 #[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
 fn offset(start: i64, time: i64) -> f64 {
     i128::from(time).saturating_sub(i128::from(start)) as f64
+}
+
+/// Returns the number of times in each of [`PREVIEW`] equal parts of a range.
+fn preview(times: &[i64], (from, to): (i64, i64)) -> Vec<u32> {
+    let mut bins = vec![0u32; PREVIEW];
+    let length = i128::from(to).saturating_sub(i128::from(from)).max(1);
+    for time in times {
+        let place = i128::from(*time).saturating_sub(i128::from(from)).saturating_mul(PREVIEW as i128);
+        let bin = place.checked_div(length).and_then(|bin| usize::try_from(bin).ok());
+        let bin = bin.map(|bin| bin.min(PREVIEW.saturating_sub(1))).filter(|_| *time <= to);
+        bin.and_then(|bin| bins.get_mut(bin)).into_iter().for_each(|bin| *bin = bin.saturating_add(1));
+    }
+    bins
 }
 
 /// Returns the number of events of each kind.
@@ -223,18 +244,26 @@ fn words(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
 
 /// Returns the difference of each time from the time before, and the differences that do not fit 32 bits.
 #[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
-fn deltas(times: &[i64]) -> (Vec<u8>, Vec<(usize, f64)>) {
-    let (mut wide, mut last) = (Vec::new(), times.first().copied().unwrap_or(0));
-    let mut bytes = Vec::with_capacity(times.len().saturating_mul(4));
-    for (row, time) in times.iter().enumerate() {
-        let delta = i128::from(*time).saturating_sub(i128::from(last));
-        last = *time;
+fn deltas(times: impl Iterator<Item = i64>, start: i64) -> (Vec<u8>, Vec<(usize, f64)>) {
+    let (mut bytes, mut wide, mut last) = (Vec::new(), Vec::new(), start);
+    for (row, time) in times.enumerate() {
+        let delta = i128::from(time).saturating_sub(i128::from(last));
+        last = time;
         bytes.extend(u32::try_from(delta).unwrap_or(0).to_le_bytes());
         if u32::try_from(delta).is_err() {
             wide.push((row, delta as f64));
         }
     }
     (bytes, wide)
+}
+
+/// Returns the lengths of slices, and those that do not fit 32 bits.
+#[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
+fn lengths(slices: &[Slice]) -> (Vec<u8>, Vec<(usize, f64)>) {
+    let length = |slice: &Slice| i128::from(slice.end).saturating_sub(i128::from(slice.begin));
+    let wide = slices.iter().enumerate().filter(|(_, slice)| u32::try_from(length(slice)).is_err());
+    let wide = wide.map(|(at, slice)| (at, length(slice) as f64)).collect();
+    (words(slices.iter().map(|slice| u32::try_from(length(slice)).unwrap_or(0))), wide)
 }
 
 /// The order of rows in time, where they were read in another one.
