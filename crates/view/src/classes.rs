@@ -92,12 +92,7 @@ pub(crate) fn is_ftrace(trace: &Trace) -> bool {
 }
 
 /// Prepares the class at a position of a stream class.
-pub(crate) fn prepare<'t>(
-    trace: &'t Trace,
-    stream: &StreamInfo,
-    event: usize,
-    kind: u32,
-) -> Option<(Class<'t>, Kind)> {
+pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, kind: u32) -> Option<(Class<'t>, Kind)> {
     let class = trace.class().streams.get(stream.class)?;
     let described: &EventClass = class.events.get(event)?;
     let name = described.name.as_deref().unwrap_or("<unknown>").to_owned();

@@ -271,7 +271,8 @@ impl<'t> Collector<'t> {
         out.extend_from_slice(format!("{{\"ticks\":{}", event.clock).as_bytes());
         let mut at = Some(event.body);
         for (number, scope) in class.scopes.iter().enumerate() {
-            let (is_payload, is_first) = (number == 2, number == 0 || class.scopes.first().is_some_and(Option::is_none));
+            let (is_payload, is_first) =
+                (number == 2, number == 0 || class.scopes.first().is_some_and(Option::is_none));
             match (is_payload, scope.is_some()) {
                 (true, _) => out.extend_from_slice(b",\"fields\":{"),
                 (false, true) if is_first => out.extend_from_slice(b",\"context\":{"),

@@ -167,10 +167,8 @@ fn of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Lost> {
 
 /// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers.
 fn causes(evidence: &Evidence, stream: usize, wanted: impl Fn(Cause) -> bool) -> Vec<String> {
-    let mut words: BTreeSet<String> = of(evidence, stream)
-        .filter(|gap| wanted(gap.cause))
-        .map(|gap| gap.cause.word().to_owned())
-        .collect();
+    let mut words: BTreeSet<String> =
+        of(evidence, stream).filter(|gap| wanted(gap.cause)).map(|gap| gap.cause.word().to_owned()).collect();
     let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream);
     let bad = rows.filter(|row| matches!(row.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale));
     words.extend(bad.map(|row| row.verdict.word().to_owned()));

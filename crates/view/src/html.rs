@@ -89,3 +89,33 @@ impl<'o> Html<'o> {
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_the_data_or_the_title() {
+        let hostile = "</script></title><script>alert(1)</script><!-- & ]]>";
+        let mut out = Vec::new();
+        let mut html = Html::begin(&mut out, hostile).unwrap();
+        html.json("head", &serde_json::json!({ "text": hostile })).unwrap();
+        html.end().unwrap();
+        let page = String::from_utf8(out).unwrap();
+        assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (1, 1));
+        assert_eq!((page.matches("</title").count(), page.matches("<!--").count()), (1, 0));
+        let (json, _) = page.split_once("id=\"head\">").unwrap().1.split_once("</script>").unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap()["text"], hostile);
+    }
+
+    /// Each module that another one imports is in the page.
+    #[test]
+    fn imports_lead_somewhere() {
+        for (name, text) in MODULES {
+            for import in text.lines().filter_map(|line| line.split_once(" from \"")?.1.strip_suffix("\";")) {
+                assert!(MODULES.iter().any(|(own, _)| *own == import), "{name} imports {import}");
+            }
+            assert!(text.lines().count() <= 600, "{name} is long");
+        }
+    }
+}

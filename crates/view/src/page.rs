@@ -221,7 +221,7 @@ fn preview(times: &[i64], (from, to): (i64, i64)) -> Vec<u32> {
     let length = i128::from(to).saturating_sub(i128::from(from)).max(1);
     for time in times {
         let place = i128::from(*time).saturating_sub(i128::from(from)).saturating_mul(PREVIEW as i128);
-        let bin = place.checked_div(length).and_then(|bin| usize::try_from(bin).ok());
+        let bin = place.checked_div_euclid(length).and_then(|bin| usize::try_from(bin).ok());
         let bin = bin.map(|bin| bin.min(PREVIEW.saturating_sub(1))).filter(|_| *time <= to);
         bin.and_then(|bin| bins.get_mut(bin)).into_iter().for_each(|bin| *bin = bin.saturating_add(1));
     }
@@ -309,4 +309,32 @@ fn home(collected: &Collected, end: i64) -> (i64, i64) {
     let latest = last.saturating_add(last.saturating_sub(first).max(SHORTEST));
     let after = rows().rev().map(|(time, _)| *time).find(|time| *time <= latest);
     (first, after.unwrap_or(last).max(last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sums of the differences are the times again, as the page computes them.
+    #[test]
+    fn differences_add_up() {
+        let times = [5, 5, 6, 4_294_967_301, 4_294_967_302, 9_000_000_000, 3, 4];
+        let (bytes, wide) = deltas(times.into_iter(), 5);
+        let mut value = 0.0;
+        let sums = bytes.chunks(4).enumerate().map(|(row, bytes)| {
+            let wide = wide.iter().find(|(at, _)| *at == row).map(|(_, difference)| *difference);
+            value += wide.unwrap_or_else(|| f64::from(u32::from_le_bytes(bytes.try_into().unwrap())));
+            value
+        });
+        assert_eq!(sums.collect::<Vec<_>>(), times.map(|time| (time - 5) as f64));
+        assert!(wide.len() < times.len());
+    }
+
+    #[test]
+    fn the_preview_has_each_event_of_the_range_once() {
+        let times: Vec<i64> = (0..1000).map(|number| number * 7 - 100).collect();
+        let inside = times.iter().filter(|time| (0..=6000).contains(*time)).count();
+        assert_eq!(preview(&times, (0, 6000)).iter().sum::<u32>() as usize, inside);
+        assert_eq!(preview(&[i64::MIN, 0, i64::MAX], (i64::MIN, i64::MAX)).iter().sum::<u32>(), 3);
+    }
 }

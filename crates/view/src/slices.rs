@@ -84,3 +84,78 @@ impl Slices {
         self.all.retain(|slice| slice.end >= time);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduling::{CALL, Scheduling};
+    use crate::span_lanes::SpanLanes;
+
+    fn begun(begin: i64) -> Begun {
+        Begun { begin, label: 0, thread: 1, event: 0, flags: 0 }
+    }
+
+    /// Track, begin, end and flags of each slice.
+    fn all(slices: &Slices) -> Vec<(Of, u32, i64, i64, u8)> {
+        let one = |slice: &Slice| {
+            let track = slices.tracks[slice.track as usize];
+            (track.of, track.depth, slice.begin, slice.end, slice.flags)
+        };
+        let mut all: Vec<_> = slices.all.iter().map(one).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn interrupts_nest_and_one_without_an_end_ends_with_the_outer_one() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        scheduling.interrupt(0, 7, begun(10));
+        scheduling.interrupt(0, 8, begun(12));
+        scheduling.interrupt_end(&mut slices, 0, 8, 15);
+        scheduling.interrupt(0, 9, begun(16));
+        scheduling.interrupt_end(&mut slices, 0, 5, 18);
+        scheduling.interrupt_end(&mut slices, 0, 7, 20);
+        let expected = [(0, 10, 20, 0), (1, 12, 15, 0), (1, 16, 20, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Interrupts, depth, begin, end, flags)));
+    }
+
+    #[test]
+    fn a_gap_ends_what_ran_before_it() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        let before = Begun { flags: NO_BEGIN, ..begun(1) };
+        scheduling.switch(&mut slices, 0, Some(before), begun(10));
+        scheduling.lost(&mut slices, 0, 15);
+        assert!(!scheduling.is_known(0));
+        scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
+        scheduling.finish(&mut slices, 50);
+        let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)));
+    }
+
+    #[test]
+    fn a_system_call_without_an_exit_ends_at_the_next() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        scheduling.enter(1, 3, begun(1));
+        scheduling.call(&mut slices, 1, CALL, begun(2));
+        scheduling.call(&mut slices, 1, CALL, begun(5));
+        scheduling.call_end(&mut slices, 1, 6);
+        scheduling.call_end(&mut slices, 1, 7);
+        scheduling.thread_end(&mut slices, 1, 9);
+        let expected = [(0, 1, 9, 0), (1, 2, 5, 0), (1, 5, 6, 0)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
+    }
+
+    #[test]
+    fn spans_take_the_first_free_lane_below_their_parent() {
+        let (mut slices, mut lanes) = (Slices::default(), SpanLanes::default());
+        lanes.open((0, 1), 0, 5, begun(1));
+        lanes.open((0, 2), 1, 5, begun(2));
+        lanes.open((0, 3), 0, 5, begun(3));
+        lanes.close(&mut slices, (0, 2), 4);
+        lanes.open((0, 4), 1, 5, begun(5));
+        lanes.close(&mut slices, (0, 9), 6);
+        lanes.finish(&mut slices, 10);
+        let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags)));
+    }
+}

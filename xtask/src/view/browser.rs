@@ -133,7 +133,8 @@ impl Browser {
             actions.extend([go(middle), go(to)]);
         }
         actions.push(json!({ "type": "pointerUp", "button": 0 }));
-        let mouse = json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions });
+        let mouse =
+            json!({ "type": "pointer", "id": "mouse", "parameters": { "pointerType": "mouse" }, "actions": actions });
         self.call("POST", "/actions", Some(json!({ "actions": [mouse] })))?;
         Ok(())
     }
@@ -153,7 +154,11 @@ impl Browser {
     /// Returns what the browser complained about since it was asked before.
     pub(super) fn complaints(&self) -> Result<Vec<String>> {
         let entries = self.call("POST", "/se/log", Some(json!({ "type": "browser" })))?;
-        let bad = entries.as_array().into_iter().flatten().filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
+        let bad = entries
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|entry| entry["level"] != "INFO" && entry["level"] != "DEBUG");
         Ok(bad.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect())
     }
 }

@@ -66,7 +66,13 @@ impl Run<'_> {
     fn page(&self, input: &Path, name: &str, options: &[&str]) -> Result<(PathBuf, String)> {
         let page = self.folder.join(format!("{name}.html"));
         let mut command = Command::new(&self.lastwords);
-        command.arg("view").arg(input).arg("-o").arg(&page).args(options).env("LASTWORDS_DIR", self.folder.join("sessions"));
+        command
+            .arg("view")
+            .arg(input)
+            .arg("-o")
+            .arg(&page)
+            .args(options)
+            .env("LASTWORDS_DIR", self.folder.join("sessions"));
         let output = command.output().context("lastwords")?;
         let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.success(), "lastwords view: {}\n{printed}", output.status);
@@ -117,7 +123,8 @@ impl Run<'_> {
 
     /// Returns the text of an element.
     fn text(&self, element: &str) -> Result<String> {
-        let text = self.browser.script("return document.querySelector(arguments[0])?.textContent ?? ''", json!([element]))?;
+        let text =
+            self.browser.script("return document.querySelector(arguments[0])?.textContent ?? ''", json!([element]))?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
@@ -141,12 +148,16 @@ impl Run<'_> {
         let (page, printed) = self.page(&folder, &format!("made-{events}"), &[])?;
         let name = format!("made {events}");
         let picture = self.open(&page, &name)?;
-        let expected: BTreeMap<String, u64> = made.counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let expected: BTreeMap<String, u64> =
+            made.counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let counts = self.counts()?;
         ensure!(counts == expected, "the table has {counts:?}, expected {expected:?}");
         let said = self.text("#losses")?;
         let lost = format!("{} events lost", made::LOST);
-        ensure!(printed.contains("discarded (321 events)") && !said.contains("nothing lost"), "{lost}: {said:?}; {printed}");
+        ensure!(
+            printed.contains("discarded (321 events)") && !said.contains("nothing lost"),
+            "{lost}: {said:?}; {printed}"
+        );
         let gaps = self.browser.script("return window.lastwords.data.head.gaps.map((gap) => gap.what)", json!([]))?;
         ensure!(gaps.to_string().contains("321 events: discarded"), "gaps: {gaps}");
         let again = self.open(&page, &name)?;
@@ -183,7 +194,8 @@ impl Run<'_> {
 
     /// Times are exact to the nanosecond.
     fn exact(&self, made: &made::Made) -> Result<()> {
-        let script = "const { times, data } = window.lastwords; return String(times.exact(data.times[data.times.length - 1]))";
+        let script =
+            "const { times, data } = window.lastwords; return String(times.exact(data.times[data.times.length - 1]))";
         let shown = self.browser.script(script, json!([]))?;
         let expected = (made::BEGIN * 1_000_000_000 + made.end).to_string();
         ensure!(shown == json!(expected), "the last event is at {shown}, expected {expected}");
@@ -193,7 +205,8 @@ impl Run<'_> {
     /// Zooms by keys and by the histogram, to the nanosecond and back.
     fn zoom(&self, name: &str, canvas: Region) -> Result<()> {
         let range = || -> Result<f64> {
-            let range = self.browser.script("const { from, to } = window.lastwords.view; return to - from", json!([]))?;
+            let range =
+                self.browser.script("const { from, to } = window.lastwords.view; return to - from", json!([]))?;
             range.as_f64().context("a range")
         };
         let before = self.picture(&format!("{name} whole"))?;
@@ -204,7 +217,10 @@ impl Run<'_> {
         ensure!(before.difference(&after, canvas) > 0.01, "zooming does not change what is drawn");
         let from = self.browser.script("return window.lastwords.view.from", json!([]))?;
         self.browser.press("d", 200)?;
-        ensure!(self.browser.script("return window.lastwords.view.from", json!([]))?.as_f64() > from.as_f64(), "D does not move");
+        ensure!(
+            self.browser.script("return window.lastwords.view.from", json!([]))?.as_f64() > from.as_f64(),
+            "D does not move"
+        );
         self.browser.press("s", 100)?;
         self.browser.script("for (let at = 0; at < 60; at++) window.lastwords.zoom(0.5)", json!([]))?;
         ensure!(range()? <= 20.0, "the smallest range is {} ns", range()?);
@@ -230,7 +246,8 @@ impl Run<'_> {
             let fields = self.text("#content")?;
             ensure!(fields.contains(made::HOSTILE), "fields: {fields}");
         }
-        let hacked = self.browser.script("return window.hacked === undefined && document.images.length === 0", json!([]))?;
+        let hacked =
+            self.browser.script("return window.hacked === undefined && document.images.length === 0", json!([]))?;
         ensure!(hacked == json!(true), "a text of the trace became a part of the page");
         self.picture(&format!("{name} found"))?;
         self.browser.write("#search", "\u{e007}")?;
@@ -319,7 +336,10 @@ impl Run<'_> {
         ensure!(self.counts()?.values().sum::<u64>() == 5000, "the table has other events");
         let last = "const { data } = window.lastwords; return data.fields.of(data.times.length - 1).then(({ value }) => [value.ticks, data.times.length])";
         let last = self.browser.script(last, json!([]))?;
-        let exact = self.browser.script("const { times, data } = window.lastwords; return String(times.exact(data.times.at(-1)))", json!([]))?;
+        let exact = self.browser.script(
+            "const { times, data } = window.lastwords; return String(times.exact(data.times.at(-1)))",
+            json!([]),
+        )?;
         let ticks = last[0].as_u64().unwrap_or(0) + made::BEGIN * 1_000_000_000;
         ensure!(json!(ticks.to_string()) == exact && last[1] == json!(5000), "the last event: {last}, {exact}");
         Ok(())

@@ -6,8 +6,8 @@ use crate::input::{Arrays, Traces};
 use crate::text::{log_lines, relation};
 use crate::{account, clocks, ended, say};
 use lastwords_ctf::read;
-use lastwords_formats::ftrace::ctf::Form;
 use lastwords_formats::ftrace::Choice;
+use lastwords_formats::ftrace::ctf::Form;
 use lastwords_formats::ftrace::log::{self, Relation};
 use lastwords_open::{Account, Crash, EndedReport, Losses, Machine, RecoveredSession, Trace};
 use lastwords_view::{Collected, Death, Facts, OpenSpan, Options, Task, collect};
@@ -171,9 +171,10 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
         }
         None => log_real_time(machine).map(|offset| (offset, true)),
     };
-    let time = crash.time.zip(offset).map(|(time, (offset, _))| {
-        i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset)
-    });
+    let time = crash
+        .time
+        .zip(offset)
+        .map(|(time, (offset, _))| i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset));
     let boot = crash.time.map(|time| format!("{}.{:06} s after boot", time / 1_000_000_000, time / 1000 % 1_000_000));
     let is_dated = offset.is_some_and(|(_, is_dated)| is_dated);
     let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::time);

@@ -6,6 +6,8 @@ use crate::output::{self, Job};
 use crate::say;
 use crate::select::Events;
 use anyhow::Context;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -51,7 +53,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     }
     args.input.read(Search::Checked, |mut traces| {
         // The folder is its user's alone, and stays for the browser.
-        let folder = tempfile::Builder::new().prefix("lastwords-view-").tempdir().context("a temporary folder")?.keep();
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("lastwords-view-").permissions(Permissions::from_mode(0o700));
+        let folder = builder.tempdir().context("a temporary folder")?.keep();
         let output = folder.join("page.html");
         let done = write(args, &output, &mut traces);
         match output.is_file() {
