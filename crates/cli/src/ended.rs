@@ -6,8 +6,17 @@ use lastwords_open::EndedReport;
 
 /// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
 pub(crate) fn line(ended: &EndedReport) -> String {
+    line_at(ended, &time(ended.at_ns))
+}
+
+/// Returns the same line with UTC as its time, for readers elsewhere.
+pub(crate) fn line_in_utc(ended: &EndedReport) -> String {
+    line_at(ended, &utc(ended.at_ns))
+}
+
+fn line_at(ended: &EndedReport, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
+    let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };
     format!("{seen} {at}{by}: {}", how(ended))
 }
 
@@ -47,8 +56,16 @@ pub(crate) fn short_time(nanoseconds: u64) -> String {
     formatted(nanoseconds, "%m-%d %H:%M:%S")
 }
 
+/// Formats nanoseconds since the epoch as date and time of day in UTC, and says so.
+pub(crate) fn utc(nanoseconds: u64) -> String {
+    in_zone(nanoseconds, "%F %T UTC", TimeZone::UTC)
+}
+
 fn formatted(nanoseconds: u64, format: &str) -> String {
-    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+    in_zone(nanoseconds, format, TimeZone::try_system().unwrap_or(TimeZone::UTC))
+}
+
+fn in_zone(nanoseconds: u64, format: &str, zone: TimeZone) -> String {
     match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
         Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
         Err(_) => "-".into(),

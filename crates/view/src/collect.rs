@@ -313,12 +313,12 @@ impl<'t> Collector<'t> {
                 let number = picked.number(Number::Irq).unwrap_or(0);
                 let name = picked.words(Words::Name).unwrap_or_default();
                 let label = self.names.label(format!("irq {number} {name}").trim_end());
-                self.scheduling.interrupt(cpu, number, begun(label, thread));
+                self.scheduling.interrupt(&mut self.slices, cpu, number, begun(label, thread));
             }
             Meaning::SoftInterrupt => {
                 let vector = picked.number(Number::Vector).unwrap_or(0);
                 let label = self.names.label(&soft_interrupt(vector));
-                self.scheduling.interrupt(cpu, soft_id(vector), begun(label, thread));
+                self.scheduling.interrupt(&mut self.slices, cpu, soft_id(vector), begun(label, thread));
             }
             Meaning::InterruptEnd { is_soft } => {
                 let id = match is_soft {
@@ -359,8 +359,7 @@ impl<'t> Collector<'t> {
         if let Some(tid) = picked.id(Number::PrevTid) {
             let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
             let begin = self.cpu_begins.get(&cpu).copied().unwrap_or(now.begin);
-            let is_first = !self.scheduling.is_known(cpu);
-            before = is_first.then_some(Begun { begin, label: 0, thread, event: u64::MAX, flags: NO_BEGIN });
+            before = Some(Begun { begin, label: 0, thread, event: u64::MAX, flags: NO_BEGIN });
             if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
                 self.scheduling.thread_end(&mut self.slices, thread, now.begin);
             }
@@ -377,7 +376,7 @@ impl<'t> Collector<'t> {
             }
             Step::Close => self.spans.close(slices, key, begun.begin),
             Step::Enter => self.scheduling.enter(begun.thread, id, begun),
-            Step::Exit => self.scheduling.exit(slices, begun.thread, id, begun.begin),
+            Step::Exit => self.scheduling.exit(slices, begun.thread, id, begun.begin, 0),
         }
     }
 
@@ -483,8 +482,9 @@ impl<'t> Take for Collector<'t> {
 }
 
 impl Collector<'_> {
-    /// Events of a CPU are missing from this time on. Only a kernel's events say what runs there.
+    /// Events of a stream are missing from this time on. Only a kernel's events say what runs there.
     fn lost(&mut self, trace: &Trace, cpu: u32, from: i64) {
+        self.scheduling.lost_threads(&mut self.slices, from);
         let is_kernel = is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
         if cpu != NONE && is_kernel {
             self.scheduling.lost(&mut self.slices, cpu, from);

@@ -1,5 +1,6 @@
 //! The gaps of streams: where they lie in time, and what caused them.
 
+use crate::classes::is_ftrace;
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
 use lastwords_formats::events::StreamInfo;
@@ -87,16 +88,19 @@ impl Gaps {
         let events = increase(before.discarded, packet.discarded);
         let packets = increase(before.sequence, packet.sequence).saturating_sub(1);
         let from = before.end;
+        let between = before.sequence.zip(packet.sequence);
         (before.sequence, before.discarded, before.end) = (packet.sequence, packet.discarded, end);
         // Without an account, the reader reports these losses.
         let evidence = trace.account.as_ref()?;
         if (events, packets) == (0, 0) {
             return None;
         }
-        let causes = causes(evidence.evidence(), at, |cause| !is_before_all(cause));
+        let causes = causes(evidence.evidence(), at, between);
+        // The kernel does not always know how many events it missed.
+        let least = if is_ftrace(trace) { "at least " } else { "" };
         let what = match (events, packets) {
             (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
-            (events, _) => format!("{} missing", count(events, "event")),
+            (events, _) => format!("{least}{} missing", count(events, "event")),
         };
         let gap = Gap { cpu, stream: name, begin: from, end: begin.max(from), what: with(what, &causes), loss: true };
         self.add(gap);
@@ -165,11 +169,12 @@ fn of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Lost> {
     evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
 }
 
-/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers.
-fn causes(evidence: &Evidence, stream: usize, wanted: impl Fn(Cause) -> bool) -> Vec<String> {
-    let mut words: BTreeSet<String> =
-        of(evidence, stream).filter(|gap| wanted(gap.cause)).map(|gap| gap.cause.word().to_owned()).collect();
-    let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream);
+/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers between two others.
+fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Vec<String> {
+    let gaps = of(evidence, stream).filter(|gap| !is_before_all(gap.cause));
+    let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
+    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence < next);
+    let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
     let bad = rows.filter(|row| matches!(row.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale));
     words.extend(bad.map(|row| row.verdict.word().to_owned()));
     words.into_iter().collect()

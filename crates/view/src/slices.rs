@@ -109,10 +109,10 @@ mod tests {
     #[test]
     fn interrupts_nest_and_one_without_an_end_ends_with_the_outer_one() {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
-        scheduling.interrupt(0, 7, begun(10));
-        scheduling.interrupt(0, 8, begun(12));
+        scheduling.interrupt(&mut slices, 0, 7, begun(10));
+        scheduling.interrupt(&mut slices, 0, 8, begun(12));
         scheduling.interrupt_end(&mut slices, 0, 8, 15);
-        scheduling.interrupt(0, 9, begun(16));
+        scheduling.interrupt(&mut slices, 0, 9, begun(16));
         scheduling.interrupt_end(&mut slices, 0, 5, 18);
         scheduling.interrupt_end(&mut slices, 0, 7, 20);
         let expected = [(0, 10, 20, 0), (1, 12, 15, 0), (1, 16, 20, NO_END)];
@@ -125,7 +125,7 @@ mod tests {
         let before = Begun { flags: NO_BEGIN, ..begun(1) };
         scheduling.switch(&mut slices, 0, Some(before), begun(10));
         scheduling.lost(&mut slices, 0, 15);
-        assert!(!scheduling.is_known(0));
+        assert_eq!(scheduling.thread_on(0), None);
         scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
         scheduling.finish(&mut slices, 50);
         let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_system_call_without_an_exit_ends_at_the_next() {
+    fn nobody_knows_how_long_a_system_call_without_an_exit_took() {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
         scheduling.enter(1, 3, begun(1));
         scheduling.call(&mut slices, 1, CALL, begun(2));
@@ -141,8 +141,27 @@ mod tests {
         scheduling.call_end(&mut slices, 1, 6);
         scheduling.call_end(&mut slices, 1, 7);
         scheduling.thread_end(&mut slices, 1, 9);
-        let expected = [(0, 1, 9, 0), (1, 2, 5, 0), (1, 5, 6, 0)];
+        let expected = [(0, 1, 9, 0), (1, 2, 2, NO_END), (1, 5, 6, 0)];
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
+    }
+
+    /// A filter may leave some switches only, or begins without ends.
+    #[test]
+    fn what_is_not_known_has_no_length() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        let thread = |thread: u32, begin: i64| Begun { thread, ..begun(begin) };
+        scheduling.switch(&mut slices, 0, Some(thread(1, 0)), thread(2, 10));
+        scheduling.switch(&mut slices, 0, Some(thread(2, 0)), thread(3, 20));
+        scheduling.switch(&mut slices, 0, Some(thread(9, 0)), thread(4, 30));
+        scheduling.interrupt(&mut slices, 0, 7, begun(31));
+        scheduling.interrupt(&mut slices, 0, 7, begun(33));
+        scheduling.call(&mut slices, 5, CALL, begun(34));
+        scheduling.finish(&mut slices, 50);
+        let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];
+        let mut expected: Vec<_> = running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
+        expected.extend([31, 33].map(|time| (Of::Interrupts, 0, time, time, NO_END)));
+        expected.push((Of::Thread, 0, 34, 34, NO_END));
+        assert_eq!(all(&slices), expected);
     }
 
     #[test]

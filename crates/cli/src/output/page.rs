@@ -24,8 +24,9 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     job.with_log = job.traces.has_arrays() && job.traces.arrays().all(has_log);
     let chosen = job.events.choose(job.traces)?;
     job.check_room(job.output)?;
-    let notes = clocks::merged(job.traces, true);
+    let mut notes = clocks::merged(job.traces, true);
     notes.iter().for_each(say::note);
+    notes.extend(job.traces.arrays().filter_map(log_remark));
     job.make_room(job.output)?;
     let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
     let mut collected = None;
@@ -49,6 +50,12 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     done.nothing = chosen.report_empty(job.traces, done.events());
     job.account(job.traces, &accounts, &mut done);
     job.end(done)
+}
+
+/// Returns a remark on how the clocks of a trace array and of the kernel's log relate, if there is one. Writing prints it.
+fn log_remark(array: &Trace) -> Option<String> {
+    let ftrace = array.ftrace().filter(|_| has_log(array))?;
+    relation(&ftrace).remark_of_trace(ftrace.array)
 }
 
 fn note_limit(collected: &Collected) {
@@ -177,7 +184,7 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
         .map(|(time, (offset, _))| i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset));
     let boot = crash.time.map(|time| format!("{}.{:06} s after boot", time / 1_000_000_000, time / 1000 % 1_000_000));
     let is_dated = offset.is_some_and(|(_, is_dated)| is_dated);
-    let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::time);
+    let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::utc);
     let when: Vec<String> = date.into_iter().chain(boot).collect();
     let cpu = crash.cpu.map_or_else(String::new, |cpu| format!(", on CPU {cpu}"));
     Some(Death {
@@ -199,13 +206,15 @@ fn session_deaths(found: &RecoveredSession) -> Vec<Death> {
         let death = |ended: EndedReport| Death {
             what: format!("session {name}"),
             word: "end".to_owned(),
-            when: ended::line(&ended),
+            when: ended::line_in_utc(&ended),
             // A process that was killed went on after it was last seen.
             time: Some(ended.at_ns.to_string()).filter(|_| ended.how != "killed"),
             why: format!("{name}: {}", ended::how(&ended)),
             details: Vec::new(),
         };
-        return ended.map(death).into_iter().collect();
+        // A program that ended as it wanted to has not died.
+        let is_wanted = |ended: &EndedReport| matches!(ended.how, "closed" | "exit") && ended.number.unwrap_or(0) == 0;
+        return ended.filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
     }
     let death = |crash: Crash| {
         let fields: Vec<String> = crash.fields.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -216,7 +225,7 @@ fn session_deaths(found: &RecoveredSession) -> Vec<Death> {
         Death {
             what: format!("session {name}"),
             word: crash.event.rsplit(':').next().unwrap_or("end").to_owned(),
-            when: crash.time_ns.parse().map_or_else(|_| String::new(), ended::time),
+            when: crash.time_ns.parse().map_or_else(|_| String::new(), ended::utc),
             time: Some(crash.time_ns.clone()),
             why: format!("{} {}", crash.event, fields.join(" ")),
             details: crash.backtrace.iter().map(frame).collect(),
