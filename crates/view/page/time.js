@@ -74,8 +74,12 @@ function rounded(time, step) {
   return `${(time / size).toFixed(digits)} ${unit}`;
 }
 
+// Steps in seconds: parts of minutes, hours and days.
+const LONG = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
 // Returns the distance of the axis's marks: 1, 2 or 5 times a power of ten, at least `least` nanoseconds.
 export function stepOf(least) {
+  if (least > 5e9 && least <= 864e11) return LONG.find((seconds) => seconds * 1e9 >= least) * 1e9;
   const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least) ?? 10 * power;
 }

@@ -16,6 +16,7 @@ use lastwords_formats::select::Selection;
 use lastwords_formats::spans::Step;
 use lastwords_formats::{Result, Totals};
 use std::collections::HashMap;
+use std::path::Path;
 use std::rc::Rc;
 
 /// Most lines of a kernel's log that the page lists.
@@ -113,7 +114,7 @@ pub fn collect(
     watch: Watch<'_>,
     notes: &mut dyn FnMut(Note),
 ) -> Result<(Collected, Totals)> {
-    let mut collector = Collector::new(traces, options);
+    let mut collector = Collector::new(traces, selection, options);
     let totals = events::take(traces, selection, watch, &mut collector, notes)?;
     Ok((collector.finish(totals.events, options), totals))
 }
@@ -143,9 +144,12 @@ struct Collector<'t> {
     gaps: Gaps,
     blocks: Blocks,
     log: Vec<LogRow>,
-    /// Time of the first event of each CPU since the beginning or since a gap.
-    cpu_begins: HashMap<u32, i64>,
+    /// Time of the first event of each stream since the beginning or since a gap.
+    begins: HashMap<(usize, u64), i64>,
+    /// Time of the last event of each trace.
+    ends: Vec<i64>,
     last_time: i64,
+    selection: &'t Selection,
 }
 
 /// Returns the machine, the id and the program of the processes that created sessions.
@@ -158,24 +162,54 @@ fn processes(traces: &[Trace], machine_of: &[u32]) -> Vec<(u32, i64, String)> {
     traces.iter().zip(machine_of).filter_map(of).collect()
 }
 
-/// Returns the name of the machine that a trace is of, as far as the trace says.
-fn machine(trace: &Trace) -> String {
+/// Returns the machine of each trace, and the names of the machines. Kernels in different inputs are different machines, or the
+/// same one at another boot. Other traces belong to the kernel with their host's name, if there is one such kernel.
+fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
+    let is_kernel = |trace: &Trace| {
+        let is_beside = trace.is_beside || trace.class().text("domain") == Some("kernel");
+        is_beside && trace.account.is_some()
+    };
+    let mut kernels: Vec<(&Path, String)> = Vec::new();
+    for trace in traces.iter().filter(|trace| is_kernel(trace) && !trace.is_beside) {
+        if !kernels.iter().any(|(path, _)| *path == trace.path) {
+            kernels.push((&trace.path, host(trace)));
+        }
+    }
+    let mut names: Vec<String> = kernels.iter().map(|(_, host)| host.clone()).collect();
+    let mut of = Vec::new();
+    for trace in traces {
+        let (name, by_path) = (host(trace), kernels.iter().position(|(path, _)| *path == trace.path));
+        let mut fitting = names.iter().enumerate().filter(|(_, own)| name.is_empty() || **own == name);
+        let only = fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none());
+        let at = by_path.filter(|_| is_kernel(trace)).or(only).unwrap_or_else(|| {
+            names.push(name);
+            names.len().saturating_sub(1)
+        });
+        of.push(u32::try_from(at).unwrap_or(0));
+    }
+    // Machines of one name are told apart by their inputs.
+    for (at, (path, name)) in kernels.iter().enumerate() {
+        if kernels.iter().filter(|(_, other)| other == name).count() > 1 {
+            let named = format!("{name} ({})", path.display());
+            names.get_mut(at).into_iter().for_each(|name| name.clone_from(&named));
+        }
+    }
+    if names.is_empty() {
+        names.push(String::new());
+    }
+    (of, names)
+}
+
+/// Returns the name of the host that a trace is of, as far as the trace says.
+fn host(trace: &Trace) -> String {
     let class = trace.class();
     let named = class.text("hostname").map(str::to_owned);
     named.or_else(|| class.text("uname")?.split_whitespace().nth(1).map(str::to_owned)).unwrap_or_default()
 }
 
 impl<'t> Collector<'t> {
-    fn new(traces: &'t [Trace], options: &Options) -> Self {
-        let all: Vec<String> = traces.iter().map(machine).collect();
-        let mut machines: Vec<String> = all.iter().filter(|name| !name.is_empty()).cloned().collect();
-        machines.sort();
-        machines.dedup();
-        if machines.is_empty() {
-            machines.push(String::new());
-        }
-        let number = |name: &String| machines.iter().position(|own| own == name).unwrap_or(0);
-        let machine_of: Vec<u32> = all.iter().map(|name| u32::try_from(number(name)).unwrap_or(0)).collect();
+    fn new(traces: &'t [Trace], selection: &'t Selection, options: &Options) -> Self {
+        let (machine_of, machines) = machines(traces);
         let mut names = Names::default();
         let mut tgids = HashMap::new();
         for (trace, task) in &options.tasks {
@@ -202,8 +236,10 @@ impl<'t> Collector<'t> {
             gaps: Gaps::default(),
             blocks: Blocks::default(),
             log: Vec::new(),
-            cpu_begins: HashMap::new(),
+            begins: HashMap::new(),
+            ends: vec![i64::MIN; traces.len()],
             last_time: 0,
+            selection,
         }
     }
 
@@ -305,9 +341,17 @@ impl<'t> Collector<'t> {
     /// Draws an event.
     fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
         let event = self.dropped.saturating_add(self.columns.times.len() as u64);
-        let begun = |label: u32, thread: u32| Begun { begin: time, label, thread, event, flags: 0 };
+        let trace = stream.trace;
+        let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags: 0 };
         match meaning {
+            // A filter may leave begins without their ends.
             Meaning::Mark => {}
+            Meaning::Log => {
+                let level = picked.number(Number::Level).unwrap_or(0);
+                let text = picked.words(Words::Text).unwrap_or_default();
+                self.log.push(LogRow { event, level, text });
+            }
+            _ if self.selection.filter.is_some() => {}
             Meaning::Switch => self.switch(stream, picked, cpu, begun(0, thread)),
             Meaning::Interrupt => {
                 let number = picked.number(Number::Irq).unwrap_or(0);
@@ -333,6 +377,9 @@ impl<'t> Collector<'t> {
                 let label = self.names.label(&name);
                 self.scheduling.call(&mut self.slices, thread, CALL, begun(label, thread));
             }
+            // What a thread does on the CPUs that are not selected is not known.
+            Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd | Meaning::Span(..)
+                if !self.selection.cpus.is_empty() => {}
             Meaning::Exit => self.scheduling.thread_end(&mut self.slices, thread, time),
             Meaning::SystemCallEnd => self.scheduling.call_end(&mut self.slices, thread, time),
             Meaning::Span(step, name) if thread != NONE => {
@@ -342,11 +389,6 @@ impl<'t> Collector<'t> {
                 }
             }
             Meaning::SystemCall(_) | Meaning::Span(..) => {}
-            Meaning::Log => {
-                let level = picked.number(Number::Level).unwrap_or(0);
-                let text = picked.words(Words::Text).unwrap_or_default();
-                self.log.push(LogRow { event, level, text });
-            }
         }
     }
 
@@ -358,8 +400,8 @@ impl<'t> Collector<'t> {
         let mut before = None;
         if let Some(tid) = picked.id(Number::PrevTid) {
             let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
-            let begin = self.cpu_begins.get(&cpu).copied().unwrap_or(now.begin);
-            before = Some(Begun { begin, label: 0, thread, event: u64::MAX, flags: NO_BEGIN });
+            let begin = self.begins.get(&(stream.trace, stream.number)).copied().unwrap_or(now.begin);
+            before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN, ..now });
             if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
                 self.scheduling.thread_end(&mut self.slices, thread, now.begin);
             }
@@ -396,7 +438,6 @@ impl<'t> Collector<'t> {
         self.trim(self.limit);
         let more = self.log.len().saturating_sub(MAX_LOG);
         self.log.drain(..more);
-        let end = self.columns.times.iter().copied().max().unwrap_or(0);
         for span in &options.open_spans {
             if self.spans.is_open((span.trace, span.id)) {
                 continue;
@@ -404,13 +445,23 @@ impl<'t> Collector<'t> {
             let machine = self.machine_of.get(span.trace).copied().unwrap_or(0);
             let thread = self.thread(machine, i64::from(span.tid), Some(i64::from(span.pid)), None);
             let label = self.names.label(&span.name);
-            let begun = Begun { begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
+            let trace = span.trace;
+            let begun = Begun { trace, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
             let process = process(&self.names, thread);
             self.spans.open((span.trace, span.id), span.parent, process, begun);
         }
-        self.scheduling.finish(&mut self.slices, end);
+        let ends = std::mem::take(&mut self.ends);
+        let end_of = |begun: &Begun| ends.get(begun.trace).copied().unwrap_or(begun.begin);
+        self.scheduling.finish(&mut self.slices, end_of);
         let spans_not_drawn = self.spans.not_drawn;
-        self.spans.finish(&mut self.slices, end);
+        // A span whose end is not selected has an end that is not known.
+        let (names, selection) = (&self.names, self.selection);
+        let is_selected = |label: u32| {
+            let name = names.labels.get(label as usize).map_or("", String::as_str);
+            selection.wants_name(&format!("span:close {name}"))
+        };
+        let spans_end = |begun: &Begun| if is_selected(begun.label) { end_of(begun) } else { begun.begin };
+        self.spans.finish(&mut self.slices, spans_end);
         let gaps = self.gaps.finish(self.traces);
         let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
         let name = |trace: &Trace| {
@@ -451,7 +502,8 @@ impl<'t> Take for Collector<'t> {
         let is_log = class.meaning == Meaning::Log;
         let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
         self.gaps.event(stream, time);
-        self.cpu_begins.entry(cpu).or_insert(time);
+        self.begins.entry((stream.trace, stream.number)).or_insert(time);
+        self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
         self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
         self.columns.times.push(time);
         self.columns.kinds.push(class.kind);
@@ -467,6 +519,7 @@ impl<'t> Take for Collector<'t> {
         let named = self.stream(stream);
         let cpu = named.0;
         if let Some(from) = self.gaps.packet(trace, stream, named, reader) {
+            self.begins.remove(&(stream.trace, stream.number));
             self.lost(trace, cpu, from);
         }
     }
@@ -476,6 +529,7 @@ impl<'t> Take for Collector<'t> {
         let named = self.stream(stream);
         let cpu = named.0;
         if let Some(from) = self.gaps.loss(named, reader, loss) {
+            self.begins.remove(&(stream.trace, stream.number));
             self.lost(trace, cpu, from);
         }
     }
@@ -488,7 +542,6 @@ impl Collector<'_> {
         let is_kernel = is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
         if cpu != NONE && is_kernel {
             self.scheduling.lost(&mut self.slices, cpu, from);
-            self.cpu_begins.remove(&cpu);
         }
     }
 }

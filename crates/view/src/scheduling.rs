@@ -128,10 +128,10 @@ impl Scheduling {
         }
     }
 
-    /// Ends all that is open at the end of the traces.
-    pub(crate) fn finish(self, slices: &mut Slices, time: i64) {
+    /// Ends all that is open at the end of its trace.
+    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
         for (cpu, begun) in self.running {
-            slices.add(nested(Of::Running, cpu, 0), begun, time, NO_END);
+            slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
         }
         let interrupts = self.interrupts.into_iter().map(|(cpu, stack)| (Of::Interrupts, cpu, stack));
         let threads = self.threads.into_iter().map(|(thread, stack)| (Of::Thread, thread, stack));
@@ -141,7 +141,7 @@ impl Scheduling {
                     Of::Interrupts => self.has_interrupt_ends,
                     _ => id != CALL || self.has_call_ends,
                 };
-                slices.add(nested(of, owner, depth), begun, if has_end { time } else { begun.begin }, NO_END);
+                slices.add(nested(of, owner, depth), begun, if has_end { end_of(&begun) } else { begun.begin }, NO_END);
             }
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Slice {
 /// A slice that has begun.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Begun {
+    /// Position of the trace. What is open at its end ends there.
+    pub(crate) trace: usize,
     pub(crate) begin: i64,
     pub(crate) label: u32,
     pub(crate) thread: u32,
@@ -74,7 +76,7 @@ impl Slices {
         if at == next {
             self.tracks.push(track);
         }
-        let Begun { begin, label, thread, event, flags: own } = begun;
+        let Begun { begin, label, thread, event, flags: own, .. } = begun;
         let flags = own | flags;
         self.all.push(Slice { track: at, begin, end: end.max(begin), label, thread, event, flags });
     }
@@ -92,7 +94,7 @@ mod tests {
     use crate::span_lanes::SpanLanes;
 
     fn begun(begin: i64) -> Begun {
-        Begun { begin, label: 0, thread: 1, event: 0, flags: 0 }
+        Begun { trace: 0, begin, label: 0, thread: 1, event: 0, flags: 0 }
     }
 
     /// Track, begin, end and flags of each slice.
@@ -127,7 +129,7 @@ mod tests {
         scheduling.lost(&mut slices, 0, 15);
         assert_eq!(scheduling.thread_on(0), None);
         scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
-        scheduling.finish(&mut slices, 50);
+        scheduling.finish(&mut slices, |_| 50);
         let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
         assert_eq!(all(&slices), expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)));
     }
@@ -156,7 +158,7 @@ mod tests {
         scheduling.interrupt(&mut slices, 0, 7, begun(31));
         scheduling.interrupt(&mut slices, 0, 7, begun(33));
         scheduling.call(&mut slices, 5, CALL, begun(34));
-        scheduling.finish(&mut slices, 50);
+        scheduling.finish(&mut slices, |_| 50);
         let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];
         let mut expected: Vec<_> = running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
         expected.extend([31, 33].map(|time| (Of::Interrupts, 0, time, time, NO_END)));
@@ -173,7 +175,7 @@ mod tests {
         lanes.close(&mut slices, (0, 2), 4);
         lanes.open((0, 4), 1, 5, begun(5));
         lanes.close(&mut slices, (0, 9), 6);
-        lanes.finish(&mut slices, 10);
+        lanes.finish(&mut slices, |_| 10);
         let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags)));
     }

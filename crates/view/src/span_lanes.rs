@@ -58,10 +58,10 @@ impl SpanLanes {
         }
     }
 
-    /// Ends the spans that are open at the end of the traces.
-    pub(crate) fn finish(self, slices: &mut Slices, time: i64) {
+    /// Ends the spans that are open at the end of their traces.
+    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
         for open in self.open.into_values() {
-            slices.add(track(&open), open.begun, time, NO_END);
+            slices.add(track(&open), open.begun, end_of(&open.begun), NO_END);
         }
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     let mut notes = clocks::merged(job.traces, true);
     notes.iter().for_each(say::note);
     notes.extend(job.traces.arrays().filter_map(log_remark));
+    notes.extend(chosen.undrawn());
     job.make_room(job.output)?;
     let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
     let mut collected = None;
