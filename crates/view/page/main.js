@@ -54,13 +54,18 @@ class App {
       this.redraw();
     };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    // Paper is light, whatever the screen is.
     window.addEventListener("beforeprint", () => {
+      document.documentElement.dataset.print = "yes";
       this.colours = theme();
       this.timeline.surface.resize();
       this.histogram.surface.resize();
       this.draw();
     });
-    window.addEventListener("afterprint", recolour);
+    window.addEventListener("afterprint", () => {
+      delete document.documentElement.dataset.print;
+      recolour();
+    });
   }
 
   setRows() {

@@ -42,6 +42,8 @@ export class Times {
     const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / 1e9))));
     const text = this.clock(time);
     if (!this.absolute) return `${text.slice(0, text.indexOf(".") + (digits && digits + 1))} s`;
+    // Steps of an hour and more may pass midnight.
+    if (step >= 36e11) return text.slice(5, 16);
     return text.slice(11, 19 + (digits && digits + 1));
   }
 

@@ -190,7 +190,8 @@ fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
     // Machines of one name are told apart by their inputs.
     for (at, (path, name)) in kernels.iter().enumerate() {
         if kernels.iter().filter(|(_, other)| other == name).count() > 1 {
-            let named = format!("{name} ({})", path.display());
+            let file = path.file_name().unwrap_or(path.as_os_str());
+            let named = format!("{} ({name})", file.display());
             names.get_mut(at).into_iter().for_each(|name| name.clone_from(&named));
         }
     }

@@ -151,6 +151,12 @@ impl Browser {
         Ok(Picture { width, channels, pixels, png })
     }
 
+    /// Prints the page, and returns the size of the PDF.
+    pub(super) fn print(&self) -> Result<usize> {
+        let pdf = self.call("POST", "/print", Some(json!({ "background": true })))?;
+        Ok(pdf.as_str().map_or(0, |text| text.len() / 4 * 3))
+    }
+
     /// Returns what the browser complained about since it was asked before.
     pub(super) fn complaints(&self) -> Result<Vec<String>> {
         let entries = self.call("POST", "/se/log", Some(json!({ "type": "browser" })))?;

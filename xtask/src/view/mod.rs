@@ -354,7 +354,7 @@ impl Run<'_> {
         self.speed(&name)
     }
 
-    /// The page is dark where the user's system is.
+    /// The page is dark where the user's system is, but not on paper.
     fn dark(&self) -> Result<()> {
         let browser = Browser::start(true)?;
         browser.open(&self.folder.join("made-1000.html"))?;
@@ -363,6 +363,11 @@ impl Run<'_> {
         if corner.iter().any(|part| *part > 80) {
             bail!("the page is not dark: {corner:?}");
         }
+        browser.script("window.dispatchEvent(new Event('beforeprint'))", json!([]))?;
+        let printed = browser.picture()?.colour(700, 895);
+        ensure!(printed.iter().all(|part| *part > 200), "the page is printed dark: {printed:?}");
+        browser.script("window.dispatchEvent(new Event('afterprint'))", json!([]))?;
+        ensure!(browser.print()? > 20_000, "the page is printed empty");
         if let Some(folder) = &self.args.pictures {
             std::fs::write(folder.join("dark.png"), &picture.png)?;
         }
