@@ -100,7 +100,7 @@ class Fields {
     return [Math.floor(at / this.size), at % this.size];
   }
 
-  // Returns the fields of an event as text, and as an object whose large numbers keep their digits.
+  // Returns the fields of an event as text, and as an object in which large integers are texts.
   async of(row) {
     const [block, line] = this.place(row);
     const text = (await this.lines(block))[line];
@@ -108,10 +108,10 @@ class Fields {
   }
 }
 
-// Parses JSON. An integer that JavaScript's numbers do not hold becomes a BigInt.
+// Strings, and integers of so many digits that JavaScript's numbers may not hold them.
+const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+
+// Parses JSON. A large integer becomes a text, so that it keeps its digits.
 export function parse(text) {
-  return JSON.parse(text, (_, value, context) => {
-    const isLarge = typeof value === "number" && !Number.isSafeInteger(value) && context && /^-?\d+$/.test(context.source);
-    return isLarge ? BigInt(context.source) : value;
-  });
+  return JSON.parse(text.replace(LARGE, (match) => (match[0] === '"' ? match : `"${match}"`)));
 }

@@ -181,7 +181,7 @@ export class Panel {
 export function valueText(value) {
   if (value !== null && typeof value === "object") {
     if (!Array.isArray(value) && "label" in value && "value" in value) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
-    return JSON.stringify(value, (_, part) => (typeof part === "bigint" ? String(part) : part));
+    return JSON.stringify(value);
   }
   return String(value);
 }

@@ -40,13 +40,18 @@ export function parseFilter(text) {
 function condition(name, operator, wanted) {
   const pattern = operator === "~" ? glob(wanted) : null;
   if (operator === "~" && !pattern) return null;
-  const number = (value) => (typeof value === "bigint" ? value : Number(value));
+  const isInteger = (value) => /^-?\d+$/.test(value);
+  // Less than 0, 0 or more than 0, as numbers compare; NaN where one is no number.
+  const compare = (value) => {
+    if (!isInteger(value) || !isInteger(wanted)) return Number(value) - Number(wanted);
+    return BigInt(value) < BigInt(wanted) ? -1 : BigInt(value) > BigInt(wanted) ? 1 : 0;
+  };
   const tests = {
     "=": (value) => String(value) === wanted,
     "!=": (value) => String(value) !== wanted,
     "~": (value) => pattern.test(String(value)),
-    ">": (value) => number(value) > Number(wanted),
-    "<": (value) => number(value) < Number(wanted),
+    ">": (value) => compare(value) > 0,
+    "<": (value) => compare(value) < 0,
   };
   return { name, test: tests[operator] };
 }
