@@ -46,6 +46,7 @@ export class Panel {
     const { ticks, context = {}, fields: payload } = fields.value;
     const { text, ...others } = context;
     const parts = [make("h2", {}, kind.name)];
+    if (fields.value.cut) parts.push(make("p", { class: "level-error" }, `The fields of this event take ${fields.value.cut} bytes and are not on the page: lastwords report shows them.`));
     if (fields.error) parts.push(make("p", { class: "level-error" }, fields.error));
     if (text) parts.push(make("pre", {}, text));
     const cpu = data.head.cpus[data.cpus[row]];

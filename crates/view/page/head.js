@@ -16,6 +16,7 @@ export function showHead(head, times) {
   parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, ...head.losses.map((line) => make("span", {}, line))));
   if (!head.exact) parts.push(make("span", { class: "lost" }, "the times span more than 104 days: they are drawn to the nearest of JavaScript's numbers; the clock's reading of each event is exact"));
   if (head.spans_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.spans_not_drawn)} spans are not drawn: too many were open at a time`));
+  if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} events are longer than 64 KiB and are not on the page`));
   const untimed = head.kinds.filter((kind) => !kind.timed).length;
   if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));
   parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(head.last)}`));

@@ -230,7 +230,9 @@ class App {
   }
 
   span(time) {
-    return duration(time);
+    // Three digits are enough here.
+    const digit = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(time, 1))) - 2);
+    return duration(Math.round(time / digit) * digit);
   }
 
   // Returns a time in all forms.

@@ -335,7 +335,7 @@ impl<'t> Collector<'t> {
             out.push(b'}');
         }
         out.push(b'}');
-        self.blocks.end_line();
+        self.blocks.end_line(event.clock);
         picked
     }
 

@@ -110,6 +110,8 @@ struct Head<'a> {
     /// The rows are in the order in which they were read.
     sorted: bool,
     spans_not_drawn: u64,
+    /// Number of events whose fields are too long for the page.
+    cut: u64,
 }
 
 /// Number of parts of the preview.
@@ -132,6 +134,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     let home = home(&collected, end);
     let (read, (counted, _)) = (collected.counted, collected.counts());
     let Collected { columns, names, mut slices, gaps, blocks, log, dropped, .. } = collected;
+    let cut = blocks.cut;
     let (blocks, first) = blocks.finish();
     slices.all.sort_by_key(|slice| (slice.track, slice.begin, std::cmp::Reverse(slice.end)));
     let row = |event: u64| -> Option<u64> {
@@ -176,6 +179,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         wide_lengths,
         sorted: order.is_none(),
         spans_not_drawn: collected.spans_not_drawn,
+        cut,
     };
     let mut html = Html::begin(out, &facts.title)?;
     html.json("head", &head)?;
