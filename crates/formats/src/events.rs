@@ -295,7 +295,7 @@ pub trait Take {
 }
 
 /// Passes each selected event to `to`. Errors of reading go to `notes`. `watch` receives the number of bytes that were
-/// read. Returns the counts of events, packets and losses.
+/// read. Returns the counts of events, packets and losses; those of events include the events that [`Selection::last`] skips.
 ///
 /// # Errors
 /// There are none so far.
@@ -307,7 +307,8 @@ pub fn take(
     notes: &mut dyn FnMut(Note),
 ) -> crate::Result<Totals> {
     let Chosen { mut readers, filter, facts, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
-    let tally = Tally::new(&facts);
+    let mut tally = Tally::new(&facts);
+    tally.totals.events = filter.to_skip;
     let mut taking = Taking { filter, facts, to, notes, tally };
     run(&mut readers, &mut taking);
     taking.tally.finish(None, 0, taking.notes)

@@ -115,9 +115,19 @@ pub fn collect(
     notes: &mut dyn FnMut(Note),
 ) -> Result<(Collected, Totals)> {
     let mut collector = Collector::new(traces, selection, options);
-    let totals = events::take(traces, selection, watch, &mut collector, notes)?;
+    let bytes = traces.iter().map(Trace::bytes).fold(0, u64::saturating_add);
+    // Counting the events first is much faster than taking those that the page then drops.
+    let is_large = bytes.checked_div(SMALL).is_some_and(|most| most > options.limit);
+    let last = selection.last.unwrap_or(u64::MAX);
+    let newest = Selection { last: Some(last.min(options.limit)), ..selection.clone() };
+    let wanted = if is_large { &newest } else { selection };
+    let mut totals = events::take(traces, wanted, watch, &mut collector, notes)?;
+    totals.events = totals.events.min(last);
     Ok((collector.finish(totals.events, options), totals))
 }
+
+/// Number of bytes that are taken for an event, where it is judged whether there may be too many.
+const SMALL: u64 = 4;
 
 /// The key of an event class: the positions of trace, stream class and event class.
 type ClassKey = (usize, usize, usize);
