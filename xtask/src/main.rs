@@ -31,6 +31,7 @@ mod static_build;
 mod test;
 mod tidy;
 mod tsan;
+mod view;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own checks, set-up and test runs")]
@@ -81,6 +82,8 @@ enum Verb {
     Kills(kills::Args),
     /// Kill writers of a shared session; what others record behind each kill must be there
     Wedge(kills::wedge::Args),
+    /// Look at pages of `lastwords view` in Chromium
+    View(view::Args),
     /// Record events of random fields in sessions of random shapes, kill, recover, and compare every value
     Shapes(shapes::Args),
     /// Crash kernels of Debian under QEMU and compare what is recovered with what they printed
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Verb::Persistence(args) => persistence::run(&args),
         Verb::Kills(args) => kills::run(&args),
         Verb::Wedge(args) => kills::wedge::run(&args),
+        Verb::View(args) => view::run(&args),
         Verb::Shapes(args) => shapes::run(&args),
         Verb::Lab(args) => lab::run(&args),
         Verb::Arm64(args) => lab::recorder::run(&args),

@@ -109,6 +109,11 @@ const STEPS: &[Step] = &[
         what: "each example: run, killed, recovered, compared",
     },
     Step {
+        name: "view",
+        does: Does::Verb(crate::view::run_quick),
+        what: "pages of `view` in Chromium: opened, zoomed, searched, filtered, clicked, looked at",
+    },
+    Step {
         name: "crash-step",
         does: Does::Verb(crate::crash_step::run_quick),
         what: "the recorder killed at instruction after instruction, recovered and judged (a part of the whole)",

@@ -9,7 +9,6 @@ use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
 use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace, write_crashes};
 use std::io::{self, Write};
-use std::sync::Arc;
 
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
 pub(crate) const LIMIT: usize = 20;
@@ -50,7 +49,12 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
 }
 
 /// Writes the account of a trace, and how a session ended.
-fn write_with_end(trace: &Trace, account: &Account<'_>, symbols: bool, text: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn write_with_end(
+    trace: &Trace,
+    account: &Account<'_>,
+    symbols: bool,
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&EndedReport::from(*ended)))?;
@@ -60,34 +64,6 @@ fn write_with_end(trace: &Trace, account: &Account<'_>, symbols: bool, text: &mu
         name_frames(&mut crashes);
     }
     write_session(account, &crashes, LIMIT, text)
-}
-
-/// Returns a line for each session and each kernel of which it is known how it ended: what ended, when and why.
-pub(crate) fn ends(traces: &Traces) -> Vec<String> {
-    let mut kernels: Vec<&Trace> = Vec::new();
-    let mut lines = Vec::new();
-    for trace in &traces.all {
-        if let Some(found) = trace.session() {
-            let name = plain(&trace.name);
-            let fatal: Vec<Crash> = found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
-            let ended = found.ended.as_ref().filter(|_| fatal.is_empty());
-            lines.extend(ended.map(|ended| format!("{name}: {}", ended::line(&EndedReport::from(*ended)))));
-            let line =
-                |crash: &Crash| format!("{name}: {}, at {}", crash.summary(), ended::precise_time(crash.nanoseconds()));
-            lines.extend(fatal.iter().map(line));
-        } else if let Some(kernel) = trace.ftrace().and_then(|ftrace| ftrace.machine.kernel.as_ref())
-            && !kernels.iter().any(|other| Arc::ptr_eq(&other.origin, &trace.origin))
-        {
-            kernels.push(trace);
-            let crash = kernel.crash(&kernel.log().rows);
-            let (time, from) = (crash.time.unwrap_or(0), plain(&trace.origin.path.to_string_lossy()));
-            let what = crash.panic.as_ref().map(|why| format!("kernel panic: {}", plain(why.trim())));
-            let what = what.or_else(|| crash.oops.as_ref().map(|line| plain(line)));
-            let at = format!("{}.{:06} s after the boot", time / 1_000_000_000, time / 1000 % 1_000_000);
-            lines.extend(what.map(|what| format!("{from}: {what}, {at}")));
-        }
-    }
-    lines
 }
 
 /// Names the frames of backtraces. Modules whose frames cannot be named are reported on stderr.

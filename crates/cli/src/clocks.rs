@@ -5,20 +5,26 @@ use crate::moment::Moment;
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
-use lastwords_open::{Body, Trace, unrelated_clocks};
+use lastwords_open::{Body, Trace, UnrelatedClock, unrelated_clocks};
 
 /// Prints a note for each merged trace whose clock nothing relates to real time. Its events appear as if the clock
 /// began in 1970. Trace arrays are left out unless `with_arrays` is set.
 pub(crate) fn note_merged(traces: &Traces, with_arrays: bool) {
-    for (trace, clock) in
-        unrelated_clocks(&traces.all).into_iter().filter(|(trace, _)| with_arrays || trace.ftrace().is_none())
-    {
-        say::note(format_args!(
+    merged(traces, with_arrays).iter().for_each(say::note);
+}
+
+/// Returns these notes.
+pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
+    let unrelated = unrelated_clocks(&traces.all).into_iter();
+    let unrelated = unrelated.filter(|(trace, _)| with_arrays || trace.ftrace().is_none());
+    let note = |(trace, clock): (&Trace, UnrelatedClock)| {
+        format!(
             "{}: the relation of its clock {} to real time is not known: its events are shown as if the clock began in 1970, not in their order among the others",
             name(trace),
             plain(&clock.name)
-        ));
-    }
+        )
+    };
+    unrelated.map(note).collect()
 }
 
 /// Refuses moments that cannot be found by the clock of a trace.

@@ -6,9 +6,18 @@ use lastwords_open::EndedReport;
 
 /// Returns one line: `ended 2026-11-23 23:39:32 by process 12: SIGSEGV`.
 pub(crate) fn line(ended: &EndedReport) -> String {
+    format!("{}: {}", seen_at(ended, &time(ended.at_ns)), how(ended))
+}
+
+/// Returns when a session ended, for readers elsewhere: `last seen alive 2026-11-23 23:39:32 UTC`.
+pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
+    seen_at(ended, &utc(ended.at_ns))
+}
+
+fn seen_at(ended: &EndedReport, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
-    let (seen, at) = (if ended.how == "killed" { "last seen alive" } else { "ended" }, time(ended.at_ns));
-    format!("{seen} {at}{by}: {}", how(ended))
+    let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };
+    format!("{seen} {at}{by}")
 }
 
 /// Returns how a session ended in one or two words.
@@ -52,8 +61,16 @@ pub(crate) fn short_time(nanoseconds: u64) -> String {
     formatted(nanoseconds, "%m-%d %H:%M:%S")
 }
 
+/// Formats nanoseconds since the epoch as date and time of day in UTC, and says so.
+pub(crate) fn utc(nanoseconds: u64) -> String {
+    in_zone(nanoseconds, "%F %T UTC", TimeZone::UTC)
+}
+
 fn formatted(nanoseconds: u64, format: &str) -> String {
-    let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
+    in_zone(nanoseconds, format, TimeZone::try_system().unwrap_or(TimeZone::UTC))
+}
+
+fn in_zone(nanoseconds: u64, format: &str, zone: TimeZone) -> String {
     match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
         Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
         Err(_) => "-".into(),

@@ -6,6 +6,7 @@ mod account;
 mod args;
 mod clocks;
 mod control;
+mod deaths;
 mod ended;
 mod exit;
 mod input;

@@ -261,6 +261,18 @@ impl Chosen {
         Self { cpus, channels, events, filter, last: None, ..*self }
     }
 
+    /// Returns a remark if the selection leaves begins without their ends, so that `view` does not draw what lasts.
+    pub(crate) fn undrawn(&self) -> Option<String> {
+        let what = match (&self.filter, self.cpus.is_empty()) {
+            (Some(_), _) => {
+                "--filter may leave begins without ends: scheduling, interrupts, system calls and spans are not drawn as slices"
+            }
+            (None, false) => "--cpu leaves begins without ends: system calls and spans are not drawn as slices",
+            (None, true) => return None,
+        };
+        Some(format!("{what}; the page's own filter leaves them"))
+    }
+
     /// Prints why events may be missing: a glob that matches no event or channel, or a selection that left no event.
     /// Returns true if the selection left no event.
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {

@@ -87,16 +87,16 @@ impl Tally {
 
 /// Facts about a stream that is read.
 #[derive(Debug, Clone)]
-pub(crate) struct StreamInfo {
+pub struct StreamInfo {
     /// Position of the stream's trace.
-    pub(crate) trace: usize,
+    pub trace: usize,
     /// Position of the stream's class in the trace.
-    pub(crate) class: usize,
+    pub class: usize,
     /// Number of the stream among the streams of its trace. Events of equal time are merged in the order of these
     /// numbers.
-    pub(crate) number: u64,
+    pub number: u64,
     /// The CPU that the stream is bound to.
-    pub(crate) cpu: Option<u32>,
+    pub cpu: Option<u32>,
 }
 
 /// The streams of some traces that a selection wants, and a filter for their events.
@@ -127,12 +127,14 @@ fn is_selected(traces: &[Trace], facts: &StreamInfo) -> bool {
 }
 
 /// Returns the name of a stream class, or its id if it has no name.
-pub(crate) fn channel(class: &StreamClass) -> String {
+#[must_use]
+pub fn channel(class: &StreamClass) -> String {
     if class.name.is_empty() { class.id.to_string() } else { class.name.clone() }
 }
 
 /// Returns the code that decodes a scope of an event class, or none if the event class has no such scope.
-pub(crate) fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
+#[must_use]
+pub fn scope_code(trace: &Trace, scope: Scope, stream: usize, event: usize) -> Option<&Code> {
     trace.class().scope(scope, stream, event)?;
     trace.program.code(scope, stream, event)
 }
@@ -276,6 +278,75 @@ impl<F: FnMut(&Filter<'_>, usize, &mut Reader<'_>, &Due)> Sink for Each<'_, '_, 
     fn loss(&mut self, _: usize, _: &mut Reader<'_>, _: Loss) {}
 
     fn fault(&mut self, _: usize, fault: Error) {
+        (self.notes)(Note::Fault(fault));
+    }
+}
+
+/// Takes the selected events of some traces in order of time, and what surrounds them.
+pub trait Take {
+    /// Takes an event. The reader has the event in its window.
+    fn event(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, event: &Due);
+
+    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were taken before.
+    fn packet(&mut self, _stream: &StreamInfo, _reader: &mut Reader<'_>) {}
+
+    /// Takes a loss that the packets of a trace without an account report. It lies before the stream's next event.
+    fn loss(&mut self, _stream: &StreamInfo, _reader: &mut Reader<'_>, _loss: Loss) {}
+}
+
+/// Passes each selected event to `to`. Errors of reading go to `notes`. `watch` receives the number of bytes that were
+/// read. Returns the counts of events, packets and losses; those of events include the events that [`Selection::last`] skips.
+///
+/// # Errors
+/// There are none so far.
+pub fn take(
+    traces: &[Trace],
+    selection: &Selection,
+    watch: Watch<'_>,
+    to: &mut dyn Take,
+    notes: &mut dyn FnMut(Note),
+) -> crate::Result<Totals> {
+    let Chosen { mut readers, filter, facts, .. } = Chosen::last(traces, selection, Rounding::Floor, watch);
+    let mut tally = Tally::new(&facts);
+    tally.totals.events = filter.to_skip;
+    let mut taking = Taking { filter, facts, to, notes, tally };
+    run(&mut readers, &mut taking);
+    taking.tally.finish(None, 0, taking.notes)
+}
+
+/// Passes the selected events to a [`Take`], and counts them.
+struct Taking<'a, 't> {
+    filter: Filter<'t>,
+    facts: Vec<StreamInfo>,
+    to: &'a mut dyn Take,
+    notes: &'a mut dyn FnMut(Note),
+    tally: Tally,
+}
+
+impl Sink for Taking<'_, '_> {
+    fn event(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due) -> bool {
+        if self.filter.wants(stream, reader, event)
+            && let Some(facts) = self.facts.get(stream)
+        {
+            self.to.event(facts, reader, event);
+            let events = &mut self.tally.totals.events;
+            *events = events.saturating_add(self.filter.count(stream));
+        }
+        true
+    }
+
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
+        self.tally.packet(stream);
+        self.facts.get(stream).into_iter().for_each(|facts| self.to.packet(facts, reader));
+    }
+
+    fn loss(&mut self, stream: usize, reader: &mut Reader<'_>, loss: Loss) {
+        self.tally.loss(stream, loss);
+        self.facts.get(stream).into_iter().for_each(|facts| self.to.loss(facts, reader, loss));
+    }
+
+    fn fault(&mut self, stream: usize, fault: Error) {
+        self.tally.fault(stream);
         (self.notes)(Note::Fault(fault));
     }
 }

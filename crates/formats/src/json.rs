@@ -8,7 +8,7 @@ use crate::text::format_of;
 use crate::text::number::{octet, unsigned};
 use crate::text::time::Rfc3339;
 use crate::{Error, Result, Totals};
-use fields::{Fields, Plan};
+pub use fields::{Fields, Plan};
 use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch, readers};
 use lastwords_ctf::uuid_text;
 use lastwords_trace::class::{EventClass, LogLevel, Scope};
@@ -110,7 +110,8 @@ fn has_losses(trace: &Trace, watch: Watch<'_>) -> bool {
 }
 
 /// Returns the word for a severity.
-pub(crate) fn level(level: LogLevel) -> &'static str {
+#[must_use]
+pub fn level(level: LogLevel) -> &'static str {
     match level.number() {
         0..=3 => "error",
         4 => "warn",

@@ -27,6 +27,7 @@ pub mod ftrace;
 pub mod json;
 pub mod perfetto;
 pub mod select;
+pub mod spans;
 pub mod text;
 
 pub use lastwords_ctf::{Error, Result, Totals, create_file, create_folder, is_empty_folder};

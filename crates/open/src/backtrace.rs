@@ -52,14 +52,22 @@ pub fn write_crashes(causes: &[Crash], time: &dyn Fn(i64) -> String, out: &mut d
     for cause in &fatal {
         if !cause.backtrace.is_empty() {
             writeln!(out, "  backtrace of {}, innermost first:", cause.event)?;
-            frames(&cause.backtrace, cause.event.ends_with(":signal"), out)?;
+            cause.backtrace_lines().iter().try_for_each(|line| writeln!(out, "  {line}"))?;
         }
     }
     fatal.iter().try_for_each(|cause| writeln!(out, "  cause of death: {}", headline(cause)))
 }
 
-/// Writes the frames. The innermost one has its own line if the program was in it (`keeps_first`): that of a panic is the hook's.
-fn frames(frames: &[Frame], keeps_first: bool, out: &mut dyn Write) -> io::Result<()> {
+impl Crash {
+    /// Returns the backtrace as lines for people, and the commands that name what has no name.
+    #[must_use]
+    pub fn backtrace_lines(&self) -> Vec<String> {
+        lines(&self.backtrace, self.event.ends_with(":signal"))
+    }
+}
+
+/// Returns the lines of frames. The innermost one has its own line if the program was in it (`keeps_first`): that of a panic is the hook's.
+fn lines(frames: &[Frame], keeps_first: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mut depth = 0;
     while let Some(frame) = frames.get(depth) {
@@ -73,13 +81,12 @@ fn frames(frames: &[Frame], keeps_first: bool, out: &mut dyn Write) -> io::Resul
         }
     }
     let more = lines.len().saturating_sub(SHOWN);
-    for line in lines.iter().take(SHOWN) {
-        writeln!(out, "  {line}")?;
-    }
+    lines.truncate(SHOWN);
     if more > 0 {
-        writeln!(out, "    ... and {more} more; `inspect --json` lists all")?;
+        lines.push(format!("  ... and {more} more; `inspect --json` lists all"));
     }
-    commands(frames).iter().try_for_each(|command| writeln!(out, "    {command}"))
+    lines.extend(commands(frames).into_iter().map(|command| format!("  {command}")));
+    lines
 }
 
 /// Returns the lines of a frame: one for each function that it is in.
@@ -152,9 +159,8 @@ mod tests {
     }
 
     fn written(names: &[&str], keeps_first: bool) -> String {
-        let mut text = Vec::new();
-        frames(&names.iter().map(|name| frame(name)).collect::<Vec<_>>(), keeps_first, &mut text).unwrap();
-        String::from_utf8(text).unwrap()
+        let frames: Vec<Frame> = names.iter().map(|name| frame(name)).collect();
+        lines(&frames, keeps_first).iter().map(|line| format!("  {line}\n")).collect()
     }
 
     #[test]

@@ -72,6 +72,8 @@ const TOOLS: &[Tool] = &[
         "step ftracetest: the kernel's tests of tracefs",
     ),
     package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
+    package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
+    package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
 ];
 

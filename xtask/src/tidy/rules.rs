@@ -20,6 +20,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
         "open",
         &["abi", "glob", "filter", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats"],
     ),
+    ("view", &["bytes", "trace", "ctf", "formats"]),
     ("sessionfs", &["lastwords", "filter", "glob", "trace", "ctf", "formats", "open"]),
     ("stream", &["abi", "lastwords", "bytes", "trace", "formats", "open"]),
     ("tracefs", &["glob", "ring", "bytes", "trace", "formats", "open", "stream"]),
@@ -42,6 +43,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
             "sessionfs",
             "stream",
             "tracefs",
+            "view",
         ],
     ),
     ("testkit", &[]),
@@ -60,7 +62,7 @@ pub(super) const LAYERS: &[(&str, &[&str])] = &[
 
 /// Crates that read bytes of others: damaged memory, files of other programs.
 pub(super) const READERS: &[&str] =
-    &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "open", "stream"];
+    &["filter", "bytes", "image", "trace", "kernel", "ctf", "walk", "formats", "view", "open", "stream"];
 /// Lints of clippy that the roots of [`READERS`] deny outside of tests. Cargo's `[workspace.lints]` would deny them in tests and in all
 /// other crates too.
 pub(super) const DENIED: &[&str] =

@@ -3,6 +3,7 @@
 mod each;
 mod lttng;
 mod one;
+mod page;
 mod room;
 mod write;
 
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use each::each;
 pub(crate) use one::one;
+pub(crate) use page::page;
 
 /// The formats that can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

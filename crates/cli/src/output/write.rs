@@ -64,7 +64,7 @@ impl<'t> Writing<'_, 't> {
     }
 
     fn json(&self) -> Written {
-        self.events(Form::Lines, &self.chosen.selection(), |traces, selection, watch, take| {
+        self.events(Form::Lines, true, &self.chosen.selection(), |traces, selection, watch, take| {
             to_file(self.path, |out| Ok(json::write(traces, selection, out, watch, take)?))
         })
     }
@@ -73,7 +73,7 @@ impl<'t> Writing<'_, 't> {
         let kernel = self.traces.arrays().next().and_then(lastwords_open::Trace::ftrace);
         let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| ftrace.machine.tasks());
         let is_alone = self.traces.is_ftrace();
-        self.events(Form::Plain, &self.chosen.once(), |traces, selection, watch, take| {
+        self.events(Form::Plain, false, &self.chosen.once(), |traces, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
                 // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
@@ -134,16 +134,17 @@ impl<'t> Writing<'_, 't> {
         Ok((sum, notes))
     }
 
-    /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events.
-    fn events(
+    /// Runs a writer over all traces. Those of ftrace have the given form and only the selected events. With `twice`, traces
+    /// without an account are read twice: once for their losses, once for their events.
+    pub(super) fn events(
         &self,
         form: Form,
+        twice: bool,
         selection: &Selection,
         write: impl FnOnce(&[Trace], &Selection, read::Watch<'_>, &mut dyn FnMut(Note)) -> anyhow::Result<Totals>,
     ) -> Written {
         let packets = self.traces.packets(Version::V2)?;
-        // For lines, traces without an account are read twice: once for their losses, once for their events.
-        let again = packets.iter().filter(|trace| form == Form::Lines && trace.account.is_none()).map(Trace::bytes);
+        let again = packets.iter().filter(|trace| twice && trace.account.is_none()).map(Trace::bytes);
         let total = again.fold(bytes(&packets), u64::saturating_add);
         let (kernels, positions, remarks) = self.kernels(form)?;
         let all = [packets, kernels].concat();
@@ -200,7 +201,7 @@ impl<'t> Writing<'_, 't> {
     }
 
     /// Returns the facts about the output and the accounts of the traces.
-    fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
+    pub(super) fn line(&self, totals: &Totals, notes: &Notes, is_counted: bool) -> (Line, Vec<Account<'t>>) {
         let traces = self.traces;
         if totals.lost_packets > 0 {
             say::warning(format_args!("{} packets are missing between those that are there", totals.lost_packets));

@@ -18,7 +18,7 @@ use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
-use lastwords_open::{Ftrace, Trace};
+use lastwords_open::{Ftrace, Machine, Trace};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -230,15 +230,20 @@ pub(crate) fn bytes(traces: &[read::Trace]) -> u64 {
 
 /// Returns the kernel's log as far as it can be read. Missing parts are reported on stderr.
 pub(crate) fn log(array: &Trace) -> anyhow::Result<Vec<LogLine>> {
-    let kernel = array.ftrace().and_then(|ftrace| ftrace.machine.kernel.as_ref());
-    let Some(kernel) = kernel else {
+    if array.ftrace().is_none_or(|ftrace| ftrace.machine.kernel.is_none()) {
         let from = array.origin.path.display();
         bail!("{from}: a trace.dat file has no kernel log; --with-log is for a kernel's memory");
-    };
+    }
+    Ok(log_lines(array.ftrace().map(|ftrace| ftrace.machine)))
+}
+
+/// Returns the lines of a kernel's log. Missing parts are reported on stderr.
+pub(crate) fn log_lines(machine: Option<&Machine>) -> Vec<LogLine> {
+    let Some(kernel) = machine.and_then(|machine| machine.kernel.as_ref()) else { return Vec::new() };
     let found = kernel.log();
     found.missing.iter().for_each(|error| say::note(format_args!("the kernel's log: {error}")));
     let rows = found.rows.into_iter();
-    Ok(rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect())
+    rows.map(|r| LogLine { time: r.time, level: r.level, facility: r.facility, text: r.text }).collect()
 }
 
 /// Returns how the clocks of a kernel's log and of a trace array relate.

@@ -21,6 +21,7 @@ mod restore;
 mod rule;
 mod snapshot;
 mod trigger;
+mod view;
 
 use crate::exit::Outcome;
 use crate::say;
@@ -39,6 +40,8 @@ pub(crate) enum Verb {
     Convert(recover::Convert),
     /// Print events as text, those of several sessions merged by time
     Report(report::Args),
+    /// Write all traces as one HTML page to look at, and open it
+    View(view::Args),
     /// Print what an input holds: channels, CPUs, counts, the account of losses
     Inspect(inspect::Args),
     /// Record with the kernel's own tracer, and with a command the applications that it runs
@@ -99,6 +102,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Recover(args) => recover::run(&args),
         Verb::Convert(args) => recover::convert(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::View(args) => view::run(&args),
         Verb::Inspect(args) => inspect::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Receive(args) => receive::run(&args),

@@ -4,12 +4,14 @@ mod follow;
 
 use crate::account;
 use crate::clocks;
+use crate::deaths;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Arrays, Input, Search, Traces};
 use crate::lines::{Lines, expression};
 use crate::pager::Pager;
 use crate::say;
 use crate::select::{Chosen, Events};
+use crate::table::plain;
 use crate::text::{self, Form, LineStyle};
 use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
@@ -112,7 +114,9 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let mut lines = Lines::new(&mut out, &args.grep, last);
     if std::io::stdout().is_terminal() {
-        account::ends(traces).iter().try_for_each(|line| lines.put(format_args!("# {line}\n")))?;
+        for death in deaths::of(traces) {
+            lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
+        }
         let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
         if has_columns && traces.sessions().next().is_some() {
             let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };

@@ -22,10 +22,11 @@ fn many(count: usize, each: impl Fn(usize) -> String) -> String {
 /// Runs the verbs on an input in a child with limits; what of them went wrong.
 pub(crate) fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
     let out = place.at("out");
-    let verbs: [&[&Path]; 3] = [
+    let verbs: [&[&Path]; 4] = [
         &[Path::new("report"), input],
         &[Path::new("inspect"), input],
         &[Path::new("recover"), input, Path::new("-o"), &out],
+        &[Path::new("view"), input, Path::new("-o"), &out],
     ];
     let mut wrong = Vec::new();
     for words in verbs {

@@ -37,4 +37,5 @@ mod surface;
 mod triggers;
 mod two_users;
 mod user_stream;
+mod view;
 mod windows;

@@ -44,6 +44,7 @@ fn usage_says_what_must_be_named() {
     for (verb, more, word, other) in [
         ("report", "", "INPUT", "--pid <PID>"),
         ("inspect", "", "INPUT", "--pid <PID>"),
+        ("view", "", "INPUT", "--pid <PID>"),
         ("recover", " --output <OUT>", "INPUT", "--pid <PID>"),
         ("convert", " --output <OUT>", "INPUT", "--pid <PID>"),
         ("destroy", "", "SESSION", "--left-over"),
@@ -93,6 +94,7 @@ fn help_names_every_verb() {
         "convert",
         "report",
         "inspect",
+        "view",
         "list",
         "enable",
         "disable",

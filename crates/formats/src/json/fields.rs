@@ -9,15 +9,18 @@ use lastwords_ctf::program::Code;
 use lastwords_trace::visit::{Node, NodeId, Shape, Visitor};
 
 /// The fields of a scope.
-pub(super) struct Plan<'t> {
-    pub(super) code: &'t Code,
+pub struct Plan<'t> {
+    /// The code that decodes the scope.
+    pub code: &'t Code,
     roles: Vec<Role>,
     /// The text `"name":` of each node, escaped. The text is empty if the node has no name.
     keys: Vec<Constant>,
 }
 
 impl<'t> Plan<'t> {
-    pub(super) fn new(code: &'t Code) -> Self {
+    /// Prepares the fields of the scope that `code` decodes.
+    #[must_use]
+    pub fn new(code: &'t Code) -> Self {
         let key = |node: &Node| {
             let mut key = Vec::new();
             if !node.name.is_empty() {
@@ -30,8 +33,8 @@ impl<'t> Plan<'t> {
     }
 }
 
-/// Writes the fields of a scope. The caller writes the braces around them.
-pub(super) struct Fields<'a, 't> {
+/// Writes the fields of a scope as members of a JSON object. The caller writes the braces around them.
+pub struct Fields<'a, 't> {
     out: &'a mut Vec<u8>,
     plan: &'a Plan<'t>,
     nesting: Nesting,
@@ -40,7 +43,8 @@ pub(super) struct Fields<'a, 't> {
 }
 
 impl<'a, 't> Fields<'a, 't> {
-    pub(super) fn new(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
+    /// Appends the fields of one event to `out`.
+    pub fn new(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
         Self { out, plan, nesting: Nesting::default(), octets: false }
     }
 

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use super::proto::Message;
 use super::tracks::Kind;
+use crate::spans::Step;
 
 /// Maximum number of spans that are open at a time. Further ones are not drawn.
 const MAX_OPEN: usize = 1 << 16;
@@ -25,30 +26,6 @@ struct Open {
     key: LaneKey,
     /// The fields, as annotations.
     fields: Vec<u8>,
-}
-
-/// The change of a span that an event reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    New,
-    Enter,
-    Exit,
-    Close,
-}
-
-impl Step {
-    /// Returns the step and the name of the span, if the event with this name is of a span.
-    pub(super) fn of(event: &str) -> Option<(Self, &str)> {
-        let (step, name) = event.strip_prefix("span:")?.split_once(' ')?;
-        let step = match step {
-            "new" => Self::New,
-            "enter" => Self::Enter,
-            "exit" => Self::Exit,
-            "close" => Self::Close,
-            _ => return None,
-        };
-        Some((step, name))
-    }
 }
 
 /// A slice's begin or end.

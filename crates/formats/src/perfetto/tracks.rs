@@ -11,11 +11,12 @@ use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::proto::Message;
-use super::spans::{Edge, Spans, Step};
+use super::spans::{Edge, Spans};
 use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
+use crate::spans::Step;
 use crate::text::decoded;
 use crate::text::number::octet;
 

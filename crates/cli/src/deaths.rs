@@ -1,0 +1,94 @@
+//! What died, when and why: kernels by their logs, sessions by what their crash handlers recorded or by how they ended.
+
+use crate::ended;
+use crate::input::Traces;
+use crate::text::relation;
+use lastwords_formats::ftrace::log::Relation;
+use lastwords_open::{Crash, EndedReport, Machine, RecoveredSession, Trace};
+use lastwords_view::Death;
+use std::sync::Arc;
+
+/// Returns what died, kernels first. A session that its program ended in good order is left out.
+pub(crate) fn of(traces: &Traces) -> Vec<Death> {
+    let mut deaths: Vec<Death> = Vec::new();
+    for origin in &traces.origins {
+        let own = traces.arrays().find(|array| Arc::ptr_eq(&array.origin, origin));
+        deaths.extend(origin.machine.as_ref().and_then(|machine| kernel_death(machine, own)));
+    }
+    traces.sessions().for_each(|found| deaths.extend(session_deaths(found, traces.symbols)));
+    deaths
+}
+
+/// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it is known. The log has
+/// the times of `local_clock`.
+pub(crate) fn log_real_time(machine: &Machine) -> Option<i64> {
+    let kernel = machine.kernel.as_ref()?;
+    let ahead = kernel.number("__sched_clock_offset", 8).unwrap_or(0);
+    Some(kernel.time().ok()?.wall.wrapping_sub(kernel.sched_clock()?.wrapping_add(ahead)).cast_signed())
+}
+
+/// Returns why a kernel died, if its log says so.
+fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
+    let kernel = machine.kernel.as_ref()?;
+    let crash = kernel.crash(&kernel.log().rows);
+    let why = crash.panic.as_ref().map(|panic| format!("Kernel panic - not syncing: {panic}"));
+    let why = why.or_else(|| crash.oops.clone())?;
+    let offset = match array.and_then(Trace::ftrace) {
+        Some(ftrace) => {
+            let ahead = if let Relation::Ahead(by) = relation(&ftrace) { by } else { 0 };
+            Some((ftrace.real_time().unwrap_or(0).saturating_sub(ahead), ftrace.real_time().is_some()))
+        }
+        None => log_real_time(machine).map(|offset| (offset, true)),
+    };
+    let time = crash
+        .time
+        .zip(offset)
+        .map(|(time, (offset, _))| i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset));
+    let boot = crash.time.map(|time| format!("{}.{:06} s after boot", time / 1_000_000_000, time / 1000 % 1_000_000));
+    let is_dated = offset.is_some_and(|(_, is_dated)| is_dated);
+    let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::utc);
+    let when: Vec<String> = date.into_iter().chain(boot).collect();
+    let cpu = crash.cpu.map_or_else(String::new, |cpu| format!(", on CPU {cpu}"));
+    Some(Death {
+        what: format!("kernel {}{cpu}", machine.tracing.release),
+        word: if crash.panic.is_some() { "panic" } else { "oops" }.to_owned(),
+        when: when.join(", "),
+        time: time.map(|time| time.to_string()),
+        details: crash.oops.filter(|oops| *oops != why).into_iter().collect(),
+        why,
+    })
+}
+
+/// Returns the causes of death of a session's processes, or how the session ended.
+fn session_deaths(found: &RecoveredSession, symbols: bool) -> Vec<Death> {
+    let name = &found.session.info().name;
+    let mut fatal: Vec<Crash> = found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
+    if symbols {
+        // The account reports the modules whose frames cannot be named.
+        let _ = lastwords_open::name_frames(&mut fatal);
+    }
+    if fatal.is_empty() {
+        let ended = found.ended.as_ref().map(|ended| EndedReport::from(*ended));
+        let death = |ended: EndedReport| Death {
+            what: format!("session {name}"),
+            word: "end".to_owned(),
+            when: ended::when_in_utc(&ended),
+            // A process that was killed went on after it was last seen.
+            time: Some(ended.at_ns.to_string()).filter(|_| ended.how != "killed"),
+            why: format!("{name}: {}", ended::how(&ended)),
+            details: Vec::new(),
+        };
+        // A program that ended as it wanted to has not died.
+        let is_wanted = |ended: &EndedReport| matches!(ended.how, "closed" | "exit") && ended.number.unwrap_or(0) == 0;
+        return ended.filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
+    }
+    let death = |crash: Crash| Death {
+        what: format!("session {name}"),
+        word: crash.event.rsplit(':').next().unwrap_or("end").to_owned(),
+        when: u64::try_from(crash.nanoseconds()).map_or_else(|_| String::new(), ended::utc),
+        time: Some(crash.time_ns.clone()),
+        why: format!("{name}: {}", crash.summary()),
+        details: crash.backtrace_lines(),
+    };
+    fatal.into_iter().map(death).collect()
+}

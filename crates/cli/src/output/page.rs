@@ -1,0 +1,155 @@
+//! Implements `view`: writes one HTML page of all traces.
+
+use super::write::Writing;
+use super::{Done, Job, to_file};
+use crate::input::{Arrays, Traces};
+use crate::text::{log_lines, relation};
+use crate::{account, clocks, deaths, say};
+use lastwords_ctf::read;
+use lastwords_formats::ftrace::Choice;
+use lastwords_formats::ftrace::ctf::Form;
+use lastwords_formats::ftrace::log::{self, Relation};
+use lastwords_open::{Account, Losses, Trace};
+use lastwords_view::{Collected, Facts, OpenSpan, Options, Task, collect};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Writes the page.
+///
+/// # Errors
+/// No trace can be read; the output cannot be written.
+pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
+    job.traces.choose(Arrays::Top)?;
+    account::check_readable(job.traces)?;
+    job.with_log = job.traces.has_arrays() && job.traces.arrays().all(has_log);
+    let chosen = job.events.choose(job.traces)?;
+    job.check_room(job.output)?;
+    let mut notes = clocks::merged(job.traces, true);
+    notes.iter().for_each(say::note);
+    notes.extend(job.traces.arrays().filter_map(log_remark));
+    notes.extend(chosen.undrawn());
+    job.make_room(job.output)?;
+    let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
+    let mut collected = None;
+    let (totals, read) = writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
+        let options = Options { limit, open_spans: open_spans(job.traces), tasks: tasks(job.traces) };
+        let all = [traces, &loose_logs(job.traces)?].concat();
+        let (events, totals) = collect(&all, selection, &options, watch, take)?;
+        collected = Some(events);
+        Ok(totals)
+    })?;
+    read.print_undecoded();
+    let (mut line, accounts) = writing.line(&totals, &read, true);
+    if let Some(collected) = collected {
+        let facts = facts(job.traces, &accounts, notes, job.output);
+        note_limit(&collected);
+        to_file(job.output, |out| Ok(lastwords_view::write(collected, &facts, out)?))?;
+    }
+    line.bytes = std::fs::metadata(job.output).map_or(0, |file| file.len());
+    let mut done = Done::default();
+    job.add_line(line, &mut done);
+    done.nothing = chosen.report_empty(job.traces, done.events());
+    job.account(job.traces, &accounts, &mut done);
+    job.end(done)
+}
+
+/// Returns a remark on how the clocks of a trace array and of the kernel's log relate, if there is one. Writing prints it.
+fn log_remark(array: &Trace) -> Option<String> {
+    let ftrace = array.ftrace().filter(|_| has_log(array))?;
+    relation(&ftrace).remark_of_trace(ftrace.array)
+}
+
+fn note_limit(collected: &Collected) {
+    let (kept, read) = collected.counts();
+    if kept < read {
+        say::note(format_args!("the page has the newest {kept} of {read} events; --limit sets how many"));
+    }
+}
+
+/// Returns true if the kernel's log can be read.
+fn has_log(array: &Trace) -> bool {
+    array.ftrace().is_some_and(|ftrace| ftrace.machine.kernel.is_some())
+}
+
+/// Returns the spans that were open, with the positions of their traces among the packets.
+fn open_spans(traces: &Traces) -> Vec<OpenSpan> {
+    let accounts = traces.accounts();
+    let of = traces.of_packets();
+    let places = of.iter().enumerate().filter_map(|(trace, position)| Some((trace, accounts.get((*position)?)?)));
+    let span = |(trace, account): (usize, &Account<'_>)| -> Vec<OpenSpan> {
+        let span = |span: &lastwords_formats::evidence::SpanReport| OpenSpan {
+            trace,
+            id: span.id,
+            parent: span.parent,
+            opened: span.opened_ns.parse().unwrap_or(0),
+            pid: span.pid,
+            tid: span.tid,
+            name: format!("{}::{}", span.target, span.name),
+        };
+        account.spans.iter().map(span).collect()
+    };
+    places.flat_map(span).collect()
+}
+
+/// Returns the tasks of kernels, with the positions of their first trace arrays behind the packets.
+fn tasks(traces: &Traces) -> Vec<(usize, Task)> {
+    let first = traces.of_packets().len();
+    let mut tasks: Vec<(usize, Task)> = Vec::new();
+    for machine in traces.arrays().filter_map(|array| Some(array.ftrace()?.machine)) {
+        let own = machine.tasks().into_iter();
+        tasks.extend(own.map(|task| (first, Task { pid: task.pid, tgid: task.tgid, comm: task.comm })));
+    }
+    tasks
+}
+
+fn facts(traces: &Traces, accounts: &[Account<'_>], notes: Vec<String>, output: &Path) -> Facts {
+    let mut machine = Vec::new();
+    for origin in &traces.origins {
+        let kernel = origin.machine.as_ref();
+        let named = kernel.map(|machine| machine.tracing.uname.trim()).filter(|name| !name.is_empty());
+        let named = named.map_or_else(String::new, |name| format!(": {name}"));
+        machine.push(format!("{} ({}){named}", origin.path.display(), origin.kind));
+    }
+    let text = |(trace, account): (&Trace, &Account<'_>)| {
+        let mut text = Vec::new();
+        // A vector takes all that is written.
+        let _ = account::write_with_end(trace, account, traces.symbols, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    // The first line of an account sums it up.
+    let line = |of: (&Trace, &Account<'_>)| {
+        let mut text = Vec::new();
+        let _ = of.1.write(0, &mut text);
+        String::from_utf8_lossy(&text).lines().next().map(str::to_owned)
+    };
+    let losses = Losses::of(accounts);
+    let names: Vec<&str> = traces.all.iter().map(|trace| trace.name.as_str()).collect();
+    let from = traces.origins.first().map(|origin| origin.path.display().to_string());
+    let from = from.unwrap_or_else(|| output.display().to_string());
+    Facts {
+        title: format!("{} - {from} - lastwords", names.join(", ")),
+        deaths: deaths::of(traces),
+        machine,
+        accounts: traces.all.iter().zip(accounts).map(text).collect(),
+        losses: traces.all.iter().zip(accounts).filter_map(line).collect(),
+        lost: losses.any,
+        notes,
+    }
+}
+
+/// Returns the logs of kernels whose ftrace is not among the traces: LTTng recorded there.
+fn loose_logs(traces: &Traces) -> anyhow::Result<Vec<read::Trace>> {
+    let mut logs = Vec::new();
+    for origin in &traces.origins {
+        let Some(machine) = &origin.machine else { continue };
+        let is_own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
+        let has_array = traces.arrays().any(|array| is_own(&array));
+        let Some(offset) = deaths::log_real_time(machine) else { continue };
+        if has_array || !traces.all.iter().any(|trace| is_own(&trace)) {
+            continue;
+        }
+        let lines = log_lines(Some(machine));
+        logs.push(log::trace(&origin.path, lines, Relation::Ahead(0), &Choice::default(), Some(offset))?);
+    }
+    Ok(logs)
+}

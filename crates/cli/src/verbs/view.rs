@@ -1,0 +1,103 @@
+//! Implements `lastwords view`: writes all traces as one HTML page, and opens it in a browser.
+
+use crate::exit::{Facts, Outcome};
+use crate::input::{Input, Search, Traces};
+use crate::output::{self, Job};
+use crate::say;
+use crate::select::Events;
+use anyhow::Context;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What `--help` prints at its end.
+const EXAMPLES: &str = "Examples:
+  lastwords view shop                           the newest session of this name, in the browser
+  lastwords view vmcore -o crash.html           a kernel's last events, its log and its panic, to attach to a ticket
+  lastwords view trace.dat trace.dat.user       the kernel and its applications in one timeline
+  lastwords view vmcore --since -2s -e 'sched:*' only these events";
+
+/// The arguments of `view`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+#[command(override_usage = "lastwords view [OPTIONS] <INPUT>...\n       lastwords view [OPTIONS] --pid <PID>")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    input: Input,
+
+    #[command(flatten)]
+    events: Events,
+
+    /// The file to write (`-` is stdout). Without it, the page goes into a temporary file, which xdg-open shows
+    #[arg(short, long, value_name = "PAGE")]
+    output: Option<PathBuf>,
+
+    /// Most events of the page: it keeps the newest
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    limit: u64,
+
+    /// Replace an existing file
+    #[arg(long)]
+    force: bool,
+
+    /// Exit with status 3 if events were lost
+    #[arg(long)]
+    strict: bool,
+}
+
+/// Runs `view`.
+pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    if let Some(output) = &args.output {
+        return args.input.read(Search::Checked, |mut traces| write(args, output, &mut traces));
+    }
+    args.input.read(Search::Checked, |mut traces| {
+        // The folder is its user's alone, and stays for the browser.
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("lastwords-view-").permissions(Permissions::from_mode(0o700));
+        let folder = builder.tempdir().context("a temporary folder")?.keep();
+        let output = folder.join("page.html");
+        let done = write(args, &output, &mut traces);
+        match output.is_file() {
+            true => open(&output),
+            false => drop(std::fs::remove_dir(&folder)),
+        }
+        done
+    })
+}
+
+fn write(args: &Args, output: &Path, traces: &mut Traces) -> anyhow::Result<Outcome> {
+    let job = Job {
+        traces: &mut *traces,
+        events: &args.events,
+        to: None,
+        output,
+        with_log: false,
+        json: false,
+        force: args.force,
+        count: true,
+        carve: false,
+    };
+    let done = output::page(job, args.limit)?;
+    let facts = Facts {
+        strict: args.strict,
+        losses: done.losses,
+        worst_failure: traces.worst_failure,
+        failed: done.failed,
+        nothing: done.nothing,
+    };
+    Ok(facts.outcome())
+}
+
+/// Shows a page in the user's browser. Where that is not possible, a note says so: the page is there all the same.
+fn open(page: &Path) {
+    let mut command = Command::new("xdg-open");
+    command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.spawn() {
+        Ok(_) => {}
+        Err(error) => say::note(format_args!(
+            "xdg-open cannot be started ({error}): open {} in a browser, or name a file by --output",
+            page.display()
+        )),
+    }
+}

@@ -1,0 +1,117 @@
+// Reads the data of the page: JSON, and columns of numbers that are compressed.
+
+async function inflated(text) {
+  const stream = new Blob([await bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).arrayBuffer();
+}
+
+async function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  return new Uint8Array(await (await fetch(`data:application/octet-stream;base64,${text}`)).arrayBuffer());
+}
+
+// Waits for an element of the page, which may still be arriving.
+async function arrived(find) {
+  for (;;) {
+    // Read before the search: what comes last is there when the page is whole.
+    const isWhole = document.readyState !== "loading";
+    const element = find();
+    // An element is whole when another one follows it.
+    if (element && (isWhole || element.nextElementSibling)) return element;
+    if (isWhole) throw new Error("the page is cut off: a part of its data is missing");
+    await new Promise((done) => setTimeout(done, 10));
+  }
+}
+
+const column = async (id, Type) => {
+  const element = await arrived(() => document.getElementById(id));
+  const values = new Type(await inflated(element.textContent));
+  element.remove();
+  return values;
+};
+
+export const NONE = 0xffffffff;
+export const NO_BEGIN = 1;
+export const NO_END = 2;
+
+// Returns what the page says besides its columns.
+export function head() {
+  return JSON.parse(document.getElementById("head").textContent);
+}
+
+// Returns the columns of events and slices. Times are nanoseconds from the page's beginning.
+export async function load(head) {
+  const names = ["tracks", "labels", "threads", "events"];
+  const [deltas, kinds, threads, cpus, starts, durations, flags, ...words] = await Promise.all([
+    column("times", Uint32Array), column("kinds", Uint32Array), column("threads", Uint32Array), column("cpus", Uint32Array),
+    column("slice-begins", Uint32Array), column("slice-lengths", Uint32Array), column("slice-flags", Uint8Array),
+    ...names.map((name) => column(`slice-${name}`, Uint32Array)),
+  ]);
+  const order = head.sorted ? null : await column("order", Uint32Array);
+  const times = new Float64Array(deltas.length);
+  sum(times, deltas, head.wide);
+  const [begins, ends] = [new Float64Array(starts.length), Float64Array.from(durations)];
+  sum(begins, starts, head.wide_begins);
+  for (const [slice, length] of head.wide_lengths) ends[slice] = length;
+  for (let slice = 0; slice < ends.length; slice++) ends[slice] += begins[slice];
+  const slices = { begins, ends, flags, ...Object.fromEntries(names.map((name, at) => [name, words[at]])) };
+  return { head, times, kinds, threads, cpus, order, slices, fields: new Fields(head, order) };
+}
+
+// Adds differences up. Those that do not fit 32 bits are in a list of positions and differences.
+function sum(sums, differences, wide) {
+  let [at, value] = [0, 0];
+  for (const [place, difference] of [...wide, [differences.length, 0]]) {
+    for (; at < place; at++) sums[at] = value += differences[at];
+    if (at < sums.length) sums[at++] = value += difference;
+  }
+}
+
+// The fields of events, in blocks of text. A block is decompressed when one of its events is asked for.
+class Fields {
+  constructor(head, order) {
+    this.size = head.block;
+    this.count = head.blocks;
+    this.skip = head.skip;
+    this.order = order;
+    this.kept = new Map();
+  }
+
+  // Returns the lines of a block.
+  async lines(block) {
+    let lines = this.kept.get(block);
+    if (!lines) {
+      lines = await this.read(block);
+      this.kept.set(block, lines);
+      if (this.kept.size > 8) this.kept.delete(this.kept.keys().next().value);
+    }
+    return lines;
+  }
+
+  // Decompresses a block into its lines, each of which ends with a line feed.
+  async read(block) {
+    const element = await arrived(() => document.getElementsByClassName("block")[block]);
+    return new TextDecoder().decode(await inflated(element.textContent)).slice(0, -1).split("\n");
+  }
+
+  // Returns the place of a row: its block, and its line there.
+  place(row) {
+    const at = (this.order ? this.order[row] : row) + this.skip;
+    return [Math.floor(at / this.size), at % this.size];
+  }
+
+  // Returns the fields of an event as text, and as an object in which large integers are texts.
+  async of(row) {
+    const [block, line] = this.place(row);
+    const text = (await this.lines(block))[line];
+    return { text, value: parse(text) };
+  }
+}
+
+// Strings, and integers of so many digits that JavaScript's numbers may not hold them.
+const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+
+// Parses JSON. A large integer becomes a text, so that it keeps its digits.
+export function parse(text) {
+  return JSON.parse(text.replace(LARGE, (match) => (match[0] === '"' ? match : `"${match}"`)));
+}

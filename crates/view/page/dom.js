@@ -1,0 +1,36 @@
+// Makes elements. Texts of traces become text nodes only, never HTML.
+
+export const byId = (id) => document.getElementById(id);
+
+// Returns an element with properties and children; a child that is no node becomes text.
+export function make(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "class") element.className = value;
+    else if (value !== undefined) element.setAttribute(key, value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined).map((child) => (child instanceof Node ? child : String(child))));
+  return element;
+}
+
+// Returns a table. A cell that is a number is aligned to the right. `pick` takes the number of a row that is chosen.
+export function table(caption, heads, rows, pick) {
+  const cell = (value, name = "td") => make(name, { class: typeof value === "number" || value?.number ? "number" : "" }, value?.number ?? (typeof value === "number" ? value.toLocaleString("en") : value));
+  const body = rows.map((row, at) => {
+    const line = make("tr", {}, ...row.map((value) => cell(value)));
+    if (pick) {
+      line.className = "link";
+      line.tabIndex = 0;
+      line.addEventListener("click", () => pick(at));
+      line.addEventListener("keydown", (event) => event.key === "Enter" && pick(at));
+    }
+    return line;
+  });
+  const sample = rows[0] ?? [];
+  const head = heads.map((text, at) => make("th", { scope: "col", class: typeof sample[at] === "number" || sample[at]?.number ? "number" : "" }, text));
+  return make("table", {}, make("caption", {}, caption), make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
+}
+
+// Returns the value of a colour of the style sheet.
+export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

@@ -1,0 +1,25 @@
+// The head of the page: what died, when and why; how much is there, and what is missing.
+
+import { byId, make } from "view/dom.js";
+
+export function showHead(head, times) {
+  const deaths = head.deaths.map((death) => {
+    const parts = [make("h1", {}, death.why), make("p", {}, [death.what, death.when].filter(Boolean).join(", "))];
+    if (death.details.length > 0) parts.push(make("details", {}, make("summary", {}, "Backtrace and cause"), make("pre", {}, death.details.join("\n"))));
+    return make("div", { class: "death" }, ...parts);
+  });
+  const alive = make("div", { class: "alive" }, make("h1", {}, head.title));
+  byId("died").replaceChildren(...(deaths.length > 0 ? deaths : [alive]));
+  const number = (value) => value.toLocaleString("en");
+  const parts = [make("span", { id: "count" }, `${number(head.counted)} events`)];
+  if (head.counted < head.read) parts.push(make("span", { class: "lost", id: "limit" }, `the newest of ${number(head.read)}: older ones are left out (--limit)`));
+  parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, ...head.losses.map((line) => make("span", {}, line))));
+  if (!head.exact) parts.push(make("span", { class: "lost" }, "the times span more than 104 days: they are drawn to the nearest of JavaScript's numbers; the clock's reading of each event is exact"));
+  if (head.spans_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.spans_not_drawn)} spans are not drawn: too many were open at a time`));
+  if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} events are longer than 64 KiB and are not on the page`));
+  const untimed = head.kinds.filter((kind) => !kind.timed).length;
+  if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));
+  parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(head.last)}`));
+  parts.push(make("details", {}, make("summary", {}, "Inputs"), make("pre", {}, head.machine.join("\n"))));
+  byId("summary").replaceChildren(...parts);
+}

@@ -1,0 +1,90 @@
+// The keys: as in Perfetto, W and S zoom, A and D move, for as long as they are held.
+
+import { byId, make } from "view/dom.js";
+
+const HELP = [
+  ["W, S", "zoom in and out, around the mouse"],
+  ["A, D (or \u2190, \u2192)", "move to earlier and to later times"],
+  ["\u2191, \u2193", "scroll the rows"],
+  ["0, Home", "show all events"],
+  ["F", "show what is chosen, or the chosen range, in full width"],
+  [".  ,", "choose the next event of the same row, the one before"],
+  ["/", "search; Enter and Shift+Enter, or ] and [, go to the next result and to the one before"],
+  ["T", "times by the clock, before the end, since the start"],
+  ["Esc", "choose nothing"],
+  ["?", "this help"],
+  ["Mouse", "drag: choose a range for its statistics; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown"],
+];
+
+const MOVES = { w: ["zoom", -1], s: ["zoom", 1], a: ["pan", -1], d: ["pan", 1], arrowleft: ["pan", -1], arrowright: ["pan", 1] };
+
+export function listen(app) {
+  const held = new Map();
+  let last = 0;
+  const frame = (now) => {
+    const passed = Math.min(60, now - last);
+    last = now;
+    for (const [what, direction] of held.values()) move(app, what, direction * passed);
+    if (held.size > 0) requestAnimationFrame(frame);
+  };
+  const press = (event) => {
+    if (isTyped(event)) return;
+    const key = event.key.toLowerCase();
+    if (MOVES[key] && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      if (held.has(key)) return;
+      move(app, MOVES[key][0], MOVES[key][1] * 40);
+      held.set(key, MOVES[key]);
+      last = performance.now();
+      if (held.size === 1) requestAnimationFrame(frame);
+      return;
+    }
+    const act = actions(app)[key];
+    if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  };
+  document.addEventListener("keydown", press);
+  document.addEventListener("keyup", (event) => held.delete(event.key.toLowerCase()));
+  window.addEventListener("blur", () => held.clear());
+  byId("help").addEventListener("click", help);
+}
+
+// Moves as far as a key that was held for so many milliseconds.
+function move(app, what, passed) {
+  if (what === "zoom") app.zoom(Math.exp(passed / 260));
+  else app.pan((app.view.to - app.view.from) * (passed / 900));
+}
+
+function isTyped(event) {
+  const { target } = event;
+  if (event.key === "Escape") target.blur?.();
+  return target.matches?.("input, select, textarea") || (target.matches?.("button, tr, summary") && event.key === "Enter");
+}
+
+function actions(app) {
+  return {
+    arrowup: () => app.scroll(-60),
+    arrowdown: () => app.scroll(60),
+    pageup: () => app.scroll(-400),
+    pagedown: () => app.scroll(400),
+    "0": () => app.showAll(),
+    home: () => app.showAll(),
+    f: () => app.fit(),
+    ".": () => app.step(1),
+    ",": () => app.step(-1),
+    "/": () => byId("search").focus(),
+    "]": () => app.search.step(1),
+    "[": () => app.search.step(-1),
+    t: () => app.nextTimes(),
+    escape: () => app.clear(),
+    "?": help,
+  };
+}
+
+function help() {
+  const dialog = byId("keys");
+  const rows = HELP.map(([keys, what]) => make("tr", {}, make("td", {}, ...keys.split(/(?<=,) /).map((key) => make("kbd", {}, key))), make("td", {}, what)));
+  dialog.replaceChildren(make("h2", {}, "Keys and mouse"), make("table", {}, make("tbody", {}, ...rows)), make("form", { method: "dialog" }, make("button", {}, "Close")));
+  dialog.showModal();
+}

@@ -1,0 +1,293 @@
+// Starts the page: shows its head, reads the columns, draws the timeline.
+
+import { theme } from "view/canvas.js";
+import { head as readHead, load } from "view/data.js";
+import { Panel } from "view/details.js";
+import { byId } from "view/dom.js";
+import { showHead } from "view/head.js";
+import { Histogram, preview } from "view/histogram.js";
+import { listen } from "view/keys.js";
+import { Marks, rowsOf, Slices, threadName } from "view/rows.js";
+import { Search } from "view/search.js";
+import { duration, Times } from "view/time.js";
+import { SHORTEST, Timeline } from "view/timeline.js";
+
+class App {
+  constructor(data, times) {
+    const { head } = data;
+    Object.assign(this, { data, times, results: null, visible: null, collapsed: new Set() });
+    this.log = new Map(head.log.map(([row, level, text]) => [row, { level, text }]));
+    this.deaths = head.deaths.filter((death) => death.offset !== null).map((death) => ({ time: death.offset, word: death.word }));
+    const [from, to] = head.home;
+    const margin = Math.max((to - from) * 0.01, SHORTEST);
+    this.whole = [from - margin, to + margin];
+    // Lines of a kernel's log may be much older than the events.
+    this.outer = [Math.min(0, from) - margin, Math.max(head.end, to) + margin];
+    this.view = { from: this.whole[0], to: this.whole[1] };
+    this.marks = new Marks(data, null);
+    this.slices = new Slices(data);
+    this.timeline = new Timeline(byId("timeline"), this);
+    this.histogram = new Histogram(byId("histogram"), this);
+    this.colours = theme();
+    this.search = new Search(this);
+    this.setRows();
+    this.panel = new Panel(this);
+    listen(this);
+    this.controls();
+  }
+
+  controls() {
+    byId("zoom-in").addEventListener("click", () => this.zoom(1 / 1.5));
+    byId("zoom-out").addEventListener("click", () => this.zoom(1.5));
+    byId("fit").addEventListener("click", () => this.showAll());
+    const select = byId("times-as");
+    if (!this.data.head.absolute) select.options[0].textContent = "by the trace's clock";
+    select.value = this.times.as;
+    select.addEventListener("change", () => this.setTimes(select.value));
+    new ResizeObserver(() => {
+      this.timeline.surface.resize();
+      this.histogram.surface.resize();
+      this.draw();
+    }).observe(byId("main"));
+    const recolour = () => {
+      this.colours = theme();
+      this.redraw();
+    };
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    // Paper is light, whatever the screen is.
+    window.addEventListener("beforeprint", () => {
+      document.documentElement.dataset.print = "yes";
+      this.colours = theme();
+      this.timeline.surface.resize();
+      this.histogram.surface.resize();
+      this.draw();
+    });
+    window.addEventListener("afterprint", () => {
+      delete document.documentElement.dataset.print;
+      recolour();
+    });
+  }
+
+  setRows() {
+    this.timeline.setRows(rowsOf(this.data, this.marks, this.slices, this.collapsed));
+  }
+
+  redraw() {
+    if (this.asked) return;
+    this.asked = true;
+    requestAnimationFrame(() => {
+      this.asked = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    this.timeline.draw(this.colours);
+    this.histogram.draw(this.colours);
+    this.frames = (this.frames ?? 0) + 1;
+  }
+
+  // Shows a range of time.
+  show(from, to) {
+    const [first, last] = this.outer;
+    const size = Math.max(SHORTEST, Math.min(to - from, last - first));
+    const begin = Math.max(first, Math.min(from + (to - from - size) / 2, last - size));
+    this.view = { from: begin, to: begin + size };
+    this.changed();
+  }
+
+  changed() {
+    this.redraw();
+    clearTimeout(this.later);
+    this.later = setTimeout(() => this.panel?.open === "statistics" && !this.timeline.range && this.panel.show("statistics"), 250);
+  }
+
+  // Multiplies the length of what is shown; the time under the mouse stays where it is.
+  zoom(factor, around = this.timeline.hover?.time) {
+    const { from, to } = this.view;
+    const middle = around ?? (from + to) / 2;
+    if ((to - from) * factor < SHORTEST && factor < 1) factor = SHORTEST / (to - from);
+    this.show(middle - (middle - from) * factor, middle + (to - middle) * factor);
+  }
+
+  pan(time) {
+    this.show(this.view.from + time, this.view.to + time);
+  }
+
+  scroll(pixels) {
+    this.timeline.scroll += pixels;
+    this.redraw();
+  }
+
+  showAll() {
+    this.show(...this.whole);
+  }
+
+  // Shows a time, in the middle if it was not shown.
+  reveal(time) {
+    const { from, to } = this.view;
+    if (time < from || time > to) this.show(time - (to - from) / 2, time + (to - from) / 2);
+  }
+
+  fit() {
+    const { range, chosen } = this.timeline;
+    const [from, to] = range ?? (chosen ? [chosen.begin, chosen.end] : this.whole);
+    const margin = Math.max((to - from) * 0.05, to > from ? 1 : 500);
+    this.show(from - margin, to + margin);
+  }
+
+  choose(hit) {
+    if (hit.gap) return this.chooseGap(hit.gap);
+    if (hit.slice !== undefined) return this.chooseSlice(hit.slice);
+    if (hit.event !== undefined) return this.chooseEvent(hit.event);
+    return this.clear();
+  }
+
+  chooseEvent(row) {
+    const time = this.data.times[row];
+    this.timeline.chosen = { begin: time, end: time, row };
+    this.redraw();
+    return this.panel.event(row);
+  }
+
+  chooseSlice(slice) {
+    const { begins, ends } = this.data.slices;
+    this.timeline.chosen = { begin: begins[slice], end: ends[slice] };
+    this.panel.slice(slice);
+    this.redraw();
+  }
+
+  chooseGap(gap) {
+    this.timeline.chosen = null;
+    this.panel.gap(gap);
+    if (gap.begin !== null) this.reveal(gap.begin);
+    this.redraw();
+  }
+
+  // Chooses the next event of the same thread or CPU, or the one before.
+  step(by) {
+    const row = this.timeline.chosen?.row;
+    if (row === undefined) return;
+    const of = this.marks.byThread[this.data.threads[row]] ?? this.marks.byCpu[this.data.cpus[row]] ?? { all: this.marks.log };
+    const at = of.all.items.indexOf(row);
+    const next = of.all.items[at + by];
+    if (next === undefined) return;
+    this.chooseEvent(next);
+    this.reveal(this.data.times[next]);
+  }
+
+  chooseRange(range) {
+    this.timeline.range = range;
+    this.panel.show("statistics");
+    this.redraw();
+  }
+
+  clear() {
+    this.timeline.range = null;
+    this.timeline.chosen = null;
+    if (this.panel.open === "statistics") this.panel.show("statistics");
+    this.redraw();
+  }
+
+  toggle(group) {
+    if (!this.collapsed.delete(group)) this.collapsed.add(group);
+    this.setRows();
+    this.redraw();
+  }
+
+  setResults(results) {
+    this.results = results;
+    this.redraw();
+  }
+
+  isVisible(row) {
+    return !this.visible || this.visible[row] === 1;
+  }
+
+  setVisible(visible) {
+    this.visible = visible;
+    this.marks = new Marks(this.data, visible);
+    this.setRows();
+    if (this.panel.open === "statistics") this.panel.show("statistics");
+    this.redraw();
+  }
+
+  // Returns the number of events that are visible.
+  counted() {
+    return this.marks.every.all.items.length;
+  }
+
+  setTimes(as) {
+    this.times.as = as;
+    byId("times-as").value = as;
+    if (this.panel.open !== "details") this.panel.show(this.panel.open);
+    this.redraw();
+  }
+
+  nextTimes() {
+    const all = ["clock", "end", "start"];
+    this.setTimes(all[(all.indexOf(this.times.as) + 1) % all.length]);
+  }
+
+  span(time) {
+    // Three digits are enough here.
+    const digit = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(time, 1))) - 2);
+    return duration(Math.round(time / digit) * digit);
+  }
+
+  // Returns a time in all forms.
+  timeRows(time, timed) {
+    if (!timed) return [["Time", "none: its stream has no clock"]];
+    return [["Time", this.times.clock(time)], ["Before the end", this.times.beforeEnd(time)], ["Since the start", this.times.sinceStart(time)]];
+  }
+
+  // Shows what is under the mouse.
+  tip(hit, x, y) {
+    const tip = byId("tip");
+    const text = hit && this.tipText(hit);
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    const top = byId("timeline").offsetTop;
+    const { offsetWidth: width, offsetHeight: height } = tip;
+    const [right, bottom] = [this.timeline.surface.width, this.timeline.surface.height];
+    tip.style.left = `${Math.max(0, x + 14 + width > right ? x - width - 10 : x + 14)}px`;
+    tip.style.top = `${top + (y + 18 + height > bottom ? y - height - 8 : y + 18)}px`;
+  }
+
+  tipText({ row, gap, slice, event }) {
+    const { head, slices, kinds, times } = this.data;
+    if (gap) return `Gap: ${gap.what}\n${gap.stream}`;
+    if (slice !== undefined) {
+      const track = head.tracks[slices.tracks[slice]];
+      const name = track.of === "running" ? threadName(head.threads[slices.threads[slice]]) : head.labels[slices.labels[slice]];
+      return `${name}\n${duration(slices.ends[slice] - slices.begins[slice])} from ${this.times.full(slices.begins[slice])}`;
+    }
+    if (event !== undefined) {
+      const line = this.log.get(event);
+      return `${line ? line.text : head.kinds[kinds[event]].name}\n${this.times.full(times[event])}`;
+    }
+    return row && this.timeline.hover === null ? row.title : "";
+  }
+}
+
+async function start() {
+  const head = readHead();
+  const begin = BigInt(head.start);
+  head.last = head.home[1];
+  for (const death of head.deaths) death.offset = death.time === null ? null : Number(BigInt(death.time) - begin);
+  const times = new Times(head);
+  showHead(head, times);
+  preview(head, theme());
+  performance.mark("head");
+  const app = new App(await load(head), times);
+  app.draw();
+  performance.mark("drawn");
+  window.lastwords = app;
+  document.documentElement.dataset.ready = "yes";
+}
+
+start().catch((error) => {
+  document.documentElement.dataset.ready = "failed";
+  byId("died").prepend(Object.assign(document.createElement("div"), { className: "death", textContent: `This page cannot be shown: ${error.message ?? error}` }));
+});

@@ -1,0 +1,203 @@
+// Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
+
+import { parse } from "view/data.js";
+import { byId } from "view/dom.js";
+import { Index } from "view/rows.js";
+
+// Returns a test of texts for a glob: `*`, `?`, `[a-z]`, `[!a-z]`.
+export function glob(text) {
+  const escaped = text.replace(/\[!/g, "[^").replace(/[.+^${}()|\\]/g, (sign, at, all) => (sign === "^" && all[at - 1] === "[" ? "^" : `\\${sign}`));
+  const pattern = escaped.replace(/\*/g, ".*").replace(/\?/g, ".");
+  try {
+    return new RegExp(`^(?:${pattern})$`, "s");
+  } catch {
+    return null;
+  }
+}
+
+// Returns a test of an event's name: a glob matches the whole name or the part after the last colon.
+function named(text) {
+  const pattern = glob(text);
+  return pattern && ((name) => pattern.test(name) || pattern.test(name.slice(name.lastIndexOf(":") + 1)));
+}
+
+const FIELD = /^([^\s=!<>~]+)(!=|=|~|>|<)(.*)$/;
+
+// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold.
+export function parseFilter(text) {
+  const words = text.match(/(?:[^\s"]+|"[^"]*")+/g) ?? [];
+  const [globs, conditions, wrong] = [[], [], []];
+  for (const word of words) {
+    const field = FIELD.exec(word.replace(/"/g, ""));
+    const made = field ? condition(field[1], field[2], field[3]) : named(word);
+    if (!made) wrong.push(word);
+    else (field ? conditions : globs).push(made);
+  }
+  return { globs, conditions, wrong };
+}
+
+// Returns a test of the values that a field has.
+function condition(name, operator, wanted) {
+  const pattern = operator === "~" ? glob(wanted) : null;
+  if (operator === "~" && !pattern) return null;
+  const isInteger = (value) => /^-?\d+$/.test(value);
+  // Less than 0, 0 or more than 0, as numbers compare; NaN where one is no number.
+  const compare = (value) => {
+    if (!isInteger(value) || !isInteger(wanted)) return Number(value) - Number(wanted);
+    return BigInt(value) < BigInt(wanted) ? -1 : BigInt(value) > BigInt(wanted) ? 1 : 0;
+  };
+  const tests = {
+    "=": (value) => String(value) === wanted,
+    "!=": (value) => String(value) !== wanted,
+    "~": (value) => pattern.test(String(value)),
+    ">": (value) => compare(value) > 0,
+    "<": (value) => compare(value) < 0,
+  };
+  return { name, test: tests[operator] };
+}
+
+// Returns the values of a field: of the payload first, then of the context. An enumeration has a number and a label.
+function valuesOf(event, name) {
+  const parts = [event.fields, event.context ?? {}];
+  const part = parts.find((part) => Object.hasOwn(part, name));
+  if (part === undefined) return [];
+  const value = part[name];
+  return value !== null && typeof value === "object" && "label" in value ? [value.value, value.label] : [value];
+}
+
+export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
+
+// Calls `visit` with the row and the text of the fields of each wanted event, and now and then lets the page go on.
+async function eachRow(data, wanted, visit, progress, isOver) {
+  const { fields, times } = data;
+  let shown = performance.now();
+  for (let block = 0; block < fields.count && !isOver(); block++) {
+    const first = block * fields.size - fields.skip;
+    if (data.order === null && !any(first, Math.min(first + fields.size, times.length), wanted)) continue;
+    const lines = await fields.read(block);
+    for (let line = 0; line < lines.length; line++) {
+      const place = first + line;
+      if (place < 0 || place >= times.length) continue;
+      const row = data.places ? data.places[place] : place;
+      if (wanted(row)) visit(row, lines[line]);
+    }
+    if (performance.now() - shown < 40) continue;
+    progress(block / fields.count);
+    await new Promise((done) => setTimeout(done));
+    shown = performance.now();
+  }
+}
+
+function any(from, to, wanted) {
+  for (let row = Math.max(0, from); row < to; row++) if (wanted(row)) return true;
+  return false;
+}
+
+export class Search {
+  constructor(app) {
+    this.app = app;
+    this.at = -1;
+    this.run = 0;
+    this.filterRun = 0;
+    const { data } = app;
+    if (data.order) {
+      data.places = new Uint32Array(data.order.length);
+      data.order.forEach((place, row) => { data.places[place] = row; });
+    }
+    const input = byId("search");
+    input.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter") return;
+      event.preventDefault();
+      if (input.value === this.text) this.step(event.shiftKey ? -1 : 1);
+      else this.find(input.value);
+    });
+    input.addEventListener("search", () => input.value === "" && this.find(""));
+    byId("next").addEventListener("click", () => (input.value === this.text ? this.step(1) : this.find(input.value)));
+    byId("previous").addEventListener("click", () => this.step(-1));
+    const filter = byId("filter");
+    filter.addEventListener("keydown", (event) => event.key === "Enter" && (event.preventDefault(), this.filter(filter.value)));
+    filter.addEventListener("change", () => this.filter(filter.value));
+    filter.addEventListener("search", () => this.filter(filter.value));
+    byId("tools").addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  // Finds the events whose name or fields contain a text, in small or capital letters alike.
+  async find(text) {
+    const run = ++this.run;
+    this.text = text;
+    this.at = -1;
+    const { data } = this.app;
+    if (text === "") {
+      this.app.setResults(null);
+      byId("found").textContent = "";
+      return;
+    }
+    const wanted = text.toLowerCase();
+    // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
+    const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+    const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
+    const byName = data.head.kinds.map((kind) => kind.name.toLowerCase().includes(wanted));
+    const rows = [];
+    const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}`; };
+    const seen = (row) => this.app.isVisible(row);
+    const visit = (row, line) => (byName[data.kinds[row]] || line.toLowerCase().includes(escaped)) && rows.push(row);
+    await eachRow(data, seen, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
+    if (run !== this.run) return;
+    rows.sort((a, b) => a - b);
+    this.app.setResults(new Index(Uint32Array.from(rows), data.times));
+    say("");
+    if (rows.length > 0) this.step(1);
+  }
+
+  // Goes to another result.
+  step(by) {
+    const { results, view, data } = this.app;
+    if (!results || results.items.length === 0) return;
+    const count = results.items.length;
+    if (this.at < 0) {
+      // The first result at or after what is shown.
+      this.at = results.lower(view.from) % count;
+    } else {
+      this.at = (this.at + by + count) % count;
+    }
+    const row = results.items[this.at];
+    byId("found").textContent = `${(this.at + 1).toLocaleString("en")} of ${count.toLocaleString("en")}`;
+    this.app.chooseEvent(row);
+    this.app.reveal(data.times[row]);
+  }
+
+  // Hides all events for which the filter does not hold.
+  async filter(text) {
+    if (text === this.filterText) return;
+    const run = ++this.filterRun;
+    this.filterText = text;
+    const { data } = this.app;
+    const output = byId("filtered");
+    const { globs, conditions, wrong } = parseFilter(text);
+    if (wrong.length > 0) {
+      output.textContent = `not understood: ${wrong.join(" ")}`;
+      return;
+    }
+    if (globs.length === 0 && conditions.length === 0) {
+      output.textContent = "";
+      this.app.setVisible(null);
+      return;
+    }
+    const byKind = data.head.kinds.map((kind) => globs.length === 0 || globs.some((test) => test(kind.name)));
+    const visible = new Uint8Array(data.times.length);
+    const isNamed = (row) => byKind[data.kinds[row]];
+    if (conditions.length === 0) {
+      for (let row = 0; row < visible.length; row++) visible[row] = isNamed(row) ? 1 : 0;
+    } else {
+      const visit = (row, line) => {
+        const event = parse(line);
+        if (conditions.every((condition) => holds(condition, event))) visible[row] = 1;
+      };
+      const progress = (part) => { output.textContent = `${Math.round(part * 100)} % filtered`; };
+      await eachRow(data, isNamed, visit, progress, () => run !== this.filterRun);
+      if (run !== this.filterRun) return;
+    }
+    this.app.setVisible(visible);
+    output.textContent = `${this.app.counted().toLocaleString("en")} of ${data.head.counted.toLocaleString("en")} events`;
+  }
+}

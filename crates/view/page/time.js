@@ -1,0 +1,87 @@
+// Shows times and durations. A time is a number of nanoseconds from the page's beginning; the beginning itself is a
+// BigInt, because JavaScript's numbers do not hold the nanoseconds since the epoch.
+
+const GIGA = 1_000_000_000n;
+
+export class Times {
+  constructor(head) {
+    this.start = BigInt(head.start);
+    this.absolute = head.absolute;
+    this.end = head.last;
+    this.as = head.absolute ? "clock" : "start";
+  }
+
+  // Returns the nanoseconds since the clock's origin.
+  exact(time) {
+    return this.start + BigInt(Math.round(time));
+  }
+
+  // Returns a time by the clock, with nine digits of a second.
+  clock(time) {
+    const exact = this.exact(time);
+    const nanoseconds = String(((exact % GIGA) + GIGA) % GIGA).padStart(9, "0");
+    const seconds = (exact - BigInt(nanoseconds)) / GIGA;
+    if (!this.absolute) return `${seconds}.${nanoseconds} s`;
+    const date = new Date(Number(seconds) * 1000);
+    if (Number.isNaN(date.getTime())) return `${exact} ns`;
+    return `${date.toISOString().slice(0, 19).replace("T", " ")}.${nanoseconds} UTC`;
+  }
+
+  beforeEnd(time) {
+    return signed(time - this.end, true);
+  }
+
+  sinceStart(time) {
+    return signed(time, true);
+  }
+
+  // Returns a time in the form that was chosen, with as many digits as a step of the axis needs.
+  tick(time, step) {
+    if (this.as === "end") return signed(time - this.end, false, step);
+    if (this.as === "start") return signed(time, false, step);
+    const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / 1e9))));
+    const text = this.clock(time);
+    if (!this.absolute) return `${text.slice(0, text.indexOf(".") + (digits && digits + 1))} s`;
+    // Steps of an hour and more may pass midnight.
+    if (step >= 36e11) return text.slice(5, 16);
+    return text.slice(11, 19 + (digits && digits + 1));
+  }
+
+  // Returns a time in the form that was chosen, with all its digits.
+  full(time) {
+    if (this.as === "end") return `${this.beforeEnd(time)} (before the end)`;
+    if (this.as === "start") return `${this.sinceStart(time)} (since the start)`;
+    return this.clock(time);
+  }
+}
+
+function signed(time, all, step = 0) {
+  return (time < 0 ? "\u2212" : time > 0 ? "+" : "") + (all ? duration(Math.abs(time)) : rounded(Math.abs(time), step));
+}
+
+const UNITS = [["s", 1e9], ["ms", 1e6], ["\u00b5s", 1e3], ["ns", 1]];
+
+// Returns a duration to the nanosecond: `1.234567 ms`.
+export function duration(time) {
+  const [unit, size] = UNITS.find(([, size]) => time >= size) ?? UNITS[3];
+  if (size === 1) return `${Math.round(time)} ns`;
+  const digits = Math.round(Math.log10(size));
+  const text = (time / size).toFixed(digits);
+  return `${text.replace(/\.?0+$/, "")} ${unit}`;
+}
+
+function rounded(time, step) {
+  const [unit, size] = UNITS.find(([, size]) => Math.max(time, step) >= size) ?? UNITS[3];
+  const digits = Math.max(0, Math.min(9, Math.ceil(Math.log10(size / step) - 1e-9)));
+  return `${(time / size).toFixed(digits)} ${unit}`;
+}
+
+// Steps in seconds: parts of minutes, hours and days.
+const LONG = [10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
+
+// Returns the distance of the axis's marks: 1, 2 or 5 times a power of ten, at least `least` nanoseconds.
+export function stepOf(least) {
+  if (least > 5e9 && least <= 864e11) return LONG.find((seconds) => seconds * 1e9 >= least) * 1e9;
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least) ?? 10 * power;
+}

@@ -1,0 +1,131 @@
+//! Prepares the classes of events: what the page says of a class, and what its events mean for the timeline.
+
+use crate::picks::Picks;
+use lastwords_ctf::read::Trace;
+use lastwords_formats::events::{StreamInfo, channel, scope_code};
+use lastwords_formats::json::{self, Plan};
+use lastwords_formats::spans::Step;
+use lastwords_trace::class::{EventClass, Scope};
+use serde::Serialize;
+
+/// What the page says of all events of one class.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Kind {
+    /// Position of the trace.
+    pub(crate) trace: usize,
+    pub(crate) channel: String,
+    pub(crate) name: String,
+    /// `error`, `warn`, …; empty if the class has no level.
+    pub(crate) level: &'static str,
+    /// The events have times.
+    pub(crate) timed: bool,
+    /// The events are lines of a kernel's log, which are not counted.
+    pub(crate) log: bool,
+}
+
+/// What an event means for the timeline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Meaning {
+    /// The event is a mark.
+    Mark,
+    /// The CPU goes on with another thread.
+    Switch,
+    /// An interrupt handler begins.
+    Interrupt,
+    /// A handler of a soft interrupt begins.
+    SoftInterrupt,
+    /// An interrupt handler, soft or not, ends.
+    InterruptEnd { is_soft: bool },
+    /// The thread enters a system call with this name; the name may be empty.
+    SystemCall(String),
+    /// The thread leaves a system call.
+    SystemCallEnd,
+    /// The thread ends.
+    Exit,
+    /// A span changes.
+    Span(Step, String),
+    /// A line of the kernel's log.
+    Log,
+}
+
+impl Meaning {
+    /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace, `irq_handler_entry` of LTTng.
+    fn of(name: &str, is_log: bool) -> Self {
+        if is_log {
+            return Self::Log;
+        }
+        if let Some((step, span)) = Step::of(name) {
+            return Self::Span(step, span.to_owned());
+        }
+        let own = name.rsplit_once(':').map_or(name, |(_, own)| own);
+        match own {
+            "sched_switch" => return Self::Switch,
+            "irq_handler_entry" => return Self::Interrupt,
+            "irq_handler_exit" => return Self::InterruptEnd { is_soft: false },
+            "softirq_entry" | "irq_softirq_entry" => return Self::SoftInterrupt,
+            "softirq_exit" | "irq_softirq_exit" => return Self::InterruptEnd { is_soft: true },
+            "sys_enter" => return Self::SystemCall(String::new()),
+            "sched_process_exit" => return Self::Exit,
+            "sys_exit" => return Self::SystemCallEnd,
+            _ => {}
+        }
+        let entry = own.strip_prefix("sys_enter_").or_else(|| own.strip_prefix("syscall_entry_"));
+        if let Some(call) = entry {
+            return Self::SystemCall(call.to_owned());
+        }
+        let is_exit = own.starts_with("sys_exit_") || own.starts_with("syscall_exit_");
+        if is_exit { Self::SystemCallEnd } else { Self::Mark }
+    }
+}
+
+/// A class of events, prepared for reading.
+pub(crate) struct Class<'t> {
+    pub(crate) kind: u32,
+    pub(crate) meaning: Meaning,
+    /// The plans and picks of the common context, the specific context and the payload.
+    pub(crate) scopes: [Option<(Plan<'t>, Picks)>; 3],
+}
+
+/// Returns true if the trace is one of a kernel's ftrace.
+pub(crate) fn is_ftrace(trace: &Trace) -> bool {
+    trace.class().text("tracer_name") == Some("ftrace")
+}
+
+/// Prepares the class at a position of a stream class.
+pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, kind: u32) -> Option<(Class<'t>, Kind)> {
+    let class = trace.class().streams.get(stream.class)?;
+    let described: &EventClass = class.events.get(event)?;
+    let name = described.name.as_deref().unwrap_or("<unknown>").to_owned();
+    let ftrace = is_ftrace(trace);
+    let scopes = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload].map(|scope| {
+        let code = scope_code(trace, scope, stream.class, event)?;
+        Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))
+    });
+    let meaning = Meaning::of(&name, trace.is_beside);
+    let level = if name.starts_with("crash:") { "error" } else { described.log_level.map_or("", json::level) };
+    let (timed, log) = (class.clock.is_some(), trace.is_beside);
+    let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };
+    Some((Class { kind, meaning, scopes }, kind_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_ftrace_and_lttng_mean_the_same() {
+        for (names, meaning) in [
+            (["sched:sched_switch", "sched_switch"], Meaning::Switch),
+            (["irq:softirq_entry", "irq_softirq_entry"], Meaning::SoftInterrupt),
+            (["syscalls:sys_enter_read", "syscall_entry_read"], Meaning::SystemCall("read".into())),
+            (["syscalls:sys_exit_read", "syscall_exit_read"], Meaning::SystemCallEnd),
+            (["span:enter a::b", "span:enter a::b"], Meaning::Span(Step::Enter, "a::b".into())),
+        ] {
+            for name in names {
+                assert_eq!(Meaning::of(name, false), meaning, "{name}");
+            }
+        }
+        assert_eq!(Meaning::of("sched_switch", true), Meaning::Log);
+        assert_eq!(Meaning::of("sched_switched", false), Meaning::Mark);
+    }
+}

@@ -1,0 +1,583 @@
+//! Reads the events of traces into columns and slices.
+
+use crate::blocks::Blocks;
+use crate::classes::{Class, Kind, Meaning, is_ftrace, prepare};
+use crate::gaps::{Gap, Gaps};
+use crate::names::{Cpu, NONE, Names, Owner};
+use crate::page::OpenSpan;
+use crate::picks::{Number, Picked, Picking, Words};
+use crate::scheduling::{CALL, Scheduling};
+use crate::slices::{Begun, NO_BEGIN, Slices};
+use crate::span_lanes::SpanLanes;
+use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
+use lastwords_formats::events::{self, Note, StreamInfo, Take, channel};
+use lastwords_formats::json::Fields;
+use lastwords_formats::select::Selection;
+use lastwords_formats::spans::Step;
+use lastwords_formats::{Result, Totals};
+use std::collections::HashMap;
+use std::path::Path;
+use std::rc::Rc;
+
+/// Most lines of a kernel's log that the page lists.
+const MAX_LOG: usize = 1 << 15;
+
+/// How events are collected.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Most events of the page: it keeps the newest.
+    pub limit: u64,
+    /// Spans that were open, as the accounts have them. Those whose opening is not among the events are drawn from here.
+    pub open_spans: Vec<OpenSpan>,
+    /// The tasks of kernels by trace, with the thread groups that their events do not have.
+    pub tasks: Vec<(usize, Task)>,
+}
+
+/// A task of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Task {
+    /// Id of the task.
+    pub pid: u32,
+    /// Id of its thread group.
+    pub tgid: u32,
+    /// Name of the task.
+    pub comm: String,
+}
+
+/// The columns: a row for each event.
+#[derive(Default)]
+pub(crate) struct Columns {
+    pub(crate) times: Vec<i64>,
+    pub(crate) kinds: Vec<u32>,
+    pub(crate) threads: Vec<u32>,
+    pub(crate) cpus: Vec<u32>,
+}
+
+impl Columns {
+    fn drop_first(&mut self, count: usize) {
+        self.times.drain(..count);
+        self.kinds.drain(..count);
+        self.threads.drain(..count);
+        self.cpus.drain(..count);
+    }
+}
+
+/// A line of a kernel's log.
+pub(crate) struct LogRow {
+    pub(crate) event: u64,
+    pub(crate) level: u64,
+    pub(crate) text: String,
+}
+
+/// Events that were read, ready to be written as a page.
+pub struct Collected {
+    pub(crate) columns: Columns,
+    /// Number of events before the first row.
+    pub(crate) dropped: u64,
+    /// Number of the events of all traces, lines of logs not counted.
+    pub(crate) counted: u64,
+    pub(crate) limit: u64,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) names: Names,
+    pub(crate) slices: Slices,
+    pub(crate) gaps: Vec<Gap>,
+    pub(crate) blocks: Blocks,
+    pub(crate) log: Vec<LogRow>,
+    /// Machine, id and program of processes that created sessions.
+    pub(crate) processes: Vec<(u32, i64, String)>,
+    pub(crate) machines: Vec<String>,
+    pub(crate) traces: Vec<String>,
+    /// All times count from the epoch.
+    pub(crate) absolute: bool,
+    pub(crate) spans_not_drawn: u64,
+}
+
+impl Collected {
+    /// Returns the number of events that the page will have, lines of logs not counted, and the number that were read.
+    #[must_use]
+    pub fn counts(&self) -> (u64, u64) {
+        let is_log = |kind: &&u32| self.kinds.get(**kind as usize).is_some_and(|kind| kind.log);
+        let lines = self.columns.kinds.iter().filter(is_log).count();
+        (self.columns.kinds.len().saturating_sub(lines) as u64, self.counted)
+    }
+}
+
+/// Reads the selected events of `traces`, merged by time. Errors of reading go to `notes`. `watch` receives the number
+/// of bytes that were read. Returns the events, and the totals for the account.
+///
+/// # Errors
+/// The traces cannot be read together.
+pub fn collect(
+    traces: &[Trace],
+    selection: &Selection,
+    options: &Options,
+    watch: Watch<'_>,
+    notes: &mut dyn FnMut(Note),
+) -> Result<(Collected, Totals)> {
+    let mut collector = Collector::new(traces, selection, options);
+    let bytes = traces.iter().map(Trace::bytes).fold(0, u64::saturating_add);
+    // Counting the events first is much faster than taking those that the page then drops.
+    let is_large = bytes.checked_div(SMALL).is_some_and(|most| most > options.limit);
+    let last = selection.last.unwrap_or(u64::MAX);
+    let newest = Selection { last: Some(last.min(options.limit)), ..selection.clone() };
+    let wanted = if is_large { &newest } else { selection };
+    let mut totals = events::take(traces, wanted, watch, &mut collector, notes)?;
+    totals.events = totals.events.min(last);
+    Ok((collector.finish(totals.events, options), totals))
+}
+
+/// Number of bytes that are taken for an event, where it is judged whether there may be too many.
+const SMALL: u64 = 4;
+
+/// The key of an event class: the positions of trace, stream class and event class.
+type ClassKey = (usize, usize, usize);
+
+struct Collector<'t> {
+    traces: &'t [Trace],
+    /// The machine of each trace, and their names.
+    machine_of: Vec<u32>,
+    machines: Vec<String>,
+    /// The process that created each session, for events that do not name theirs.
+    creators: Vec<Option<i64>>,
+    /// The names of threads that the properties of each trace have.
+    thread_names: Vec<HashMap<i64, &'t str>>,
+    tgids: HashMap<(u32, i64), i64>,
+    classes: HashMap<ClassKey, Rc<Class<'t>>>,
+    kinds: Vec<Kind>,
+    names: Names,
+    columns: Columns,
+    dropped: u64,
+    limit: usize,
+    slices: Slices,
+    scheduling: Scheduling,
+    spans: SpanLanes,
+    gaps: Gaps,
+    blocks: Blocks,
+    log: Vec<LogRow>,
+    /// Time of the first event of each stream since the beginning or since a gap.
+    begins: HashMap<(usize, u64), i64>,
+    /// Time of the last event of each trace.
+    ends: Vec<i64>,
+    last_time: i64,
+    selection: &'t Selection,
+}
+
+/// Returns the machine, the id and the program of the processes that created sessions.
+fn processes(traces: &[Trace], machine_of: &[u32]) -> Vec<(u32, i64, String)> {
+    let of = |(trace, machine): (&Trace, &u32)| {
+        let program = trace.class().text("program")?;
+        let name = program.rsplit('/').next().unwrap_or(program).to_owned();
+        Some((*machine, trace.class().number("vpid")?, name))
+    };
+    traces.iter().zip(machine_of).filter_map(of).collect()
+}
+
+/// Returns the machine of each trace, and the names of the machines. Kernels in different inputs are different machines, or the
+/// same one at another boot. Other traces belong to the kernel with their host's name, if there is one such kernel.
+fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
+    let is_kernel = |trace: &Trace| {
+        let is_beside = trace.is_beside || trace.class().text("domain") == Some("kernel");
+        is_beside && trace.account.is_some()
+    };
+    let mut kernels: Vec<(&Path, String)> = Vec::new();
+    for trace in traces.iter().filter(|trace| is_kernel(trace) && !trace.is_beside) {
+        if !kernels.iter().any(|(path, _)| *path == trace.path) {
+            kernels.push((&trace.path, host(trace)));
+        }
+    }
+    let mut names: Vec<String> = kernels.iter().map(|(_, host)| host.clone()).collect();
+    let mut of = Vec::new();
+    for trace in traces {
+        let (name, by_path) = (host(trace), kernels.iter().position(|(path, _)| *path == trace.path));
+        let mut fitting = names.iter().enumerate().filter(|(_, own)| name.is_empty() || **own == name);
+        let only = fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none());
+        let at = by_path.filter(|_| is_kernel(trace)).or(only).unwrap_or_else(|| {
+            names.push(name);
+            names.len().saturating_sub(1)
+        });
+        of.push(u32::try_from(at).unwrap_or(0));
+    }
+    // Machines of one name are told apart by their inputs.
+    for (at, (path, name)) in kernels.iter().enumerate() {
+        if kernels.iter().filter(|(_, other)| other == name).count() > 1 {
+            let file = path.file_name().unwrap_or(path.as_os_str());
+            let named = format!("{} ({name})", file.display());
+            names.get_mut(at).into_iter().for_each(|name| name.clone_from(&named));
+        }
+    }
+    if names.is_empty() {
+        names.push(String::new());
+    }
+    (of, names)
+}
+
+/// Returns the name of the host that a trace is of, as far as the trace says.
+fn host(trace: &Trace) -> String {
+    let class = trace.class();
+    let named = class.text("hostname").map(str::to_owned);
+    named.or_else(|| class.text("uname")?.split_whitespace().nth(1).map(str::to_owned)).unwrap_or_default()
+}
+
+impl<'t> Collector<'t> {
+    fn new(traces: &'t [Trace], selection: &'t Selection, options: &Options) -> Self {
+        let (machine_of, machines) = machines(traces);
+        let mut names = Names::default();
+        let mut tgids = HashMap::new();
+        for (trace, task) in &options.tasks {
+            let machine = machine_of.get(*trace).copied().unwrap_or(0);
+            tgids.insert((machine, i64::from(task.pid)), i64::from(task.tgid));
+        }
+        names.label("");
+        Self {
+            creators: traces.iter().map(|trace| trace.class().number("vpid")).collect(),
+            thread_names: traces.iter().map(|trace| trace.class().thread_names()).collect(),
+            limit: usize::try_from(options.limit.max(1)).unwrap_or(usize::MAX),
+            traces,
+            machine_of,
+            machines,
+            tgids,
+            classes: HashMap::new(),
+            kinds: Vec::new(),
+            names,
+            columns: Columns::default(),
+            dropped: 0,
+            slices: Slices::default(),
+            scheduling: Scheduling::default(),
+            spans: SpanLanes::default(),
+            gaps: Gaps::default(),
+            blocks: Blocks::default(),
+            log: Vec::new(),
+            begins: HashMap::new(),
+            ends: vec![i64::MIN; traces.len()],
+            last_time: 0,
+            selection,
+        }
+    }
+
+    fn class(&mut self, trace: &'t Trace, stream: &StreamInfo, event: usize) -> Option<Rc<Class<'t>>> {
+        let key = (stream.trace, stream.class, event);
+        if let Some(class) = self.classes.get(&key) {
+            return Some(Rc::clone(class));
+        }
+        let number = u32::try_from(self.kinds.len()).unwrap_or(NONE);
+        let (class, kind) = prepare(trace, stream, event, number)?;
+        self.kinds.push(kind);
+        let class = Rc::new(class);
+        self.classes.insert(key, Rc::clone(&class));
+        Some(class)
+    }
+
+    fn machine(&self, stream: &StreamInfo) -> u32 {
+        self.machine_of.get(stream.trace).copied().unwrap_or(0)
+    }
+
+    fn cpu(&mut self, stream: &StreamInfo) -> u32 {
+        let machine = self.machine(stream);
+        stream.cpu.map_or(NONE, |cpu| self.names.cpu(Cpu { machine, cpu }))
+    }
+
+    /// Returns the number of the CPU and the name of a stream.
+    fn stream(&mut self, stream: &StreamInfo) -> (u32, String) {
+        let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
+        let channel = class.map(channel).unwrap_or_default();
+        let name = stream.cpu.map_or_else(|| channel.clone(), |cpu| format!("{channel}, CPU {cpu}"));
+        (self.cpu(stream), name)
+    }
+
+    /// Returns the number of a thread of a machine.
+    fn thread(&mut self, machine: u32, tid: i64, pid: Option<i64>, name: Option<String>) -> u32 {
+        let pid = pid.filter(|pid| *pid != 0).or_else(|| self.tgids.get(&(machine, tid)).copied());
+        let name = if tid == 0 { Some("idle".to_owned()) } else { name };
+        self.names.thread(Owner::Thread { machine, tid }, pid, name)
+    }
+
+    /// Returns the number of the thread that recorded an event.
+    fn owner(&mut self, stream: &StreamInfo, cpu: u32, picked: &Picked) -> u32 {
+        let machine = self.machine(stream);
+        if let Some(tid) = picked.id(Number::Tid) {
+            let creator = self.creators.get(stream.trace).copied().flatten();
+            let pid = picked.id(Number::Pid).or(creator);
+            let name = picked.words(Words::ThreadName).filter(|name| !name.is_empty());
+            let listed = || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
+            return self.thread(machine, tid, pid, name.or_else(listed));
+        }
+        if let Some(thread) = self.scheduling.thread_on(cpu) {
+            return thread;
+        }
+        let owner = Owner::Stream { trace: stream.trace, class: stream.class };
+        let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
+        let name = class.map(channel);
+        self.names.thread(owner, None, name)
+    }
+
+    /// Appends the fields of an event to the block, and returns what is picked of them.
+    fn read(&mut self, trace: &Trace, class: &Class<'_>, reader: &mut Reader<'_>, event: &Due) -> Picked {
+        let mut picked = Picked::default();
+        let (_, decoder, part) = reader.parts();
+        let out = self.blocks.line();
+        out.extend_from_slice(format!("{{\"ticks\":{}", event.clock).as_bytes());
+        let mut at = Some(event.body);
+        for (number, scope) in class.scopes.iter().enumerate() {
+            let (is_payload, is_first) =
+                (number == 2, number == 0 || class.scopes.first().is_some_and(Option::is_none));
+            match (is_payload, scope.is_some()) {
+                (true, _) => out.extend_from_slice(b",\"fields\":{"),
+                (false, true) if is_first => out.extend_from_slice(b",\"context\":{"),
+                (false, true) => {
+                    // The specific context goes on in the object of the common one.
+                    out.pop();
+                }
+                (false, false) => continue,
+            }
+            if let Some((plan, picks)) = scope {
+                let from = at;
+                at = from.and_then(|from| {
+                    trace.program.visit(decoder, plan.code, &part, from, &mut Fields::new(out, plan)).ok()
+                });
+                if !picks.is_empty()
+                    && let Some(from) = from
+                {
+                    let mut picking = Picking { picks, picked: &mut picked };
+                    // The reader has accepted the same bytes.
+                    let _ = trace.program.visit(decoder, plan.code, &part, from, &mut picking);
+                }
+            }
+            out.push(b'}');
+        }
+        out.push(b'}');
+        self.blocks.end_line(event.clock);
+        picked
+    }
+
+    /// Draws an event.
+    fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
+        let event = self.dropped.saturating_add(self.columns.times.len() as u64);
+        let trace = stream.trace;
+        let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags: 0 };
+        match meaning {
+            // A filter may leave begins without their ends.
+            Meaning::Mark => {}
+            Meaning::Log => {
+                let level = picked.number(Number::Level).unwrap_or(0);
+                let text = picked.words(Words::Text).unwrap_or_default();
+                self.log.push(LogRow { event, level, text });
+            }
+            _ if self.selection.filter.is_some() => {}
+            Meaning::Switch => self.switch(stream, picked, cpu, begun(0, thread)),
+            Meaning::Interrupt => {
+                let number = picked.number(Number::Irq).unwrap_or(0);
+                let name = picked.words(Words::Name).unwrap_or_default();
+                let label = self.names.label(format!("irq {number} {name}").trim_end());
+                self.scheduling.interrupt(&mut self.slices, cpu, number, begun(label, thread));
+            }
+            Meaning::SoftInterrupt => {
+                let vector = picked.number(Number::Vector).unwrap_or(0);
+                let label = self.names.label(&soft_interrupt(vector));
+                self.scheduling.interrupt(&mut self.slices, cpu, soft_id(vector), begun(label, thread));
+            }
+            Meaning::InterruptEnd { is_soft } => {
+                let id = match is_soft {
+                    true => soft_id(picked.number(Number::Vector).unwrap_or(0)),
+                    false => picked.number(Number::Irq).unwrap_or(0),
+                };
+                self.scheduling.interrupt_end(&mut self.slices, cpu, id, time);
+            }
+            Meaning::SystemCall(name) if thread != NONE => {
+                let number = picked.number(Number::SystemCall).unwrap_or(0);
+                let name = if name.is_empty() { format!("system call {number}") } else { name.clone() };
+                let label = self.names.label(&name);
+                self.scheduling.call(&mut self.slices, thread, CALL, begun(label, thread));
+            }
+            // What a thread does on the CPUs that are not selected is not known.
+            Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd | Meaning::Span(..)
+                if !self.selection.cpus.is_empty() => {}
+            Meaning::Exit => self.scheduling.thread_end(&mut self.slices, thread, time),
+            Meaning::SystemCallEnd => self.scheduling.call_end(&mut self.slices, thread, time),
+            Meaning::Span(step, name) if thread != NONE => {
+                if let Some(id) = picked.number(Number::Span) {
+                    let label = self.names.label(name);
+                    self.span(stream, *step, id, picked, begun(label, thread));
+                }
+            }
+            Meaning::SystemCall(_) | Meaning::Span(..) => {}
+        }
+    }
+
+    /// The CPU goes on with another thread. `now` has the time and the event.
+    fn switch(&mut self, stream: &StreamInfo, picked: &Picked, cpu: u32, now: Begun) {
+        let machine = self.machine(stream);
+        let Some(next) = picked.id(Number::NextTid).filter(|_| cpu != NONE) else { return };
+        let next = self.thread(machine, next, None, picked.words(Words::NextName));
+        let mut before = None;
+        if let Some(tid) = picked.id(Number::PrevTid) {
+            let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
+            let begin = self.begins.get(&(stream.trace, stream.number)).copied().unwrap_or(now.begin);
+            before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN, ..now });
+            if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
+                self.scheduling.thread_end(&mut self.slices, thread, now.begin);
+            }
+        }
+        self.scheduling.switch(&mut self.slices, cpu, before, Begun { thread: next, ..now });
+    }
+
+    fn span(&mut self, stream: &StreamInfo, step: Step, id: u64, picked: &Picked, begun: Begun) {
+        let (key, slices) = ((stream.trace, id), &mut self.slices);
+        match step {
+            Step::New => {
+                let process = process(&self.names, begun.thread);
+                self.spans.open(key, picked.number(Number::Parent).unwrap_or(0), process, begun);
+            }
+            Step::Close => self.spans.close(slices, key, begun.begin),
+            Step::Enter => self.scheduling.enter(begun.thread, id, begun),
+            Step::Exit => self.scheduling.exit(slices, begun.thread, id, begun.begin, 0),
+        }
+    }
+
+    /// Drops the oldest rows where there are twice as many as the page may have.
+    fn trim(&mut self, to: usize) {
+        let Some(excess) = self.columns.times.len().checked_sub(to).filter(|excess| *excess > 0) else { return };
+        self.columns.drop_first(excess);
+        self.dropped = self.dropped.saturating_add(excess as u64);
+        self.blocks.drop_before(self.dropped);
+        let oldest = self.columns.times.first().copied().unwrap_or(i64::MIN);
+        self.slices.drop_before(oldest);
+        let dropped = self.dropped;
+        self.log.retain(|line| line.event >= dropped);
+    }
+
+    fn finish(mut self, counted: u64, options: &Options) -> Collected {
+        self.trim(self.limit);
+        let more = self.log.len().saturating_sub(MAX_LOG);
+        self.log.drain(..more);
+        for span in &options.open_spans {
+            if self.spans.is_open((span.trace, span.id)) {
+                continue;
+            }
+            let machine = self.machine_of.get(span.trace).copied().unwrap_or(0);
+            let thread = self.thread(machine, i64::from(span.tid), Some(i64::from(span.pid)), None);
+            let label = self.names.label(&span.name);
+            let trace = span.trace;
+            let begun = Begun { trace, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
+            let process = process(&self.names, thread);
+            self.spans.open((span.trace, span.id), span.parent, process, begun);
+        }
+        let ends = std::mem::take(&mut self.ends);
+        let end_of = |begun: &Begun| ends.get(begun.trace).copied().unwrap_or(begun.begin);
+        self.scheduling.finish(&mut self.slices, end_of);
+        let spans_not_drawn = self.spans.not_drawn;
+        // A span whose end is not selected has an end that is not known.
+        let (names, selection) = (&self.names, self.selection);
+        let is_selected = |label: u32| {
+            let name = names.labels.get(label as usize).map_or("", String::as_str);
+            selection.wants_name(&format!("span:close {name}"))
+        };
+        let spans_end = |begun: &Begun| if is_selected(begun.label) { end_of(begun) } else { begun.begin };
+        self.spans.finish(&mut self.slices, spans_end);
+        let gaps = self.gaps.finish(self.traces);
+        let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
+        let name = |trace: &Trace| {
+            let class = trace.class();
+            let named = class.text("trace_name").or(class.identity.name.as_deref());
+            named.unwrap_or_else(|| trace.name()).to_owned()
+        };
+        Collected {
+            columns: self.columns,
+            dropped: self.dropped,
+            counted,
+            limit: self.limit as u64,
+            kinds: self.kinds,
+            names: self.names,
+            slices: self.slices,
+            gaps,
+            blocks: self.blocks,
+            log: self.log,
+            processes: processes(self.traces, &self.machine_of),
+            machines: self.machines,
+            traces: self.traces.iter().map(name).collect(),
+            absolute: clocks().next().is_some() && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
+            spans_not_drawn,
+        }
+    }
+}
+
+impl<'t> Take for Collector<'t> {
+    fn event(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, event: &Due) {
+        let traces: &'t [Trace] = self.traces;
+        let Some(trace) = traces.get(stream.trace) else { return };
+        let Some(class) = self.class(trace, stream, event.class) else { return };
+        // An event without a time stays where it was read among the others.
+        let time = event.nanoseconds.unwrap_or(self.last_time);
+        self.last_time = time;
+        let cpu = self.cpu(stream);
+        let picked = self.read(trace, &class, reader, event);
+        let is_log = class.meaning == Meaning::Log;
+        let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
+        self.gaps.event(stream, time);
+        self.begins.entry((stream.trace, stream.number)).or_insert(time);
+        self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
+        self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
+        self.columns.times.push(time);
+        self.columns.kinds.push(class.kind);
+        self.columns.threads.push(thread);
+        self.columns.cpus.push(cpu);
+        if self.columns.times.len() >= self.limit.saturating_mul(2) {
+            self.trim(self.limit);
+        }
+    }
+
+    fn packet(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>) {
+        let Some(trace) = self.traces.get(stream.trace) else { return };
+        let named = self.stream(stream);
+        let cpu = named.0;
+        if let Some(from) = self.gaps.packet(trace, stream, named, reader) {
+            self.begins.remove(&(stream.trace, stream.number));
+            self.lost(trace, cpu, from);
+        }
+    }
+
+    fn loss(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, loss: Loss) {
+        let Some(trace) = self.traces.get(stream.trace) else { return };
+        let named = self.stream(stream);
+        let cpu = named.0;
+        if let Some(from) = self.gaps.loss(named, reader, loss) {
+            self.begins.remove(&(stream.trace, stream.number));
+            self.lost(trace, cpu, from);
+        }
+    }
+}
+
+impl Collector<'_> {
+    /// Events of a stream are missing from this time on. Only a kernel's events say what runs there.
+    fn lost(&mut self, trace: &Trace, cpu: u32, from: i64) {
+        self.scheduling.lost_threads(&mut self.slices, from);
+        let is_kernel = is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
+        if cpu != NONE && is_kernel {
+            self.scheduling.lost(&mut self.slices, cpu, from);
+        }
+    }
+}
+
+/// The states of a thread that runs no more, `EXIT_DEAD` and `EXIT_ZOMBIE` (`include/linux/sched.h` of Linux 4.14 to 7.2).
+const DEAD: u64 = 0x30;
+
+/// Returns the thread that stands for the process of a thread: the first one that is known of it.
+fn process(names: &Names, thread: u32) -> u32 {
+    let Some(own) = names.threads.get(thread as usize) else { return thread };
+    let is_same = |other: &crate::names::Thread| other.machine == own.machine && other.pid == own.pid;
+    let first = names.threads.iter().position(is_same).filter(|_| own.pid.is_some());
+    first.and_then(|at| u32::try_from(at).ok()).unwrap_or(thread)
+}
+
+/// Returns the id of a soft interrupt among those of interrupts.
+fn soft_id(vector: u64) -> u64 {
+    vector | 1 << 63
+}
+
+/// Returns the name of a soft interrupt. `include/linux/interrupt.h` of Linux 2.6.38 to 7.2 has the vectors in this
+/// order.
+fn soft_interrupt(vector: u64) -> String {
+    const NAMES: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    let name = usize::try_from(vector).ok().and_then(|vector| NAMES.get(vector));
+    name.map_or_else(|| format!("softirq {vector}"), |name| format!("softirq {name}"))
+}

@@ -1,0 +1,121 @@
+//! Assembles the page from the files in `page/` and the data.
+//!
+//! The modules are in an import map as `data:` addresses, so that they stay plain ES modules and the page needs no
+//! other file. What is shown first comes first: the program, the columns, and at last the fields of events.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
+use std::io::{self, Write};
+
+const INDEX: &str = include_str!("../page/index.html");
+const STYLE: &str = include_str!("../page/style.css");
+
+/// The modules, by the names by which they import each other.
+const MODULES: &[(&str, &str)] = &[
+    ("view/canvas.js", include_str!("../page/canvas.js")),
+    ("view/data.js", include_str!("../page/data.js")),
+    ("view/details.js", include_str!("../page/details.js")),
+    ("view/dom.js", include_str!("../page/dom.js")),
+    ("view/head.js", include_str!("../page/head.js")),
+    ("view/histogram.js", include_str!("../page/histogram.js")),
+    ("view/keys.js", include_str!("../page/keys.js")),
+    ("view/main.js", include_str!("../page/main.js")),
+    ("view/rows.js", include_str!("../page/rows.js")),
+    ("view/search.js", include_str!("../page/search.js")),
+    ("view/time.js", include_str!("../page/time.js")),
+    ("view/timeline.js", include_str!("../page/timeline.js")),
+];
+
+/// A page that is being written.
+pub(crate) struct Html<'o> {
+    out: &'o mut dyn Write,
+    rest: &'static str,
+}
+
+impl<'o> Html<'o> {
+    /// Writes the page up to its data.
+    pub(crate) fn begin(out: &'o mut dyn Write, title: &str) -> io::Result<Self> {
+        let mut html = Self { out, rest: INDEX };
+        html.upto("<!-- title -->")?;
+        html.out.write_all(escaped(title).as_bytes())?;
+        html.upto("/* style */")?;
+        html.out.write_all(STYLE.as_bytes())?;
+        html.upto("<!-- data -->")?;
+        Ok(html)
+    }
+
+    /// Writes the part of the frame before a mark.
+    fn upto(&mut self, mark: &str) -> io::Result<()> {
+        let (part, rest) = self.rest.split_once(mark).unwrap_or((self.rest, ""));
+        self.rest = rest;
+        self.out.write_all(part.as_bytes())
+    }
+
+    /// Writes data as JSON. A `<` is escaped, so that no text ends the element.
+    pub(crate) fn json(&mut self, id: &str, data: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(data)?.replace('<', "\\u003c");
+        writeln!(self.out, "<script type=\"application/json\" id=\"{id}\">{text}</script>")
+    }
+
+    /// Writes bytes.
+    pub(crate) fn bytes(&mut self, id: &str, bytes: &[u8]) -> io::Result<()> {
+        writeln!(self.out, "<script type=\"text/plain\" id=\"{id}\">{}</script>", STANDARD.encode(bytes))
+    }
+
+    /// Writes a block of fields.
+    pub(crate) fn block(&mut self, bytes: &[u8]) -> io::Result<()> {
+        writeln!(self.out, "<script type=\"text/plain\" class=\"block\">{}</script>", STANDARD.encode(bytes))
+    }
+
+    /// Writes the program. It runs at once, before the data that follow it have arrived.
+    pub(crate) fn program(&mut self) -> io::Result<()> {
+        let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
+        let imports: serde_json::Map<String, serde_json::Value> =
+            MODULES.iter().map(|(name, text)| ((*name).to_owned(), address(text).into())).collect();
+        let map = serde_json::json!({ "imports": imports });
+        writeln!(self.out, "<script type=\"importmap\">{map}</script>")?;
+        writeln!(self.out, "<script type=\"module\" async>import \"view/main.js\";</script>")
+    }
+
+    /// Writes the end of the page.
+    pub(crate) fn end(self) -> io::Result<()> {
+        self.out.write_all(self.rest.as_bytes())?;
+        self.out.flush()
+    }
+}
+
+/// Escapes a text for HTML. Only the title of the page needs this.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_ends_the_data_or_the_title() {
+        let hostile = "</script></title><script>alert(1)</script><!-- & ]]>";
+        let mut out = Vec::new();
+        let mut html = Html::begin(&mut out, hostile).unwrap();
+        html.json("head", &serde_json::json!({ "text": hostile })).unwrap();
+        html.end().unwrap();
+        let page = String::from_utf8(out).unwrap();
+        assert_eq!((page.matches("<script").count(), page.matches("</script").count()), (1, 1));
+        assert_eq!((page.matches("</title").count(), page.matches("<!--").count()), (1, 0));
+        let (json, _) = page.split_once("id=\"head\">").unwrap().1.split_once("</script>").unwrap();
+        assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap()["text"], hostile);
+    }
+
+    /// Each module that another one imports is in the page.
+    #[test]
+    fn imports_lead_somewhere() {
+        for (name, text) in MODULES {
+            for import in text.lines().filter_map(|line| line.split_once(" from \"")?.1.strip_suffix("\";")) {
+                assert!(MODULES.iter().any(|(own, _)| *own == import), "{name} imports {import}");
+            }
+            assert!(text.lines().count() <= 600, "{name} is long");
+        }
+    }
+}

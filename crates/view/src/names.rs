@@ -1,0 +1,106 @@
+//! The threads, CPUs and texts that events refer to by number.
+
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// The number of a thread or CPU that is none.
+pub(crate) const NONE: u32 = u32::MAX;
+/// Most threads that have rows of their own.
+const MAX_THREADS: usize = 1 << 16;
+/// Most CPUs that have rows of their own.
+const MAX_CPUS: usize = 1 << 14;
+/// Most labels of slices.
+const MAX_LABELS: usize = 1 << 18;
+
+/// A thread, or a stream whose events name no thread.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Thread {
+    pub(crate) machine: u32,
+    /// The id of the thread; none for a stream.
+    pub(crate) tid: Option<i64>,
+    /// The id of its process, if it is known.
+    pub(crate) pid: Option<i64>,
+    pub(crate) name: String,
+}
+
+/// The CPU of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct Cpu {
+    pub(crate) machine: u32,
+    pub(crate) cpu: u32,
+}
+
+/// Who an event belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Owner {
+    Thread { machine: u32, tid: i64 },
+    Stream { trace: usize, class: usize },
+}
+
+/// All threads and CPUs.
+#[derive(Default)]
+pub(crate) struct Names {
+    pub(crate) threads: Vec<Thread>,
+    by_owner: HashMap<Owner, u32>,
+    pub(crate) cpus: Vec<Cpu>,
+    by_cpu: HashMap<Cpu, u32>,
+    pub(crate) labels: Vec<String>,
+    by_label: HashMap<String, u32>,
+}
+
+/// Returns the position of a new last element.
+fn next<T>(list: &[T], most: usize) -> Option<u32> {
+    (list.len() < most).then(|| u32::try_from(list.len()).ok()).flatten()
+}
+
+impl Names {
+    /// Returns the number of a thread, or [`NONE`] if there are too many. Its process and name are noted where they were
+    /// not known before.
+    pub(crate) fn thread(&mut self, owner: Owner, pid: Option<i64>, name: Option<String>) -> u32 {
+        let known = self.by_owner.get(&owner).copied();
+        let Some(at) = known.or_else(|| next(&self.threads, MAX_THREADS)) else { return NONE };
+        if known.is_none() {
+            let (machine, tid) = match owner {
+                Owner::Thread { machine, tid } => (machine, Some(tid)),
+                Owner::Stream { .. } => (0, None),
+            };
+            self.by_owner.insert(owner, at);
+            self.threads.push(Thread { machine, tid, pid: None, name: String::new() });
+        }
+        if let Some(thread) = self.threads.get_mut(at as usize) {
+            thread.pid = thread.pid.or(pid);
+            // The last name that is known: a process that executes another program changes its name.
+            if let Some(name) = name.filter(|name| !name.is_empty() && name != "<...>" && *name != thread.name) {
+                thread.name = name;
+            }
+        }
+        at
+    }
+
+    /// Returns the number of a CPU, or [`NONE`] if there are too many.
+    pub(crate) fn cpu(&mut self, cpu: Cpu) -> u32 {
+        if let Some(at) = self.by_cpu.get(&cpu) {
+            return *at;
+        }
+        let Some(at) = next(&self.cpus, MAX_CPUS) else { return NONE };
+        self.by_cpu.insert(cpu, at);
+        self.cpus.push(cpu);
+        at
+    }
+
+    /// Returns the number of a text. If there are too many, it is that of the last one.
+    pub(crate) fn label(&mut self, text: &str) -> u32 {
+        if let Some(at) = self.by_label.get(text) {
+            return *at;
+        }
+        let full = next(&self.labels, MAX_LABELS).is_none();
+        let text = if full { "(one of many names)" } else { text };
+        let at = u32::try_from(self.labels.len()).unwrap_or(NONE);
+        if let Some(at) = self.by_label.get(text) {
+            return *at;
+        }
+        self.by_label.insert(text.to_owned(), at);
+        self.labels.push(text.to_owned());
+        at
+    }
+}

@@ -1,0 +1,160 @@
+//! Makes slices of a kernel's events: what runs on each CPU, its interrupts, and the system calls of threads.
+
+use crate::names::NONE;
+use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use std::collections::HashMap;
+
+/// Deepest nesting of interrupts and of what a thread is in.
+const MAX_DEPTH: usize = 64;
+
+/// What is nested on a CPU or in a thread, the innermost last, with the id by which its end finds it.
+type Stack = Vec<(u64, Begun)>;
+
+/// What is open on CPUs and in threads.
+#[derive(Default)]
+pub(crate) struct Scheduling {
+    running: HashMap<u32, Begun>,
+    interrupts: HashMap<u32, Stack>,
+    threads: HashMap<u32, Stack>,
+    calls: HashMap<u32, Begun>,
+    /// Ends of interrupts and of system calls are among the events. Without any, nobody knows how long those took.
+    has_interrupt_ends: bool,
+    has_call_ends: bool,
+}
+
+/// Returns the track of something nested.
+fn nested(of: Of, owner: u32, depth: usize) -> Track {
+    Track { of, owner, depth: u32::try_from(depth).unwrap_or(u32::MAX) }
+}
+
+impl Scheduling {
+    /// Returns the thread that runs on a CPU, as far as the last switch says.
+    pub(crate) fn thread_on(&self, cpu: u32) -> Option<u32> {
+        self.running.get(&cpu).map(|running| running.thread).filter(|thread| *thread != NONE)
+    }
+
+    /// The CPU goes on with another thread. `before` is the thread that ran until now, if the event names it, with the
+    /// earliest time from which it may have run.
+    pub(crate) fn switch(&mut self, slices: &mut Slices, cpu: u32, before: Option<Begun>, next: Begun) {
+        let track = nested(Of::Running, cpu, 0);
+        match (self.running.insert(cpu, next), before) {
+            (Some(last), Some(before)) if last.thread != before.thread => {
+                // Switches between the two are not among the events: only that each thread ran is known.
+                slices.add(track, last, last.begin, NO_END);
+                slices.add(track, Begun { begin: next.begin, ..before }, next.begin, 0);
+            }
+            (Some(last), _) | (None, Some(last)) => slices.add(track, last, next.begin, 0),
+            (None, None) => {}
+        }
+    }
+
+    /// Events are missing from this time on: what threads are in is not known any more.
+    pub(crate) fn lost_threads(&mut self, slices: &mut Slices, time: i64) {
+        self.calls.clear();
+        for (thread, stack) in self.threads.drain() {
+            for (depth, (_, begun)) in stack.into_iter().enumerate() {
+                slices.add(nested(Of::Thread, thread, depth), begun, time, NO_END);
+            }
+        }
+    }
+
+    /// Events of the CPU are missing from this time on: what was open there is not known any more.
+    pub(crate) fn lost(&mut self, slices: &mut Slices, cpu: u32, time: i64) {
+        if let Some(last) = self.running.remove(&cpu) {
+            slices.add(nested(Of::Running, cpu, 0), last, time, NO_END);
+        }
+        for (depth, (_, begun)) in self.interrupts.remove(&cpu).unwrap_or_default().into_iter().enumerate() {
+            slices.add(nested(Of::Interrupts, cpu, depth), begun, time, NO_END);
+        }
+    }
+
+    /// An interrupt handler begins.
+    pub(crate) fn interrupt(&mut self, slices: &mut Slices, cpu: u32, id: u64, begun: Begun) {
+        let stack = self.interrupts.entry(cpu).or_default();
+        // A handler does not interrupt itself: the end of the one before is not among the events.
+        if let Some(at) = stack.iter().position(|(own, _)| *own == id) {
+            for (depth, (_, begun)) in stack.drain(at..).enumerate() {
+                slices.add(nested(Of::Interrupts, cpu, at.saturating_add(depth)), begun, begun.begin, NO_END);
+            }
+        }
+        if stack.len() < MAX_DEPTH {
+            stack.push((id, begun));
+        }
+    }
+
+    /// The interrupt handler with this id ends, and with it those that began in it and have no end.
+    pub(crate) fn interrupt_end(&mut self, slices: &mut Slices, cpu: u32, id: u64, time: i64) {
+        self.has_interrupt_ends = true;
+        let Some(stack) = self.interrupts.get_mut(&cpu) else { return };
+        end(slices, stack, (Of::Interrupts, cpu), id, time, 0);
+    }
+
+    /// A thread enters a system call.
+    pub(crate) fn call(&mut self, slices: &mut Slices, thread: u32, id: u64, begun: Begun) {
+        // The end of the call before is not among the events: how long it took is not known.
+        if let Some(last) = self.calls.insert(thread, begun) {
+            self.exit(slices, thread, id, last.begin, NO_END);
+        }
+        self.enter(thread, id, begun);
+    }
+
+    /// A thread leaves its system call.
+    pub(crate) fn call_end(&mut self, slices: &mut Slices, thread: u32, time: i64) {
+        self.has_call_ends = true;
+        if self.calls.remove(&thread).is_some() {
+            self.exit(slices, thread, CALL, time, 0);
+        }
+    }
+
+    /// A thread enters something.
+    pub(crate) fn enter(&mut self, thread: u32, id: u64, begun: Begun) {
+        let stack = self.threads.entry(thread).or_default();
+        if stack.len() < MAX_DEPTH {
+            stack.push((id, begun));
+        }
+    }
+
+    /// A thread leaves what has this id, and what it entered after that.
+    pub(crate) fn exit(&mut self, slices: &mut Slices, thread: u32, id: u64, time: i64, flags: u8) {
+        let Some(stack) = self.threads.get_mut(&thread) else { return };
+        end(slices, stack, (Of::Thread, thread), id, time, flags);
+    }
+
+    /// A thread ends, and with it what it was in.
+    pub(crate) fn thread_end(&mut self, slices: &mut Slices, thread: u32, time: i64) {
+        self.calls.remove(&thread);
+        for (depth, (_, begun)) in self.threads.remove(&thread).unwrap_or_default().into_iter().enumerate() {
+            slices.add(nested(Of::Thread, thread, depth), begun, time, 0);
+        }
+    }
+
+    /// Ends all that is open at the end of its trace.
+    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
+        for (cpu, begun) in self.running {
+            slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
+        }
+        let interrupts = self.interrupts.into_iter().map(|(cpu, stack)| (Of::Interrupts, cpu, stack));
+        let threads = self.threads.into_iter().map(|(thread, stack)| (Of::Thread, thread, stack));
+        for (of, owner, stack) in interrupts.chain(threads) {
+            for (depth, (id, begun)) in stack.into_iter().enumerate() {
+                let has_end = match of {
+                    Of::Interrupts => self.has_interrupt_ends,
+                    _ => id != CALL || self.has_call_ends,
+                };
+                slices.add(nested(of, owner, depth), begun, if has_end { end_of(&begun) } else { begun.begin }, NO_END);
+            }
+        }
+    }
+}
+
+/// The id of a system call in a thread's stack. Ids of spans are other numbers.
+pub(crate) const CALL: u64 = u64::MAX;
+
+/// Ends what has an id, and what is nested in it.
+fn end(slices: &mut Slices, stack: &mut Stack, (of, owner): (Of, u32), id: u64, time: i64, flags: u8) {
+    let Some(at) = stack.iter().rposition(|(own, _)| *own == id) else { return };
+    while stack.len() > at {
+        let Some((own, begun)) = stack.pop() else { return };
+        slices.add(nested(of, owner, stack.len()), begun, time, if own == id { flags } else { NO_END });
+    }
+}

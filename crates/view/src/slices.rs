@@ -1,0 +1,182 @@
+//! The slices of the timeline: what began, ended, and was nested.
+
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// A row of slices that do not overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub(crate) struct Track {
+    pub(crate) of: Of,
+    /// Number of the CPU or thread; the thread of a span is one of its process.
+    pub(crate) owner: u32,
+    /// Nesting, from 0.
+    pub(crate) depth: u32,
+}
+
+/// What a track's slices are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Of {
+    /// The threads that run on a CPU.
+    Running,
+    /// The interrupts on a CPU.
+    Interrupts,
+    /// What a thread is in: system calls and spans.
+    Thread,
+    /// The spans of a process, from their opening to their end.
+    Spans,
+}
+
+/// The beginning is not recorded.
+pub(crate) const NO_BEGIN: u8 = 1;
+/// The end is not recorded: it was open when recording ended.
+pub(crate) const NO_END: u8 = 2;
+
+/// A slice. Times are nanoseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Slice {
+    pub(crate) track: u32,
+    pub(crate) begin: i64,
+    pub(crate) end: i64,
+    /// Number of its text.
+    pub(crate) label: u32,
+    /// Number of the thread that ran or was in it.
+    pub(crate) thread: u32,
+    /// Number of the event that began it, among all that were read; `u64::MAX` if there is none.
+    pub(crate) event: u64,
+    /// [`NO_BEGIN`], [`NO_END`].
+    pub(crate) flags: u8,
+}
+
+/// A slice that has begun.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Begun {
+    /// Position of the trace. What is open at its end ends there.
+    pub(crate) trace: usize,
+    pub(crate) begin: i64,
+    pub(crate) label: u32,
+    pub(crate) thread: u32,
+    pub(crate) event: u64,
+    pub(crate) flags: u8,
+}
+
+/// All slices.
+#[derive(Default)]
+pub(crate) struct Slices {
+    pub(crate) all: Vec<Slice>,
+    pub(crate) tracks: Vec<Track>,
+    by_track: HashMap<Track, u32>,
+}
+
+impl Slices {
+    /// Ends a slice at a time. A slice does not end before it begins.
+    pub(crate) fn add(&mut self, track: Track, begun: Begun, end: i64, flags: u8) {
+        let next = u32::try_from(self.tracks.len()).unwrap_or(u32::MAX);
+        let at = *self.by_track.entry(track).or_insert(next);
+        if at == next {
+            self.tracks.push(track);
+        }
+        let Begun { begin, label, thread, event, flags: own, .. } = begun;
+        let flags = own | flags;
+        self.all.push(Slice { track: at, begin, end: end.max(begin), label, thread, event, flags });
+    }
+
+    /// Drops the slices that end before a time.
+    pub(crate) fn drop_before(&mut self, time: i64) {
+        self.all.retain(|slice| slice.end >= time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduling::{CALL, Scheduling};
+    use crate::span_lanes::SpanLanes;
+
+    fn begun(begin: i64) -> Begun {
+        Begun { trace: 0, begin, label: 0, thread: 1, event: 0, flags: 0 }
+    }
+
+    /// Track, begin, end and flags of each slice.
+    fn all(slices: &Slices) -> Vec<(Of, u32, i64, i64, u8)> {
+        let one = |slice: &Slice| {
+            let track = slices.tracks[slice.track as usize];
+            (track.of, track.depth, slice.begin, slice.end, slice.flags)
+        };
+        let mut all: Vec<_> = slices.all.iter().map(one).collect();
+        all.sort_unstable();
+        all
+    }
+
+    #[test]
+    fn interrupts_nest_and_one_without_an_end_ends_with_the_outer_one() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        scheduling.interrupt(&mut slices, 0, 7, begun(10));
+        scheduling.interrupt(&mut slices, 0, 8, begun(12));
+        scheduling.interrupt_end(&mut slices, 0, 8, 15);
+        scheduling.interrupt(&mut slices, 0, 9, begun(16));
+        scheduling.interrupt_end(&mut slices, 0, 5, 18);
+        scheduling.interrupt_end(&mut slices, 0, 7, 20);
+        let expected = [(0, 10, 20, 0), (1, 12, 15, 0), (1, 16, 20, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Interrupts, depth, begin, end, flags)));
+    }
+
+    #[test]
+    fn a_gap_ends_what_ran_before_it() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        let before = Begun { flags: NO_BEGIN, ..begun(1) };
+        scheduling.switch(&mut slices, 0, Some(before), begun(10));
+        scheduling.lost(&mut slices, 0, 15);
+        assert_eq!(scheduling.thread_on(0), None);
+        scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
+        scheduling.finish(&mut slices, |_| 50);
+        let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)));
+    }
+
+    #[test]
+    fn nobody_knows_how_long_a_system_call_without_an_exit_took() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        scheduling.enter(1, 3, begun(1));
+        scheduling.call(&mut slices, 1, CALL, begun(2));
+        scheduling.call(&mut slices, 1, CALL, begun(5));
+        scheduling.call_end(&mut slices, 1, 6);
+        scheduling.call_end(&mut slices, 1, 7);
+        scheduling.thread_end(&mut slices, 1, 9);
+        let expected = [(0, 1, 9, 0), (1, 2, 2, NO_END), (1, 5, 6, 0)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
+    }
+
+    /// A filter may leave some switches only, or begins without ends.
+    #[test]
+    fn what_is_not_known_has_no_length() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        let thread = |thread: u32, begin: i64| Begun { thread, ..begun(begin) };
+        scheduling.switch(&mut slices, 0, Some(thread(1, 0)), thread(2, 10));
+        scheduling.switch(&mut slices, 0, Some(thread(2, 0)), thread(3, 20));
+        scheduling.switch(&mut slices, 0, Some(thread(9, 0)), thread(4, 30));
+        scheduling.interrupt(&mut slices, 0, 7, begun(31));
+        scheduling.interrupt(&mut slices, 0, 7, begun(33));
+        scheduling.call(&mut slices, 5, CALL, begun(34));
+        scheduling.finish(&mut slices, |_| 50);
+        let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];
+        let mut expected: Vec<_> = running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
+        expected.extend([31, 33].map(|time| (Of::Interrupts, 0, time, time, NO_END)));
+        expected.push((Of::Thread, 0, 34, 34, NO_END));
+        assert_eq!(all(&slices), expected);
+    }
+
+    #[test]
+    fn spans_take_the_first_free_lane_below_their_parent() {
+        let (mut slices, mut lanes) = (Slices::default(), SpanLanes::default());
+        lanes.open((0, 1), 0, 5, begun(1));
+        lanes.open((0, 2), 1, 5, begun(2));
+        lanes.open((0, 3), 0, 5, begun(3));
+        lanes.close(&mut slices, (0, 2), 4);
+        lanes.open((0, 4), 1, 5, begun(5));
+        lanes.close(&mut slices, (0, 9), 6);
+        lanes.finish(&mut slices, |_| 10);
+        let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags)));
+    }
+}

@@ -1,0 +1,71 @@
+//! Makes slices of spans from their opening to their end. Spans overlap as they like; each takes the first free lane of
+//! its process below the lane of its parent.
+
+use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use std::collections::{BTreeSet, HashMap};
+
+/// Most spans that are open at a time. Further ones are not drawn.
+const MAX_OPEN: usize = 1 << 16;
+/// Most lanes of a process. Spans that find none are not drawn.
+const MAX_LANES: u32 = 256;
+
+/// A span's trace and its number there.
+pub(crate) type SpanKey = (usize, u64);
+
+struct Open {
+    process: u32,
+    lane: u32,
+    begun: Begun,
+}
+
+/// The spans that are open.
+#[derive(Default)]
+pub(crate) struct SpanLanes {
+    open: HashMap<SpanKey, Open>,
+    used: HashMap<u32, BTreeSet<u32>>,
+    /// Number of spans that found no lane.
+    pub(crate) not_drawn: u64,
+}
+
+impl SpanLanes {
+    /// Opens a span. `process` is the number of a thread that stands for the process.
+    pub(crate) fn open(&mut self, key: SpanKey, parent: u64, process: u32, begun: Begun) {
+        if self.open.contains_key(&key) {
+            return;
+        }
+        let below = self.open.get(&(key.0, parent)).filter(|open| open.process == process);
+        let first = below.map_or(0, |open| open.lane.saturating_add(1));
+        let used = self.used.entry(process).or_default();
+        let lane = (first..MAX_LANES).find(|lane| !used.contains(lane)).filter(|_| self.open.len() < MAX_OPEN);
+        let Some(lane) = lane else {
+            self.not_drawn = self.not_drawn.saturating_add(1);
+            return;
+        };
+        used.insert(lane);
+        self.open.insert(key, Open { process, lane, begun });
+    }
+
+    /// Returns true if the span was opened in the traces and has not ended.
+    pub(crate) fn is_open(&self, key: SpanKey) -> bool {
+        self.open.contains_key(&key)
+    }
+
+    /// Ends a span.
+    pub(crate) fn close(&mut self, slices: &mut Slices, key: SpanKey, time: i64) {
+        if let Some(open) = self.open.remove(&key) {
+            self.used.entry(open.process).or_default().remove(&open.lane);
+            slices.add(track(&open), open.begun, time, 0);
+        }
+    }
+
+    /// Ends the spans that are open at the end of their traces.
+    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
+        for open in self.open.into_values() {
+            slices.add(track(&open), open.begun, end_of(&open.begun), NO_END);
+        }
+    }
+}
+
+fn track(open: &Open) -> Track {
+    Track { of: Of::Spans, owner: open.process, depth: open.lane }
+}

@@ -1,0 +1,222 @@
+//! Writes a trace of CTF 1.8 with as many events as are wanted: a kernel's scheduling, interrupts and system calls, and
+//! events of applications with hostile texts. It is made by the specification, and knows how many events it has.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+
+use crate::rng::Rng;
+
+/// Number of CPUs.
+pub(super) const CPUS: usize = 4;
+/// Events that are lost on CPU 1, in the middle.
+pub(super) const LOST: u64 = 321;
+/// A text that must stay a text: it would end the element that the page keeps its data in.
+pub(super) const HOSTILE: &str = "</script><img src=x onerror=\"window.hacked=1\"><!-- \u{2028} \\u003c & 'quoted'";
+/// The beginning of the trace: seconds since the epoch.
+pub(super) const BEGIN: u64 = 1_795_505_501;
+
+const METADATA: &str = r#"/* CTF 1.8 */
+typealias integer { size = 16; align = 8; } := u16;
+typealias integer { size = 32; align = 8; } := u32;
+typealias integer { size = 32; align = 8; signed = true; } := i32;
+typealias integer { size = 64; align = 8; } := u64;
+typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := stamp;
+trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+env { hostname = "made"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "made"; };
+clock { name = monotonic; freq = 1000000000; offset_s = 1795505501; };
+stream {
+    id = 0;
+    packet.context := struct {
+        stamp timestamp_begin; stamp timestamp_end; u64 content_size; u64 packet_size; u64 events_discarded; u32 cpu_id;
+    };
+    event.header := struct { u16 id; stamp timestamp; };
+    event.context := struct { i32 tid; i32 pid; string procname; };
+};
+event { name = "sched_switch"; id = 0; stream_id = 0; fields := struct {
+    string prev_comm; i32 prev_tid; u32 prev_state; string next_comm; i32 next_tid; }; };
+event { name = "irq_handler_entry"; id = 1; stream_id = 0; fields := struct { i32 irq; string name; }; };
+event { name = "irq_handler_exit"; id = 2; stream_id = 0; fields := struct { i32 irq; i32 ret; }; };
+event { name = "syscall_entry_read"; id = 3; stream_id = 0; fields := struct { u32 fd; u64 count; }; };
+event { name = "syscall_exit_read"; id = 4; stream_id = 0; fields := struct { u64 ret; }; };
+event { name = "app:request"; id = 5; stream_id = 0; loglevel = 6; fields := struct { string path; u64 bytes; }; };
+event { name = "app:failure"; id = 6; stream_id = 0; loglevel = 3; fields := struct { string text; u64 number; }; };
+"#;
+
+const NAMES: [&str; 7] = [
+    "sched_switch",
+    "irq_handler_entry",
+    "irq_handler_exit",
+    "syscall_entry_read",
+    "syscall_exit_read",
+    "app:request",
+    "app:failure",
+];
+
+/// What is known of a trace that was made.
+pub(super) struct Made {
+    pub(super) counts: BTreeMap<&'static str, u64>,
+    /// Time of the last event, nanoseconds from the beginning.
+    pub(super) end: u64,
+}
+
+/// A packet that is being filled.
+#[derive(Default)]
+struct Packet {
+    events: Vec<u8>,
+    begin: u64,
+    end: u64,
+}
+
+struct Cpu {
+    file: Vec<u8>,
+    packet: Packet,
+    thread: usize,
+    interrupt: bool,
+    discarded: u64,
+}
+
+const THREADS: [(i32, i32, &str); 9] = [
+    (0, 0, "swapper"),
+    (100, 100, "server"),
+    (101, 100, "worker-1"),
+    (102, 100, "worker-2"),
+    (200, 200, "database"),
+    (201, 200, "writer"),
+    (300, 300, "logger"),
+    (11, 11, "kworker/0:1"),
+    (12, 12, "ksoftirqd/0"),
+];
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend(text.bytes());
+    out.push(0);
+}
+
+impl Cpu {
+    fn put(&mut self, kind: u16, time: u64, fields: &[u8]) {
+        let (tid, pid, name) = THREADS[self.thread];
+        let packet = &mut self.packet;
+        if packet.events.is_empty() {
+            packet.begin = time;
+        }
+        packet.end = time;
+        packet.events.extend(kind.to_le_bytes());
+        packet.events.extend(time.to_le_bytes());
+        packet.events.extend(tid.to_le_bytes());
+        packet.events.extend(pid.to_le_bytes());
+        text(&mut packet.events, name);
+        packet.events.extend(fields);
+    }
+
+    fn close(&mut self, cpu: usize) {
+        let Packet { events, begin, end } = std::mem::take(&mut self.packet);
+        if events.is_empty() {
+            return;
+        }
+        let size = (8 + 5 * 8 + 4 + events.len() as u64) * 8;
+        self.file.extend(0xc1fc_1fc1_u32.to_le_bytes());
+        self.file.extend(0u32.to_le_bytes());
+        for number in [begin, end, size, size, self.discarded] {
+            self.file.extend(number.to_le_bytes());
+        }
+        self.file.extend((cpu as u32).to_le_bytes());
+        self.file.extend(events);
+    }
+}
+
+/// Writes a trace of `events` events into a new folder.
+pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
+    std::fs::create_dir_all(folder)?;
+    std::fs::write(folder.join("metadata"), METADATA)?;
+    let mut rng = Rng::new(seed);
+    let mut cpus: Vec<Cpu> = (0..CPUS)
+        .map(|_| Cpu { file: Vec::new(), packet: Packet::default(), thread: 0, interrupt: false, discarded: 0 })
+        .collect();
+    let mut in_call = [false; THREADS.len()];
+    let mut counts = BTreeMap::new();
+    let mut time = 0;
+    for number in 0..events {
+        time += 100 + rng.below(1400);
+        let at = rng.below(CPUS as u64) as usize;
+        if number == events / 2 {
+            // Events are missing: the packet before ends, the next one begins later.
+            cpus[1].close(1);
+            time += 40_000 + time / 10;
+            cpus[1].discarded = LOST;
+        }
+        let Step { kind, fields, next } = step(&mut rng, &cpus, at, &mut in_call);
+        // A switch is recorded by the thread that stops.
+        cpus[at].put(kind, time, &fields);
+        cpus[at].interrupt = kind == 1;
+        cpus[at].thread = next.unwrap_or(cpus[at].thread);
+        *counts.entry(NAMES[usize::from(kind)]).or_insert(0) += 1;
+        if cpus[at].packet.events.len() > 60_000 {
+            cpus[at].close(at);
+        }
+    }
+    for (at, cpu) in cpus.iter_mut().enumerate() {
+        cpu.close(at);
+        std::fs::write(folder.join(format!("stream_{at}")), &cpu.file)?;
+    }
+    Ok(Made { counts, end: time })
+}
+
+/// The next event of a CPU.
+struct Step {
+    kind: u16,
+    fields: Vec<u8>,
+    /// The thread with which the CPU goes on.
+    next: Option<usize>,
+}
+
+/// Chooses the next event of a CPU.
+fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &mut [bool]) -> Step {
+    let mut fields = Vec::new();
+    let thread = cpus[at].thread;
+    let choice = if cpus[at].interrupt { 1000 } else { rng.below(100) };
+    let (kind, next) = match choice {
+        1000 => {
+            fields.extend(30i32.to_le_bytes());
+            fields.extend(1i32.to_le_bytes());
+            (2, None)
+        }
+        30..45 if thread != 0 => {
+            fields.extend(30i32.to_le_bytes());
+            text(&mut fields, "virtio0-input");
+            (1, None)
+        }
+        45..65 if thread != 0 => {
+            in_call[thread] = !in_call[thread];
+            if in_call[thread] {
+                fields.extend(3u32.to_le_bytes());
+            }
+            fields.extend(rng.below(4096).to_le_bytes());
+            (if in_call[thread] { 3 } else { 4 }, None)
+        }
+        99 if thread != 0 => {
+            text(&mut fields, HOSTILE);
+            fields.extend(rng.next().to_le_bytes());
+            (6, None)
+        }
+        65.. if thread != 0 => {
+            text(&mut fields, &format!("/orders/{}", rng.below(100_000)));
+            fields.extend(rng.below(1 << 20).to_le_bytes());
+            (5, None)
+        }
+        _ => {
+            let next = rng.below(THREADS.len() as u64) as usize;
+            let is_free = next == 0 || cpus.iter().all(|cpu| cpu.thread != next);
+            let next = if is_free { next } else { 0 };
+            let (before, after) = (THREADS[thread], THREADS[next]);
+            text(&mut fields, before.2);
+            fields.extend(before.0.to_le_bytes());
+            fields.extend(1u32.to_le_bytes());
+            text(&mut fields, after.2);
+            fields.extend(after.0.to_le_bytes());
+            (0, Some(next))
+        }
+    };
+    Step { kind, fields, next }
+}
