@@ -101,6 +101,10 @@ pub(super) fn open_running(
     Ok(())
 }
 
+/// The smallest region: a page of metadata and two sub-buffers. A memory without room for one is not searched, because the descriptions
+/// of this machine's kernel would be read for nothing.
+const SMALLEST: u64 = 3 * 4096;
+
 /// A region in a machine's memory.
 pub(super) struct FoundRegion {
     tracing: Tracing,
@@ -122,6 +126,10 @@ pub(super) fn find(
     budget: &Arc<Budget>,
 ) -> anyhow::Result<Vec<FoundRegion>> {
     let (mut all, mut unread) = (Vec::new(), None);
+    let has_room = image.ranges().iter().any(|range| range.hole.is_none() && range.len >= SMALLEST);
+    if !has_room && options.bundle.is_empty() {
+        return Ok(all);
+    }
     let source = Source::of(options, kernel)?;
     for place in persistent::find(image.as_ref(), &source.layouts(), budget, options.watch)? {
         let region = match source.read(image, place.clone(), budget) {
