@@ -3,6 +3,7 @@
 use crate::blocks::Blocks;
 use crate::classes::{Class, Kind, Meaning, is_ftrace, prepare};
 use crate::gaps::{Gap, Gaps};
+use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
 use crate::page::OpenSpan;
 use crate::picks::{Number, Picked, Picking, Words};
@@ -16,7 +17,6 @@ use lastwords_formats::select::Selection;
 use lastwords_formats::spans::Step;
 use lastwords_formats::{Result, Totals};
 use std::collections::HashMap;
-use std::path::Path;
 use std::rc::Rc;
 
 /// Most lines of a kernel's log that the page lists.
@@ -158,64 +158,11 @@ struct Collector<'t> {
     begins: HashMap<(usize, u64), i64>,
     /// Time of the last event of each trace.
     ends: Vec<i64>,
-    last_time: i64,
+    /// Time of the last event that has one.
+    last_time: Option<i64>,
+    /// Number of rows that are events, not lines of logs.
+    events: usize,
     selection: &'t Selection,
-}
-
-/// Returns the machine, the id and the program of the processes that created sessions.
-fn processes(traces: &[Trace], machine_of: &[u32]) -> Vec<(u32, i64, String)> {
-    let of = |(trace, machine): (&Trace, &u32)| {
-        let program = trace.class().text("program")?;
-        let name = program.rsplit('/').next().unwrap_or(program).to_owned();
-        Some((*machine, trace.class().number("vpid")?, name))
-    };
-    traces.iter().zip(machine_of).filter_map(of).collect()
-}
-
-/// Returns the machine of each trace, and the names of the machines. Kernels in different inputs are different machines, or the
-/// same one at another boot. Other traces belong to the kernel with their host's name, if there is one such kernel.
-fn machines(traces: &[Trace]) -> (Vec<u32>, Vec<String>) {
-    let is_kernel = |trace: &Trace| {
-        let is_beside = trace.is_beside || trace.class().text("domain") == Some("kernel");
-        is_beside && trace.account.is_some()
-    };
-    let mut kernels: Vec<(&Path, String)> = Vec::new();
-    for trace in traces.iter().filter(|trace| is_kernel(trace) && !trace.is_beside) {
-        if !kernels.iter().any(|(path, _)| *path == trace.path) {
-            kernels.push((&trace.path, host(trace)));
-        }
-    }
-    let mut names: Vec<String> = kernels.iter().map(|(_, host)| host.clone()).collect();
-    let mut of = Vec::new();
-    for trace in traces {
-        let (name, by_path) = (host(trace), kernels.iter().position(|(path, _)| *path == trace.path));
-        let mut fitting = names.iter().enumerate().filter(|(_, own)| name.is_empty() || **own == name);
-        let only = fitting.next().map(|(at, _)| at).filter(|_| fitting.next().is_none());
-        let at = by_path.filter(|_| is_kernel(trace)).or(only).unwrap_or_else(|| {
-            names.push(name);
-            names.len().saturating_sub(1)
-        });
-        of.push(u32::try_from(at).unwrap_or(0));
-    }
-    // Machines of one name are told apart by their inputs.
-    for (at, (path, name)) in kernels.iter().enumerate() {
-        if kernels.iter().filter(|(_, other)| other == name).count() > 1 {
-            let file = path.file_name().unwrap_or(path.as_os_str());
-            let named = format!("{} ({name})", file.display());
-            names.get_mut(at).into_iter().for_each(|name| name.clone_from(&named));
-        }
-    }
-    if names.is_empty() {
-        names.push(String::new());
-    }
-    (of, names)
-}
-
-/// Returns the name of the host that a trace is of, as far as the trace says.
-fn host(trace: &Trace) -> String {
-    let class = trace.class();
-    let named = class.text("hostname").map(str::to_owned);
-    named.or_else(|| class.text("uname")?.split_whitespace().nth(1).map(str::to_owned)).unwrap_or_default()
 }
 
 impl<'t> Collector<'t> {
@@ -249,7 +196,8 @@ impl<'t> Collector<'t> {
             log: Vec::new(),
             begins: HashMap::new(),
             ends: vec![i64::MIN; traces.len()],
-            last_time: 0,
+            last_time: None,
+            events: 0,
             selection,
         }
     }
@@ -294,9 +242,9 @@ impl<'t> Collector<'t> {
     /// Returns the number of the thread that recorded an event.
     fn owner(&mut self, stream: &StreamInfo, cpu: u32, picked: &Picked) -> u32 {
         let machine = self.machine(stream);
-        if let Some(tid) = picked.id(Number::Tid) {
+        if let Some(tid) = picked.tid() {
             let creator = self.creators.get(stream.trace).copied().flatten();
-            let pid = picked.id(Number::Pid).or(creator);
+            let pid = picked.pid().or(creator);
             let name = picked.words(Words::ThreadName).filter(|name| !name.is_empty());
             let listed = || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
             return self.thread(machine, tid, pid, name.or_else(listed));
@@ -308,6 +256,11 @@ impl<'t> Collector<'t> {
         let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
         let name = class.map(channel);
         self.names.thread(owner, None, name)
+    }
+
+    /// Returns true if the number is that of a thread, not of a stream whose events name no thread.
+    fn is_thread(&self, number: u32) -> bool {
+        self.names.threads.get(number as usize).is_some_and(|thread| thread.tid.is_some())
     }
 
     /// Appends the fields of an event to the block, and returns what is picked of them.
@@ -382,7 +335,7 @@ impl<'t> Collector<'t> {
                 };
                 self.scheduling.interrupt_end(&mut self.slices, cpu, id, time);
             }
-            Meaning::SystemCall(name) if thread != NONE => {
+            Meaning::SystemCall(name) if self.is_thread(thread) => {
                 let number = picked.number(Number::SystemCall).unwrap_or(0);
                 let name = if name.is_empty() { format!("system call {number}") } else { name.clone() };
                 let label = self.names.label(&name);
@@ -391,6 +344,8 @@ impl<'t> Collector<'t> {
             // What a thread does on the CPUs that are not selected is not known.
             Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd | Meaning::Span(..)
                 if !self.selection.cpus.is_empty() => {}
+            // Threads whose ids are not recorded cannot be told apart.
+            Meaning::Exit | Meaning::SystemCallEnd if !self.is_thread(thread) => {}
             Meaning::Exit => self.scheduling.thread_end(&mut self.slices, thread, time),
             Meaning::SystemCallEnd => self.scheduling.call_end(&mut self.slices, thread, time),
             Meaning::Span(step, name) if thread != NONE => {
@@ -433,9 +388,15 @@ impl<'t> Collector<'t> {
         }
     }
 
-    /// Drops the oldest rows where there are twice as many as the page may have.
+    /// Drops the oldest rows, so that as many events are left. Lines of logs do not count.
     fn trim(&mut self, to: usize) {
-        let Some(excess) = self.columns.times.len().checked_sub(to).filter(|excess| *excess > 0) else { return };
+        let Some(excess) = self.events.checked_sub(to).filter(|excess| *excess > 0) else { return };
+        let is_event = |kind: &u32| self.kinds.get(*kind as usize).is_none_or(|kind| !kind.log);
+        let events = self.columns.kinds.iter().enumerate().filter(|(_, kind)| is_event(kind));
+        // The row behind the last event that is dropped.
+        let last = events.map(|(row, _)| row).nth(excess.saturating_sub(1));
+        let excess = last.map_or(0, |row| row.saturating_add(1));
+        self.events = to;
         self.columns.drop_first(excess);
         self.dropped = self.dropped.saturating_add(excess as u64);
         self.blocks.drop_before(self.dropped);
@@ -505,22 +466,30 @@ impl<'t> Take for Collector<'t> {
         let traces: &'t [Trace] = self.traces;
         let Some(trace) = traces.get(stream.trace) else { return };
         let Some(class) = self.class(trace, stream, event.class) else { return };
-        // An event without a time stays where it was read among the others.
-        let time = event.nanoseconds.unwrap_or(self.last_time);
-        self.last_time = time;
+        // An event without a time stays where it was read among the others. Those that are read first get the time of the first event
+        // that has one.
+        let known = event.nanoseconds.or(self.last_time);
+        let time = known.unwrap_or(0);
+        if self.last_time.is_none() && known.is_some() {
+            self.columns.times.iter_mut().for_each(|row| *row = time);
+        }
+        self.last_time = known;
         let cpu = self.cpu(stream);
         let picked = self.read(trace, &class, reader, event);
         let is_log = class.meaning == Meaning::Log;
         let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
-        self.gaps.event(stream, time);
-        self.begins.entry((stream.trace, stream.number)).or_insert(time);
-        self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
-        self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
+        if known.is_some() {
+            self.gaps.event(stream, time);
+            self.begins.entry((stream.trace, stream.number)).or_insert(time);
+            self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
+            self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
+        }
+        self.events = self.events.saturating_add(usize::from(!is_log));
         self.columns.times.push(time);
         self.columns.kinds.push(class.kind);
         self.columns.threads.push(thread);
         self.columns.cpus.push(cpu);
-        if self.columns.times.len() >= self.limit.saturating_mul(2) {
+        if self.events >= self.limit.saturating_mul(2) {
             self.trim(self.limit);
         }
     }
@@ -539,7 +508,7 @@ impl<'t> Take for Collector<'t> {
         let Some(trace) = self.traces.get(stream.trace) else { return };
         let named = self.stream(stream);
         let cpu = named.0;
-        if let Some(from) = self.gaps.loss(named, reader, loss) {
+        if let Some(from) = self.gaps.loss(stream, named, reader, loss) {
             self.begins.remove(&(stream.trace, stream.number));
             self.lost(trace, cpu, from);
         }

@@ -43,9 +43,12 @@ struct Before {
     name: String,
     /// Position in the evidence.
     stream: usize,
-    /// Time of the stream's first event.
+    /// Begin of the stream's first packet.
     first: Option<i64>,
+    /// Time of the stream's last event that was read.
     last: Option<i64>,
+    /// A gap between two packets was found.
+    has_gap: bool,
 }
 
 /// Finds gaps as packets are read.
@@ -53,6 +56,8 @@ struct Before {
 pub(crate) struct Gaps {
     pub(crate) all: Vec<Gap>,
     streams: HashMap<(usize, u64), Before>,
+    /// The gap of each stream whose first packet reports a loss. The gap is as long as that packet, which is read after the loss.
+    first_losses: HashMap<(usize, u64), usize>,
 }
 
 /// Most gaps that are drawn. The account has all of them.
@@ -78,9 +83,13 @@ impl Gaps {
         let (begin, end) = (time(packet.begin), time(packet.end));
         let at = reader.stream().memory.as_ref().map_or(usize::MAX, |memory| memory.stream);
         let key = (stream.trace, stream.number);
+        if let Some(gap) = self.first_losses.remove(&key).and_then(|at| self.all.get_mut(at)) {
+            (gap.begin, gap.end) = (begin, end);
+        }
         let Some(before) = self.streams.get_mut(&key) else {
             let (sequence, discarded) = (packet.sequence, packet.discarded);
-            let before = Before { sequence, discarded, end, cpu, name, stream: at, first: None, last: None };
+            let before =
+                Before { sequence, discarded, end, cpu, name, stream: at, first: begin, last: None, has_gap: false };
             self.streams.insert(key, before);
             return None;
         };
@@ -95,6 +104,7 @@ impl Gaps {
         if (events, packets) == (0, 0) {
             return None;
         }
+        before.has_gap = true;
         let causes = causes(evidence.evidence(), at, between);
         // The kernel does not always know how many events it missed.
         let least = if is_ftrace(trace) { "at least " } else { "" };
@@ -102,23 +112,31 @@ impl Gaps {
             (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
             (events, _) => format!("{least}{} missing", count(events, "event")),
         };
-        let gap = Gap { cpu, stream: name, begin: from, end: begin.max(from), what: with(what, &causes), loss: true };
+        // Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no room until the packet's end.
+        let until = if events > 0 && !is_ftrace(trace) { end } else { begin };
+        let gap = Gap { cpu, stream: name, begin: from, end: until.max(from), what: with(what, &causes), loss: true };
         self.add(gap);
         from
     }
 
     /// Notes a loss that the packets of a trace without an account report.
-    pub(crate) fn loss(&mut self, (cpu, stream): (u32, String), reader: &mut Reader<'_>, loss: Loss) -> Option<i64> {
+    pub(crate) fn loss(
+        &mut self,
+        of: &StreamInfo,
+        (cpu, stream): (u32, String),
+        reader: &mut Reader<'_>,
+        loss: Loss,
+    ) -> Option<i64> {
         let Loss { packets, count: number, between } = loss;
         let what = match packets {
             true => format!("{} missing", count(number, "packet")),
             false => format!("{}: discarded", count(number, "event")),
         };
         let begin = between.and_then(|(begin, _)| reader.nanoseconds(begin));
-        let end = match between {
-            Some((_, end)) => reader.nanoseconds(end),
-            None => reader.packet().and_then(|packet| packet.begin).and_then(|clock| reader.nanoseconds(clock)),
-        };
+        let end = between.and_then(|(_, end)| reader.nanoseconds(end));
+        if between.is_none() {
+            self.first_losses.insert((of.trace, of.number), self.all.len());
+        }
         self.add(Gap { cpu, stream, begin, end, what, loss: true });
         begin
     }
@@ -133,27 +151,33 @@ impl Gaps {
     #[inline]
     pub(crate) fn event(&mut self, stream: &StreamInfo, time: i64) {
         if let Some(before) = self.streams.get_mut(&(stream.trace, stream.number)) {
-            before.first.get_or_insert(time);
             before.last = Some(time);
         }
     }
 
-    /// Returns all gaps, with those before each stream's first event and behind its last one.
+    /// Returns all gaps, with those before each stream's first packet and behind its last one.
     pub(crate) fn finish(mut self, traces: &[Trace]) -> Vec<Gap> {
         let mut streams: Vec<_> = std::mem::take(&mut self.streams).into_iter().collect();
         streams.sort_by_key(|(key, _)| *key);
         for ((trace, _), before) in streams {
             let Some(account) = traces.get(trace).and_then(|trace| trace.account.as_ref()) else { continue };
             let evidence = account.evidence();
-            let older = words(evidence, before.stream, is_before_all);
-            if !older.is_empty() {
-                let (stream, what) = (before.name.clone(), older.join("; "));
-                self.add(Gap { cpu: before.cpu, stream, begin: None, end: before.first, what, loss: false });
+            // Events that were overwritten before anybody read them are missing between packets, if packets are missing there.
+            let is_unread = |cause: Cause| cause == Cause::Unread && !before.has_gap;
+            for (older, loss) in [
+                (words(evidence, before.stream, is_before_all), false),
+                (words(evidence, before.stream, is_unread), true),
+            ] {
+                if !older.is_empty() {
+                    let (stream, what) = (before.name.clone(), older.join("; "));
+                    self.add(Gap { cpu: before.cpu, stream, begin: None, end: before.first, what, loss });
+                }
             }
             let open = words(evidence, before.stream, |cause| cause == Cause::InFlight);
             if !open.is_empty() {
                 let (stream, what) = (before.name, open.join("; "));
-                self.add(Gap { cpu: before.cpu, stream, begin: before.last, end: None, what, loss: false });
+                let begin = before.end.max(before.last);
+                self.add(Gap { cpu: before.cpu, stream, begin, end: None, what, loss: false });
             }
         }
         self.all
@@ -162,7 +186,7 @@ impl Gaps {
 
 /// Returns true if events that are missing for this cause are older than all that is there.
 fn is_before_all(cause: Cause) -> bool {
-    matches!(cause, Cause::Overwritten | Cause::Unread | Cause::Cleared | Cause::Consumed | Cause::Dropped)
+    matches!(cause, Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped)
 }
 
 fn of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Lost> {

@@ -24,6 +24,7 @@ mod classes;
 mod collect;
 mod gaps;
 mod html;
+mod machines;
 mod names;
 mod page;
 mod picks;

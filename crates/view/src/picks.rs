@@ -8,6 +8,9 @@ use lastwords_trace::visit::{NodeId, Visitor};
 pub(crate) enum Number {
     Tid,
     Pid,
+    /// The ids in the thread's own namespace, which count where there are no others.
+    VirtualTid,
+    VirtualPid,
     PrevTid,
     PrevState,
     NextTid,
@@ -44,9 +47,11 @@ impl Picks {
     pub(crate) fn new(code: &Code, is_context: bool, is_ftrace: bool) -> Self {
         let of = |name: &str| {
             Some(match (name, is_context) {
-                ("vtid" | "tid", true) => Target::Number(Number::Tid),
+                ("tid", true) => Target::Number(Number::Tid),
+                ("vtid", true) => Target::Number(Number::VirtualTid),
                 ("pid", true) if is_ftrace => Target::Number(Number::Tid),
-                ("vpid" | "pid" | "tgid", true) => Target::Number(Number::Pid),
+                ("pid" | "tgid", true) => Target::Number(Number::Pid),
+                ("vpid", true) => Target::Number(Number::VirtualPid),
                 ("procname" | "comm", true) => Target::Words(Words::ThreadName),
                 ("prev_pid" | "prev_tid", false) => Target::Number(Number::PrevTid),
                 ("prev_state", false) => Target::Number(Number::PrevState),
@@ -76,7 +81,7 @@ impl Picks {
 /// The values of one event.
 #[derive(Debug, Default)]
 pub(crate) struct Picked {
-    numbers: [Option<u64>; 11],
+    numbers: [Option<u64>; 13],
     words: [Option<Vec<u8>>; 5],
 }
 
@@ -88,6 +93,16 @@ impl Picked {
     /// Returns the id of a thread or process. Ids of the kernel are signed, and 32 bits wide.
     pub(crate) fn id(&self, number: Number) -> Option<i64> {
         self.number(number).map(u64::cast_signed)
+    }
+
+    /// Returns the id of the thread that recorded the event.
+    pub(crate) fn tid(&self) -> Option<i64> {
+        self.id(Number::Tid).or_else(|| self.id(Number::VirtualTid))
+    }
+
+    /// Returns the id of the process that recorded the event.
+    pub(crate) fn pid(&self) -> Option<i64> {
+        self.id(Number::Pid).or_else(|| self.id(Number::VirtualPid))
     }
 
     /// Returns a text. Bytes that are not UTF-8 become U+FFFD.
