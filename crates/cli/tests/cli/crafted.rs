@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that a verb may take.
-const LONGEST: Duration = Duration::from_secs(10);
+/// The longest that a verb may take. Its CPU time is limited to 10 s, because other tests run beside it; this is for a verb that waits.
+const LONGEST: Duration = Duration::from_secs(60);
 
 fn scale(count: usize) -> usize {
     if std::env::var_os("LASTWORDS_ALL_BITS").is_some() { count } else { count / 20 }
@@ -32,7 +32,7 @@ pub(crate) fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
     for words in verbs {
         let began = Instant::now();
         let mut child = Command::new("sh")
-            .args(["-c", "ulimit -v 1048576; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lastwords")])
+            .args(["-c", "ulimit -v 1048576; ulimit -t 10; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lastwords")])
             .args(words)
             .env("LASTWORDS_DIR", place.sessions())
             .stdout(Stdio::null())
