@@ -51,7 +51,7 @@ export class Panel {
     if (text) parts.push(make("pre", {}, text));
     const cpu = data.head.cpus[data.cpus[row]];
     const thread = data.head.threads[data.threads[row]];
-    const facts = [...app.timeRows(data.times[row], kind.timed), ["Trace", data.head.traces[kind.trace]], ["Channel", kind.channel]];
+    const facts = [...app.timeRows(data.timeOf(row), kind.timed), ["Trace", data.head.traces[kind.trace]], ["Channel", kind.channel]];
     if (kind.level) facts.push(["Level", kind.level]);
     if (cpu) facts.push(["CPU", cpu.cpu]);
     if (thread) facts.push(["Thread", threadName(thread)]);
@@ -69,12 +69,12 @@ export class Panel {
     const track = head.tracks[slices.tracks[slice]];
     const thread = head.threads[slices.threads[slice]];
     const flags = slices.flags[slice];
-    const [begin, end] = [slices.begins[slice], slices.ends[slice]];
+    const [begin, end] = [slices.beginOf(slice), slices.endOf(slice)];
     const name = track.of === "running" ? threadName(thread) : head.labels[slices.labels[slice]];
     const what = { running: "Runs on a CPU", interrupts: "Interrupt", thread: "Of a thread", spans: "Span" }[track.of];
     const rows = [
       ["What", what],
-      ["Duration", `${duration(end - begin)}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
+      ["Duration", `${duration(slices.lengthOf(slice))}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
       ["Begin", `${app.times.full(begin)}${flags & NO_BEGIN ? " or earlier: the begin is not recorded" : ""}`],
       ["End", `${app.times.full(end)}${flags & NO_END ? " or later: it was open when recording ended, or events are missing" : ""}`],
       ["Before the end", app.times.beforeEnd(begin)],
@@ -136,7 +136,7 @@ export class Panel {
       const sum = sums[track.of];
       for (let at = ends.lower(from); at < items.length && data.slices.begins[items[at]] <= to; at++) {
         const slice = items[at];
-        const time = Math.min(data.slices.ends[slice], to) - Math.max(data.slices.begins[slice], from);
+        const time = timeIn(data.slices, slice, from, to);
         const key = track.of === "running" ? data.slices.threads[slice] : data.slices.labels[slice];
         const own = sum.get(key) ?? { count: 0, total: 0, most: 0 };
         own.count++;
@@ -156,8 +156,8 @@ export class Panel {
 
   log() {
     const { app } = this;
-    const { head, times } = app.data;
-    const rows = head.log.map(([row, level, text]) => [app.times.tick(times[row], 1000), app.times.beforeEnd(times[row]), level, text]);
+    const { head, times, timeOf } = app.data;
+    const rows = head.log.map(([row, level, text]) => [app.times.tick(timeOf(row), 1000), app.times.beforeEnd(timeOf(row)), level, text]);
     const element = table("Kernel log", ["Time", "Before the end", "Level", "Text"], rows, (at) => {
       app.chooseEvent(head.log[at][0]);
       app.reveal(times[head.log[at][0]]);
@@ -176,6 +176,12 @@ export class Panel {
     const list = gaps.length > 0 ? [table("Gaps in the timeline", ["Stream", "Missing", "From"], gaps, (at) => this.app.chooseGap(head.gaps[at]))] : [];
     return [...accounts, ...notes, ...list];
   }
+}
+
+// Returns how much of a slice lies in a range.
+function timeIn({ begins, ends, lengthOf }, slice, from, to) {
+  if (begins[slice] >= from && ends[slice] <= to) return Number(lengthOf(slice));
+  return Math.min(ends[slice], to) - Math.max(begins[slice], from);
 }
 
 // Returns the text of a value. An enumeration shows its label and number.
