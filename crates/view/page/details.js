@@ -3,6 +3,7 @@
 import { NO_BEGIN, NO_END, NONE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
 import { threadName } from "view/rows.js";
+import { quoted } from "view/search.js";
 import { duration } from "view/time.js";
 
 const TABS = [["details", "Details"], ["statistics", "Statistics"], ["log", "Kernel log"], ["about", "Account of losses"]];
@@ -122,7 +123,7 @@ export class Panel {
   }
 
   filterBy(name) {
-    byId("filter").value = name.includes(" ") ? `"${name}"` : name;
+    byId("filter").value = /^[\w:.-]+$/.test(name) && !isPartOfOther(name, this.app.data.head.kinds) ? name : quoted(name);
     this.app.search.filter(byId("filter").value);
   }
 
@@ -177,6 +178,9 @@ export class Panel {
     return [...accounts, ...notes, ...list];
   }
 }
+
+// Returns true if a name as a filter would let other events pass, too: those that have it behind their last colon.
+const isPartOfOther = (name, kinds) => kinds.some((kind) => kind.name.endsWith(`:${name}`));
 
 // Returns how much of a slice lies in a range.
 function timeIn({ begins, ends, lengthOf }, slice, from, to) {

@@ -21,19 +21,43 @@ function named(text) {
   return pattern && ((name) => pattern.test(name) || pattern.test(name.slice(name.lastIndexOf(":") + 1)));
 }
 
-const FIELD = /^([^\s=!<>~]+)(!=|=|~|>|<)(.*)$/;
+const FIELD = /^([^=!<>~]+)(!=|=|~|>|<)(.*)$/s;
+// A word of a filter, and the parts of a word: those in quotes, in which a backslash may stand before a sign, and others.
+const WORD = /(?:[^\s"]|"(?:[^"\\]|\\[^])*(?:"|\\?$))+/g;
+const PART = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)|[^"]+/g;
 
-// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold.
+// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold. A word in
+// quotes is a name as it is. Quotes in a condition keep its value together.
 export function parseFilter(text) {
-  const words = text.match(/(?:[^\s"]+|"[^"]*")+/g) ?? [];
   const [globs, conditions, wrong] = [[], [], []];
-  for (const word of words) {
-    const field = FIELD.exec(word.replace(/"/g, ""));
-    const made = field ? condition(field[1], field[2], field[3]) : named(word);
+  for (const word of text.match(WORD) ?? []) {
+    const { plain, bare, isQuoted } = unquoted(word);
+    const field = FIELD.exec(bare);
+    const at = field ? field[1].length : 0;
+    const made = field ? condition(plain.slice(0, at), field[2], plain.slice(at + field[2].length)) : isQuoted ? (name) => name === plain : named(plain);
     if (!made) wrong.push(word);
     else (field ? conditions : globs).push(made);
   }
   return { globs, conditions, wrong };
+}
+
+// Returns a word without its quotes; the same with a letter in place of each sign that was in quotes, so that these are
+// no operators; and whether all of it was in quotes.
+function unquoted(word) {
+  const parts = [...word.matchAll(PART)].map(([part, inside]) => (inside === undefined ? { plain: part, bare: part } : hidden(inside)));
+  const joined = (key) => parts.map((part) => part[key]).join("");
+  return { plain: joined("plain"), bare: joined("bare"), isQuoted: parts.length === 1 && word.startsWith("\"") };
+}
+
+function hidden(inside) {
+  const plain = inside.replace(/\\(?:u([0-9a-f]{4})|(["\\]))/g, (_, code, sign) => sign ?? String.fromCharCode(parseInt(code, 16)));
+  return { plain, bare: "q".repeat(plain.length) };
+}
+
+// Returns a name in quotes, which a filter reads as the name again. An input field would drop the ends of lines.
+export function quoted(name) {
+  const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return `"${name.replace(/["\\]/g, "\\$&").replace(/[\0-\x1f\x7f-\x9f\u2028\u2029]/g, code)}"`;
 }
 
 // Returns a test of the values that a field has.
