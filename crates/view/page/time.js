@@ -19,9 +19,9 @@ export class Times {
   // Returns a time by the clock, with nine digits of a second.
   clock(time) {
     const exact = this.exact(time);
+    if (!this.absolute) return `${decimal(exact)} s`;
     const nanoseconds = String(((exact % GIGA) + GIGA) % GIGA).padStart(9, "0");
     const seconds = (exact - BigInt(nanoseconds)) / GIGA;
-    if (!this.absolute) return `${seconds}.${nanoseconds} s`;
     const date = new Date(Number(seconds) * 1000);
     if (Number.isNaN(date.getTime())) return `${exact} ns`;
     return `${date.toISOString().slice(0, 19).replace("T", " ")}.${nanoseconds} UTC`;
@@ -53,6 +53,12 @@ export class Times {
     if (this.as === "start") return `${this.sinceStart(time)} (since the start)`;
     return this.clock(time);
   }
+}
+
+// Returns nanoseconds as seconds, with a sign and nine digits: `-0.000000001`.
+function decimal(nanoseconds) {
+  const size = nanoseconds < 0n ? -nanoseconds : nanoseconds;
+  return `${nanoseconds < 0n ? "-" : ""}${size / GIGA}.${String(size % GIGA).padStart(9, "0")}`;
 }
 
 // Returns a time that is so much later than another. Each of them is a number or a BigInt.
