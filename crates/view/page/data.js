@@ -164,6 +164,12 @@ class Fields {
 // Strings, and integers of so many digits that JavaScript's numbers may not hold them.
 const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
 
+// Returns true for an enumeration's value as the page has it: its number, then its label or null, and nothing else.
+export function isEnumeration(value) {
+  if (value === null || typeof value !== "object" || Object.keys(value).join() !== "value,label") return false;
+  return /^-?\d+$/.test(value.value) && (value.label === null || typeof value.label === "string");
+}
+
 // Parses JSON. A large integer becomes a text, so that it keeps its digits.
 export function parse(text) {
   return JSON.parse(text.replace(LARGE, (match) => (match[0] === '"' ? match : `"${match}"`)));

@@ -1,6 +1,6 @@
 // The panel: the fields of an event, a slice or a gap; the statistics of a range; the kernel's log; the kinds of events.
 
-import { NO_BEGIN, NO_END, NONE } from "view/data.js";
+import { isEnumeration, NO_BEGIN, NO_END, NONE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
 import { threadName } from "view/rows.js";
 import { quoted } from "view/search.js";
@@ -190,11 +190,8 @@ function timeIn({ begins, ends, lengthOf }, slice, from, to) {
 
 // Returns the text of a value. An enumeration shows its label and number.
 export function valueText(value) {
-  if (value !== null && typeof value === "object") {
-    if (!Array.isArray(value) && "label" in value && "value" in value) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
-    return JSON.stringify(value);
-  }
-  return String(value);
+  if (isEnumeration(value)) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
+  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
 function valueTable(caption, rows) {

@@ -1,6 +1,6 @@
 // Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
 
-import { parse } from "view/data.js";
+import { isEnumeration, parse } from "view/data.js";
 import { byId } from "view/dom.js";
 import { Index } from "view/rows.js";
 
@@ -86,7 +86,7 @@ function valuesOf(event, name) {
   const part = parts.find((part) => Object.hasOwn(part, name));
   if (part === undefined) return [];
   const value = part[name];
-  return value !== null && typeof value === "object" && "label" in value ? [value.value, value.label] : [value];
+  return isEnumeration(value) ? [value.value, value.label] : [value];
 }
 
 export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
