@@ -45,7 +45,7 @@ export class Panel {
     }
     if (asked !== this.asked) return;
     const { ticks, context = {}, fields: payload } = fields.value;
-    const { text, ...others } = context;
+    const [text, others] = message(context);
     const parts = [make("h2", {}, kind.name)];
     if (fields.value.cut) parts.push(make("p", { class: "level-error" }, `The fields of this event take ${fields.value.cut} bytes and are not on the page: lastwords report shows them.`));
     if (fields.error) parts.push(make("p", { class: "level-error" }, fields.error));
@@ -177,6 +177,17 @@ export class Panel {
     const list = gaps.length > 0 ? [table("Gaps in the timeline", ["Stream", "Missing", "From"], gaps, (at) => this.app.chooseGap(head.gaps[at]))] : [];
     return [...accounts, ...notes, ...list];
   }
+}
+
+// The names of the context that a kernel's ftrace has: with the text that the kernel prints of the event.
+const FTRACE = /^flags,pid,(tgid,)?comm,lost,text$/;
+
+// Returns the text that the kernel prints of an event, and the rest of the context. Other contexts have no such text,
+// even if one of their fields has its name.
+function message(context) {
+  const { text, ...others } = context;
+  const isMessage = typeof text === "string" && FTRACE.test(Object.keys(context).join());
+  return isMessage ? [text, others] : ["", context];
 }
 
 // Returns true if a name as a filter would let other events pass, too: those that have it behind their last colon.
