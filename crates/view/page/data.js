@@ -153,16 +153,35 @@ class Fields {
     return [Math.floor(at / this.size), at % this.size];
   }
 
-  // Returns the fields of an event as text, and as an object in which large integers are texts.
+  // Returns the fields of an event as text, and as an object in which large integers are `Digits`.
   async of(row) {
     const [block, line] = this.place(row);
     const text = (await this.lines(block))[line];
-    return { text, value: parse(text) };
+    return { text, value: withDigits(JSON.parse(text), parse(text)) };
   }
 }
 
 // Strings, and integers of so many digits that JavaScript's numbers may not hold them.
 const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+
+// A large integer.
+export class Digits {
+  constructor(text) {
+    this.text = text;
+  }
+
+  toString() {
+    return this.text;
+  }
+}
+
+// Returns what JSON was parsed to, with `Digits` where one way of parsing gave a number and `parse` a text.
+function withDigits(rounded, exact) {
+  if (typeof rounded === "number" && typeof exact === "string") return new Digits(exact);
+  if (Array.isArray(exact)) return exact.map((item, at) => withDigits(rounded[at], item));
+  if (exact === null || typeof exact !== "object") return exact;
+  return Object.fromEntries(Object.entries(exact).map(([name, value]) => [name, withDigits(rounded[name], value)]));
+}
 
 // Returns true for an enumeration's value as the page has it: its number, then its label or null, and nothing else.
 export function isEnumeration(value) {

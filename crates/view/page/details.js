@@ -1,6 +1,6 @@
 // The panel: the fields of an event, a slice or a gap; the statistics of a range; the kernel's log; the kinds of events.
 
-import { isEnumeration, NO_BEGIN, NO_END, NONE } from "view/data.js";
+import { Digits, isEnumeration, NO_BEGIN, NO_END, NONE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
 import { threadName } from "view/rows.js";
 import { quoted } from "view/search.js";
@@ -202,7 +202,16 @@ function timeIn({ begins, ends, lengthOf }, slice, from, to) {
 // Returns the text of a value. An enumeration shows its label and number.
 export function valueText(value) {
   if (isEnumeration(value)) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
-  return value !== null && typeof value === "object" ? JSON.stringify(value) : String(value);
+  return typeof value === "string" ? value : jsonText(value);
+}
+
+// Returns a value as JSON, in which large integers have all their digits, and a zero its sign.
+function jsonText(value) {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (Object.is(value, -0)) return "-0.0";
+  if (Array.isArray(value)) return `[${value.map(jsonText).join(",")}]`;
+  if (value === null || typeof value !== "object" || value instanceof Digits) return String(value);
+  return `{${Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}:${jsonText(inner)}`).join(",")}}`;
 }
 
 function valueTable(caption, rows) {
