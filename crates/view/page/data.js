@@ -157,7 +157,7 @@ class Fields {
   async of(row) {
     const [block, line] = this.place(row);
     const text = (await this.lines(block))[line];
-    return { text, value: withDigits(JSON.parse(text), parse(text)) };
+    return { text, value: parseExactly(text) };
   }
 }
 
@@ -174,6 +174,9 @@ export class Digits {
     return this.text;
   }
 }
+
+// Parses JSON. A large integer becomes `Digits`.
+export const parseExactly = (text) => withDigits(JSON.parse(text), parse(text));
 
 // Returns what JSON was parsed to, with `Digits` where one way of parsing gave a number and `parse` a text.
 function withDigits(rounded, exact) {

@@ -1,6 +1,7 @@
 // Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
 
-import { isEnumeration, parse } from "view/data.js";
+import { isEnumeration, parse, parseExactly } from "view/data.js";
+import { valueText } from "view/details.js";
 import { byId } from "view/dom.js";
 import { Index } from "view/rows.js";
 
@@ -91,6 +92,30 @@ function valuesOf(event, name) {
 
 export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
 
+// What the text of an event's fields has besides names and values.
+const SYNTAX = /"(?:context|fields|value|label|cut)":/g;
+
+// Returns a test of the text of an event's fields: whether a name or a value contains a text in small letters. Most
+// events are judged by their text as it is; those in which the text may be a part of the JSON are parsed.
+export function contains(wanted) {
+  // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
+  const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
+  const isIn = (text) => text.toLowerCase().includes(wanted) || text.toLowerCase().includes(escaped);
+  const isShown = ({ fields, context = {} }) => [fields, context].some((part) => Object.entries(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
+  const isPlain = !/[{}[\]:,]/.test(wanted);
+  const mayBeSyntax = !isPlain || ["context", "fields", "value", "label", "cut"].some((word) => word.includes(wanted));
+  return (line) => {
+    const text = line.toLowerCase();
+    // The clock's reading is the first member.
+    if (!text.includes(escaped) || !text.includes(escaped, text.indexOf(","))) return false;
+    if (!mayBeSyntax) return true;
+    if (!isPlain) return isShown(parseExactly(line));
+    // What is left now are fields that have a name of the syntax; digits do not matter.
+    return text.slice(text.indexOf(",")).replace(SYNTAX, "").includes(escaped) || isShown(JSON.parse(line));
+  };
+}
+
 // Calls `visit` with the row and the text of the fields of each wanted event, and now and then lets the page go on.
 async function eachRow(data, wanted, visit, progress, isOver) {
   const { fields, times } = data;
@@ -157,14 +182,12 @@ export class Search {
       return;
     }
     const wanted = text.toLowerCase();
-    // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
-    const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
-    const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
+    const isInFields = contains(wanted);
     const byName = data.head.kinds.map((kind) => kind.name.toLowerCase().includes(wanted));
     const rows = [];
     const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}`; };
     const seen = (row) => this.app.isVisible(row);
-    const visit = (row, line) => (byName[data.kinds[row]] || line.toLowerCase().includes(escaped)) && rows.push(row);
+    const visit = (row, line) => (byName[data.kinds[row]] || isInFields(line)) && rows.push(row);
     await eachRow(data, seen, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
     if (run !== this.run) return;
     rows.sort((a, b) => a - b);
