@@ -65,7 +65,7 @@ export async function load(head) {
 
 // Adds differences up. Those that do not fit 32 bits are in a list of positions and differences. Returns a function that
 // returns the sum at a position: a number where numbers hold all sums, else a BigInt.
-function sum(sums, differences, wide) {
+export function sum(sums, differences, wide) {
   let [at, value] = [0, 0];
   let isExact = true;
   for (const [place, difference] of [...wide, [differences.length, 0]]) {
