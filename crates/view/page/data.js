@@ -1,5 +1,7 @@
 // Reads the data of the page: JSON, and columns of numbers that are compressed.
 
+import { later } from "view/time.js";
+
 async function inflated(text) {
   const stream = new Blob([await bytesOf(text)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(stream).arrayBuffer();
@@ -39,7 +41,8 @@ export function head() {
   return JSON.parse(document.getElementById("head").textContent);
 }
 
-// Returns the columns of events and slices. Times are nanoseconds from the page's beginning.
+// Returns the columns of events and slices. Times are nanoseconds from the page's beginning: `times`, `begins` and `ends`
+// are JavaScript's numbers, from which is drawn; `timeOf`, `beginOf`, `endOf` and `lengthOf` are for what is read.
 export async function load(head) {
   const names = ["tracks", "labels", "threads", "events"];
   const [deltas, kinds, threads, cpus, starts, durations, flags, ...words] = await Promise.all([
@@ -49,23 +52,73 @@ export async function load(head) {
   ]);
   const order = head.sorted ? null : await column("order", Uint32Array);
   const times = new Float64Array(deltas.length);
-  sum(times, deltas, head.wide);
-  const [begins, ends] = [new Float64Array(starts.length), Float64Array.from(durations)];
-  sum(begins, starts, head.wide_begins);
-  for (const [slice, length] of head.wide_lengths) ends[slice] = length;
-  for (let slice = 0; slice < ends.length; slice++) ends[slice] += begins[slice];
-  const slices = { begins, ends, flags, ...Object.fromEntries(names.map((name, at) => [name, words[at]])) };
-  return { head, times, kinds, threads, cpus, order, slices, fields: new Fields(head, order) };
+  const timeOf = sum(times, deltas, head.wide);
+  const begins = new Float64Array(starts.length);
+  const beginOf = sum(begins, starts, head.wide_begins);
+  const lengths = new Map(head.wide_lengths.map(([slice, length]) => [slice, numberOf(length)]));
+  const lengthOf = (slice) => lengths.get(slice) ?? durations[slice];
+  const endOf = (slice) => later(beginOf(slice), lengthOf(slice));
+  const ends = Float64Array.from(begins, (_, slice) => Number(endOf(slice)));
+  const slices = { begins, ends, beginOf, endOf, lengthOf, flags, ...Object.fromEntries(names.map((name, at) => [name, words[at]])) };
+  return { head, times, timeOf, kinds, threads, cpus, order, slices, fields: new Fields(head, order) };
 }
 
-// Adds differences up. Those that do not fit 32 bits are in a list of positions and differences.
-function sum(sums, differences, wide) {
+// Adds differences up. Those that do not fit 32 bits are in a list of positions and differences. Returns a function that
+// returns the sum at a position: a number where numbers hold all sums, else a BigInt.
+export function sum(sums, differences, wide) {
   let [at, value] = [0, 0];
+  let isExact = true;
   for (const [place, difference] of [...wide, [differences.length, 0]]) {
     for (; at < place; at++) sums[at] = value += differences[at];
-    if (at < sums.length) sums[at++] = value += difference;
+    if (at < sums.length) sums[at++] = value += Number(difference);
+    isExact &&= Math.abs(value) <= Number.MAX_SAFE_INTEGER;
   }
+  return isExact ? (at) => sums[at] : sumExactly(sums, differences, wide);
 }
+
+// Adds differences up as `sum` does, where JavaScript's numbers are too short. Each part has a base, from which its sums
+// are small numbers: a part begins at each wide difference, and where the numbers would become large.
+function sumExactly(sums, differences, wide) {
+  const locals = new Float64Array(sums.length);
+  const parts = [{ first: 0, base: 0n }];
+  let value = 0;
+  const begin = (first, difference) => {
+    parts.push({ first, base: parts.at(-1).base + BigInt(value) + BigInt(difference) });
+    value = 0;
+  };
+  const far = new Map(wide);
+  for (let at = 0; at < sums.length; at++) {
+    if (far.has(at)) begin(at, far.get(at));
+    else if (value > LONG) begin(at, differences[at]);
+    else value += differences[at];
+    locals[at] = value;
+  }
+  parts.forEach((part, number) => round(part, parts[number + 1]?.first ?? sums.length, locals, sums));
+  return (at) => partOf(parts, at).base + BigInt(locals[at]);
+}
+
+const LONG = 2 ** 52;
+
+// Sets the sums of a part to the nearest of JavaScript's numbers.
+function round({ first, base }, end, locals, sums) {
+  const near = Number(base);
+  const isExact = BigInt(near) === base;
+  for (let at = first; at < end; at++) sums[at] = isExact ? near + locals[at] : Number(base + BigInt(locals[at]));
+}
+
+// Returns the last part that begins at or before a position.
+function partOf(parts, at) {
+  let [low, high] = [0, parts.length];
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (parts[middle].first <= at) low = middle;
+    else high = middle;
+  }
+  return parts[low];
+}
+
+// Returns a difference of the page's head as a number, or as a BigInt where it is a text because no number holds it.
+const numberOf = (difference) => (typeof difference === "string" ? BigInt(difference) : difference);
 
 // The fields of events, in blocks of text. A block is decompressed when one of its events is asked for.
 class Fields {
@@ -100,16 +153,44 @@ class Fields {
     return [Math.floor(at / this.size), at % this.size];
   }
 
-  // Returns the fields of an event as text, and as an object in which large integers are texts.
+  // Returns the fields of an event as text, and as an object in which large integers are `Digits`.
   async of(row) {
     const [block, line] = this.place(row);
     const text = (await this.lines(block))[line];
-    return { text, value: parse(text) };
+    return { text, value: parseExactly(text) };
   }
 }
 
 // Strings, and integers of so many digits that JavaScript's numbers may not hold them.
 const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+
+// A large integer.
+export class Digits {
+  constructor(text) {
+    this.text = text;
+  }
+
+  toString() {
+    return this.text;
+  }
+}
+
+// Parses JSON. A large integer becomes `Digits`.
+export const parseExactly = (text) => withDigits(JSON.parse(text), parse(text));
+
+// Returns what JSON was parsed to, with `Digits` where one way of parsing gave a number and `parse` a text.
+function withDigits(rounded, exact) {
+  if (typeof rounded === "number" && typeof exact === "string") return new Digits(exact);
+  if (Array.isArray(exact)) return exact.map((item, at) => withDigits(rounded[at], item));
+  if (exact === null || typeof exact !== "object") return exact;
+  return Object.fromEntries(Object.entries(exact).map(([name, value]) => [name, withDigits(rounded[name], value)]));
+}
+
+// Returns true for an enumeration's value as the page has it: its number, then its label or null, and nothing else.
+export function isEnumeration(value) {
+  if (value === null || typeof value !== "object" || Object.keys(value).join() !== "value,label") return false;
+  return /^-?\d+$/.test(value.value) && (value.label === null || typeof value.label === "string");
+}
 
 // Parses JSON. A large integer becomes a text, so that it keeps its digits.
 export function parse(text) {

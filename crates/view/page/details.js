@@ -1,8 +1,9 @@
 // The panel: the fields of an event, a slice or a gap; the statistics of a range; the kernel's log; the kinds of events.
 
-import { NO_BEGIN, NO_END, NONE } from "view/data.js";
+import { Digits, isEnumeration, NO_BEGIN, NO_END, NONE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
 import { threadName } from "view/rows.js";
+import { quoted } from "view/search.js";
 import { duration } from "view/time.js";
 
 const TABS = [["details", "Details"], ["statistics", "Statistics"], ["log", "Kernel log"], ["about", "Account of losses"]];
@@ -44,14 +45,14 @@ export class Panel {
     }
     if (asked !== this.asked) return;
     const { ticks, context = {}, fields: payload } = fields.value;
-    const { text, ...others } = context;
+    const [text, others] = message(context);
     const parts = [make("h2", {}, kind.name)];
     if (fields.value.cut) parts.push(make("p", { class: "level-error" }, `The fields of this event take ${fields.value.cut} bytes and are not on the page: lastwords report shows them.`));
     if (fields.error) parts.push(make("p", { class: "level-error" }, fields.error));
     if (text) parts.push(make("pre", {}, text));
     const cpu = data.head.cpus[data.cpus[row]];
     const thread = data.head.threads[data.threads[row]];
-    const facts = [...app.timeRows(data.times[row], kind.timed), ["Trace", data.head.traces[kind.trace]], ["Channel", kind.channel]];
+    const facts = [...app.timeRows(data.timeOf(row), kind.timed), ["Trace", data.head.traces[kind.trace]], ["Channel", kind.channel]];
     if (kind.level) facts.push(["Level", kind.level]);
     if (cpu) facts.push(["CPU", cpu.cpu]);
     if (thread) facts.push(["Thread", threadName(thread)]);
@@ -69,12 +70,12 @@ export class Panel {
     const track = head.tracks[slices.tracks[slice]];
     const thread = head.threads[slices.threads[slice]];
     const flags = slices.flags[slice];
-    const [begin, end] = [slices.begins[slice], slices.ends[slice]];
+    const [begin, end] = [slices.beginOf(slice), slices.endOf(slice)];
     const name = track.of === "running" ? threadName(thread) : head.labels[slices.labels[slice]];
     const what = { running: "Runs on a CPU", interrupts: "Interrupt", thread: "Of a thread", spans: "Span" }[track.of];
     const rows = [
       ["What", what],
-      ["Duration", `${duration(end - begin)}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
+      ["Duration", `${duration(slices.lengthOf(slice))}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
       ["Begin", `${app.times.full(begin)}${flags & NO_BEGIN ? " or earlier: the begin is not recorded" : ""}`],
       ["End", `${app.times.full(end)}${flags & NO_END ? " or later: it was open when recording ended, or events are missing" : ""}`],
       ["Before the end", app.times.beforeEnd(begin)],
@@ -122,7 +123,7 @@ export class Panel {
   }
 
   filterBy(name) {
-    byId("filter").value = name.includes(" ") ? `"${name}"` : name;
+    byId("filter").value = /^[\w:.-]+$/.test(name) && !isPartOfOther(name, this.app.data.head.kinds) ? name : quoted(name);
     this.app.search.filter(byId("filter").value);
   }
 
@@ -136,7 +137,7 @@ export class Panel {
       const sum = sums[track.of];
       for (let at = ends.lower(from); at < items.length && data.slices.begins[items[at]] <= to; at++) {
         const slice = items[at];
-        const time = Math.min(data.slices.ends[slice], to) - Math.max(data.slices.begins[slice], from);
+        const time = timeIn(data.slices, slice, from, to);
         const key = track.of === "running" ? data.slices.threads[slice] : data.slices.labels[slice];
         const own = sum.get(key) ?? { count: 0, total: 0, most: 0 };
         own.count++;
@@ -156,8 +157,8 @@ export class Panel {
 
   log() {
     const { app } = this;
-    const { head, times } = app.data;
-    const rows = head.log.map(([row, level, text]) => [app.times.tick(times[row], 1000), app.times.beforeEnd(times[row]), level, text]);
+    const { head, times, timeOf } = app.data;
+    const rows = head.log.map(([row, level, text]) => [app.times.tick(timeOf(row), 1000), app.times.beforeEnd(timeOf(row)), level, text]);
     const element = table("Kernel log", ["Time", "Before the end", "Level", "Text"], rows, (at) => {
       app.chooseEvent(head.log[at][0]);
       app.reveal(times[head.log[at][0]]);
@@ -178,13 +179,39 @@ export class Panel {
   }
 }
 
+// The names of the context that a kernel's ftrace has: with the text that the kernel prints of the event.
+const FTRACE = /^flags,pid,(tgid,)?comm,lost,text$/;
+
+// Returns the text that the kernel prints of an event, and the rest of the context. Other contexts have no such text,
+// even if one of their fields has its name.
+function message(context) {
+  const { text, ...others } = context;
+  const isMessage = typeof text === "string" && FTRACE.test(Object.keys(context).join());
+  return isMessage ? [text, others] : ["", context];
+}
+
+// Returns true if a name as a filter would let other events pass, too: those that have it behind their last colon.
+const isPartOfOther = (name, kinds) => kinds.some((kind) => kind.name.endsWith(`:${name}`));
+
+// Returns how much of a slice lies in a range.
+function timeIn({ begins, ends, lengthOf }, slice, from, to) {
+  if (begins[slice] >= from && ends[slice] <= to) return Number(lengthOf(slice));
+  return Math.min(ends[slice], to) - Math.max(begins[slice], from);
+}
+
 // Returns the text of a value. An enumeration shows its label and number.
 export function valueText(value) {
-  if (value !== null && typeof value === "object") {
-    if (!Array.isArray(value) && "label" in value && "value" in value) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
-    return JSON.stringify(value);
-  }
-  return String(value);
+  if (isEnumeration(value)) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
+  return typeof value === "string" ? value : jsonText(value);
+}
+
+// Returns a value as JSON, in which large integers have all their digits, and a zero its sign.
+function jsonText(value) {
+  if (typeof value === "string") return JSON.stringify(value);
+  if (Object.is(value, -0)) return "-0.0";
+  if (Array.isArray(value)) return `[${value.map(jsonText).join(",")}]`;
+  if (value === null || typeof value !== "object" || value instanceof Digits) return String(value);
+  return `{${Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}:${jsonText(inner)}`).join(",")}}`;
 }
 
 function valueTable(caption, rows) {

@@ -2,6 +2,16 @@
 
 import { byId, make } from "view/dom.js";
 
+// Returns what is not exact where the times span more than JavaScript's numbers hold.
+function inexact(head) {
+  const differences = [head.wide, head.wide_begins, head.wide_lengths].flat().map(([, difference]) => difference);
+  const isRounded = differences.some((difference) => typeof difference === "number" && !Number.isSafeInteger(difference));
+  const rounded = "the times span more than 104 days: what is drawn, the times of gaps and the ends of ranges are rounded to JavaScript's numbers, to about a microsecond at worst";
+  const exact = "the times and durations of events and slices differ by exact nanoseconds";
+  const except = isRounded ? ", except where neighbours are more than 104 days apart; the clock's reading of each event is exact" : "";
+  return `${rounded}; ${exact}${except}`;
+}
+
 export function showHead(head, times) {
   const deaths = head.deaths.map((death) => {
     const parts = [make("h1", {}, death.why), make("p", {}, [death.what, death.when].filter(Boolean).join(", "))];
@@ -14,12 +24,12 @@ export function showHead(head, times) {
   const parts = [make("span", { id: "count" }, `${number(head.counted)} events`)];
   if (head.counted < head.read) parts.push(make("span", { class: "lost", id: "limit" }, `the newest of ${number(head.read)}: older ones are left out (--limit)`));
   parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, ...head.losses.map((line) => make("span", {}, line))));
-  if (!head.exact) parts.push(make("span", { class: "lost" }, "the times span more than 104 days: they are drawn to the nearest of JavaScript's numbers; the clock's reading of each event is exact"));
+  if (!head.exact) parts.push(make("span", { class: "lost" }, inexact(head)));
   if (head.spans_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.spans_not_drawn)} spans are not drawn: too many were open at a time`));
   if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} events are longer than 64 KiB and are not on the page`));
   const untimed = head.kinds.filter((kind) => !kind.timed).length;
   if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));
-  parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(head.last)}`));
+  parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(times.end)}`));
   parts.push(make("details", {}, make("summary", {}, "Inputs"), make("pre", {}, head.machine.join("\n"))));
   byId("summary").replaceChildren(...parts);
 }

@@ -23,6 +23,8 @@ class App {
     this.whole = [from - margin, to + margin];
     // Lines of a kernel's log may be much older than the events.
     this.outer = [Math.min(0, from) - margin, Math.max(head.end, to) + margin];
+    // Pixels of a shorter range would be one and the same of JavaScript's numbers.
+    this.shortest = Math.max(SHORTEST, ...this.outer.map((time) => Math.abs(time) * 2 ** -49));
     this.view = { from: this.whole[0], to: this.whole[1] };
     this.marks = new Marks(data, null);
     this.slices = new Slices(data);
@@ -90,7 +92,7 @@ class App {
   // Shows a range of time.
   show(from, to) {
     const [first, last] = this.outer;
-    const size = Math.max(SHORTEST, Math.min(to - from, last - first));
+    const size = Math.max(this.shortest, Math.min(to - from, last - first));
     const begin = Math.max(first, Math.min(from + (to - from - size) / 2, last - size));
     this.view = { from: begin, to: begin + size };
     this.changed();
@@ -106,7 +108,7 @@ class App {
   zoom(factor, around = this.timeline.hover?.time) {
     const { from, to } = this.view;
     const middle = around ?? (from + to) / 2;
-    if ((to - from) * factor < SHORTEST && factor < 1) factor = SHORTEST / (to - from);
+    if ((to - from) * factor < this.shortest && factor < 1) factor = this.shortest / (to - from);
     this.show(middle - (middle - from) * factor, middle + (to - middle) * factor);
   }
 
@@ -256,19 +258,29 @@ class App {
   }
 
   tipText({ row, gap, slice, event }) {
-    const { head, slices, kinds, times } = this.data;
+    const { head, slices, kinds, timeOf } = this.data;
     if (gap) return `Gap: ${gap.what}\n${gap.stream}`;
     if (slice !== undefined) {
       const track = head.tracks[slices.tracks[slice]];
       const name = track.of === "running" ? threadName(head.threads[slices.threads[slice]]) : head.labels[slices.labels[slice]];
-      return `${name}\n${duration(slices.ends[slice] - slices.begins[slice])} from ${this.times.full(slices.begins[slice])}`;
+      return `${name}\n${duration(slices.lengthOf(slice))} from ${this.times.full(slices.beginOf(slice))}`;
     }
     if (event !== undefined) {
       const line = this.log.get(event);
-      return `${line ? line.text : head.kinds[kinds[event]].name}\n${this.times.full(times[event])}`;
+      return `${line ? line.text : head.kinds[kinds[event]].name}\n${this.times.full(timeOf(event))}`;
     }
     return row && this.timeline.hover === null ? row.title : "";
   }
+}
+
+// Returns the exact time of the last event that is shown at first. The page's head has it only as JavaScript's numbers do.
+function lastTime({ head, times, timeOf }) {
+  // As much as the sum of a few numbers that are rounded may differ.
+  const most = head.last + head.last * 2 ** -50;
+  let row = times.length - 1;
+  while (row > 0 && times[row] > most) row--;
+  const isNear = row >= 0 && times[row] >= head.last - head.last * 2 ** -50;
+  return isNear ? timeOf(row) : head.last;
 }
 
 async function start() {
@@ -280,7 +292,12 @@ async function start() {
   showHead(head, times);
   preview(head, theme());
   performance.mark("head");
-  const app = new App(await load(head), times);
+  const data = await load(head);
+  if (!head.exact) {
+    times.end = lastTime(data);
+    showHead(head, times);
+  }
+  const app = new App(data, times);
   app.draw();
   performance.mark("drawn");
   window.lastwords = app;

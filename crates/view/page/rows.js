@@ -1,6 +1,7 @@
 // Makes the rows of the timeline: which events and slices are drawn where.
 
 import { NONE } from "view/data.js";
+import { later } from "view/time.js";
 
 // Positions of events or slices in order of time, with a search that first looks into a table of equal steps of time.
 export class Index {
@@ -114,7 +115,7 @@ export class Slices {
       if (slices.events[slice] < byEvent.length) byEvent[slices.events[slice]] = slice;
       else rest.push(slice);
     }
-    const earlier = (a, b) => slices.begins[a] - slices.begins[b];
+    const earlier = (a, b) => slices.begins[a] - slices.begins[b] || Number(later(slices.beginOf(a), -slices.beginOf(b)));
     const late = new Set(rest.map((slice) => slices.threads[slice]));
     const ordered = new Uint32Array(rest.length + byEvent.length);
     ordered.set(rest.sort(earlier));

@@ -1,6 +1,7 @@
 // Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
 
-import { parse } from "view/data.js";
+import { isEnumeration, parse, parseExactly } from "view/data.js";
+import { valueText } from "view/details.js";
 import { byId } from "view/dom.js";
 import { Index } from "view/rows.js";
 
@@ -21,19 +22,43 @@ function named(text) {
   return pattern && ((name) => pattern.test(name) || pattern.test(name.slice(name.lastIndexOf(":") + 1)));
 }
 
-const FIELD = /^([^\s=!<>~]+)(!=|=|~|>|<)(.*)$/;
+const FIELD = /^([^=!<>~]+)(!=|=|~|>|<)(.*)$/s;
+// A word of a filter, and the parts of a word: those in quotes, in which a backslash may stand before a sign, and others.
+const WORD = /(?:[^\s"]|"(?:[^"\\]|\\[^])*(?:"|\\?$))+/g;
+const PART = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)|[^"]+/g;
 
-// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold.
+// Parses a filter: words are globs of names, of which one must match; conditions on fields must all hold. A word in
+// quotes is a name as it is. Quotes in a condition keep its value together.
 export function parseFilter(text) {
-  const words = text.match(/(?:[^\s"]+|"[^"]*")+/g) ?? [];
   const [globs, conditions, wrong] = [[], [], []];
-  for (const word of words) {
-    const field = FIELD.exec(word.replace(/"/g, ""));
-    const made = field ? condition(field[1], field[2], field[3]) : named(word);
+  for (const word of text.match(WORD) ?? []) {
+    const { plain, bare, isQuoted } = unquoted(word);
+    const field = FIELD.exec(bare);
+    const at = field ? field[1].length : 0;
+    const made = field ? condition(plain.slice(0, at), field[2], plain.slice(at + field[2].length)) : isQuoted ? (name) => name === plain : named(plain);
     if (!made) wrong.push(word);
     else (field ? conditions : globs).push(made);
   }
   return { globs, conditions, wrong };
+}
+
+// Returns a word without its quotes; the same with a letter in place of each sign that was in quotes, so that these are
+// no operators; and whether all of it was in quotes.
+function unquoted(word) {
+  const parts = [...word.matchAll(PART)].map(([part, inside]) => (inside === undefined ? { plain: part, bare: part } : hidden(inside)));
+  const joined = (key) => parts.map((part) => part[key]).join("");
+  return { plain: joined("plain"), bare: joined("bare"), isQuoted: parts.length === 1 && word.startsWith("\"") };
+}
+
+function hidden(inside) {
+  const plain = inside.replace(/\\(?:u([0-9a-f]{4})|(["\\]))/g, (_, code, sign) => sign ?? String.fromCharCode(parseInt(code, 16)));
+  return { plain, bare: "q".repeat(plain.length) };
+}
+
+// Returns a name in quotes, which a filter reads as the name again. An input field would drop the ends of lines.
+export function quoted(name) {
+  const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return `"${name.replace(/["\\]/g, "\\$&").replace(/[\0-\x1f\x7f-\x9f\u2028\u2029]/g, code)}"`;
 }
 
 // Returns a test of the values that a field has.
@@ -62,10 +87,34 @@ function valuesOf(event, name) {
   const part = parts.find((part) => Object.hasOwn(part, name));
   if (part === undefined) return [];
   const value = part[name];
-  return value !== null && typeof value === "object" && "label" in value ? [value.value, value.label] : [value];
+  return isEnumeration(value) ? [value.value, value.label] : [value];
 }
 
 export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
+
+// What the text of an event's fields has besides names and values.
+const SYNTAX = /"(?:context|fields|value|label|cut)":/g;
+
+// Returns a test of the text of an event's fields: whether a name or a value contains a text in small letters. Most
+// events are judged by their text as it is; those in which the text may be a part of the JSON are parsed.
+export function contains(wanted) {
+  // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
+  const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
+  const isIn = (text) => text.toLowerCase().includes(wanted) || text.toLowerCase().includes(escaped);
+  const isShown = ({ fields, context = {} }) => [fields, context].some((part) => Object.entries(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
+  const isPlain = !/[{}[\]:,]/.test(wanted);
+  const mayBeSyntax = !isPlain || ["context", "fields", "value", "label", "cut"].some((word) => word.includes(wanted));
+  return (line) => {
+    const text = line.toLowerCase();
+    // The clock's reading is the first member.
+    if (!text.includes(escaped) || !text.includes(escaped, text.indexOf(","))) return false;
+    if (!mayBeSyntax) return true;
+    if (!isPlain) return isShown(parseExactly(line));
+    // What is left now are fields that have a name of the syntax; digits do not matter.
+    return text.slice(text.indexOf(",")).replace(SYNTAX, "").includes(escaped) || isShown(JSON.parse(line));
+  };
+}
 
 // Calls `visit` with the row and the text of the fields of each wanted event, and now and then lets the page go on.
 async function eachRow(data, wanted, visit, progress, isOver) {
@@ -133,14 +182,12 @@ export class Search {
       return;
     }
     const wanted = text.toLowerCase();
-    // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
-    const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
-    const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
+    const isInFields = contains(wanted);
     const byName = data.head.kinds.map((kind) => kind.name.toLowerCase().includes(wanted));
     const rows = [];
     const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}`; };
     const seen = (row) => this.app.isVisible(row);
-    const visit = (row, line) => (byName[data.kinds[row]] || line.toLowerCase().includes(escaped)) && rows.push(row);
+    const visit = (row, line) => (byName[data.kinds[row]] || isInFields(line)) && rows.push(row);
     await eachRow(data, seen, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
     if (run !== this.run) return;
     rows.sort((a, b) => a - b);

@@ -1,5 +1,5 @@
-// Shows times and durations. A time is a number of nanoseconds from the page's beginning; the beginning itself is a
-// BigInt, because JavaScript's numbers do not hold the nanoseconds since the epoch.
+// Shows times and durations. A time is a number of nanoseconds from the page's beginning, or a BigInt where JavaScript's
+// numbers do not hold it; the beginning itself is a BigInt, because they do not hold the nanoseconds since the epoch.
 
 const GIGA = 1_000_000_000n;
 
@@ -13,22 +13,22 @@ export class Times {
 
   // Returns the nanoseconds since the clock's origin.
   exact(time) {
-    return this.start + BigInt(Math.round(time));
+    return this.start + whole(time);
   }
 
   // Returns a time by the clock, with nine digits of a second.
   clock(time) {
     const exact = this.exact(time);
+    if (!this.absolute) return `${decimal(exact)} s`;
     const nanoseconds = String(((exact % GIGA) + GIGA) % GIGA).padStart(9, "0");
     const seconds = (exact - BigInt(nanoseconds)) / GIGA;
-    if (!this.absolute) return `${seconds}.${nanoseconds} s`;
     const date = new Date(Number(seconds) * 1000);
     if (Number.isNaN(date.getTime())) return `${exact} ns`;
     return `${date.toISOString().slice(0, 19).replace("T", " ")}.${nanoseconds} UTC`;
   }
 
   beforeEnd(time) {
-    return signed(time - this.end, true);
+    return signed(later(time, -this.end), true);
   }
 
   sinceStart(time) {
@@ -37,8 +37,8 @@ export class Times {
 
   // Returns a time in the form that was chosen, with as many digits as a step of the axis needs.
   tick(time, step) {
-    if (this.as === "end") return signed(time - this.end, false, step);
-    if (this.as === "start") return signed(time, false, step);
+    if (this.as === "end") return signed(Number(later(time, -this.end)), false, step);
+    if (this.as === "start") return signed(Number(time), false, step);
     const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / 1e9))));
     const text = this.clock(time);
     if (!this.absolute) return `${text.slice(0, text.indexOf(".") + (digits && digits + 1))} s`;
@@ -55,19 +55,35 @@ export class Times {
   }
 }
 
-function signed(time, all, step = 0) {
-  return (time < 0 ? "\u2212" : time > 0 ? "+" : "") + (all ? duration(Math.abs(time)) : rounded(Math.abs(time), step));
+// Returns nanoseconds as seconds, with a sign and nine digits: `-0.000000001`.
+function decimal(nanoseconds) {
+  const size = nanoseconds < 0n ? -nanoseconds : nanoseconds;
+  return `${nanoseconds < 0n ? "-" : ""}${size / GIGA}.${String(size % GIGA).padStart(9, "0")}`;
 }
+
+// Returns a time that is so much later than another. Each of them is a number or a BigInt.
+export function later(time, by) {
+  if (typeof time === "number" && typeof by === "number") return time + by;
+  return whole(time) + whole(by);
+}
+
+function signed(time, all, step = 0) {
+  const size = time < 0 ? -time : time;
+  return (time < 0 ? "\u2212" : time > 0 ? "+" : "") + (all ? duration(size) : rounded(size, step));
+}
+
+const whole = (time) => (typeof time === "bigint" ? time : BigInt(Math.round(time)));
 
 const UNITS = [["s", 1e9], ["ms", 1e6], ["\u00b5s", 1e3], ["ns", 1]];
 
 // Returns a duration to the nanosecond: `1.234567 ms`.
 export function duration(time) {
-  const [unit, size] = UNITS.find(([, size]) => time >= size) ?? UNITS[3];
-  if (size === 1) return `${Math.round(time)} ns`;
-  const digits = Math.round(Math.log10(size));
-  const text = (time / size).toFixed(digits);
-  return `${text.replace(/\.?0+$/, "")} ${unit}`;
+  const nanoseconds = whole(time);
+  const [unit, size] = UNITS.find(([, size]) => nanoseconds >= size) ?? UNITS[3];
+  if (size === 1) return `${nanoseconds} ns`;
+  const digits = String(size).length - 1;
+  const part = String(nanoseconds % BigInt(size)).padStart(digits, "0").replace(/0+$/, "");
+  return `${nanoseconds / BigInt(size)}${part && "."}${part} ${unit}`;
 }
 
 function rounded(time, step) {

@@ -80,7 +80,7 @@ export class Timeline {
   // Returns the times of the axis's marks: round ones by the clock that is shown.
   ticks(scale, step) {
     const { times } = this.app;
-    const origin = times.as === "end" ? times.end : times.as === "start" ? 0 : -Number(times.start % BigInt(Math.round(step)));
+    const origin = times.as === "end" ? Number(times.end) : times.as === "start" ? 0 : -Number(times.start % BigInt(Math.round(step)));
     const first = Math.ceil((scale.from - origin) / step) * step + origin;
     const ticks = [];
     for (let at = 0; first + at * step <= scale.to && at < 100; at++) ticks.push(first + at * step);

@@ -53,6 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for events in [1000, 100_000].into_iter().chain(args.events) {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;
     }
+    run.modules().context("the modules of a page")?;
     run.session().context("a session with spans")?;
     run.limited().context("more events than the page may have")?;
     for input in &args.inputs {
@@ -110,6 +111,13 @@ impl Run<'_> {
             std::fs::write(folder.join(format!("{}.png", what.replace([' ', ',', '/'], "-"))), &picture.png)?;
         }
         Ok(picture)
+    }
+
+    /// Calls the modules of the page that is open with what traces seldom have.
+    fn modules(&self) -> Result<()> {
+        let wrong = self.browser.script(include_str!("modules.js"), json!([]))?;
+        ensure!(wrong == json!([]), "{wrong:#}");
+        Ok(())
     }
 
     /// Returns the region of a canvas.
