@@ -44,7 +44,7 @@ export class Panel {
       fields = { value: { fields: {} }, error: String(error.message ?? error) };
     }
     if (asked !== this.asked) return;
-    const { ticks, context = {}, fields: payload } = fields.value;
+    const { ticks, context = {}, specific = {}, fields: payload } = fields.value;
     const [text, others] = message(context);
     const parts = [make("h2", {}, kind.name)];
     if (fields.value.cut) parts.push(make("p", { class: "level-error" }, `The fields of this event take ${fields.value.cut} bytes and are not on the page: lastwords report shows them.`));
@@ -61,6 +61,7 @@ export class Panel {
     const shown = (object) => Object.entries(object).map(([name, value]) => [name, valueText(value)]);
     const columns = [valueTable("Event", facts), valueTable("Fields", shown(payload))];
     if (Object.keys(others).length > 0) columns.push(valueTable("Context", shown(others)));
+    if (Object.keys(specific).length > 0) columns.push(valueTable("Context of this event class", shown(specific)));
     this.setDetails(...parts, make("div", { class: "columns" }, ...columns));
   }
 

@@ -83,7 +83,7 @@ function condition(name, operator, wanted) {
 
 // Returns the values of a field: of the payload first, then of the context. An enumeration has a number and a label.
 function valuesOf(event, name) {
-  const parts = [event.fields, event.context ?? {}];
+  const parts = [event.fields, event.context ?? {}, event.specific ?? {}];
   const part = parts.find((part) => Object.hasOwn(part, name));
   if (part === undefined) return [];
   const value = part[name];
@@ -93,7 +93,7 @@ function valuesOf(event, name) {
 export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
 
 // What the text of an event's fields has besides names and values.
-const SYNTAX = /"(?:context|fields|value|label|cut)":/g;
+const SYNTAX = /"(?:context|specific|fields|value|label|cut)":/g;
 
 // Returns a test of the text of an event's fields: whether a name or a value contains a text in small letters. Most
 // events are judged by their text as it is; those in which the text may be a part of the JSON are parsed.
@@ -102,9 +102,9 @@ export function contains(wanted) {
   const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
   const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
   const isIn = (text) => text.toLowerCase().includes(wanted) || text.toLowerCase().includes(escaped);
-  const isShown = ({ fields, context = {} }) => [fields, context].some((part) => Object.entries(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
+  const isShown = ({ fields, context = {}, specific = {} }) => [fields, context, specific].some((part) => Object.entries(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
   const isPlain = !/[{}[\]:,]/.test(wanted);
-  const mayBeSyntax = !isPlain || ["context", "fields", "value", "label", "cut"].some((word) => word.includes(wanted));
+  const mayBeSyntax = !isPlain || ["context", "specific", "fields", "value", "label", "cut"].some((word) => word.includes(wanted));
   return (line) => {
     const text = line.toLowerCase();
     // The clock's reading is the first member.

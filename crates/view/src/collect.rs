@@ -271,16 +271,12 @@ impl<'t> Collector<'t> {
         out.extend_from_slice(format!("{{\"ticks\":{}", event.clock).as_bytes());
         let mut at = Some(event.body);
         for (number, scope) in class.scopes.iter().enumerate() {
-            let (is_payload, is_first) =
-                (number == 2, number == 0 || class.scopes.first().is_some_and(Option::is_none));
-            match (is_payload, scope.is_some()) {
-                (true, _) => out.extend_from_slice(b",\"fields\":{"),
-                (false, true) if is_first => out.extend_from_slice(b",\"context\":{"),
-                (false, true) => {
-                    // The specific context goes on in the object of the common one.
-                    out.pop();
-                }
-                (false, false) => continue,
+            // The two contexts may have fields of one name, so that each is an object of its own.
+            match (number, scope.is_some()) {
+                (2, _) => out.extend_from_slice(b",\"fields\":{"),
+                (0, true) => out.extend_from_slice(b",\"context\":{"),
+                (_, true) => out.extend_from_slice(b",\"specific\":{"),
+                (_, false) => continue,
             }
             if let Some((plan, picks)) = scope {
                 let from = at;

@@ -102,11 +102,11 @@ struct Head<'a> {
     gaps: Vec<gaps::Row<'a>>,
     log: Vec<(u64, u64, &'a str)>,
     /// Rows whose time is more than 32 bits of nanoseconds behind the row before: row and difference.
-    wide: Vec<(usize, f64)>,
+    wide: Vec<(usize, Difference)>,
     /// The same for the begins of slices, which are in order of their tracks.
-    wide_begins: Vec<(usize, f64)>,
+    wide_begins: Vec<(usize, Difference)>,
     /// Slices that are longer than 32 bits of nanoseconds: slice and length.
-    wide_lengths: Vec<(usize, f64)>,
+    wide_lengths: Vec<(usize, Difference)>,
     /// The rows are in the order in which they were read.
     sorted: bool,
     spans_not_drawn: u64,
@@ -246,27 +246,38 @@ fn words(numbers: impl Iterator<Item = u32>) -> Vec<u8> {
     numbers.flat_map(u32::to_le_bytes).collect()
 }
 
+/// A difference of times in nanoseconds. It is a number if JavaScript's numbers are exact for it, else a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Difference(i128);
+
+impl Serialize for Difference {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match i64::try_from(self.0).ok().filter(|number| number.unsigned_abs() < 1 << 53) {
+            Some(number) => serializer.serialize_i64(number),
+            None => serializer.collect_str(&self.0),
+        }
+    }
+}
+
 /// Returns the difference of each time from the time before, and the differences that do not fit 32 bits.
-#[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
-fn deltas(times: impl Iterator<Item = i64>, start: i64) -> (Vec<u8>, Vec<(usize, f64)>) {
+fn deltas(times: impl Iterator<Item = i64>, start: i64) -> (Vec<u8>, Vec<(usize, Difference)>) {
     let (mut bytes, mut wide, mut last) = (Vec::new(), Vec::new(), start);
     for (row, time) in times.enumerate() {
         let delta = i128::from(time).saturating_sub(i128::from(last));
         last = time;
         bytes.extend(u32::try_from(delta).unwrap_or(0).to_le_bytes());
         if u32::try_from(delta).is_err() {
-            wide.push((row, delta as f64));
+            wide.push((row, Difference(delta)));
         }
     }
     (bytes, wide)
 }
 
 /// Returns the lengths of slices, and those that do not fit 32 bits.
-#[expect(clippy::cast_precision_loss, reason = "the page says so where times are not exact")]
-fn lengths(slices: &[Slice]) -> (Vec<u8>, Vec<(usize, f64)>) {
+fn lengths(slices: &[Slice]) -> (Vec<u8>, Vec<(usize, Difference)>) {
     let length = |slice: &Slice| i128::from(slice.end).saturating_sub(i128::from(slice.begin));
     let wide = slices.iter().enumerate().filter(|(_, slice)| u32::try_from(length(slice)).is_err());
-    let wide = wide.map(|(at, slice)| (at, length(slice) as f64)).collect();
+    let wide = wide.map(|(at, slice)| (at, Difference(length(slice)))).collect();
     (words(slices.iter().map(|slice| u32::try_from(length(slice)).unwrap_or(0))), wide)
 }
 
@@ -322,16 +333,21 @@ mod tests {
     /// The sums of the differences are the times again, as the page computes them.
     #[test]
     fn differences_add_up() {
-        let times = [5, 5, 6, 4_294_967_301, 4_294_967_302, 9_000_000_000, 3, 4];
+        let times = [5, 5, 6, 4_294_967_301, 4_294_967_302, 9_000_000_000, 3, 4, i64::MAX, i64::MAX - 1, i64::MIN];
         let (bytes, wide) = deltas(times.into_iter(), 5);
-        let mut value = 0.0;
+        let mut value = 0;
         let sums = bytes.chunks(4).enumerate().map(|(row, bytes)| {
-            let wide = wide.iter().find(|(at, _)| *at == row).map(|(_, difference)| *difference);
-            value += wide.unwrap_or_else(|| f64::from(u32::from_le_bytes(bytes.try_into().unwrap())));
+            let wide = wide.iter().find(|(at, _)| *at == row).map(|(_, difference)| difference.0);
+            value += wide.unwrap_or_else(|| i128::from(u32::from_le_bytes(bytes.try_into().unwrap())));
             value
         });
-        assert_eq!(sums.collect::<Vec<_>>(), times.map(|time| (time - 5) as f64));
+        assert_eq!(sums.collect::<Vec<_>>(), times.map(|time| i128::from(time) - 5));
         assert!(wide.len() < times.len());
+        let json = |number: i128| serde_json::to_string(&Difference(number)).unwrap();
+        assert_eq!(
+            [json(-(1 << 53) + 1), json(1 << 53), json(i128::from(i64::MAX) * 2)],
+            ["-9007199254740991", "\"9007199254740992\"", "\"18446744073709551614\""]
+        );
     }
 
     #[test]

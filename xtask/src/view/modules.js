@@ -57,9 +57,9 @@ function filters({ parseFilter, quoted }) {
 
 // A search finds names and values of fields, not the JSON around them.
 function searches({ contains }) {
-  const line = '{"ticks":1029,"context":{"tid":7},"fields":{"state":{"value":1,"label":"RUNNING"},"say":"a \\"b\\", c"}}';
+  const line = '{"ticks":1029,"context":{"tid":7},"specific":{"tid":8},"fields":{"state":{"value":1,"label":"RUNNING"},"say":"a \\"b\\", c"}}';
   for (const text of ["running", "state", "tid", "a \"b\", c"]) check(`a search for ${text}`, contains(text)(line), true);
-  for (const text of ["ticks", "1029", "fields", "context", "value", "label", "},", "\":"]) check(`a search for ${text}`, contains(text)(line), false);
+  for (const text of ["ticks", "1029", "fields", "context", "specific", "value", "label", "},", "\":"]) check(`a search for ${text}`, contains(text)(line), false);
   check("a search for a field's name", contains("value")('{"ticks":1,"fields":{"value":2}}'), true);
 }
 
