@@ -22,8 +22,19 @@ const PARTS: &[(&[&str], &[&str])] = &[
         &["-p", "lastwords-ring", "--test", "small_rings", "--"],
         &["each_way_and_shape", "pages_apart", "two_threads_and_a_swap"],
     ),
+    // The test of rules with long filters, which Miri interprets for many minutes, is left out: the other ones reach the same unsafe code.
     (
-        &["-p", "lastwords", "--lib", "--", "record::", "session::rules", "session::registry::index", "layer::s"],
+        &[
+            "-p",
+            "lastwords",
+            "--lib",
+            "--",
+            "record::",
+            "session::rules::tests::a_",
+            "session::rules::tests::r",
+            "session::registry::index",
+            "layer::s",
+        ],
         &["record::spans", "layer::slab", "layer::span_text", "session::rules", "session::registry::index"],
     ),
 ];
