@@ -1,4 +1,4 @@
-//! What died, when and why: kernels by their logs, sessions by what their crash handlers recorded or by how they ended.
+//! Finds out what died, when and why: a kernel by its log, a session by the records of its crash handlers or by the way in which it ended.
 
 use crate::ended;
 use crate::input::Traces;
@@ -8,14 +8,15 @@ use lastwords_open::{Crash, EndedReport, Machine, RecoveredSession, Trace};
 use lastwords_view::Death;
 use std::sync::Arc;
 
-/// Returns what died, kernels first. A session that its program ended in good order is left out.
-pub(crate) fn of(traces: &Traces) -> Vec<Death> {
+/// Returns what died, kernels first. A session that its program ended in good order is left out. With `symbols`, the frames of
+/// backtraces are named, for which the files of programs are read.
+pub(crate) fn of(traces: &Traces, symbols: bool) -> Vec<Death> {
     let mut deaths: Vec<Death> = Vec::new();
     for origin in &traces.origins {
         let own = traces.arrays().find(|array| Arc::ptr_eq(&array.origin, origin));
         deaths.extend(origin.machine.as_ref().and_then(|machine| kernel_death(machine, own)));
     }
-    traces.sessions().for_each(|found| deaths.extend(session_deaths(found, traces.symbols)));
+    traces.sessions().for_each(|found| deaths.extend(session_deaths(found, symbols)));
     deaths
 }
 

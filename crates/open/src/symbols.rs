@@ -59,7 +59,7 @@ fn offset(frame: &Frame) -> Option<u64> {
     u64::from_str_radix(frame.offset.as_deref()?.strip_prefix("0x")?, 16).ok()
 }
 
-/// What names the addresses of a module.
+/// The debug information and the symbol table of a module.
 struct Symbols {
     lines: Option<addr2line::Context<Bytes>>,
     /// The functions of the symbol table: first address, the address behind the last, name; in order.

@@ -103,7 +103,7 @@ fn add(buffer: &Buffer, enable: bool, pattern: String, place: &str, command: &[u
         let filtered: Vec<&Event> = matching.filter(|event| filter::remember(buffer, rules, event)).collect();
         rule.clone().add_to(rules);
         filtered.into_iter().filter(|_| enable).for_each(|event| rule_of(buffer, event).add_to(rules));
-        // What is written into trace_marker is recorded whatever is disabled.
+        // Text that is written into trace_marker is recorded even if all events are disabled.
         let is_marker = |name: &str| rule.matches(MARKER, name, Level::Info as u8);
         if !enable && (is_marker("print") || is_marker("raw_data")) {
             RuleSpec::enable(format!("{MARKER}:*")).add_to(rules);

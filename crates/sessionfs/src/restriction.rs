@@ -173,7 +173,7 @@ impl Restriction {
             let with = |filter: String| format!("{own} && ({filter})");
             rule.filter = Some(rule.filter.take().map_or_else(|| own.clone(), with));
         }
-        // What is written into trace_marker is recorded whatever the lists of threads are.
+        // Text that is written into trace_marker is recorded for all threads.
         let decides = rules.iter().rev().find(|rule| is_for_markers(rule));
         if decides.is_some_and(|rule| rule.enable && *rule != markers) {
             markers.add_to(rules);

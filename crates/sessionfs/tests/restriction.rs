@@ -104,7 +104,7 @@ const FILTERS: [(&str, Condition); 5] = [
 ];
 const EVENTS: [&str; 2] = ["one", "two"];
 
-/// What the kernel's files would have.
+/// The contents that the kernel's files would have.
 struct Model {
     enabled: [bool; 2],
     filters: [usize; 2],

@@ -8,7 +8,7 @@ use lastwords_formats::spans::Step;
 use lastwords_trace::class::{EventClass, Scope};
 use serde::Serialize;
 
-/// What the page says of all events of one class.
+/// The facts that the page has once for all events of a class.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Kind {
     /// Position of the trace.
@@ -23,7 +23,7 @@ pub(crate) struct Kind {
     pub(crate) log: bool,
 }
 
-/// What an event means for the timeline.
+/// The way in which an event changes the timeline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Meaning {
     /// The event is a mark.

@@ -337,7 +337,7 @@ impl<'t> Collector<'t> {
                 let label = self.names.label(&name);
                 self.scheduling.call(&mut self.slices, thread, CALL, begun(label, thread));
             }
-            // What a thread does on the CPUs that are not selected is not known.
+            // The events of a thread on CPUs that are not selected are missing.
             Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd | Meaning::Span(..)
                 if !self.selection.cpus.is_empty() => {}
             // Threads whose ids are not recorded cannot be told apart.

@@ -17,7 +17,7 @@ pub(crate) struct Gap {
     pub(crate) stream: String,
     pub(crate) begin: Option<i64>,
     pub(crate) end: Option<i64>,
-    /// What is missing, in words, with the cause.
+    /// The missing events or packets, in words, with the cause.
     pub(crate) what: String,
     /// The gap counts as a loss for `--strict`.
     pub(crate) loss: bool,

@@ -114,7 +114,8 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     };
     let mut lines = Lines::new(&mut out, &args.grep, last);
     if std::io::stdout().is_terminal() {
-        for death in deaths::of(traces) {
+        // These lines have no backtraces.
+        for death in deaths::of(traces, false) {
             lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
         }
         let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();

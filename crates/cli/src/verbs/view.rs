@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What `--help` prints at its end.
+/// The examples at the end of `--help`.
 const EXAMPLES: &str = "Examples:
   lastwords view shop                           the newest session of this name, in the browser
   lastwords view vmcore -o crash.html           a kernel's last events, its log and its panic, to attach to a ticket

@@ -18,7 +18,7 @@ pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
 /// Room for a span's text in an event.
 pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
 
-/// What the texts of a callsite's spans have in front of the fields.
+/// The beginnings of a span's texts, before the fields. All spans of a callsite have the same ones.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SpanHead {
     /// `target`, 0x1f, `name`, 0x1f, for the table of open spans.
