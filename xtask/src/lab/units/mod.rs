@@ -314,7 +314,8 @@ impl Boot<'_> {
         let saved = saved(&folder.join(newest).join("trace.dat"))?;
         let of_ours = [("live", &live), ("memory of the machine", &memory.into())];
         let ours = of_ours.map(|(what, text)| (what, judge::differ(&truth, &judge::events(text))));
-        let by_trace_cmd = judge::differ(&judge::without_functions(&truth), &judge::without_functions(&saved));
+        let named = judge::with_named_markers(&truth);
+        let by_trace_cmd = judge::differ(&judge::without_functions(&named), &judge::without_functions(&saved));
         for (what, (missing, invented, examples)) in ours.into_iter().chain([("saved, by trace-cmd", by_trace_cmd)]) {
             let ok = missing == 0 && invented == 0;
             self.row(rows, ok, what, &format!("{missing} events missing, {invented} invented {}", examples.join("; ")));
