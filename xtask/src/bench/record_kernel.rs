@@ -158,7 +158,8 @@ fn one(contender: &mut Contender, instance: &Path, folder: &Path, calls: u64, la
     let file = match receiver {
         None => file,
         Some(mut receiver) => {
-            contender.receiver_cpu.push(end(&receiver)?.own);
+            // trace-cmd receives in a process of its own for each stream.
+            contender.receiver_cpu.push(end(&receiver)?.with_children);
             receiver.wait()?;
             let is_dat = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "dat");
             let files = fs::read_dir(&received)?.filter_map(|entry| Some(entry.ok()?.path()));
