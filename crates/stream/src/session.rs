@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two looks at the rings.
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest time between two looks for the processes of the session in /proc, which cost more than a look at the rings.
+const LOOK_FOR_PROCESSES: Duration = Duration::from_millis(200);
 /// How long the receiver may take to confirm the last packets.
 const CONFIRM: Duration = Duration::from_secs(60);
 /// Most bytes of a part of a region in a frame.
@@ -70,9 +72,14 @@ pub fn send(sender: &Sender, source: Source, ended: BorrowedFd<'_>) -> anyhow::R
     let mut work =
         Work { source, sender, sent, next: BTreeMap::new(), pending: VecDeque::new(), confirmed: 0, registry: 0 };
     work.region(false)?;
+    let mut looked = Instant::now();
     loop {
-        // What is recorded before a session has ended is seen by the look after this.
-        let is_over = work.source.is_over() || sender.is_ended(ended)?;
+        let mut is_over = work.source.is_finished() || sender.is_ended(ended)?;
+        if !is_over && looked.elapsed() >= LOOK_FOR_PROCESSES {
+            is_over = work.source.is_over();
+            looked = Instant::now();
+        }
+        // What was recorded before the session ended is seen by this look.
         let ready = work.source.look()?;
         work.registry()?;
         let moved = work.closed(&ready, ended)?;

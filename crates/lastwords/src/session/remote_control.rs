@@ -153,18 +153,24 @@ fn maker_of_memory(folder: &Folder) -> Option<u32> {
     rest.split([':', '/']).next()?.parse().ok()
 }
 
-fn details(view: &SessionRegion) -> Details {
-    let (info, control) = (&view.info, view.control());
-    let same_boot = !processes::is_other_boot(&info.boot_id, &processes::boot_id());
+/// Returns the state of a session, and its processes.
+fn state(view: &SessionRegion) -> (State, Vec<(u32, Life)>) {
+    let same_boot = !processes::is_other_boot(&view.info.boot_id, &processes::boot_id());
     let life = |process: &Identity| if same_boot { process.life() } else { Life::Dead };
     let processes: Vec<_> = processes::joined(view.processes()).iter().map(|p| (p.pid, life(p))).collect();
     let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);
-    let state = match control.finished.load(Acquire) {
+    let state = match view.control().finished.load(Acquire) {
         1 => State::Finished,
         _ if any(Life::Alive) => State::Live,
         _ if any(Life::Unknown) => State::Unknown,
         _ => State::LeftOver,
     };
+    (state, processes)
+}
+
+fn details(view: &SessionRegion) -> Details {
+    let (info, control) = (&view.info, view.control());
+    let (state, processes) = state(view);
     Details {
         uuid: view.uuid,
         state,
@@ -229,6 +235,11 @@ impl Handle {
     pub fn summary(&self) -> Summary {
         let details = Ok(details(&self.regions.view));
         Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
+    }
+
+    /// Returns the state of the session, as [`Self::summary`] has it.
+    pub(crate) fn state(&self) -> State {
+        state(&self.regions.view).0
     }
 
     /// Returns the number of the snapshot that was taken last, and the folder beside the session in which a trigger saved it; none if it

@@ -117,11 +117,16 @@ impl Source {
         self.handle.name()
     }
 
-    /// Returns true if no process records in the session any more.
+    /// Returns true if no process records in the session any more. The processes are looked for in /proc.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let details = self.handle.summary().details;
-        details.is_ok_and(|details| matches!(details.state, State::Finished | State::LeftOver))
+        matches!(self.handle.state(), State::Finished | State::LeftOver)
+    }
+
+    /// Returns true if the session was ended by its process. This is a load; a session whose process was killed is not ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.handle.regions.view.control().finished.load(Acquire) == 1
     }
 
     /// Returns what can be sent of each stream now. Streams of channels that were created since the last call are among them.
@@ -265,6 +270,10 @@ impl Source {
     /// The file cannot be read.
     pub fn registry(&self, from: u64) -> std::io::Result<Option<[Part; 2]>> {
         let (file, offset) = &self.registry;
+        let from = from.max(registry::RECORDS_OFF as u64);
+        if self.handle.regions.registry.end() <= from {
+            return Ok(None);
+        }
         let end_at = region::HEADER_SIZE as usize + offset_of!(RegistryControl, end);
         let mut head = vec![0; RECORDS_OFF];
         file.read_exact_at(&mut head, *offset)?;
@@ -273,7 +282,6 @@ impl Source {
         // Records that are appended after this are not in the copy, and `end` is stored after its records.
         let end = head.get(end_at..end_at + 8).and_then(|end| end.try_into().ok()).map_or(0, u64::from_ne_bytes);
         let end = end.min(self.handle.regions.registry.mapping.len());
-        let from = from.max(registry::RECORDS_OFF as u64);
         if end <= from {
             return Ok(None);
         }

@@ -117,8 +117,7 @@ fn find(
         let is_last = is_closed(ended, LOOK);
         let entries = folder.read_dir().into_iter().flatten();
         for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
-            let is_session = lastwords::dirs::is_session(&path);
-            if !is_session || known.contains(&path) {
+            if known.contains(&path) || !lastwords::dirs::is_session(&path) {
                 continue;
             }
             let source = match Source::open(&path, true) {

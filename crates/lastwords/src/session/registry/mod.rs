@@ -149,6 +149,11 @@ impl Registry {
         unsafe { &*self.mapping.as_ptr().add(abi::CONTROL_OFF).cast() }
     }
 
+    /// Returns the offset behind the last record. Who appends a record stores it last, so that the records before it are whole.
+    pub(crate) fn end(&self) -> u64 {
+        self.control().end.load(Acquire)
+    }
+
     /// Initialises the region as an empty registry.
     pub(crate) fn init(&self) {
         self.control().end.store(RECORDS_OFF as u64, Release);
