@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use common::{StopAtEnd, areas, child_dir, folder, kill_self, only_session, plain, spawn, wait_for};
+use common::{StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, unmount, wait_for};
 use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
@@ -430,4 +430,158 @@ fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
         calls += 3;
     }
     assert!(none > 5 && whole > 1, "{none} without, {whole} with the channel");
+}
+
+/// Threads record while one process takes snapshots and another thread creates channels and sends events there, besides the first
+/// channel. Rings are large enough for everything, so that each number is in one snapshot or in the live rings, once in each channel that
+/// it went to.
+#[test]
+fn snapshots_that_race_with_channels_lose_nothing() {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = seed();
+    for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
+        let what = format!("seed {seed}, {reservation:?}");
+        let mut random = Random(seed.wrapping_add(round as u64));
+        let dir = tempfile::tempdir().expect("a folder");
+        let main = plain("main").sub_buffers(4, 256 << 10);
+        let builder = Session::builder("race").dir(dir.path()).channel(main).reservation(reservation);
+        let session = builder.snapshot(true).start().expect("it starts");
+        let path = folder(&session);
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        // How often each number is in a channel, over all snapshots and the live rings.
+        let mut seen: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+        // The number from which on the events of a name go to a channel, too.
+        let mut sent_from: Vec<(u32, usize, u64)> = Vec::new();
+        std::thread::scope(|scope| {
+            let _stop = StopAtEnd(&stop);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::SeqCst);
+                        emit((number % 3) as usize, number);
+                        if number.is_multiple_of(8) {
+                            std::thread::sleep(std::time::Duration::from_micros(100));
+                        }
+                    }
+                });
+            }
+            for channel in 0..6 {
+                let (name, pause) = (random.below(3) as usize, random.below(400));
+                let (session, next) = (&session, &next);
+                let made = scope.spawn(move || {
+                    std::thread::sleep(std::time::Duration::from_micros(pause));
+                    let config = plain(&format!("k{channel}")).sub_buffers(4, 64 << 10);
+                    let id = session.create_channel(&config, None).expect("created");
+                    send(name, id, &[], false, |rule| session.rule(rule).expect("a rule"));
+                    // Threads that took a number before this may have judged their events before the rule.
+                    (id, name, next.load(Ordering::SeqCst))
+                });
+                std::thread::sleep(std::time::Duration::from_micros(random.below(400)));
+                session.snapshot(Rings::All).expect("taken");
+                // Only the next call of this loop fills these rings again.
+                add(&mut seen, &path, naive::Session::snapshot_events);
+                sent_from.push(made.join().expect("it ends"));
+            }
+        });
+        add(&mut seen, &path, naive::Session::events);
+        let all = next.into_inner();
+        assert!(all > 0 && seen.values().all(|count| *count == 1), "{what}: a number is twice in a channel");
+        for number in 0..all {
+            assert!(seen.contains_key(&(number, 0)), "{what}: {number} of {all} is not in the first channel");
+            for &(id, name, from) in &sent_from {
+                let is_there = seen.contains_key(&(number, id));
+                let is_of_name = number % 3 == name as u64;
+                assert!(is_of_name || !is_there, "{what}: {number} is in channel {id}");
+                assert!(!is_of_name || is_there || number <= from, "{what}: {number} of {from}.. is not in {id}");
+            }
+        }
+        assert!((1..=6).all(|channel| unattached(&path, channel) == 0), "{what}");
+        session.remove();
+    }
+}
+
+/// Adds the numbers that the session in a folder has now, by their channels. A file may get its name while the folder is read.
+fn add(
+    seen: &mut BTreeMap<(u64, u32), u64>,
+    folder: &Path,
+    events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
+) {
+    let sessions =
+        std::iter::repeat_with(|| naive::read(folder)).take(100).find_map(Result::ok).expect("it is readable");
+    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    for (stream, event) in events(&sessions[0]) {
+        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
+        *seen.entry((number, channel[&stream])).or_insert(0) += 1;
+    }
+}
+
+/// Bytes that are free in the file system of a folder.
+fn free(dir: &Path) -> u64 {
+    let space = rustix::fs::statvfs(dir).expect("statvfs");
+    space.f_bfree * space.f_frsize
+}
+
+#[test]
+fn child_on_a_small_disk() {
+    let Some(dir) = child_dir() else { return };
+    mount(&dir, 0, "size=16m,mode=0700");
+    let seed = seed();
+    let mut random = Random(seed);
+    let (mut made, mut refused) = (0, 0);
+    for round in 0..12u64 {
+        let main = plain("main").sub_buffers(2, 16 << 10);
+        let session =
+            Session::builder("small").dir(&dir).channel(main).snapshot(round % 2 == 1).start().expect("it starts");
+        let path = folder(&session);
+        let left = 4096 * random.below(1024);
+        std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize]).expect("written");
+        let sub_buffers = 2 << random.below(3);
+        let config = plain("late").sub_buffers(sub_buffers, 64 << 10);
+        let streams = naive::read(&path).expect("readable")[0].streams.len() as u64;
+        let needed = streams * u64::from(sub_buffers) * (64 << 10) * (1 + round % 2);
+        let (files, room) = (std::fs::read_dir(&path).expect("listed").count(), free(&dir));
+        emit(0, 1);
+        let created = session.create_channel(&config, None);
+        emit(0, 2);
+        match &created {
+            Ok(_) => assert!(room >= needed, "seed {seed}, round {round}: {needed} bytes in {room}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Backend { .. }), "seed {seed}, round {round}: {error}");
+                // Beside the data, each stream has a begin of a few pages.
+                assert!(
+                    room < needed + streams * (256 << 10),
+                    "seed {seed}, round {round}: {room} bytes for {needed}: {error}"
+                );
+                assert_eq!(std::fs::read_dir(&path).expect("listed").count(), files, "seed {seed}, round {round}");
+                assert_eq!(free(&dir), room, "seed {seed}, round {round}: what was written is removed");
+            }
+        }
+        std::fs::remove_file(dir.join("filling")).expect("removed");
+        match created {
+            Ok(_) => made += 1,
+            Err(_) => {
+                refused += 1;
+                session.create_channel(&config, None).expect("there is room now");
+            }
+        }
+        emit(0, 3);
+        let numbers: Vec<u64> = found(&path).into_keys().filter(|key| key.1 == 0).map(|key| key.0).collect();
+        assert_eq!(numbers, [1, 2, 3], "seed {seed}, round {round}");
+        session.remove();
+    }
+    assert!(made > 0 && refused > 0, "seed {seed}: {made} were created, {refused} refused");
+}
+
+/// Where a file system has no room for a channel, nothing stays of it, and the session records as before.
+#[test]
+fn a_channel_without_room_leaves_nothing() {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can mount");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_on_a_small_disk", dir.path(), &[]).wait().expect("it ends");
+    unmount(dir.path());
+    assert!(status.success(), "{status}");
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
-use common::{child_dir, limit_address_space, lost, plain, record, spawn};
+use common::{check, child_dir, limit_address_space, lost, mount, plain, record, spawn, unmount};
 use lastwords::{Scope, Session};
 
 /// A host that is hostile to recorders: its effects on the process before the process begins, and while it runs.
@@ -164,10 +164,6 @@ fn found(place: &Path) -> (u64, u64) {
     (sessions.iter().map(|session| session.events().len() as u64).sum(), lost(&folder))
 }
 
-fn check(result: libc::c_int) {
-    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
-}
-
 fn limit(which: libc::__rlimit_resource_t, value: u64) {
     let limit = libc::rlimit { rlim_cur: value, rlim_max: value };
     // SAFETY: the limit applies to this process only.
@@ -179,24 +175,6 @@ fn no_processes(dir: &Path) {
     // The limit does not apply to root. SAFETY: the calls involve no memory.
     check(unsafe { libc::setgid(65534) | libc::setuid(65534) });
     limit(libc::RLIMIT_NPROC, 0);
-}
-
-fn c_string(text: &Path) -> std::ffi::CString {
-    std::ffi::CString::new(text.as_os_str().as_encoded_bytes()).expect("no NUL")
-}
-
-/// Mounts a tmpfs at `path` with these options.
-fn mount(path: &Path, flags: libc::c_ulong, options: &str) {
-    let (path, options) = (c_string(path), c_string(Path::new(options)));
-    let tmpfs = c"tmpfs".as_ptr();
-    // SAFETY: the arguments are C strings.
-    check(unsafe { libc::mount(tmpfs, path.as_ptr(), tmpfs, flags, options.as_ptr().cast()) });
-}
-
-/// Removes the mount at `path`, if there is one.
-fn unmount(path: &Path) {
-    // SAFETY: the argument is a C string.
-    unsafe { libc::umount2(c_string(path).as_ptr(), libc::MNT_DETACH) };
 }
 
 fn small_tmpfs(dir: &Path, size: &str) {

@@ -177,3 +177,26 @@ impl Areas {
         self.file.write_all_at(&number.to_le_bytes()[..N], at).expect("writable");
     }
 }
+
+/// Ends the test if a call of the system has failed.
+pub(crate) fn check(result: libc::c_int) {
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn c_string(text: &Path) -> std::ffi::CString {
+    std::ffi::CString::new(text.as_os_str().as_encoded_bytes()).expect("no NUL")
+}
+
+/// Mounts a tmpfs at `path` with these options.
+pub(crate) fn mount(path: &Path, flags: libc::c_ulong, options: &str) {
+    let (path, options) = (c_string(path), c_string(Path::new(options)));
+    let tmpfs = c"tmpfs".as_ptr();
+    // SAFETY: the arguments are C strings.
+    check(unsafe { libc::mount(tmpfs, path.as_ptr(), tmpfs, flags, options.as_ptr().cast()) });
+}
+
+/// Removes the mount at `path`, if there is one.
+pub(crate) fn unmount(path: &Path) {
+    // SAFETY: the argument is a C string.
+    unsafe { libc::umount2(c_string(path).as_ptr(), libc::MNT_DETACH) };
+}
