@@ -433,7 +433,7 @@ pub fn json_end_to_end(data: &[u8]) {
     let (mut out, traces) = (Vec::new(), traces_of(sessions));
     let all = lastwords_formats::select::Selection::default();
     let _ = json::write(&traces, &all, &mut out, &read::unwatched, &mut |_| ());
-    let _ = perfetto::write(&traces, None, &all, &mut sink(), &read::unwatched, &mut |_| ());
+    let _ = perfetto::write((&traces, None, &[]), &all, &mut sink(), &read::unwatched, &mut |_| ());
     let text = String::from_utf8(out).expect("JSON is UTF-8");
     assert!(text.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "one object a line");
 }
@@ -477,7 +477,7 @@ pub fn trace_dat(data: &[u8]) {
         let Some(ring) = tracing.arrays.first().map(|array| &*array.live) else { continue };
         let (clock, boot, tasks) = ("local", Some(7), &[]);
         let kernel = perfetto::Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks, clock, boot };
-        let _ = perfetto::write(&traces, Some(&kernel), &all, &mut sink(), &read::unwatched, &mut |_| ());
+        let _ = perfetto::write((&traces, Some(&kernel), &[]), &all, &mut sink(), &read::unwatched, &mut |_| ());
     }
 }
 

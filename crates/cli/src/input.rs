@@ -7,6 +7,7 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::{Version, read};
 use lastwords_formats::select::is_well_formed;
+use lastwords_formats::spans::OpenSpan;
 use lastwords_image::unwatched;
 use lastwords_open::{self as open, Account, Body, Opened, Options, Origin, RecoveredSession, Severity, Trace};
 use std::collections::BTreeSet;
@@ -319,6 +320,14 @@ impl Traces {
     pub(crate) fn of_packets(&self) -> Vec<Option<usize>> {
         let packets = self.all.iter().enumerate().filter(|(_, trace)| trace.has_packets());
         packets.map(|(at, _)| Some(at)).collect()
+    }
+
+    /// Returns the spans that were open when recording ended, with the positions of their traces among those of
+    /// [`Traces::packets`].
+    pub(crate) fn open_spans(&self) -> Vec<OpenSpan> {
+        let sessions = self.all.iter().filter(|trace| trace.has_packets()).map(open::Trace::session);
+        let sessions = sessions.enumerate().filter_map(|(at, found)| Some((at, found?)));
+        sessions.flat_map(|(at, found)| OpenSpan::of(&*found.session, at)).collect()
     }
 
     /// Returns the account of each trace.

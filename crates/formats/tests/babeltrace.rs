@@ -142,6 +142,6 @@ fn damaged_packets_make_a_whole_trace() {
         }
         let (all, traces) = (Selection::default(), read(&source, Version::V2));
         json::write(&traces, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("JSON");
-        perfetto::write(&traces, None, &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
+        perfetto::write((&traces, None, &[]), &all, &mut std::io::sink(), &unwatched, &mut |_| {}).expect("Perfetto");
     }
 }

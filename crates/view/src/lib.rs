@@ -33,4 +33,4 @@ mod slices;
 mod span_lanes;
 
 pub use collect::{Collected, Options, Task, collect};
-pub use page::{Death, Facts, OpenSpan, write};
+pub use page::{Death, Facts, write};

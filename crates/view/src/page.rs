@@ -10,25 +10,6 @@ use flate2::Compression;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// A span that was open when recording ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenSpan {
-    /// Position of the trace.
-    pub trace: usize,
-    /// Id of the span.
-    pub id: u64,
-    /// Id of the span's parent, or 0.
-    pub parent: u64,
-    /// Time at which it was opened, nanoseconds since the epoch.
-    pub opened: i64,
-    /// Process that opened it.
-    pub pid: u32,
-    /// Thread that opened it.
-    pub tid: u32,
-    /// `target::name`.
-    pub name: String,
-}
-
 /// What died.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Death {

@@ -10,7 +10,7 @@ use lastwords_formats::ftrace::Choice;
 use lastwords_formats::ftrace::ctf::Form;
 use lastwords_formats::ftrace::log::{self, Relation};
 use lastwords_open::{Account, Losses, Trace};
-use lastwords_view::{Collected, Facts, OpenSpan, Options, Task, collect};
+use lastwords_view::{Collected, Facts, Options, Task, collect};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     let writing = Writing { job: &job, chosen: &chosen, traces: job.traces, path: job.output };
     let mut collected = None;
     let (totals, read) = writing.events(Form::Lines, false, &chosen.once(), |traces, selection, watch, take| {
-        let options = Options { limit, open_spans: open_spans(job.traces), tasks: tasks(job.traces) };
+        let options = Options { limit, open_spans: job.traces.open_spans(), tasks: tasks(job.traces) };
         let all = [traces, &loose_logs(job.traces)?].concat();
         let (events, totals) = collect(&all, selection, &options, watch, take)?;
         collected = Some(events);
@@ -69,26 +69,6 @@ fn note_limit(collected: &Collected) {
 /// Returns true if the kernel's log can be read.
 fn has_log(array: &Trace) -> bool {
     array.ftrace().is_some_and(|ftrace| ftrace.machine.kernel.is_some())
-}
-
-/// Returns the spans that were open, with the positions of their traces among the packets.
-fn open_spans(traces: &Traces) -> Vec<OpenSpan> {
-    let accounts = traces.accounts();
-    let of = traces.of_packets();
-    let places = of.iter().enumerate().filter_map(|(trace, position)| Some((trace, accounts.get((*position)?)?)));
-    let span = |(trace, account): (usize, &Account<'_>)| -> Vec<OpenSpan> {
-        let span = |span: &lastwords_formats::evidence::SpanReport| OpenSpan {
-            trace,
-            id: span.id,
-            parent: span.parent,
-            opened: span.opened_ns.parse().unwrap_or(0),
-            pid: span.pid,
-            tid: span.tid,
-            name: format!("{}::{}", span.target, span.name),
-        };
-        account.spans.iter().map(span).collect()
-    };
-    places.flat_map(span).collect()
 }
 
 /// Returns the tasks of kernels, with the positions of their first trace arrays behind the packets.

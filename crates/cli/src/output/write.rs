@@ -73,6 +73,7 @@ impl<'t> Writing<'_, 't> {
         let kernel = self.traces.arrays().next().and_then(lastwords_open::Trace::ftrace);
         let tasks = kernel.as_ref().map_or_else(Vec::new, |ftrace| ftrace.machine.tasks());
         let is_alone = self.traces.is_ftrace();
+        let open_spans = self.traces.open_spans();
         self.events(Form::Plain, false, &self.chosen.once(), |traces, selection, watch, take| {
             let kernel = kernel.as_ref().and_then(|ftrace| {
                 // The trace array and the log come after the packets.
@@ -87,7 +88,8 @@ impl<'t> Writing<'_, 't> {
                      use `lastwords recover`, which writes a file for each"
                 );
             }
-            to_file(self.path, |out| Ok(perfetto::write(traces, kernel.as_ref(), selection, out, watch, take)?))
+            let of = (traces, kernel.as_ref(), &open_spans[..]);
+            to_file(self.path, |out| Ok(perfetto::write(of, selection, out, watch, take)?))
         })
     }
 

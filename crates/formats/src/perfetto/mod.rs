@@ -19,6 +19,7 @@ use std::io::Write;
 
 use crate::events::{self, Chosen, Line, Note, Out, StreamInfo};
 use crate::select::Selection;
+use crate::spans::OpenSpan;
 use crate::{Error, Result, Totals};
 use proto::Message;
 use tracks::Tracks;
@@ -225,14 +226,14 @@ pub fn can_hold(traces: &[Trace], kernel: Option<&Kernel<'_>>) -> bool {
     Timeline::of(traces, kernel).is_some()
 }
 
-/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Errors of reading go to
-/// `notes`. `watch` receives the number of bytes that were read.
+/// Writes the selected events of `traces`, merged by time. One of the traces may be a kernel's. Spans that were open at the end are drawn
+/// from their opening on, also if the event of that was overwritten. Errors of reading go to `notes`. `watch` receives the number of bytes
+/// that were read.
 ///
 /// # Errors
 /// `out` cannot be written, or one file cannot express the times of all traces ([`can_hold`]).
 pub fn write(
-    traces: &[Trace],
-    kernel: Option<&Kernel<'_>>,
+    (traces, kernel, open_spans): (&[Trace], Option<&Kernel<'_>>, &[OpenSpan]),
     selection: &Selection,
     out: &mut dyn Write,
     watch: Watch<'_>,
@@ -252,7 +253,10 @@ pub fn write(
         kernel.and_then(|kernel| Some(ftrace::Events::new(kernel, traces.get(kernel.trace)?, timeline.ftrace)));
     let facts = chosen.facts.clone();
     let log = log::Log::new(traces, &timeline);
-    let mut file = File { facts: facts.clone(), kernel: of_kernel, tracks: Tracks::new(traces, facts, &timeline), log };
+    let is_wanted = |span: &&OpenSpan| selection.wants_name(&format!("span:new {}", span.name));
+    let open_spans = open_spans.iter().filter(is_wanted).collect();
+    let tracks = Tracks::new(traces, facts.clone(), &timeline);
+    let mut file = File { facts, kernel: of_kernel, tracks, open_spans, log };
     let mut head = Vec::new();
     file.kernel.iter_mut().for_each(|kernel| kernel.head(&mut head));
     timeline.put(&mut head);
@@ -269,6 +273,8 @@ struct File<'t> {
     facts: Vec<StreamInfo>,
     kernel: Option<ftrace::Events<'t>>,
     tracks: Tracks<'t>,
+    /// Spans that were open when recording ended.
+    open_spans: Vec<&'t OpenSpan>,
     log: log::Log<'t>,
 }
 
@@ -288,6 +294,7 @@ impl Line for File<'_> {
 
     fn end(&mut self, out: &mut Vec<u8>) {
         self.log.end(out);
+        std::mem::take(&mut self.open_spans).into_iter().for_each(|span| self.tracks.open(span, out));
         self.kernel.iter_mut().for_each(|kernel| kernel.end(out));
     }
 }

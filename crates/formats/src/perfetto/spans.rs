@@ -63,17 +63,7 @@ impl Spans {
             Step::New if self.open.len() < MAX_OPEN && !self.open.contains_key(&key) => {
                 let lane_key = (process, name.to_owned());
                 let free = self.free.get_mut(&lane_key).and_then(Vec::pop);
-                let lane = free.unwrap_or_else(|| {
-                    self.lanes = self.lanes.saturating_add(1);
-                    FIRST_LANE.saturating_add(self.lanes)
-                });
-                let described = free.is_none().then(|| {
-                    let mut track = Message::default();
-                    track.number(1, lane);
-                    track.text(2, name.as_bytes());
-                    track.number(5, process);
-                    track
-                });
+                let (lane, described) = free.map_or_else(|| self.lane(name, process), |lane| (lane, None));
                 self.open.insert(key, Open { lane, key: lane_key, fields: fields.to_vec() });
                 Some(Edge { described, ..edge(Kind::Begin, lane, fields.to_vec()) })
             }
@@ -89,5 +79,26 @@ impl Spans {
             }
             Step::Exit => Some(edge(Kind::End, thread, Vec::new())),
         }
+    }
+    /// Returns the begin of a span that was open at the end, unless it is drawn: the event of its opening was overwritten, or is not
+    /// selected. It has a lane of its own, because other spans have used the other lanes since it was opened.
+    pub(super) fn begun_before(&mut self, key: SpanKey, name: &str, process: u64) -> Option<Edge> {
+        if self.open.len() >= MAX_OPEN || self.open.contains_key(&key) {
+            return None;
+        }
+        let (track, described) = self.lane(name, process);
+        self.open.insert(key, Open { lane: track, key: (process, name.to_owned()), fields: Vec::new() });
+        Some(Edge { kind: Kind::Begin, track, fields: Vec::new(), described })
+    }
+
+    /// Returns a new lane and its description.
+    fn lane(&mut self, name: &str, process: u64) -> (u64, Option<Message>) {
+        self.lanes = self.lanes.saturating_add(1);
+        let lane = FIRST_LANE.saturating_add(self.lanes);
+        let mut track = Message::default();
+        track.number(1, lane);
+        track.text(2, name.as_bytes());
+        track.number(5, process);
+        (lane, Some(track))
     }
 }

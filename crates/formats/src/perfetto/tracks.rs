@@ -16,7 +16,7 @@ use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
-use crate::spans::Step;
+use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
 use crate::text::number::octet;
 
@@ -115,18 +115,14 @@ impl Line for Tracks<'_> {
         let step = Step::of(name).zip(thread.span);
         let fields = step.map_or_else(Vec::new, |_| self.event.bytes().to_vec());
         let labels = (channel.as_str(), described.log_level);
-        self.put_event(out, (Kind::Instant, track), name, labels, event);
+        self.put_event(out, (Kind::Instant, track), name, labels, event.nanoseconds);
         let Some(((step, span_name), id)) = step else { return };
         let process = self.process(out, facts.trace, thread.pid);
         let edge = self.spans.step(step, (facts.trace, id), span_name, &fields, (track, process));
-        let Some(Edge { kind, track, fields, described }) = edge else { return };
-        if let Some(described) = described {
-            self.packet.message(packet::TRACK_DESCRIPTOR, &described);
-            put_packet(out, &mut self.packet);
-        }
+        let Some(edge) = edge else { return };
         self.event.clear();
-        self.event.append(&fields);
-        self.put_event(out, (kind, track), span_name, labels, event);
+        self.event.append(&edge.fields);
+        self.put_edge(out, edge, span_name, labels, event.nanoseconds);
     }
 }
 
@@ -173,6 +169,40 @@ impl<'t> Tracks<'t> {
         }
     }
 
+    /// Writes a span that was open at the end, unless it is drawn.
+    pub(super) fn open(&mut self, span: &OpenSpan, out: &mut Vec<u8>) {
+        let process = self.process(out, span.trace, Some(i64::from(span.pid)));
+        let Some(edge) = self.spans.begun_before((span.trace, span.id), &span.name, process) else { return };
+        self.event.clear();
+        for (name, value) in [("tid", u64::from(span.tid)), ("parent_id", span.parent), ("span_id", span.id)] {
+            self.event.nested(ANNOTATIONS, |note| {
+                note.text(annotation::NAME, name.as_bytes());
+                note.number(annotation::UNSIGNED, value);
+            });
+        }
+        self.event.nested(ANNOTATIONS, |note| {
+            note.text(annotation::NAME, b"fields");
+            note.text(annotation::TEXT, span.fields.as_bytes());
+        });
+        self.put_edge(out, edge, &span.name, ("", None), Some(span.opened));
+    }
+
+    /// Writes the begin or the end of a slice, whose annotations are in `self.event`, and before it the description of its track.
+    fn put_edge(
+        &mut self,
+        out: &mut Vec<u8>,
+        Edge { kind, track, described, .. }: Edge,
+        name: &str,
+        labels: (&str, Option<LogLevel>),
+        nanoseconds: Option<i64>,
+    ) {
+        if let Some(described) = described {
+            self.packet.message(packet::TRACK_DESCRIPTOR, &described);
+            put_packet(out, &mut self.packet);
+        }
+        self.put_event(out, (kind, track), name, labels, nanoseconds);
+    }
+
     /// Writes the track event whose annotations are in `self.event`. `labels` are its channel and its level.
     fn put_event(
         &mut self,
@@ -180,16 +210,18 @@ impl<'t> Tracks<'t> {
         (kind, track): (Kind, u64),
         name: &str,
         (channel, severity): (&str, Option<LogLevel>),
-        event: &Due,
+        nanoseconds: Option<i64>,
     ) {
         self.event.number(9, kind as u64);
         self.event.number(11, track);
         if kind != Kind::End {
-            self.event.text(22, channel.as_bytes());
+            if !channel.is_empty() {
+                self.event.text(22, channel.as_bytes());
+            }
             severity.iter().for_each(|severity| self.event.text(22, level(*severity).as_bytes()));
             self.event.text(23, name.as_bytes());
         }
-        self.packet.number(packet::TIMESTAMP, self.timeline.time(event.nanoseconds));
+        self.packet.number(packet::TIMESTAMP, self.timeline.time(nanoseconds));
         self.packet.number(packet::CLOCK_ID, self.timeline.clock);
         self.packet.message(packet::TRACK_EVENT, &self.event);
         put_packet(out, &mut self.packet);

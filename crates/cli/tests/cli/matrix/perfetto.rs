@@ -2,6 +2,8 @@
 
 use super::event::{Event, Value};
 
+/// `TrackEvent.Type.TYPE_SLICE_BEGIN`.
+const BEGIN: u64 = 1;
 /// `TrackEvent.Type.TYPE_INSTANT`.
 const INSTANT: u64 = 3;
 
@@ -79,18 +81,28 @@ pub(super) fn packets(file: &[u8]) -> impl Iterator<Item = Vec<(u64, Wire<'_>)>>
 
 /// The instants of a file: contexts and fields are annotations of one list.
 pub(crate) fn events(file: &[u8]) -> Vec<Event> {
+    of_kind(file, INSTANT).into_iter().map(|(_, event)| event).collect()
+}
+
+/// The begins of slices, with the numbers of their tracks.
+pub(crate) fn begins(file: &[u8]) -> Vec<(u64, Event)> {
+    of_kind(file, BEGIN)
+}
+
+fn of_kind(file: &[u8], wanted: u64) -> Vec<(u64, Event)> {
     let event = |packet: Vec<(u64, Wire<'_>)>| {
         let event = fields(field(&packet, 11)?.bytes());
-        // Slices are spans.
-        field(&event, 9).filter(|kind| kind.number() == INSTANT)?;
+        field(&event, 9).filter(|kind| kind.number() == wanted)?;
+        let track = field(&event, 11)?.number();
         let annotations = event.iter().filter(|(number, _)| *number == 4);
-        Some(Event {
+        let event = Event {
             ns: field(&packet, 8)?.number().into(),
             cpu: None,
             name: field(&event, 23)?.text(),
             contexts: Vec::new(),
             fields: annotations.map(|(_, wire)| annotation(wire.bytes())).collect(),
-        })
+        };
+        Some((track, event))
     };
     packets(file).filter_map(event).collect()
 }

@@ -1,0 +1,63 @@
+//! Spans in Perfetto's traces.
+
+use super::event::Value;
+use super::perfetto;
+use crate::support::Place;
+use lastwords_testkit::put::Order;
+use lastwords_testkit::samples;
+use lastwords_testkit::session::Span;
+use std::collections::BTreeSet;
+
+/// Spans that were open at the end, and whose opening the ring does not have, are slices in Perfetto: each once, from its opening on, on
+/// a track of its own, under the process that opened it.
+#[test]
+fn perfetto_has_the_spans_that_were_open() {
+    let place = Place::new();
+    let mut random = 7u64;
+    let mut below = |most: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % most
+    };
+    for round in 0..8 {
+        let mut session = samples::small(Order::Little);
+        session.uuid[15] ^= round;
+        let spans = 0..below(12);
+        session.spans = spans
+            .map(|id| Span {
+                id: id + 1,
+                parent: below(id + 1),
+                opened: 1 + below(1 << 40),
+                opener: (4242 + below(2)) << 32 | (4243 + below(3)),
+                entered: 0,
+                level: 1 + below(5) as u32,
+                text: ["shop".to_owned(), ["outer", "inner"][below(2) as usize].to_owned(), format!("order={id}")],
+            })
+            .collect();
+        // The clock's zero is at this time (`ClockSpec::default`).
+        let time = |span: &Span| 1_700_000_000_000_000_000 + i128::from(span.opened);
+        let expected: BTreeSet<_> = session.spans.iter().map(|span| (span.id, time(span), span.text.clone())).collect();
+        session.image().write_folder(&place.at(&format!("s{round}"))).unwrap();
+        let file = format!("{round}.pftrace");
+        place.ok(&["recover", &format!("./s{round}"), "--to", "perfetto", "-o", &file]);
+        let begins = perfetto::begins(&std::fs::read(place.at(&file)).unwrap());
+        let tracks: BTreeSet<u64> = begins.iter().map(|(track, _)| *track).collect();
+        let found: BTreeSet<_> = begins
+            .iter()
+            .map(|(_, event)| {
+                let note = |wanted: &str| &event.fields.iter().find(|(name, _)| name == wanted).expect(wanted).1;
+                let (Value::Number(id), Value::Text(fields)) = (note("span_id"), note("fields")) else {
+                    panic!("{event:?}")
+                };
+                let (target, name) = event.name.split_once("::").expect("a target and a name");
+                (*id as u64, event.ns, [target.to_owned(), name.to_owned(), fields.clone()])
+            })
+            .collect();
+        assert_eq!(found, expected, "round {round}");
+        assert_eq!((begins.len(), tracks.len()), (expected.len(), expected.len()), "round {round}");
+        let only = format!("only-{file}");
+        place.run(&["recover", &format!("./s{round}"), "--to", "perfetto", "-e", "span:new shop::inner", "-o", &only]);
+        let begins = perfetto::begins(&std::fs::read(place.at(&only)).unwrap_or_default());
+        let wanted = session.spans.iter().filter(|span| span.text[1] == "inner").count();
+        assert_eq!(begins.len(), if place.at(&only).exists() { wanted } else { 0 }, "round {round}");
+    }
+}
