@@ -65,6 +65,17 @@ record() {
     echo "case $name: status $(cat "$O/$name.status"), $(tail -n 1 "$O/$name.said")"
 }
 
+# Waits until a condition holds, a minute at most.
+until_so() {
+    for n in $(seq 600); do
+        "$@" 2> /dev/null && return
+        sleep 0.1
+    done
+}
+
+# Tells that the recorder has set the trigger of its case and records. An instance begins with tracing on and without triggers.
+records() { [ "$(cat $OWN/tracing_on)" = 1 ] && grep -q filename $OWN/events/sched/sched_process_exec/trigger; }
+
 entry() { echo "0x$(od -An -t x8 -j 24 -N 8 "$1" | tr -d ' ' | sed 's/^0*//')"; }
 
 state before
@@ -86,7 +97,7 @@ EXEC=sched:sched_process_exec
 record stacktrace -e $EXEC -R 'stacktrace if filename ~ "*trace-cmd"' -- sh /init work stacktrace
 record snapshot -e sched -e $EXEC -R 'snapshot:1 if filename ~ "*trace-cmd"' -- sh /init work snapshot with
 record no-snapshot -e $EXEC -R 'snapshot if filename == "nothing"' -- sh /init work no-snapshot
-(sleep 3; work) &
+(until_so records; work) &
 record traceoff -e sched -e $EXEC -R 'traceoff if filename ~ "*trace-cmd"'
 wait
 
@@ -113,10 +124,8 @@ lastwords record --instance own -o $O/killed.dat -p function_graph --kprobe "$OP
     -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' \
     > $O/killed.said 2>&1 &
 recorder=$!
-for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    [ "$(cat $OWN/tracing_on 2> /dev/null)" = 1 ] && [ -e $T/events/synthetic/lat ] && break
-    sleep 0.5
-done
+records_or_ended() { records || [ ! -d /proc/$recorder ]; }
+until_so records_or_ended
 work
 kill -9 $recorder
 wait $recorder
@@ -132,7 +141,7 @@ state killed
 # A receiver in the same machine.
 lastwords receive --listen vsock:any:5000 --dir $O/received > $O/receive.said 2>&1 &
 receiver=$!
-sleep 2
+until_so [ -s $O/receive.said ]
 lastwords record --instance own -o vsock:1:5000 --kprobe "$OPENED" -- sh /init work vsock > $O/vsock.said 2>&1
 echo $? > $O/vsock.status
 kill -TERM $receiver
