@@ -144,7 +144,7 @@ impl Work<'_> {
 
     /// Announces a stream, and returns the number of its first sub-buffer.
     fn begin(&self, stream: &Ready) -> anyhow::Result<u64> {
-        let head = self.source.head(stream.stream, 0).context("a stream")?;
+        let head = self.source.head(stream.stream, None).context("a stream")?;
         self.sender.frame(Kind::Head, stream.stream, &head, None)?;
         Ok(crate::head::Head::read(&head)?.begin())
     }
@@ -205,7 +205,7 @@ impl Work<'_> {
             self.confirm(left)?;
         }
         for (index, end) in ends {
-            let head = self.source.head(index, end).context("a stream")?;
+            let head = self.source.head(index, Some(end)).context("a stream")?;
             self.sender.frame(Kind::Head, index, &head, None)?;
             let lost = crate::head::Head::read(&head)?.lost;
             self.sent.lost_events = self.sent.lost_events.saturating_add(lost);

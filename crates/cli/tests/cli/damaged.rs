@@ -1,6 +1,8 @@
 //! Parts of a folder or of a CTF trace that are damaged, unreadable or not searched are reported, and count as losses.
 
 use crate::support::{Place, ran, small};
+use lastwords_testkit::layout::session as se;
+use lastwords_testkit::samples;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -168,4 +170,28 @@ fn times_before_the_epoch_are_moved_for_perfetto() {
         field.push(time as u8);
         assert!(bytes.windows(field.len()).any(|window| window == field), "{field:x?}");
     }
+}
+
+/// A sub-buffer of which nothing is left has no clock. The time for which a ring holds events is computed without it.
+#[test]
+fn the_oldest_sub_buffer_without_events_does_not_change_how_long_a_ring_holds() {
+    const SIZE: u64 = 4096;
+    let place = Place::new();
+    let session = samples::one_stream(se::LOCKED, SIZE, 8, 20);
+    let mut image = session.image();
+    image.write_folder(&place.at("whole")).unwrap();
+    let bytes = &mut image.regions.iter_mut().find(|region| region.name.starts_with("stream")).unwrap().bytes;
+    // docs/ABI.md, section 7. Of 20 closed sub-buffers and an open one, number 13 is the oldest in 8 places.
+    let data = u64::from_le_bytes(bytes[128 + 48..][..8].try_into().unwrap());
+    let at = (data + 13 % 8 * SIZE) as usize;
+    bytes[at..at + SIZE as usize].fill(0);
+    image.write_folder(&place.at("zeroed")).unwrap();
+    let rate = |folder: &str| {
+        let json: serde_json::Value = serde_json::from_str(&place.run(&["inspect", "--json", folder]).out).unwrap();
+        let text = json.to_string();
+        let (_, rest) = text.split_once("\"events_per_second\":").expect("a rate");
+        rest.split([',', '}']).next().unwrap().parse::<f64>().unwrap()
+    };
+    let (whole, zeroed) = (rate("./whole"), rate("./zeroed"));
+    assert!((0.8..1.25).contains(&(zeroed / whole)), "{whole} and {zeroed} events a second");
 }

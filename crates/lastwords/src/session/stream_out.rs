@@ -209,12 +209,12 @@ impl Source {
         })
     }
 
-    /// Returns the begin of a stream's region, as that of a region with one used half, in which `end` is the produced position. The
-    /// receiver gives it the size that it needs.
+    /// Returns the begin of a stream's region, as that of a region with one used half, in which `end` is the produced position; without it,
+    /// nothing is produced behind the position where the sent stream begins. The receiver gives it the size that it needs.
     ///
     /// # Errors
     /// The file cannot be read.
-    pub fn head(&self, stream: u32, end: u64) -> std::io::Result<Vec<u8>> {
+    pub fn head(&self, stream: u32, end: Option<u64>) -> std::io::Result<Vec<u8>> {
         let mut bytes = vec![0; HEAD];
         let Some((_, lane)) = self.lane(stream) else { return Ok(bytes) };
         lane.file.read_exact_at(&mut bytes, lane.offset)?;
@@ -228,6 +228,7 @@ impl Source {
         put(&mut bytes, control(offset_of!(StreamControl, told)), &[0; 56]);
         put(&mut bytes, control(offset_of!(StreamControl, half)), &[0; 2 * size_of::<HalfControl>()]);
         let half = |field: usize| control(offset_of!(StreamControl, half)) + field;
+        let end = end.unwrap_or(lane.first);
         for (field, value) in [
             (offset_of!(HalfControl, reserve), end),
             (offset_of!(HalfControl, attempt), end),

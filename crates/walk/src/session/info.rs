@@ -158,10 +158,9 @@ pub struct StreamInfo {
     pub produced: u64,
     /// Position where the read ended, if it ended before the produced position because of [`super::End::clock`].
     pub reached: Option<u64>,
-    /// Clock at the begin of the oldest delivered sub-buffer and at the end of the newest; none if nothing is
-    /// delivered.
+    /// Clock at the begin of the oldest delivered sub-buffer with events and at the end of the newest; none if there is none.
     pub clocks: Option<(u64, u64)>,
-    /// Bytes from the start of the oldest delivered sub-buffer to the produced position.
+    /// Bytes from the start of that oldest sub-buffer to the produced position.
     pub held: u64,
     /// Lost events by cause, then the numbers of reclaimed and of skipped sub-buffers.
     pub lost: [u64; 7],

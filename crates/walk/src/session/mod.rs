@@ -553,7 +553,10 @@ fn orphan_info(of: &Identity) -> StreamInfo {
 fn stream_info(data: &Data, outcome: &Outcome) -> StreamInfo {
     let g = &data.geometry;
     let Control { lost, .. } = outcome.control;
-    let ends = outcome.packets.first().zip(outcome.packets.last());
+    // A sub-buffer of which nothing is left is delivered without clocks.
+    let mut with_events = outcome.packets.iter().filter(|packet| !packet.pieces.is_empty() && packet.begin > 0);
+    let oldest = with_events.next();
+    let ends = oldest.zip(with_events.next_back().or(oldest));
     StreamInfo {
         index: data.region.index,
         channel: g.channel,
