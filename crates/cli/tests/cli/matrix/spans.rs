@@ -1,12 +1,14 @@
 //! Spans in Perfetto's traces.
 
 use super::event::Value;
+use super::kernel::processor;
 use super::perfetto;
 use crate::support::Place;
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_testkit::session::Span;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Spans that were open at the end, and whose opening the ring does not have, are slices in Perfetto: each once, from its opening on, on
 /// a track of its own, under the process that opened it.
@@ -54,6 +56,13 @@ fn perfetto_has_the_spans_that_were_open() {
             .collect();
         assert_eq!(found, expected, "round {round}");
         assert_eq!((begins.len(), tracks.len()), (expected.len(), expected.len()), "round {round}");
+        if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR") {
+            let (program, file) = (Path::new(&program), place.at(&file));
+            processor::accepts(program, &file).unwrap();
+            let mut names: Vec<String> = session.spans.iter().map(|span| format!("shop::{}", span.text[1])).collect();
+            names.sort();
+            assert_eq!(processor::endless_slices(program, &file).unwrap(), names, "round {round}");
+        }
         let only = format!("only-{file}");
         place.run(&["recover", &format!("./s{round}"), "--to", "perfetto", "-e", "span:new shop::inner", "-o", &only]);
         let begins = perfetto::begins(&std::fs::read(place.at(&only)).unwrap_or_default());

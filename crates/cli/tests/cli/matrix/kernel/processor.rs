@@ -61,6 +61,12 @@ pub(crate) fn accepts(program: &Path, file: &Path) -> Result<(), String> {
     }
 }
 
+/// The names of the slices that have no end, sorted.
+pub(crate) fn endless_slices(program: &Path, file: &Path) -> Result<Vec<String>, String> {
+    let rows = rows(program, "select name from slice where dur = -1 order by name;", file)?;
+    Ok(rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
+}
+
 /// The rows that the query gives.
 fn rows(program: &Path, sql: &str, file: &Path) -> Result<Vec<Vec<String>>, String> {
     let query = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;
@@ -71,7 +77,7 @@ fn rows(program: &Path, sql: &str, file: &Path) -> Result<Vec<Vec<String>>, Stri
         return Err(format!("trace_processor: {}", String::from_utf8_lossy(&output.stderr)));
     }
     let text = String::from_utf8(output.stdout).map_err(|e| e.to_string())?;
-    Ok(csv(&text).into_iter().skip(1).filter(|row| row.len() > 1).collect())
+    Ok(csv(&text).into_iter().skip(1).filter(|row| row != &[""]).collect())
 }
 
 /// Rows of words, in quotes or without; a text in quotes may have several lines.
