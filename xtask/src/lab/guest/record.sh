@@ -79,6 +79,12 @@ records() { [ "$(cat $OWN/tracing_on)" = 1 ] && grep -q filename $OWN/events/sch
 entry() { echo "0x$(od -An -t x8 -j 24 -N 8 "$1" | tr -d ' ' | sed 's/^0*//')"; }
 
 state before
+# Older kernels have fewer tracers in an instance.
+mkdir $T/instances/tracers
+cat $T/instances/tracers/available_tracers > $O/tracers
+rmdir $T/instances/tracers
+graph=function_graph
+grep -qw $graph $O/tracers || graph=function
 OPENED='p:opened do_sys_openat2 dfd=%di:s32 name=+0(%si):ustring flags=%dx:x64'
 RETURNED='r:returned do_sys_openat2 ret=$retval:s64'
 record kprobe --kprobe "$OPENED" --kprobe "$RETURNED" -- sh /init peer kprobe opened
@@ -120,7 +126,7 @@ rmdir $T/instances/tail $T/instances/twin
 state follow
 
 # A recorder that is killed.
-lastwords record --instance own -o $O/killed.dat -p function_graph --kprobe "$OPENED" --synthetic 'lat u64 delta' --size 64K \
+lastwords record --instance own -o $O/killed.dat -p $graph --kprobe "$OPENED" --synthetic 'lat u64 delta' --size 64K \
     -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' \
     > $O/killed.said 2>&1 &
 recorder=$!
