@@ -120,6 +120,7 @@ impl Input {
             budget: self.budget.max(1),
             carve: search == Search::Carved,
             late: search == Search::Late,
+            idle_steps: false,
             watch,
         }
     }

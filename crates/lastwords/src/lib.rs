@@ -63,7 +63,9 @@ pub use session::{
     Builder, ChannelConfig, Context, Ended, Ending, Error, Level, Memory, Reservation, Retention, Scope, Session,
     Window,
 };
-pub use session::{condition, consume, dead, dirs, follow, processes, remote_control, rules, snapshot, stream_out};
+pub use session::{
+    condition, consume, dead, dirs, follow, processes, remote_control, rings, rules, snapshot, stream_out,
+};
 pub use trigger::trigger;
 
 /// The items that the macros expand to. Applications must not use them directly.

@@ -14,7 +14,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// Follows the sessions and instances of inputs until the sessions have ended and the instances are gone. `read` gets the events that
 /// were committed since the step before; it returns the traces of sessions, and whether to go on. `wait` is called between two steps;
-/// if it returns false, one last step follows. Sessions that start later are not followed.
+/// if it returns false, one last step follows. Sessions that start later are not followed. With [`Options::idle_steps`], `read` is also
+/// called if nothing is new.
 ///
 /// # Errors
 /// The same as for [`crate::open()`]; a ring of an instance cannot be read. An input that is neither a session in its own folder nor
@@ -64,12 +65,14 @@ pub fn follow<W: AsRef<str>>(
             has_news |= has_own;
             *ended |= *over && !has_own;
         }
-        if is_first || has_news {
+        let is_idle_step = options.idle_steps && !is_over;
+        if is_first || has_news || is_idle_step {
             if !is_first {
                 let living = sessions.iter().zip(&ended).filter(|(_, ended)| !**ended);
                 candidates = living.map(|(session, _)| Candidate::named(Ok(session.location.clone()))).collect();
             }
             step(std::mem::take(&mut candidates), &sessions, options, &mut opened)?;
+            opened.read_until = sessions.first().filter(|_| is_alone).and_then(|session| session.lock().clock());
             instances.iter_mut().try_for_each(|instance| instance.step(options, &mut opened))?;
             let (traces, is_wanted) = read(std::mem::take(&mut opened));
             if !is_wanted {

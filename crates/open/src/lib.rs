@@ -40,6 +40,7 @@ mod bundle;
 mod carve;
 mod consume;
 mod container;
+mod counts;
 mod crash;
 mod dax_node;
 mod describe;
@@ -75,6 +76,7 @@ pub use backtrace::write_crashes;
 pub use bundle::{Bundle, folder as bundle_folder, tracefs_folder};
 pub use consume::{Consumed, consume, consume_session};
 pub use container::ends_with_container;
+pub use counts::{Count, StreamCounts, counts};
 pub use crash::{Crash, Frame};
 pub use ended::EndedReport;
 pub use escape::escape;
@@ -138,6 +140,8 @@ pub struct Options<'a> {
     /// Compare the checksums of sub-buffers of sessions when their events are read, not before. Reading is faster, and
     /// accounts are complete in any case ([`lastwords_walk::Options::late`]). It has no effect with [`Self::carve`].
     pub late: bool,
+    /// In [`follow`], read also in steps in which nothing is new.
+    pub idle_steps: bool,
     /// A callback for the progress of long work.
     pub watch: Watch<'a>,
 }
@@ -157,6 +161,7 @@ impl Default for Options<'_> {
             budget: 1,
             carve: false,
             late: false,
+            idle_steps: false,
             watch,
         }
     }
@@ -184,6 +189,9 @@ pub struct Opened {
     pub notes: Vec<String>,
     /// Inputs and parts of them that could not be opened, in the order of the inputs.
     pub failures: Vec<Failure>,
+    /// In a step of [`follow`] of one session: the session's clock, in ticks, up to which its events were read. Later events come in
+    /// the next step.
+    pub read_until: Option<u64>,
     /// Errors of the location that is being opened.
     errors: Vec<anyhow::Error>,
 }

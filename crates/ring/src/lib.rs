@@ -46,5 +46,5 @@ pub use flush::Persist;
 pub use init::{AttachError, StreamSpec, init_stream};
 pub use record::{Lost, ShortText, Tail, prepend};
 pub use reserve::copy;
-pub use stream::Stream;
+pub use stream::{HEADROOM, Stream};
 pub use threads::lock_word;

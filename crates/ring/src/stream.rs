@@ -32,7 +32,7 @@ unsafe impl Sync for Stream {}
 
 /// Distance by which the spare begins ahead of the live half, in bytes. It is more than what is recorded between the
 /// reset of the spare and the swap.
-const HEADROOM: u64 = 1 << 28;
+pub const HEADROOM: u64 = 1 << 28;
 
 impl Stream {
     /// Attaches to the stream in a mapped region.

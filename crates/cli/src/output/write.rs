@@ -3,17 +3,17 @@
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
 use crate::account::Notes;
 use crate::input::Traces;
+use crate::kernels::{Kernels, kernels, print_remarks};
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
-use crate::table::plain;
-use crate::text::{self, bytes, log, relation};
+use crate::text::{self, bytes};
 use anyhow::{Context, bail};
 use lastwords_ctf::read::{self, Trace};
 use lastwords_ctf::{Version, write};
 use lastwords_formats::events::Note;
-use lastwords_formats::ftrace::ctf::{self, Form, Remarks};
-use lastwords_formats::ftrace::{dat, log as ftrace_log};
+use lastwords_formats::ftrace::ctf::Form;
+use lastwords_formats::ftrace::dat;
 use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::Zone;
@@ -21,7 +21,6 @@ use lastwords_formats::{Totals, json};
 use lastwords_open::{Account, Body, Ftrace, Losses, RecoveredSession, accounts_after_reading};
 use lastwords_trace::source::Source as _;
 use std::path::Path;
-use std::sync::{Arc, PoisonError};
 
 /// Traces that are written to one path.
 pub(super) struct Writing<'a, 't> {
@@ -57,8 +56,7 @@ impl<'t> Writing<'_, 't> {
     fn text(&self) -> Written {
         let title = self.path.display().to_string();
         let title = (!is_stdout(self.path)).then_some(title.as_str());
-        let form =
-            text::Form { style: None, zone: Zone::local(), with_log: self.job.with_log, title, no_header: false };
+        let form = text::Form { zone: Zone::local(), with_log: self.job.with_log, title, ..text::Form::default() };
         let written = to_file(self.path, |out| text::write(self.traces, self.chosen, &form, out))?;
         Ok((written.totals, written.notes))
     }
@@ -157,34 +155,9 @@ impl<'t> Writing<'_, 't> {
         Ok((totals, notes))
     }
 
-    /// Returns the trace arrays as packets, and after those of each kernel its log. The positions are those among all
-    /// traces; the log has none.
-    fn kernels(&self, form: Form) -> anyhow::Result<(Vec<Trace>, Vec<Option<usize>>, Remarks)> {
-        let (mut traces, mut positions, remarks) = (Vec::new(), Vec::new(), Remarks::default());
-        let arrays: Vec<&lastwords_open::Trace> = self.traces.arrays().collect();
-        for arrays in arrays.chunk_by(|a, b| Arc::ptr_eq(&a.origin, &b.origin)) {
-            let Some((first, ftrace)) = arrays.first().and_then(|first| Some((first, first.ftrace()?))) else {
-                continue;
-            };
-            let (tracing, path) = (Arc::new(ftrace.machine.tracing.clone()), &first.origin.path);
-            let choice = |array: &Ftrace<'_>| self.chosen.choice(std::slice::from_ref(array));
-            for (position, array) in
-                arrays.iter().filter_map(|array| Some((self.traces.position(array), array.ftrace()?)))
-            {
-                positions.push(position);
-                let offset = array.real_time();
-                traces.push(ctf::trace(path, &tracing, array.index, &choice(&array), offset, form, &remarks)?);
-            }
-            if self.job.with_log {
-                let (lines, relation) = (log(first)?, relation(&ftrace));
-                if let Some(remark) = relation.remark_of_trace(ftrace.array).filter(|_| !lines.is_empty()) {
-                    say::note(plain(&remark));
-                }
-                traces.push(ftrace_log::trace(path, lines, relation, &choice(&ftrace), ftrace.real_time())?);
-                positions.push(None);
-            }
-        }
-        Ok((traces, positions, remarks))
+    /// Returns the trace arrays as packets, and after those of each kernel its log.
+    fn kernels(&self, form: Form) -> anyhow::Result<Kernels> {
+        kernels(self.traces, self.chosen, form, self.job.with_log)
     }
 
     /// Shows the progress of work. It counts the rings of the first kernel, or else the bytes of packets, `total`.
@@ -240,10 +213,4 @@ impl<'t> Writing<'_, 't> {
         };
         (line, accounts)
     }
-}
-
-/// Prints the remarks of a conversion from ftrace.
-fn print_remarks(remarks: &Remarks) {
-    let remarks = remarks.lock().unwrap_or_else(PoisonError::into_inner);
-    remarks.iter().for_each(|remark| say::note(plain(remark)));
 }

@@ -6,6 +6,7 @@ mod timeline;
 
 use crate::account::Notes;
 use crate::input::Traces;
+use crate::kernels::{kernels, print_remarks};
 use crate::progress::{Progress, Shared};
 use crate::say;
 use crate::select::Chosen;
@@ -13,9 +14,11 @@ use crate::table::plain;
 use anyhow::bail;
 use lastwords_ctf::Version;
 use lastwords_ctf::read;
+use lastwords_formats::ftrace::ctf as ftrace_ctf;
 use lastwords_formats::ftrace::log::{Log, LogLine, Relation};
 use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
+use lastwords_formats::text::chosen::{self, Columns};
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
 use lastwords_open::{Ftrace, Machine, Trace};
@@ -38,10 +41,13 @@ pub(crate) enum LineStyle {
 }
 
 /// Options for writing text.
+#[derive(Default)]
 pub(crate) struct Form<'a> {
     /// The style of lines. Without one, sessions have fields, CTF looks as in babeltrace2, and a kernel's trace follows
     /// its own options.
     pub(crate) style: Option<LineStyle>,
+    /// The fields that lines have in place of a style.
+    pub(crate) columns: Option<&'a Columns>,
     /// The time zone of times of day.
     pub(crate) zone: Zone,
     /// The kernel's log appears among its events.
@@ -50,6 +56,8 @@ pub(crate) struct Form<'a> {
     pub(crate) title: Option<&'a str>,
     /// A kernel's text has no header.
     pub(crate) no_header: bool,
+    /// Times are those before a moment: by the clock of a trace array, if nothing relates that to real time.
+    pub(crate) before: Option<i64>,
 }
 
 /// The result of writing text.
@@ -63,6 +71,8 @@ pub(crate) struct TextResult {
     arrays: Vec<(usize, Totals)>,
     /// The reader of the text has left.
     pub(crate) is_closed: bool,
+    /// The positions of the chosen fields of which no event had a value.
+    pub(crate) unused: Vec<usize>,
 }
 
 impl LineStyle {
@@ -115,6 +125,9 @@ pub(crate) fn write(
     form: &Form<'_>,
     out: &mut dyn Write,
 ) -> anyhow::Result<TextResult> {
+    if let Some(columns) = form.columns {
+        return listed(traces, chosen, columns, form, out);
+    }
     let style = if traces.is_ftrace() { Style::Fields } else { LineStyle::of_packets(form.style, traces)? };
     if traces.has_arrays() {
         LineStyle::of_kernel(form.style)?;
@@ -141,6 +154,40 @@ pub(crate) fn write(
     run.result.notes.renumber(&traces.of_packets());
     run.result.notes.of_traces.append(&mut run.result.arrays);
     Ok(run.result)
+}
+
+/// Writes the chosen fields of the chosen events, merged by time.
+fn listed(
+    traces: &Traces,
+    chosen: &Chosen,
+    columns: &Columns,
+    form: &Form<'_>,
+    out: &mut dyn Write,
+) -> anyhow::Result<TextResult> {
+    let packets = traces.packets(Version::V2)?;
+    let bar = form.title.filter(|_| !packets.is_empty()).map(|title| Shared::new(title, bytes(&packets)));
+    let watch = |bytes| bar.iter().for_each(|bar| bar.add(bytes));
+    let (kernels, positions, remarks) = kernels(traces, chosen, ftrace_ctf::Form::Lines, form.with_log)?;
+    let all = [packets, kernels].concat();
+    let mut result = TextResult::default();
+    let notes = &mut result.notes;
+    let written = chosen::write(&all, columns, &chosen.once(), &form.zone, out, &watch, &mut |note| notes.add(note));
+    match written.map_err(anyhow::Error::from) {
+        Err(error) if is_closed(&error) => result.is_closed = true,
+        written => {
+            let written = written?;
+            (result.totals, result.unused) = (written.totals, written.unused);
+        }
+    }
+    result.notes.renumber(&[traces.of_packets(), positions].concat());
+    print_remarks(&remarks);
+    Ok(result)
+}
+
+/// Returns the names of chosen fields that no event of the traces has, each with a proposal.
+pub(crate) fn unknown_fields(traces: &Traces, chosen: &Chosen, columns: &Columns) -> anyhow::Result<Vec<String>> {
+    let (kernels, ..) = kernels(traces, chosen, ftrace_ctf::Form::Lines, false)?;
+    Ok(columns.unknown(&[traces.packets(Version::V2)?, kernels].concat()))
 }
 
 fn is_closed(error: &anyhow::Error) -> bool {
@@ -194,6 +241,12 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Returns the moment before which times are shown, by the clock of an array.
+    fn before(&self, array: &Trace) -> Option<i64> {
+        let offset = array.ftrace().and_then(|ftrace| ftrace.real_time()).unwrap_or(0);
+        self.form.before.map(|before| before.saturating_sub(offset))
+    }
+
     fn options(&self, array: &Trace, chosen: &Chosen) -> anyhow::Result<ftrace::Options> {
         let choice = chosen.choice(array.ftrace().as_slice());
         Ok(ftrace::Options {
@@ -206,6 +259,7 @@ impl Run<'_> {
             until: choice.until,
             last: choice.last,
             no_header: self.form.no_header,
+            before: self.before(array),
             ..ftrace::Options::default()
         })
     }

@@ -68,7 +68,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn table(summaries: &[Summary]) -> String {
+/// Returns a table of sessions.
+pub(crate) fn table(summaries: &[Summary]) -> String {
     if summaries.is_empty() {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
         return format!("no sessions in {}\n", bases.join(", "));
@@ -90,7 +91,7 @@ fn table(summaries: &[Summary]) -> String {
 
 /// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from the newest to the
 /// oldest.
-fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
+pub(crate) fn newest_first(mut summaries: Vec<Summary>) -> Vec<Summary> {
     let key = |s: &Summary| s.details.as_ref().map(|d| (d.ended.is_none(), since(d))).ok();
     summaries.sort_by_key(|summary| std::cmp::Reverse(key(summary)));
     summaries

@@ -20,6 +20,7 @@ mod report;
 mod restore;
 mod rule;
 mod snapshot;
+mod top;
 mod trigger;
 mod view;
 
@@ -52,6 +53,8 @@ pub(crate) enum Verb {
     Restore(restore::Args),
     /// List sessions, live and left over
     List(list::Args),
+    /// Show what a session records now: rates by event, rings, losses, open spans
+    Top(top::Args),
     /// Record events that match, from now on
     Enable(rule::EnableArgs),
     /// Do not record events that match, from now on
@@ -108,6 +111,7 @@ pub(crate) fn run(verb: Verb) -> anyhow::Result<Outcome> {
         Verb::Receive(args) => receive::run(&args),
         Verb::Restore(args) => restore::run(&args),
         Verb::List(args) => list::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Enable(args) => rule::enable(&args),
         Verb::Disable(args) => rule::disable(&args),
         Verb::Channel(args) => channel::run(&args),

@@ -38,6 +38,16 @@ struct Common {
     /// Exit with status 3 if events were lost
     #[arg(long)]
     strict: bool,
+
+    /// Says where fields are chosen. It is not an option
+    #[arg(short = 'F', long, hide = true, value_name = "LIST", value_parser = refuse_fields)]
+    fields: Option<String>,
+}
+
+fn refuse_fields(_: &str) -> Result<String, &'static str> {
+    Err(
+        "only `report` prints chosen fields; JSON lines have all fields, and jq chooses: jq -c '{time, id: .fields.id}'",
+    )
 }
 
 /// The arguments of `recover`.

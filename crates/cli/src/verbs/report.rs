@@ -12,16 +12,24 @@ use crate::pager::Pager;
 use crate::say;
 use crate::select::{Chosen, Events};
 use crate::table::plain;
-use crate::text::{self, Form, LineStyle};
+use crate::text::{self, Form, LineStyle, unknown_fields};
 use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
-use lastwords_open::{Trace, accounts_after_reading};
+use lastwords_formats::text::chosen::Columns;
+use lastwords_open::{Trace, accounts_after_reading, unrelated_clocks};
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 
 /// The arguments of `report`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "On a terminal the text goes through $PAGER (`less -FRX` where that is unset).")]
+#[command(after_help = "\
+On a terminal the text goes through $PAGER (`less -FRX` where that is unset).
+
+Examples:
+  lastwords report svc --last 20
+  lastwords report svc -e order -F time,customer,amount
+  lastwords report vmcore --relative -F time,cpu,comm,event
+  lastwords report trace.dat -e sched_switch -F prev_comm,next_comm --separator ,")]
 #[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -36,6 +44,17 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
+    /// Print these fields, in this order, in place of a style: time,cpu,event,id,customer. Names are those of fields and contexts, and
+    /// cpu, comm, pid, tid, level, event, channel, as in --filter; and time, delta (seconds since the line before), ticks (the clock),
+    /// trace (the session or instance) and message (what follows the event's name in the other styles). `args[0]` and `request.path` are
+    /// parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. A hyphen stands for what an event does not have
+    #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = field, conflicts_with = "style")]
+    fields: Vec<String>,
+
+    /// The text between the fields of --fields; `\t` is a tab. A value in which it occurs stands in double quotes
+    #[arg(long, value_name = "TEXT", default_value = "\\t", requires = "fields", value_parser = separator)]
+    separator: String,
+
     /// Only events whose line matches this regular expression; `(?i)` at its begin ignores case. May be given several times: all must
     /// match. On a terminal, the matches are highlighted. With --last, the last N matching events are printed
     #[arg(long, short = 'g', value_name = "REGEX", value_parser = expression, conflicts_with = "consume")]
@@ -45,7 +64,8 @@ pub(crate) struct Args {
     #[arg(long)]
     utc: bool,
 
-    /// Print times as seconds before the newest event: -0.003200000. For sessions, LTTng and CTF
+    /// Print times as seconds before the newest event: -0.003200000; of a kernel's clock that does not count nanoseconds, as readings
+    /// before that of the newest event
     #[arg(long, conflicts_with = "follow")]
     relative: bool,
 
@@ -74,15 +94,40 @@ pub(crate) struct Args {
     no_pager: bool,
 }
 
+/// Checks the name of a field.
+fn field(text: &str) -> Result<String, String> {
+    Columns::parse(&[text], "").map(|_| text.trim().to_owned())
+}
+
+/// Reads a separator, which may have the escapes `\t` and `\\`.
+fn separator(text: &str) -> Result<String, String> {
+    let separator = text.replace("\\\\", "\0").replace("\\t", "\t").replace('\0', "\\");
+    match separator.chars().all(|c| c == '\t' || !c.is_control()) && !separator.is_empty() {
+        true => Ok(separator),
+        false => Err("it must be a text without control characters, or a tab".to_owned()),
+    }
+}
+
 /// Runs `report`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
+    let columns = args.columns().map_err(anyhow::Error::msg)?;
+    let columns = columns.as_ref();
     if args.follow {
-        return follow::run(args);
+        return follow::run(args, columns);
     }
     if args.consume {
-        return finish_consuming(args.input.consume(|traces| report(args, traces))?);
+        return finish_consuming(args.input.consume(|traces| report(args, columns, traces))?);
     }
-    args.input.read(Search::Late, |mut traces| report(args, &mut traces)).map(|(outcome, _)| outcome)
+    args.input.read(Search::Late, |mut traces| report(args, columns, &mut traces)).map(|(outcome, _)| outcome)
+}
+
+impl Args {
+    fn columns(&self) -> Result<Option<Columns>, String> {
+        match self.fields.is_empty() {
+            true => Ok(None),
+            false => Columns::parse(&self.fields, &self.separator).map(Some),
+        }
+    }
 }
 
 fn zone(args: &Args) -> Zone {
@@ -90,7 +135,7 @@ fn zone(args: &Args) -> Zone {
 }
 
 /// Prints the report. Returns the result, and whether everything was written.
-fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
+fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     traces.choose(Arrays::Top)?;
     if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
@@ -98,19 +143,24 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     account::check_readable(traces)?;
     let mut chosen = args.events.choose(traces)?;
     let last = chosen.last.take_if(|_| !args.grep.is_empty());
-    clocks::note_merged(traces, false);
+    if let Some(columns) = columns {
+        let unknown = unknown_fields(traces, &chosen, columns)?;
+        if !unknown.is_empty() {
+            anyhow::bail!("--fields: {}", unknown.join("\n"));
+        }
+    }
+    clocks::note_merged(traces, columns.is_some());
     // A user who leaves a pager has not read everything, so a consuming read uses no pager.
     let mut out = Pager::open(!args.no_pager && !args.consume);
-    if args.relative && traces.has_arrays() {
-        anyhow::bail!("--relative is for sessions, LTTng and CTF; a kernel's text has the times of its own clock");
-    }
-    let newest = args.relative.then(|| traces.all.iter().filter_map(Trace::newest).max()).flatten();
+    let before = if args.relative { newest(args, traces)? } else { None };
     let form = Form {
         style: args.style,
-        zone: newest.map_or_else(|| zone(args), |newest| zone(args).before(newest)),
+        columns,
+        zone: before.map_or_else(|| zone(args), |newest| zone(args).before(newest)),
         with_log: args.with_log,
         title: (!out.is_program()).then_some("report"),
-        no_header: false,
+        before,
+        ..Form::default()
     };
     let mut lines = Lines::new(&mut out, &args.grep, last);
     if std::io::stdout().is_terminal() {
@@ -119,7 +169,9 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
             lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
         }
         let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
-        if has_columns && traces.sessions().next().is_some() {
+        if let Some(columns) = columns {
+            lines.put(format_args!("# {}\n", columns.head()))?;
+        } else if has_columns && traces.sessions().next().is_some() {
             let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };
             lines.put(format_args!("# {time} LEVEL [CPU] THREAD EVENT: FIELDS\n"))?;
         }
@@ -137,9 +189,43 @@ fn report(args: &Args, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
         losses,
         worst_failure: traces.worst_failure,
         failed: result.notes.unreadable > 0,
-        nothing: !is_closed && is_nothing(args, &chosen, traces, [result.totals.events, shown]),
+        nothing: !is_closed
+            && (is_nothing(args, &chosen, traces, [result.totals.events, shown])
+                || note_unused(columns, &result.unused, result.totals.events)),
     };
     Ok((facts.outcome(), !is_closed))
+}
+
+/// Returns the time before which `--relative` shows times: that of the newest event, in nanoseconds since the epoch, or since the
+/// origin of the only clock.
+///
+/// # Errors
+/// Nothing relates the clocks of the traces; the style has times of its own.
+fn newest(args: &Args, traces: &Traces) -> anyhow::Result<Option<i64>> {
+    if args.style == Some(LineStyle::Latency) {
+        anyhow::bail!(
+            "--style latency has times of its own, since the first event; fields, ftrace and raw have relative ones"
+        );
+    }
+    if let Some((trace, clock)) = unrelated_clocks(&traces.all).into_iter().next() {
+        anyhow::bail!(
+            "{}: nothing relates its clock {} to those of the others, so that the newest event of all is not known: --relative is for such \
+             a trace alone",
+            plain(&trace.origin.path.display().to_string()),
+            plain(&clock.name)
+        );
+    }
+    let newest = |trace: &Trace| trace.newest().or_else(|| trace.ftrace().map(|ftrace| ftrace.newest()));
+    Ok(traces.all.iter().filter_map(newest).max())
+}
+
+/// Prints a note for each chosen field that no event had. Returns true if there is one, and events were printed.
+fn note_unused(columns: Option<&Columns>, unused: &[usize], events: u64) -> bool {
+    let names: Vec<&str> = unused.iter().filter_map(|at| columns?.name(*at)).filter(|name| *name != "delta").collect();
+    for name in names.iter().filter(|_| events > 0) {
+        say::note(format_args!("--fields: none of {events} events has {name}"));
+    }
+    events > 0 && !names.is_empty()
 }
 
 /// Returns true if events were selected and none is shown, and prints a note then. `counts` has the events that were selected, and

@@ -96,6 +96,7 @@ fn help_names_every_verb() {
         "inspect",
         "view",
         "list",
+        "top",
         "enable",
         "disable",
         "snapshot",

@@ -58,10 +58,28 @@ impl BuiltIn {
 /// # Errors
 /// No event class has a name. The error points at it in the expression, and has the names that are nearest to it.
 pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<(), Error> {
-    let is_known =
-        |name: &Name| packets::is_known(name, traces) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing));
+    let is_known = |name: &Name| {
+        packets::is_known(name, traces, false) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
+    };
     let Some((position, unknown)) = filter.names().iter().enumerate().find(|(_, name)| !is_known(name)) else {
         return Ok(());
+    };
+    let near = nearest(unknown, traces, kernels, &[]);
+    let what = if unknown.is_context() { "a context" } else { "a field, a context" };
+    let expected = match near.as_slice() {
+        [] if unknown.is_context() => {
+            format!("{what} that an event of the input has; `lastwords recover --to json` shows them")
+        }
+        [] => format!("{what} that an event of the input has, or one of {}", BUILT_IN.join(", ")),
+        near => format!("{what} that an event of the input has, such as {}", near.join(", ")),
+    };
+    Err(filter.unknown_name(position, &expected))
+}
+
+/// Returns the names that are nearest to an unknown one, among those of the traces and `more`.
+fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]) -> Vec<String> {
+    let is_known = |name: &Name| {
+        packets::is_known(name, traces, false) || kernels.iter().any(|tracing| ftrace::is_known(name, tracing))
     };
     let mut known = BTreeSet::new();
     packets::add_names(traces, &mut known);
@@ -72,15 +90,13 @@ pub fn check(filter: &Filter, traces: &[Trace], kernels: &[&Tracing]) -> Result<
             let filter = Filter::parse(name).ok()?;
             filter.names().first().is_some_and(is_known).then(|| (*name).to_owned())
         }));
+        known.extend(more.iter().map(|name| (*name).to_owned()));
     }
-    let near = nearest::names(&unknown.to_string(), &known);
-    let what = if unknown.is_context() { "a context" } else { "a field, a context" };
-    let expected = match near.as_slice() {
-        [] if unknown.is_context() => {
-            format!("{what} that an event of the input has; `lastwords recover --to json` shows them")
-        }
-        [] => format!("{what} that an event of the input has, or one of {}", BUILT_IN.join(", ")),
-        near => format!("{what} that an event of the input has, such as {}", near.join(", ")),
-    };
-    Err(filter.unknown_name(position, &expected))
+    nearest::names(&unknown.to_string(), &known)
+}
+
+/// Returns none if an event class of the traces has the name that is all of `filter`. Otherwise it returns the nearest names.
+pub(crate) fn unknown_names(filter: &Filter, traces: &[Trace]) -> Option<Vec<String>> {
+    let name = filter.names().first()?;
+    (!packets::is_known(name, traces, true)).then(|| nearest(name, traces, &[], crate::text::chosen::OWN))
 }

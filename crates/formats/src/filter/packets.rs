@@ -17,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// The scopes of an event, in the order in which they are decoded.
-const SCOPES: [Scope; 3] = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload];
+pub(crate) const SCOPES: [Scope; 3] = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload];
 
 /// Evaluates a filter on the events of some streams.
 pub(crate) struct EventFilter<'t> {
@@ -30,7 +30,7 @@ pub(crate) struct EventFilter<'t> {
 }
 
 /// The value of a name in the events of a class.
-enum Source<'t> {
+pub(crate) enum Source<'t> {
     /// The value that [`Values`] has at the name's position.
     Field,
     Text(String),
@@ -52,12 +52,20 @@ struct Bound<'t> {
 
 /// A node whose value is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Target {
-    node: NodeId,
+pub(crate) struct Target {
+    pub(crate) node: NodeId,
     /// Position among the values.
-    slot: usize,
+    pub(crate) slot: usize,
     /// The position in each array around the node, the outermost first.
-    elements: Vec<u64>,
+    pub(crate) elements: Vec<u64>,
+}
+
+/// The nodes whose values are wanted, for each of [`SCOPES`].
+#[derive(Default)]
+pub(crate) struct Targets {
+    pub(crate) of: [Vec<Target>; 3],
+    /// Structures and arrays are wanted too, not only single values.
+    pub(crate) with_containers: bool,
 }
 
 /// The values of one event.
@@ -125,10 +133,11 @@ impl<'t> EventFilter<'t> {
 
 impl<'t> Bound<'t> {
     fn new(filter: &Filter, trace: &'t Trace, stream: usize, event: usize) -> Self {
-        let mut targets = [Vec::new(), Vec::new(), Vec::new()];
+        let mut targets = Targets::default();
         let names = filter.names();
         let source = |(slot, name): (usize, &Name)| source(name, trace, stream, event, slot, names.len(), &mut targets);
         let sources = names.iter().enumerate().map(source).collect();
+        let targets = targets.of;
         let last = targets.iter().rposition(|of| !of.is_empty()).map_or(0, |last| last.saturating_add(1));
         let scopes = SCOPES.into_iter().zip(targets).take(last);
         let scopes =
@@ -139,16 +148,19 @@ impl<'t> Bound<'t> {
 
 /// Finds the source of a name, and adds the nodes that have it to the targets of their scopes. `slot` is the position of its value,
 /// `thread` that of the thread's id.
-fn source<'t>(
+pub(crate) fn source<'t>(
     name: &Name,
     trace: &'t Trace,
     stream: usize,
     event: usize,
     slot: usize,
     thread: usize,
-    targets: &mut [Vec<Target>; 3],
+    targets: &mut Targets,
 ) -> Option<Source<'t>> {
-    let [common, specific, payload] = targets;
+    let Targets { of: [common, specific, payload], with_containers } = targets;
+    let add = |root: Option<&Struct>, steps: &[Step], slot, of: &mut Vec<Target>| {
+        add(root, steps, slot, *with_containers, of)
+    };
     let class = trace.class();
     let scope = |scope| class.scope(scope, stream, event);
     let is_above = BuiltIn::is_above_fields(name);
@@ -181,7 +193,12 @@ fn source<'t>(
             EnvValue::Integer(pid) => Some(Source::Integer(*pid)),
             EnvValue::Text(_) => None,
         },
-        BuiltIn::Tid => any_context(&["tid", "vtid"], slot).then_some(Source::Field),
+        // What ftrace calls a pid is the id of a thread.
+        BuiltIn::Tid => {
+            let is_ftrace = matches!(number("tracer_name"), Some(EnvValue::Text(name)) if name == "ftrace");
+            let is_there = any_context(&["tid", "vtid"], slot) || (is_ftrace && any_context(&["pid"], slot));
+            is_there.then_some(Source::Field)
+        }
         BuiltIn::Level => described.log_level.map(|severity| Source::Level(severity.number(), level(severity))),
         BuiltIn::Event => Some(Source::Text(described.name.clone().unwrap_or_else(|| "<unknown>".to_owned()))),
         BuiltIn::Channel => Some(Source::Text(channel(own))),
@@ -189,10 +206,10 @@ fn source<'t>(
 }
 
 /// Adds the nodes of a scope to which the steps lead. Returns true if there are any.
-fn add(root: Option<&Struct>, steps: &[Step], slot: usize, targets: &mut Vec<Target>) -> bool {
+fn add(root: Option<&Struct>, steps: &[Step], slot: usize, with_containers: bool, targets: &mut Vec<Target>) -> bool {
     let Some(root) = root else { return false };
     let before = targets.len();
-    let mut finder = Finder { next: 0, slot, elements: Vec::new(), targets };
+    let mut finder = Finder { next: 0, slot, elements: Vec::new(), with_containers, targets };
     finder.structure(root, Some(steps));
     targets.len() > before
 }
@@ -202,12 +219,23 @@ struct Finder<'a> {
     next: NodeId,
     slot: usize,
     elements: Vec<u64>,
+    with_containers: bool,
     targets: &'a mut Vec<Target>,
 }
 
 impl Finder<'_> {
+    /// Adds a node if `steps` end at it.
+    fn found(&mut self, node: NodeId, steps: Option<&[Step]>) {
+        if steps.is_some_and(<[Step]>::is_empty) {
+            self.targets.push(Target { node, slot: self.slot, elements: self.elements.clone() });
+        }
+    }
+
     /// Takes a structure. `steps` lead from there to the value; none if it is elsewhere.
     fn structure(&mut self, of: &Struct, steps: Option<&[Step]>) {
+        if self.with_containers {
+            self.found(self.next, steps);
+        }
         self.next = self.next.saturating_add(1);
         for field in &of.fields {
             self.field(&field.class, steps.and_then(|steps| behind(steps, &field.name)));
@@ -219,6 +247,9 @@ impl Finder<'_> {
         match class {
             FieldClass::Struct(of) => return self.structure(of, steps),
             FieldClass::Array(array) => {
+                if self.with_containers {
+                    self.found(node, steps);
+                }
                 self.next = self.next.saturating_add(1);
                 let inner = match steps.and_then(<[Step]>::split_first) {
                     Some((Step::Element(index), rest)) => Some((*index, rest)),
@@ -241,9 +272,7 @@ impl Finder<'_> {
             _ => {}
         }
         self.next = self.next.saturating_add(1);
-        if steps.is_some_and(<[Step]>::is_empty) {
-            self.targets.push(Target { node, slot: self.slot, elements: self.elements.clone() });
-        }
+        self.found(node, steps);
     }
 }
 
@@ -365,10 +394,11 @@ fn any_class(traces: &[Trace], mut each: impl FnMut(&Trace, usize, usize) -> boo
     })
 }
 
-/// Returns true if an event class of the traces has a value of this name.
-pub(super) fn is_known(name: &Name, traces: &[Trace]) -> bool {
+/// Returns true if an event class of the traces has a value of this name; `with_containers`: or a structure or an array.
+pub(super) fn is_known(name: &Name, traces: &[Trace], with_containers: bool) -> bool {
     any_class(traces, |trace, stream, event| {
-        source(name, trace, stream, event, 0, 1, &mut [Vec::new(), Vec::new(), Vec::new()]).is_some()
+        let mut targets = Targets { with_containers, ..Targets::default() };
+        source(name, trace, stream, event, 0, 1, &mut targets).is_some()
     })
 }
 

@@ -12,6 +12,7 @@ use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
 
 use super::Choice;
 use super::ctf;
+use super::text::time_before;
 use lastwords_ctf::Result;
 use lastwords_ctf::read::Trace;
 use lastwords_ctf::session::unsigned;
@@ -126,6 +127,12 @@ impl<'a> Log<'a> {
         self.lines.peek().is_none()
     }
 
+    /// Returns true if the log's times can be compared with those of the trace.
+    #[must_use]
+    pub fn is_related(&self) -> bool {
+        self.relation != Relation::Apart
+    }
+
     /// Skips the records before a reading of the trace's clock.
     pub fn skip_to(&mut self, clock: u64) {
         while clock.checked_sub(1).is_some_and(|last| self.before(Some(last)).is_some()) {}
@@ -143,12 +150,20 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Appends a record as lines of a trace's text: `## dmesg: [    5.123456] text`.
-pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine) {
+/// Appends a record as lines of a trace's text: `## dmesg: [    5.123456] text`. With `before`, the time is that from the first of these
+/// readings of the trace's clock to the second: `## dmesg: [ -0.003200000] text`.
+pub(crate) fn write_text(out: &mut Vec<u8>, line: &LogLine, before: Option<(u64, i64)>) {
     let (seconds, micros) = (line.time / 1_000_000_000, line.time % 1_000_000_000 / 1000);
     for text in line.text.split('\n') {
         out.extend_from_slice(MARK);
-        let _ = write!(out, "[{seconds:5}.{micros:06}] ");
+        match before {
+            None => _ = write!(out, "[{seconds:5}.{micros:06}] "),
+            Some((clock, before)) => {
+                out.push(b'[');
+                time_before(out, clock, before, true, 13);
+                out.extend_from_slice(b"] ");
+            }
+        }
         out.extend(text.bytes().map(|byte| if byte.is_ascii_control() && byte != b'\t' { b'?' } else { byte }));
         out.push(b'\n');
     }

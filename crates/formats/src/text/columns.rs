@@ -15,10 +15,11 @@ use lastwords_ctf::program::{Code, Flat};
 use lastwords_ctf::read::Trace;
 use lastwords_trace::class::{EventClass, LogLevel, Origin as ClockOrigin, Scope, StreamClass};
 use lastwords_trace::integer::{extend, take_integer};
-use lastwords_trace::visit::Node;
+use lastwords_trace::visit::{Node, NodeId};
 use std::collections::HashMap;
 
-pub(super) use lines::Lines;
+pub(super) use lines::{Lines, message};
+pub(super) use values::{Mark, Values};
 
 /// The layout of the lines of all traces, which is computed before the first event.
 pub(super) struct Plan<'t> {
@@ -44,12 +45,19 @@ struct Columns<'t> {
 }
 
 /// The fields of a scope.
-struct Fields<'t> {
-    code: &'t Code,
+pub(super) struct Fields<'t> {
+    pub(super) code: &'t Code,
     /// The text ` name=` of each node; none if the node is not shown.
     prefixes: Vec<Option<Constant>>,
     formats: Vec<ValueFormat<'t>>,
     roles: Vec<Role>,
+}
+
+impl Fields<'_> {
+    /// Returns true if the node is shown.
+    pub(super) fn shows(&self, node: NodeId) -> bool {
+        self.roles.get(node as usize).is_some_and(|role| *role != Role::Hidden)
+    }
 }
 
 /// The layout of a context whose fields are at fixed offsets.
@@ -75,7 +83,7 @@ struct IntegerLayout {
 }
 
 /// An event class.
-struct Class<'t> {
+pub(super) struct Class<'t> {
     /// Five characters for the severity.
     level: &'static [u8; 5],
     /// The text ` LEVEL [`.
@@ -83,9 +91,9 @@ struct Class<'t> {
     /// The text ` provider:name:`.
     name: Constant,
     /// The pieces of the message, if the event class has a format string.
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     specific: Option<Fields<'t>>,
-    payload: Option<Fields<'t>>,
+    pub(super) payload: Option<Fields<'t>>,
     /// Formats the name and the payload without a visitor; none if a field has no simple form or a message shows
     /// fields. The line feed is included if no context is shown after the payload.
     line: Option<Line<'t>>,
@@ -152,7 +160,7 @@ fn columns(trace: &Trace, kernel: bool) -> Vec<Columns<'_>> {
     class.streams.iter().enumerate().map(of).collect()
 }
 
-fn fields(code: &Code) -> Fields<'_> {
+pub(super) fn fields(code: &Code) -> Fields<'_> {
     let roles = fields::roles(code);
     let prefix = |(node, role): (&Node, &Role)| {
         let mut text = vec![b' '];
@@ -170,7 +178,7 @@ fn fields(code: &Code) -> Fields<'_> {
     }
 }
 
-fn of_event<'t>(
+pub(super) fn of_event<'t>(
     event: &EventClass,
     specific: Option<Fields<'t>>,
     payload: Option<Fields<'t>>,

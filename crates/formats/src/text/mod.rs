@@ -5,6 +5,7 @@
 
 mod babeltrace;
 mod batch;
+pub mod chosen;
 mod columns;
 pub(crate) mod escape;
 mod line;

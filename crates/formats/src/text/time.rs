@@ -25,6 +25,12 @@ pub struct Zone {
     end: Option<i64>,
 }
 
+impl Default for Zone {
+    fn default() -> Self {
+        Self::utc()
+    }
+}
+
 impl Zone {
     /// Returns the time zone of the machine: `TZ`, or else /etc/localtime, or else UTC.
     #[must_use]
@@ -42,6 +48,11 @@ impl Zone {
     #[must_use]
     pub fn before(self, end: i64) -> Self {
         Self { end: Some(end), ..self }
+    }
+
+    /// Returns true if times are seconds before a moment.
+    pub(super) fn is_relative(&self) -> bool {
+        self.end.is_some()
     }
 
     /// Returns the offset from UTC at a moment, in seconds.
@@ -74,6 +85,11 @@ impl TimeOfDay {
         after.iter_mut().zip(behind).for_each(|(place, byte)| *place = *byte);
         let behind = (after, behind.len());
         Self { zone: zone.clone(), begin: 0, known: false, second, before: before.len(), behind }
+    }
+
+    /// Returns true if times are seconds before a moment, whatever their clock's origin.
+    pub(crate) fn is_relative(&self) -> bool {
+        self.zone.is_relative()
     }
 
     /// Appends the time of day. A time before 1970 is appended as seconds: `-S.nnnnnnnnn`.

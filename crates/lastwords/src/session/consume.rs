@@ -183,7 +183,7 @@ pub(crate) fn bound(regions: &Regions, stream: &StreamRegion, half: usize, tells
 }
 
 /// Returns the channel that was created while the session recorded and begins with this stream.
-fn added_at(regions: &Regions, stream: &StreamRegion) -> Option<&'static Channel> {
+pub(crate) fn added_at(regions: &Regions, stream: &StreamRegion) -> Option<&'static Channel> {
     let first = stream.stream.spec().index;
     let is_its = |channel: &&Channel| channel.first_stream == first && channel.flags & CHANNEL_ADDED != 0;
     regions.view.channels().map(|(_, channel)| channel).find(is_its)

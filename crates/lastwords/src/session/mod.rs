@@ -25,6 +25,7 @@ pub(crate) mod regions;
 pub mod registry;
 pub mod remote_control;
 pub(crate) mod retention;
+pub mod rings;
 pub mod rules;
 pub(crate) mod save;
 pub(crate) mod session_region;

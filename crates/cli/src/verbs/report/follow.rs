@@ -8,25 +8,27 @@ use crate::lines::Lines;
 use crate::pager::Pager;
 use crate::say;
 use crate::select::Events;
-use crate::text::{self, Form, LineStyle};
-use anyhow::Context;
+use crate::stop::Stop;
+use crate::table::plain;
+use crate::text::{self, Form, LineStyle, unknown_fields};
+use lastwords_formats::text::chosen::Columns;
 use lastwords_open::{Account, Losses, accounts_after_reading};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Prints events as they are recorded.
-pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
+pub(super) fn run(args: &Args, columns: Option<&Columns>) -> anyhow::Result<Outcome> {
     if args.style == Some(LineStyle::Babeltrace) {
         anyhow::bail!(
             "--style babeltrace shows times between events, which each step of --follow would begin anew; fields, ftrace and raw do not"
         );
     }
+    if args.fields.iter().any(|name| name == "delta") {
+        anyhow::bail!("delta is the time since the line before, which each step of --follow would begin anew");
+    }
     let mut following = Following { events: args.events.clone(), ..Following::default() };
     let stop = Stop::on_signals()?;
-    args.input.follow(|| stop.wait(INTERVAL), |traces| following.step(args, traces))?;
+    args.input.follow(|| stop.wait(INTERVAL), |traces| following.step(args, columns, traces))?;
     Ok(following.outcome(args))
 }
 
@@ -48,7 +50,7 @@ struct Following {
 
 impl Following {
     /// Prints the events of a step, and what was lost since the step before. Returns whether anybody still reads.
-    fn step(&mut self, args: &Args, traces: &mut Traces) -> anyhow::Result<bool> {
+    fn step(&mut self, args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow::Result<bool> {
         traces.choose(Arrays::Top)?;
         let chosen = self.events.choose_unchecked(traces)?;
         let no_header = std::mem::replace(&mut self.has_begun, true);
@@ -56,10 +58,13 @@ impl Following {
             if let Err(error) = self.events.check_names(traces) {
                 say::note(format_args!("so far, {error:#}"));
             }
+            for unknown in columns.map_or(Ok(Vec::new()), |columns| unknown_fields(traces, &chosen, columns))? {
+                say::note(format_args!("so far, {}", plain(&unknown)));
+            }
             self.events = self.events.without_last();
         }
         let mut out = Pager::open(false);
-        let form = Form { style: args.style, zone: zone(args), with_log: false, title: None, no_header };
+        let form = Form { style: args.style, columns, zone: zone(args), no_header, ..Form::default() };
         let mut lines = Lines::new(&mut out, &args.grep, None);
         let mut result = text::write(traces, &chosen, &form, &mut lines)?;
         let matched = lines.finish()?;
@@ -94,30 +99,5 @@ impl Following {
         let events = if self.printed == 1 { "event" } else { "events" };
         say::note(format_args!("{} {events} printed; {}", self.printed, self.facts.losses.words(None)));
         Facts { strict: args.strict, ..self.facts }.outcome()
-    }
-}
-
-/// Set by a signal that ends the program.
-struct Stop(Arc<AtomicBool>);
-
-impl Stop {
-    /// Makes signals that end programs set the flag. A second one ends the program at once.
-    fn on_signals() -> anyhow::Result<Self> {
-        let came = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let again = signal_hook::flag::register_conditional_default(signal, Arc::clone(&came));
-            again
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&came)))
-                .context("signals cannot be handled")?;
-        }
-        Ok(Self(came))
-    }
-
-    /// Waits; returns false if a signal came. The flag carries no other data, so it needs no order.
-    fn wait(&self, time: Duration) -> bool {
-        if !self.0.load(Ordering::Relaxed) {
-            std::thread::sleep(time);
-        }
-        !self.0.load(Ordering::Relaxed)
     }
 }

@@ -4,7 +4,7 @@
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::Format;
 
-use super::context::{EventInfo, Tasks};
+use super::context::{EventInfo, Tasks, time_before};
 use super::slot::Slot;
 
 /// The positions of the numbers of an entry.
@@ -22,6 +22,8 @@ pub(crate) struct Block {
 /// The style of the text.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BlockStyle {
+    /// Times are shown as those before this reading of the clock.
+    pub(crate) before: Option<i64>,
     /// Lines have their own beginning (option `blk_classic`).
     pub(crate) classic: bool,
     /// Actions have names (option `verbose`).
@@ -115,7 +117,13 @@ impl Block {
             _ if style.classic => {
                 let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000);
                 let (cpu, pid) = (at.cpu, at.common.pid);
-                format!("{place}{cpu:2} {:5}.{rest:09} {pid:5} {name:>2} {kind:>3} ", low_u32(seconds).cast_signed())
+                let mut time = format!("{:5}.{rest:09}", low_u32(seconds).cast_signed()).into_bytes();
+                if let Some(before) = style.before {
+                    time.clear();
+                    time_before(&mut time, at.time, before, true, 15);
+                }
+                let time = String::from_utf8_lossy(&time);
+                format!("{place}{cpu:2} {time} {pid:5} {name:>2} {kind:>3} ")
             }
             Some(_) if style.group_names => format!("{place}<...> {name:>2} {kind:>3} "),
             Some(id) => format!("{place}{:x},{:x} {name:>2} {kind:>3} ", low_u32(id), id >> 32),

@@ -99,10 +99,10 @@ impl<'a> Printer<'a> {
                     _ => None,
                 }),
             },
-            heads: HeadCache::new(flags.irq, array.clock_in_ns),
+            heads: HeadCache::new(flags.irq, array.clock_in_ns, options.before),
             scratch: Vec::new(),
             kept: Vec::new(),
-            graph: Graph::new(tracing, array, ring),
+            graph: Graph::new(tracing, array, ring, options.before.is_some()),
             is_graph,
             is_memory,
             is_default: flags.context
@@ -454,7 +454,11 @@ impl<'a> Printer<'a> {
             out.push(b' ');
             unsigned(out, u64::from(at.cpu));
             out.push(b' ');
-            unsigned(out, at.time);
+            match self.flags.before {
+                None => unsigned(out, at.time),
+                // Readings of the clock, as without a relation.
+                Some(before) => context::time_before(out, at.time, before, false, 0),
+            }
             out.push(b' ');
         }
         let id = at.common.id;

@@ -25,6 +25,8 @@ pub(crate) struct Flags {
     pub(crate) irq: bool,
     pub(crate) message_only: bool,
     pub(crate) hash: bool,
+    /// Times are shown as those before this reading of the clock.
+    pub(crate) before: Option<i64>,
     /// Options of the tracer `blk`.
     pub(crate) block: BlockStyle,
 }
@@ -52,12 +54,15 @@ impl Flags {
             of_last_boot: array.is_of_last_boot,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),
-            latency: on("latency-format") || options.style == Style::Latency,
+            // The latency format has times of its own.
+            latency: (on("latency-format") && options.before.is_none()) || options.style == Style::Latency,
             tgid: on("record-tgid"),
             irq: unknown || on("irq-info"),
             message_only: on("printk-msg-only"),
             hash: options.hash_pointers.unwrap_or(unknown || on("hash-ptr")),
+            before: options.before,
             block: BlockStyle {
+                before: options.before,
                 classic: of_tracer("blk_classic"),
                 long: on("verbose"),
                 group_names: of_tracer("blk_cgname"),

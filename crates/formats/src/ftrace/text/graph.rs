@@ -5,7 +5,7 @@ use lastwords_trace::ftrace::{Array, Ring, Tracing};
 use lastwords_trace::integer::extend;
 
 use super::arguments::Form;
-use super::context::{self, Common, EventInfo, Tasks};
+use super::context::{self, Common, EventInfo, Tasks, time_before};
 use super::flags::Flags;
 use super::has;
 use super::merge::Merge;
@@ -61,7 +61,8 @@ struct Columns {
 }
 
 impl Columns {
-    fn new(array: &Array) -> Self {
+    /// `before`: times are shown as those before a reading of the clock, and so they are shown at all.
+    fn new(array: &Array, before: bool) -> Self {
         let is_own = array.tracer == FUNCTION_GRAPH;
         let unknown = is_own && array.tracer_options.is_empty();
         // A tracer of latencies that draws graphs has its own columns.
@@ -74,7 +75,7 @@ impl Columns {
             overhead: unknown || wakes || on("overhead"),
             task: is_other || on("proc"),
             duration: unknown || is_other || on("duration"),
-            absolute: on("abstime"),
+            absolute: on("abstime") || before,
             relative: is_other || on("reltime"),
             irqs: unknown || wakes || on("irqs"),
             tail: on("tail"),
@@ -113,7 +114,7 @@ enum Fill {
 }
 
 impl Graph {
-    pub(crate) fn new(tracing: &Tracing, array: &Array, ring: &dyn Ring) -> Self {
+    pub(crate) fn new(tracing: &Tracing, array: &Array, ring: &dyn Ring, before: bool) -> Self {
         let highest = ring.cpus().iter().map(|c| c.cpu).max().unwrap_or(0).max(tracing.cpus.saturating_sub(1));
         let is_graph = draws(array);
         let mut irq_text = (0, 0);
@@ -126,7 +127,8 @@ impl Graph {
         }
         let lane = Lane { last_pid: None, depth: 0, irq_depth: None, entered: [0; DEPTH] };
         let lanes = vec![lane; if is_graph { ring.cpus().len() } else { 0 }];
-        Self { columns: Columns::new(array), lanes, cpu_digits: highest.max(1).ilog10().saturating_add(1), irq_text }
+        let cpu_digits = highest.max(1).ilog10().saturating_add(1);
+        Self { columns: Columns::new(array, before), lanes, cpu_digits, irq_text }
     }
 
     fn is_irq(&self, function: u64) -> bool {
@@ -317,7 +319,11 @@ impl Graph {
     fn context(&self, out: &mut Vec<u8>, state: &mut State<'_>, at: EventInfo) {
         if self.columns.absolute {
             let (seconds, rest) = (at.time / 1_000_000_000, at.time % 1_000_000_000 / 1000);
-            out.extend_from_slice(format!("{seconds:5}.{rest:06} |  ").as_bytes());
+            match state.flags.before {
+                None => out.extend_from_slice(format!("{seconds:5}.{rest:06}").as_bytes()),
+                Some(before) => time_before(out, at.time, before, true, 12),
+            }
+            out.extend_from_slice(b" |  ");
         }
         if self.columns.relative {
             let since = at.time.wrapping_sub(state.time_start) / 1000;
@@ -448,7 +454,7 @@ pub(crate) fn header(out: &mut Vec<u8>, array: &Array, flags: &Flags) {
     if !flags.context {
         return;
     }
-    let columns = Columns::new(array);
+    let columns = Columns::new(array, flags.before.is_some());
     if flags.latency {
         let widths = [(16, columns.absolute), (16, columns.relative), (4, columns.cpu), (17, columns.task)];
         let width = widths.iter().filter(|(_, is_shown)| *is_shown).map(|(width, _)| width).sum::<usize>().min(37);

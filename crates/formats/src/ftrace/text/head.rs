@@ -8,6 +8,8 @@ use lastwords_bytes::low_u32;
 
 /// Longest beginning that is cached, in bytes, without the fraction of the second.
 const ROOM: usize = 64;
+/// Width of a time before a reading of the clock.
+const RELATIVE: usize = 12;
 /// Bytes of the fraction and of the colon and space after it.
 const FRACTION: usize = 8;
 
@@ -27,14 +29,17 @@ struct CachedHead {
 pub(crate) struct HeadCache {
     irq: bool,
     in_ns: bool,
+    /// Times are shown as those before this reading of the clock. Their lines have no cached beginning.
+    before: Option<i64>,
     /// Cached beginnings, by lane.
     cached: Vec<CachedHead>,
 }
 
 impl HeadCache {
-    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts nanoseconds.
-    pub(crate) fn new(irq: bool, in_ns: bool) -> Self {
-        Self { irq, in_ns, cached: Vec::new() }
+    /// Makes an empty cache. `irq`: lines have a column of flags. `in_ns`: the clock counts nanoseconds. `before`: times are shown as
+    /// those before this reading of the clock.
+    pub(crate) fn new(irq: bool, in_ns: bool, before: Option<i64>) -> Self {
+        Self { irq, in_ns, before, cached: Vec::new() }
     }
 
     /// Appends `            init-1       [000] ..... 67437.081273: `.
@@ -74,9 +79,15 @@ impl HeadCache {
         if self.irq {
             tasks.irq_flags(out, at.common);
         }
-        context::time(out, at.time, self.in_ns);
+        match self.before {
+            None => context::time(out, at.time, self.in_ns),
+            Some(before) => {
+                out.push(b' ');
+                context::time_before(out, at.time, before, self.in_ns, RELATIVE);
+            }
+        }
         out.extend_from_slice(b": ");
-        if !self.in_ns {
+        if !self.in_ns || self.before.is_some() {
             return;
         }
         let line = out.get(from..out.len().wrapping_sub(FRACTION)).unwrap_or_default();
@@ -117,13 +128,13 @@ mod tests {
             let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
             machine.comms.insert(8, "a name that is longer than what is remembered of a line's head, by far".into());
             let mut tasks = Tasks::new(&machine, tgid);
-            let mut heads = HeadCache::new(true, in_ns);
+            let mut heads = HeadCache::new(true, in_ns, None);
             for (lane, far, near, flags, preempt, pid) in events {
                 let time = (u64::MAX / 4).wrapping_mul(far).wrapping_add(near);
                 let at = EventInfo { time, cpu: lane as u32 * 600, lane, common: Common { id: 1, flags, preempt, pid } };
                 let (mut from_cache, mut fresh) = (Vec::new(), Vec::new());
                 heads.put(&mut from_cache, &mut tasks, at);
-                HeadCache::new(true, in_ns).put(&mut fresh, &mut tasks, at);
+                HeadCache::new(true, in_ns, None).put(&mut fresh, &mut tasks, at);
                 prop_assert_eq!(&from_cache, &fresh);
                 let mut again = Vec::new();
                 if heads.put_cached(&mut again, lane, time, at.common.word() >> 16) {

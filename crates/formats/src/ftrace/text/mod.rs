@@ -31,7 +31,7 @@ use crate::ftrace::log::{Log, write_text};
 use crate::select::is_named;
 use crate::text::page::Page;
 use ahead::Ahead;
-pub(crate) use context::{Common, EventInfo};
+pub(crate) use context::{Common, EventInfo, time_before};
 pub(crate) use events::Printer;
 use lastwords_ctf::{Error, Result};
 pub(crate) use merge::Merge;
@@ -82,6 +82,8 @@ pub struct Options {
     pub last: Option<u64>,
     /// Leaves the header out.
     pub no_header: bool,
+    /// Shows times as those before this value of the clock: nanoseconds as `-0.003200000`.
+    pub before: Option<i64>,
     /// Shows `%p` hashed or unchanged. `None` uses the array's option `hash-ptr`.
     pub hash_pointers: Option<bool>,
 }
@@ -381,8 +383,10 @@ impl<'r, 'p, 'l> Pass<'r, 'p, 'l> {
 
     fn log_before(&mut self, clock: Option<u64>) {
         self.buffer.clear();
-        while let Some((_, line)) = self.log.before(clock) {
-            write_text(self.buffer, line);
+        while let Some((clock, line)) = self.log.before(clock) {
+            // A log that cannot be compared with the events keeps its own times.
+            let before = self.options.before.filter(|_| self.log.is_related()).map(|before| (clock, before));
+            write_text(self.buffer, line, before);
         }
         self.page.append(self.buffer);
     }

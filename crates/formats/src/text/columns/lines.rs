@@ -411,7 +411,7 @@ fn blanks(out: &mut impl Put, count: usize) {
 
 /// Appends the message, and the fields that the message does not show. `values` is the text of all fields, with a mark
 /// for each.
-fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
+pub(in super::super) fn message(out: &mut Vec<u8>, class: &Class<'_>, values: &[u8], marks: &[Mark]) {
     for piece in &class.pieces {
         match piece {
             Piece::Text(text) => text.put(out),

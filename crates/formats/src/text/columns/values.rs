@@ -14,7 +14,7 @@ use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 /// Positions of a payload field in the text of all values.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mark {
+pub(in super::super) struct Mark {
     /// Where ` name=` begins.
     pub(super) prefix: usize,
     /// Where the value begins.
@@ -53,7 +53,7 @@ impl Thread {
 }
 
 /// Writes the fields of a scope.
-pub(super) struct Values<'a, 't> {
+pub(in super::super) struct Values<'a, 't> {
     fields: &'a Fields<'t>,
     out: Out<'a>,
     nesting: Nesting,
@@ -63,7 +63,13 @@ pub(super) struct Values<'a, 't> {
 
 enum Out<'a> {
     Context(&'a mut Thread),
-    Payload { pieces: &'a [Piece], out: &'a mut Vec<u8>, marks: &'a mut Vec<Mark> },
+    Payload {
+        pieces: &'a [Piece],
+        out: &'a mut Vec<u8>,
+        marks: &'a mut Vec<Mark>,
+    },
+    /// One value, without its name.
+    Value(&'a mut Vec<u8>),
 }
 
 impl<'a, 't> Values<'a, 't> {
@@ -71,7 +77,7 @@ impl<'a, 't> Values<'a, 't> {
         Self { fields, out: Out::Context(thread), nesting: Nesting::default(), octets: false }
     }
 
-    pub(super) fn of_payload(
+    pub(in super::super) fn of_payload(
         fields: &'a Fields<'t>,
         pieces: &'a [Piece],
         out: &'a mut Vec<u8>,
@@ -80,10 +86,17 @@ impl<'a, 't> Values<'a, 't> {
         Self { fields, out: Out::Payload { pieces, out, marks }, nesting: Nesting::default(), octets: false }
     }
 
+    /// Writes one value of the scope, without its name. The caller passes nothing but this value.
+    pub(in super::super) fn of_value(fields: &'a Fields<'t>, out: &'a mut Vec<u8>) -> Self {
+        let nesting = Nesting { depth: 1, hidden: 0 };
+        Self { fields, out: Out::Value(out), nesting, octets: false }
+    }
+
     fn out(&mut self) -> &mut Vec<u8> {
         match &mut self.out {
             Out::Context(thread) => &mut thread.others,
             Out::Payload { out, .. } => out,
+            Out::Value(out) => out,
         }
     }
 
@@ -98,6 +111,9 @@ impl<'a, 't> Values<'a, 't> {
         let (depth, fields) = (self.nesting.depth, self.fields);
         let name = fields.code.nodes().get(at)?.name.as_str();
         let prefix = self.out().len();
+        if depth == 1 && matches!(self.out, Out::Value(_)) {
+            return Some((format, true));
+        }
         if depth == 1 {
             fields.prefixes.get(at)?.as_ref()?.put(self.out());
         } else if !name.is_empty() {
