@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -102,7 +103,7 @@ fn check_summary(pages: &[Page], book: &Path) -> Result<()> {
 fn run_pages(pages: &[Page]) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-book")?;
     let place = prepare(scratch.path())?;
-    let next = AtomicUsize::new(0);
+    let (next, begin) = (AtomicUsize::new(0), Instant::now());
     let done: Mutex<Vec<(usize, Result<Counts>)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..AT_A_TIME {
@@ -117,6 +118,7 @@ fn run_pages(pages: &[Page]) -> Result<()> {
     });
     let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     done.sort_by_key(|(at, _)| *at);
+    println!("{} pages took {:.1} s", pages.len(), begin.elapsed().as_secs_f64());
     summarize(done.into_iter().map(|(_, counts)| counts))
 }
 
@@ -169,5 +171,8 @@ fn prepare(scratch: &Path) -> Result<Place> {
     }
     crate::setup::run_quietly(Command::new(root.join("crates/capi/install.sh")).arg(&prefix).arg(&built))?;
     let pkg_config = prefix.join("lib/pkgconfig");
-    Ok(Place { scratch: scratch.to_path_buf(), bin, pkg_config, cargo_target: target.join("book/cargo") })
+    let projects = target.join("book/projects");
+    crate::setup::make_empty(&projects)?;
+    std::os::unix::fs::symlink(&root, projects.join("lastwords"))?;
+    Ok(Place { scratch: scratch.to_path_buf(), bin, pkg_config, target, projects })
 }

@@ -7,6 +7,7 @@
 //! | `<!-- book: setup` and lines of a script | these lines run at this place of the page |
 //! | `<!-- book: not run, REASON -->` | the next block is not run |
 //! | `<!-- book: needs NAME, ... -->` | the next block runs only where there is this: see `needs.rs` |
+//! | `<!-- book: like -->` | the shown output is that of one run: see `compare.rs` |
 //! | `<!-- book: file PATH as NAME -->` | the next block is a part of this file of the repository, which is compiled; it is copied to NAME (`as NAME` may be missing) |
 
 use std::ops::Range;
@@ -35,6 +36,8 @@ pub(super) struct Block {
     pub(super) kind: Kind,
     pub(super) text: String,
     pub(super) needs: Vec<String>,
+    /// The shown output is that of one run.
+    pub(super) is_like: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ pub(super) struct Shown {
 struct Directive {
     not_run: Option<String>,
     needs: Vec<String>,
+    is_like: bool,
     file: Option<(PathBuf, Option<String>)>,
 }
 
@@ -109,7 +113,7 @@ impl Page {
                     }
                     if let Some(file) = part.strip_prefix("{{#include ").and_then(|rest| rest.strip_suffix("}}")) {
                         let file = path.parent().unwrap_or(path).join(file);
-                        page.add(line, Kind::Included(file), String::new(), Vec::new());
+                        page.blocks.push(Block::plain(line, Kind::Included(file), ""));
                     }
                 }
                 Event::Code(part) => {
@@ -123,9 +127,10 @@ impl Page {
                     let language = first.trim_start().strip_prefix("```").with_context(|| {
                         format!("{}: an indented block: begin it with ``` and a language", at())
                     })?;
-                    let Directive { not_run, needs, file } = std::mem::take(&mut directive);
+                    let Directive { not_run, needs, is_like, file } = std::mem::take(&mut directive);
                     let kind = kind(language.trim(), not_run, file).with_context(at)?;
-                    page.add(line, kind, code.take().unwrap_or_default(), needs);
+                    let text = code.take().unwrap_or_default();
+                    page.blocks.push(Block { line, kind, text, needs, is_like });
                 }
                 Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
                 Event::End(TagEnd::Heading(_)) => page.headings.extend(heading.take()),
@@ -137,10 +142,6 @@ impl Page {
         }
         Ok(page)
     }
-
-    fn add(&mut self, line: usize, kind: Kind, text: String, needs: Vec<String>) {
-        self.blocks.push(Block { line, kind, text, needs });
-    }
 }
 
 impl Directive {
@@ -148,17 +149,19 @@ impl Directive {
     fn add(&mut self, words: &str, line: usize) -> Result<Option<Block>> {
         let words = words.trim();
         if let Some(script) = words.strip_prefix("setup\n") {
-            return Ok(Some(Block { line, kind: Kind::Setup, text: script.to_owned(), needs: Vec::new() }));
+            return Ok(Some(Block::plain(line, Kind::Setup, script)));
         }
         if let Some(reason) = words.strip_prefix("not run, ") {
             self.not_run = Some(reason.to_owned());
+        } else if words == "like" {
+            self.is_like = true;
         } else if let Some(names) = words.strip_prefix("needs ") {
             self.needs = names.split(", ").map(str::to_owned).collect();
         } else if let Some(file) = words.strip_prefix("file ") {
             let (file, name) = file.split_once(" as ").map_or((file, None), |(file, name)| (file, Some(name.to_owned())));
             self.file = Some((PathBuf::from(file), name));
         } else {
-            bail!("`{words}`: expected setup, not run, needs or file");
+            bail!("`{words}`: expected setup, not run, needs, like or file");
         }
         Ok(None)
     }
@@ -179,6 +182,10 @@ fn kind(language: &str, not_run: Option<String>, file: Option<(PathBuf, Option<S
 }
 
 impl Block {
+    fn plain(line: usize, kind: Kind, text: &str) -> Self {
+        Self { line, kind, text: text.to_owned(), needs: Vec::new(), is_like: false }
+    }
+
     /// Returns the commands of a console block.
     pub(super) fn commands(&self) -> Result<Vec<Shown>> {
         let mut commands: Vec<Shown> = Vec::new();

@@ -32,7 +32,10 @@ pub(super) struct Place {
     /// The folder of the programs, which goes in front of the path.
     pub(super) bin: PathBuf,
     pub(super) pkg_config: PathBuf,
-    pub(super) cargo_target: PathBuf,
+    /// The folder of the workspace in which programs are built.
+    pub(super) target: PathBuf,
+    /// A folder for projects that stays, with the repository beside them as `lastwords`: a build in another folder shares nothing.
+    pub(super) projects: PathBuf,
 }
 
 /// A step of the script: a command, or the script of a block.
@@ -44,12 +47,14 @@ struct Step {
     is_script: bool,
     /// The step is not shown in the page.
     is_setup: bool,
+    is_like: bool,
 }
 
 /// Runs a page.
 pub(super) fn run(page: &Page, place: &Place) -> Result<Counts> {
     let mut counts = Counts::default();
-    let folder = place.scratch.join(page.path.to_string_lossy().replace(['/', '.'], "-"));
+    let name = page.path.strip_prefix(crate::root()).unwrap_or(&page.path).with_extension("");
+    let folder = place.scratch.join(name.to_string_lossy().replace('/', "-"));
     std::fs::create_dir_all(&folder)?;
     let steps = steps(page, &folder, &mut counts)?;
     if steps.iter().all(|step| step.is_setup) {
@@ -73,7 +78,7 @@ fn steps(page: &Page, folder: &Path, counts: &mut Counts) -> Result<Vec<Step>> {
             needs::provide(name, folder).with_context(at)?;
         }
         let mut add = |is_script, Shown { line, command, output }: Shown| {
-            steps.push(Step { line, command, output, is_script, is_setup: block.kind == Kind::Setup });
+            steps.push(Step { line, command, output, is_script, is_setup: block.kind == Kind::Setup, is_like: block.is_like });
         };
         match &block.kind {
             Kind::Console => block.commands().with_context(at)?.into_iter().for_each(|shown| add(false, shown)),
@@ -151,8 +156,10 @@ fn execute(script: &str, folder: &Path, place: &Place) -> Result<String> {
     command.env("PATH", std::env::join_paths(folders)?);
     command.env("PAGE", folder).env("LASTWORDS_DIR", folder.join("sessions"));
     command.env("LASTWORDS_SOURCE", crate::root()).env("PKG_CONFIG_PATH", &place.pkg_config);
-    command.env("CARGO_TARGET_DIR", &place.cargo_target).env("CARGO_NET_OFFLINE", "true");
-    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("COLUMNS", "100");
+    // A program that a page builds shares the dependencies that the workspace has built, with the profile of its manifest.
+    command.env("CARGO_TARGET_DIR", &place.target).env("CARGO_NET_OFFLINE", "true").env("PROJECTS", &place.projects);
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+    command.env("LC_ALL", "C.UTF-8").env("NO_COLOR", "1").env("COLUMNS", "100");
     command.env_remove("LASTWORDS").env_remove("XDG_RUNTIME_DIR");
     command.stdin(std::process::Stdio::null()).stdout(output.try_clone()?).stderr(output);
     command.status().context("cannot run timeout and bash")?;
@@ -172,7 +179,8 @@ fn judge(page: &Page, steps: &[Step], output: &str, counts: &mut Counts) -> Resu
         let text = without_jobs(text);
         ensure!(status == "0", "{}\nexit status {status}. Its output:\n{text}", at());
         if let Some(shown) = &step.output {
-            compare::compare(shown, &text).with_context(at)?;
+            let compare = if step.is_like { compare::compare_like } else { compare::compare };
+            compare(shown, &text).with_context(at)?;
             counts.compared += 1;
         }
         counts.commands += usize::from(!step.is_setup);
