@@ -143,7 +143,9 @@ fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {
         }
     }
     let Counts { commands, compared, programs, not_run } = all;
-    println!("{commands} commands ran, the output of {compared} was compared; {programs} programs are parts of compiled files");
+    println!(
+        "{commands} commands ran, the output of {compared} was compared; {programs} programs are parts of compiled files"
+    );
     println!("{} blocks were not run:", not_run.values().sum::<usize>());
     for (why, count) in not_run {
         println!("{count:>5}  {why}");
@@ -158,7 +160,16 @@ fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {
 fn prepare(scratch: &Path) -> Result<Place> {
     let root = crate::root();
     let mut cargo = Command::new(crate::cargo());
-    cargo.current_dir(&root).args(["build", "--quiet", "-p", "lastwords-cli", "-p", "lastwords-capi", "-p", "quick-start"]);
+    cargo.current_dir(&root).args([
+        "build",
+        "--quiet",
+        "-p",
+        "lastwords-cli",
+        "-p",
+        "lastwords-capi",
+        "-p",
+        "quick-start",
+    ]);
     let status = cargo.status().context("cannot run cargo")?;
     ensure!(status.success(), "cargo build: {status}");
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(&root).no_deps().exec()?;

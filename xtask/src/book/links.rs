@@ -44,7 +44,11 @@ fn check_one(page: &Path, link: &Link, headings: &HashMap<PathBuf, Vec<String>>)
 
 /// Returns the name by which links refer to a heading.
 fn slug(heading: &str) -> String {
-    let kept = heading.to_lowercase().chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_')).collect::<String>();
+    let kept = heading
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>();
     kept.replace(' ', "-")
 }
 

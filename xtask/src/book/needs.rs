@@ -16,7 +16,9 @@ pub(super) fn missing(name: &str) -> Result<Option<String>> {
         "vmcore" => (case("ftrace-6.12-live-crash"), "no crash dump beside the repository"),
         "lttng" => (case("ust-shm-crash") && case("ust-core"), "no memory of LTTng beside the repository"),
         "persistent" => (case("ftrace-6.12-persistent"), "no persistent ring buffer beside the repository"),
-        "tracefs" => (setup::is_root() && Path::new("/sys/kernel/tracing/instances").is_dir(), "needs root and tracefs"),
+        "tracefs" => {
+            (setup::is_root() && Path::new("/sys/kernel/tracing/instances").is_dir(), "needs root and tracefs")
+        }
         "root" => (setup::is_root(), "needs root"),
         "fuse" => (Path::new("/dev/fuse").exists(), "needs /dev/fuse"),
         "gdb" => (Path::new("/usr/bin/gcore").exists(), "needs gcore"),

@@ -124,9 +124,10 @@ impl Page {
                 Event::End(TagEnd::CodeBlock) if !with_blocks => code = None,
                 Event::End(TagEnd::CodeBlock) => {
                     let first = text[range].lines().next().unwrap_or_default();
-                    let language = first.trim_start().strip_prefix("```").with_context(|| {
-                        format!("{}: an indented block: begin it with ``` and a language", at())
-                    })?;
+                    let language = first
+                        .trim_start()
+                        .strip_prefix("```")
+                        .with_context(|| format!("{}: an indented block: begin it with ``` and a language", at()))?;
                     let Directive { not_run, needs, is_like, file } = std::mem::take(&mut directive);
                     let kind = kind(language.trim(), not_run, file).with_context(at)?;
                     let text = code.take().unwrap_or_default();
@@ -158,7 +159,8 @@ impl Directive {
         } else if let Some(names) = words.strip_prefix("needs ") {
             self.needs = names.split(", ").map(str::to_owned).collect();
         } else if let Some(file) = words.strip_prefix("file ") {
-            let (file, name) = file.split_once(" as ").map_or((file, None), |(file, name)| (file, Some(name.to_owned())));
+            let (file, name) =
+                file.split_once(" as ").map_or((file, None), |(file, name)| (file, Some(name.to_owned())));
             self.file = Some((PathBuf::from(file), name));
         } else {
             bail!("`{words}`: expected setup, not run, needs, like or file");

@@ -78,7 +78,14 @@ fn steps(page: &Page, folder: &Path, counts: &mut Counts) -> Result<Vec<Step>> {
             needs::provide(name, folder).with_context(at)?;
         }
         let mut add = |is_script, Shown { line, command, output }: Shown| {
-            steps.push(Step { line, command, output, is_script, is_setup: block.kind == Kind::Setup, is_like: block.is_like });
+            steps.push(Step {
+                line,
+                command,
+                output,
+                is_script,
+                is_setup: block.kind == Kind::Setup,
+                is_like: block.is_like,
+            });
         };
         match &block.kind {
             Kind::Console => block.commands().with_context(at)?.into_iter().for_each(|shown| add(false, shown)),
@@ -136,9 +143,8 @@ fn script(steps: &[Step]) -> String {
     for step in steps {
         let (begin, end) = if step.is_script { ("set -e\n", "set +e\n") } else { ("", "") };
         let Step { command, .. } = step;
-        script += &format!(
-            "{begin}{command}\nstatus=$?\n{end}printf '\\n\\036%s\\n' $status\n[ $status -eq 0 ] || exit 1\n"
-        );
+        script +=
+            &format!("{begin}{command}\nstatus=$?\n{end}printf '\\n\\036%s\\n' $status\n[ $status -eq 0 ] || exit 1\n");
     }
     script
 }
@@ -190,6 +196,7 @@ fn judge(page: &Page, steps: &[Step], output: &str, counts: &mut Counts) -> Resu
 
 /// Removes the lines in which the shell tells of processes that were killed.
 fn without_jobs(text: &str) -> String {
-    let told = |line: &&str| line.contains(".script: line ") && (line.contains(" Killed ") || line.contains(" Terminated "));
+    let told =
+        |line: &&str| line.contains(".script: line ") && (line.contains(" Killed ") || line.contains(" Terminated "));
     text.lines().filter(|line| !told(line)).flat_map(|line| [line, "\n"]).collect()
 }
