@@ -19,8 +19,8 @@ pub(crate) const MOST_NOTES: usize = 1000;
 /// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Input {
-    /// A session (its name or folder), a process core, a kernel crash dump, a trace.dat file, a folder of CTF, LTTng's shared memory,
-    /// or a folder with any of these
+    /// A session (its name or folder), a process core, a kernel crash dump, ftrace's persistent ring buffer, a trace.dat
+    /// file, a folder of CTF, LTTng's shared memory, or a folder with any of these
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     pub(crate) inputs: Vec<String>,
 
