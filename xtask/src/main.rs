@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod book;
 mod bytes_image;
 mod compare;
 mod crash_step;
@@ -54,6 +55,8 @@ enum Verb {
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
     Test(test::Args),
+    /// Build the book, check its links, run the commands of the book and of the README
+    Book(book::Args),
     /// Measure recording and recovering beside the peers
     Bench(bench::Args),
     /// Give damaged inputs to ours and to a peer
@@ -115,6 +118,7 @@ fn main() -> ExitCode {
         Verb::Miri(args) => miri::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Book(args) => book::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(&args),
         Verb::LttngLayouts(args) => lttng_layouts::run(&args),

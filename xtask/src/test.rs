@@ -109,6 +109,11 @@ const STEPS: &[Step] = &[
         what: "each example: run, killed, recovered, compared",
     },
     Step {
+        name: "book",
+        does: Does::Verb(crate::book::run_all),
+        what: "the book is built, its links lead somewhere, its commands and the README's are run",
+    },
+    Step {
         name: "view",
         does: Does::Verb(crate::view::run_quick),
         what: "pages of `view` in Chromium: opened, zoomed, searched, filtered, clicked, looked at",

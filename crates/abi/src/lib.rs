@@ -5,7 +5,21 @@
 //! folder of files, in the mappings of a process core, or anywhere in a memory image. All integers are native-endian;
 //! [`region::RegionHeader::byte_order`] tells a reader on another machine.
 //!
-//! `docs/ABI.md` is the prose account of the same facts.
+//! `docs/ABI.md` describes the same in prose. The crate has no features.
+//!
+//! ```
+//! use lastwords_abi::region::{MAGIC, REGION_ALIGN};
+//!
+//! /// Returns the offsets at which regions may begin in a copy of memory.
+//! fn regions(memory: &[u8]) -> Vec<usize> {
+//!     let begins = |at: &usize| memory[*at..].starts_with(&MAGIC);
+//!     (0..memory.len()).step_by(REGION_ALIGN as usize).filter(begins).collect()
+//! }
+//!
+//! let mut memory = vec![0; 3 * 4096];
+//! memory[4096..4096 + 16].copy_from_slice(&MAGIC);
+//! assert_eq!(regions(&memory), [4096]);
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 

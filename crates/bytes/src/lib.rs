@@ -2,6 +2,18 @@
 //!
 //! A [`Reader`] never reads outside of its bytes, and a sub-reader never outside of its parent. Every error has the
 //! place, the value found and the value expected.
+//!
+//! ```
+//! use lastwords_bytes::{ByteOrder, Reader};
+//!
+//! let mut reader = Reader::new("a header", &[2, 0, 0xff], ByteOrder::Little);
+//! assert_eq!(reader.u16()?, 2);
+//! // One byte is left. The error says where, and what was expected.
+//! assert!(reader.u16().is_err());
+//! # Ok::<(), lastwords_bytes::Error>(())
+//! ```
+//!
+//! The crate has no features.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -41,7 +41,8 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
 /// All traces are sessions of LTTng without a description of their events. Each of them is reported on stderr.
 pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
     let is_unreadable = |trace: &Trace| trace.lttng().is_some_and(Lttng::is_unreadable);
-    if !traces.all.iter().all(is_unreadable) {
+    // Without traces there is nothing to describe; why there are none was said already.
+    if traces.all.is_empty() || !traces.all.iter().all(is_unreadable) {
         return Ok(());
     }
     print(traces, &traces.accounts(), true);

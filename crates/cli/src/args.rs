@@ -27,8 +27,8 @@ pub(crate) struct Args {
 
 const AFTER: &str = "\
 An INPUT is a session (its name or folder), a process core (as the kernel, gcore or systemd-coredump leave it), a kernel crash dump, \
-raw memory (--raw), a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of these. Several inputs are merged \
-in one timeline. Reading does not stop a session that still records.
+raw memory (--raw), ftrace's persistent ring buffer, a trace.dat file, a folder of CTF, LTTng's shared memory, or a folder with any of \
+these. Several inputs are merged in one timeline. Reading does not stop a session that still records.
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 

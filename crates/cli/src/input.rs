@@ -20,8 +20,8 @@ pub(crate) const MOST_NOTES: usize = 1000;
 /// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Input {
-    /// A session (its name or folder), a process core, a kernel crash dump, a trace.dat file, a folder of CTF, LTTng's shared memory,
-    /// or a folder with any of these
+    /// A session (its name or folder), a process core, a kernel crash dump, ftrace's persistent ring buffer, a trace.dat
+    /// file, a folder of CTF, LTTng's shared memory, or a folder with any of these
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     pub(crate) inputs: Vec<String>,
 
@@ -405,9 +405,29 @@ pub(crate) fn glob(text: &str) -> Result<String, String> {
     }
 }
 
+/// Checks a glob over the names of events, for rules and conditions. Those compare the whole `provider:name`, so that a name alone
+/// becomes `*:name`, which is what it means for `report --event`.
+pub(crate) fn event_glob(text: &str) -> Result<String, String> {
+    let glob = glob(text)?;
+    Ok(if is_name(&glob) { format!("*:{glob}") } else { glob })
+}
+
+/// Returns true if a glob is a name alone: no provider, no wildcard.
+pub(crate) fn is_name(glob: &str) -> bool {
+    !glob.contains([':', '*', '?', '['])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_alone_is_one_of_any_provider() {
+        for (text, glob) in [("order", "*:order"), ("shop:order", "shop:order"), ("*", "*"), ("o?der", "o?der")] {
+            assert_eq!(event_glob(text).as_deref(), Ok(glob));
+        }
+        assert!(event_glob("[a").is_err());
+    }
 
     #[test]
     fn a_bracket_without_its_end_is_refused() {

@@ -4,6 +4,18 @@
 //! Metadata of either version become a [`lastwords_trace::class::TraceClass`]. It is compiled once to a
 //! [`program::Program`], which splits packets into events and shows an event's fields to a
 //! [`lastwords_trace::visit::Visitor`].
+//!
+//! ```no_run
+//! // Counts the streams of each trace in a folder.
+//! let folder = lastwords_ctf::read::open("trace".as_ref(), &Default::default())?;
+//! for trace in &folder.traces {
+//!     println!("{} streams", trace.streams.len());
+//! }
+//! folder.faults.iter().for_each(|fault| eprintln!("{fault}"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate has no features.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -3,6 +3,19 @@
 //!
 //! A writer takes [`lastwords_ctf::read::Trace`]s, selects their events, merges these by time, and returns [`Totals`].
 //! [`ftrace::ctf`] converts a kernel's trace array to such a trace.
+//!
+//! ```no_run
+//! use lastwords_formats::{json, select::Selection};
+//!
+//! // The last 100 events of a folder of CTF, as JSON lines.
+//! let folder = lastwords_ctf::read::open("trace".as_ref(), &Default::default())?;
+//! let last = Selection { last: Some(100), ..Selection::default() };
+//! let totals = json::write(&folder.traces, &last, &mut std::io::stdout(), &|_| {}, &mut |_| {})?;
+//! eprintln!("{} events", totals.events);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate has no features.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -5,6 +5,18 @@
 //! of a core, the end of a truncated file, an unreadable block.
 //!
 //! All files are read with `pread`, so a file that shrinks while it is read gives a hole and not a signal.
+//!
+//! ```
+//! use lastwords_bytes::Budget;
+//! use lastwords_image::{Kind, open, unwatched};
+//!
+//! // This program is neither a core nor a folder of regions: its file is one range.
+//! let opened = open(&std::env::current_exe()?, &Budget::default(), &unwatched)?;
+//! assert!(opened.kind == Kind::Plain && opened.image.ranges().len() == 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate has no features.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,8 +1,55 @@
-//! The library that an application links to record its last words: sessions and channels, events and markers, contexts,
-//! clock, snapshots, the `tracing` layer and subscriber, and the crash handlers.
+//! The library that an application links to record its last words. Events go into ring buffers in shared memory, which outlive the
+//! process: after a crash or a `kill -9`, the program `lastwords` recovers them.
 //!
-//! A program that uses `tracing`, such as a server with tokio, starts a session and calls [`layer::init`]; all its spans and events are
-//! recorded from then on. Module [`layer`] has the other ways.
+//! # Quick start
+//!
+//! Start a session, keep it until the program ends, and record:
+//!
+//! ```
+//! use lastwords::{Session, event, mark};
+//!
+//! let session = Session::builder("shop").start()?;
+//! event!(shop, "order", id = 7u64, items = 3u32, customer = "Ada");
+//! event!(shop, "slow_payment", level: WARN, id = 7u64, millis = 740u32);
+//! mark!("the cache has {} entries", 12u32);
+//! # session.remove();
+//! # Ok::<(), lastwords::Error>(())
+//! ```
+//!
+//! Nothing has to be flushed, and no daemon has to run. However the program ends, its events are there:
+//!
+//! ```text
+//! lastwords list                   sessions, and how and when each ended
+//! lastwords report shop            the events as text, and what was lost
+//! lastwords view shop              a timeline in the browser
+//! lastwords report shop --follow   events of a running program as they are recorded
+//! ```
+//!
+//! A program that uses `tracing`, such as a server with tokio, needs two lines. All its spans and events are recorded from then on:
+//!
+//! ```no_run
+//! let _session = lastwords::Session::builder("server").start()?;
+//! # #[cfg(feature = "tracing")]
+//! lastwords::layer::init()?;
+//! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+//! ```
+//!
+//! | you want | see |
+//! | --- | --- |
+//! | events, and fields of all types | [`event!`], [`mark!`], [`Field`] |
+//! | size, channels, kind of memory | [`Builder`], [`ChannelConfig`], [`Memory`] |
+//! | spans and events of `tracing`, records of `log` | module `layer` |
+//! | panics and signals with a backtrace | [`crash`] |
+//! | to keep the moments before an error while the program goes on | [`trigger()`], [`condition`] |
+//! | values that each event has, such as a request id | [`context`] |
+//! | to control the session of another process | [`remote_control`] |
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `tracing` | yes | module `layer`: the subscriber for `tracing`, the layer for `tracing-subscriber`, and records of `log` |
+//! | `full-headers` | no | each event has its whole time stamp, 18 bytes of header in place of 4 |
 //!
 //! # What an application can rely on
 //!

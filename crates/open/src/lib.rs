@@ -65,6 +65,7 @@ mod placement;
 mod reboot;
 mod relocated;
 mod reserved;
+mod same_name;
 mod session;
 mod sniff;
 mod symbols;

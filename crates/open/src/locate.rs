@@ -98,7 +98,7 @@ impl Candidate {
         self.location.as_ref().ok().map(|location| location.kind)
     }
 
-    fn is_nothing(&self) -> bool {
+    pub(super) fn is_nothing(&self) -> bool {
         self.location.as_ref().is_err_and(|error| error.is::<NothingToRecover>())
     }
 }
@@ -146,6 +146,9 @@ pub fn sessions_dir() -> PathBuf {
 pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
     let path = Path::new(word);
     let named = |error| vec![Candidate::named(Err(error))];
+    if let Some(folder) = crate::same_name::session_instead_of(word, notes) {
+        return of_whole_folder(&folder, notes);
+    }
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => of_whole_folder(path, notes),
         Ok(meta) if meta.file_type().is_fifo() || meta.file_type().is_socket() => named(anyhow::anyhow!(
@@ -169,7 +172,7 @@ fn instance_of_name(name: &str) -> Option<PathBuf> {
 }
 
 /// Returns the locations in a folder that was named. A note lists entries that are not followed.
-fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
+pub(super) fn of_whole_folder(folder: &Path, notes: &mut Vec<String>) -> Vec<Candidate> {
     let mut others = Vec::new();
     let found = of_folder(folder, Candidate::named, 0, &mut others);
     // A folder that is opened as one session reports its own entries.
@@ -312,7 +315,7 @@ fn is_region(file: &Path) -> bool {
 }
 
 /// Returns true if a folder has the name or the files of a session's folder. If it cannot be opened, that is a loss.
-fn is_likely(folder: &Path) -> bool {
+pub(super) fn is_likely(folder: &Path) -> bool {
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once('-'));
     own.is_some_and(|(_, own)| own.len() == OWN_LEN && own.bytes().all(|byte| byte.is_ascii_hexdigit()))
         || folder.join(PLACES_FILE).is_file()
@@ -443,7 +446,7 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
 }
 
 /// Returns the folder of the newest session with a name.
-fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
+pub(super) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();

@@ -9,6 +9,18 @@
 //! The sub-buffers of a session go from its file to the socket by `sendfile(2)`. The recorder does not wait for that, so that each
 //! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
 //!
+//! ```
+//! use lastwords_stream::Address;
+//!
+//! let address: Address = "tcp:127.0.0.1:7117".parse()?;
+//! assert_eq!(address, Address::Tcp("127.0.0.1:7117".into()));
+//! // The name of a file is no address.
+//! assert_eq!(Address::of_output("trace.dat".as_ref())?, None);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+//!
+//! The crate has no features.
+//!
 //! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
 //! ([`spool`]), or a session folder (`folder.rs`). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
 #![forbid(unsafe_code)]

@@ -5,6 +5,23 @@
 //! reader passes the values of an event's fields to a [`visit::Visitor`], in order. [`schema`] is the narrower
 //! description that this project's recorder keeps of its events, and [`ftrace`] is the model of the kernel's own
 //! tracer.
+//!
+//! ```
+//! use lastwords_trace::clock::Clock;
+//!
+//! // A counter of 2 GHz that was 0 ten seconds after the epoch.
+//! let clock = Clock {
+//!     name: "tsc".into(),
+//!     description: String::new(),
+//!     frequency: 2_000_000_000,
+//!     offset_seconds: 10,
+//!     offset_ticks: 0,
+//!     absolute: true,
+//! };
+//! assert_eq!(clock.nanoseconds(3), 10_000_000_001);
+//! ```
+//!
+//! The crate has no features.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),

@@ -1,5 +1,15 @@
 //! Ring-buffer walkers: turn an image into traces.
 //!
+//! ```no_run
+//! let found = lastwords_walk::open("core.4711".as_ref(), &lastwords_walk::Options::default())?;
+//! for session in &found.sessions {
+//!     println!("{}", session.info().name);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate has no features. To open whatever a path names, use `lastwords-open`.
+//!
 //! [`open()`] opens a path and finds every session in it. [`session`] walks the buffers of this project's own recorder.
 #![forbid(unsafe_code)]
 #![cfg_attr(

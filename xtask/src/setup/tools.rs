@@ -75,6 +75,7 @@ const TOOLS: &[Tool] = &[
     package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
     package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
+    package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "step book: mdBook"),
 ];
 
 /// What Perfetto's trace processor is linked with. It is needed where that program is kept beside the repository.

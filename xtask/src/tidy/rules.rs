@@ -48,6 +48,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ),
     ("testkit", &[]),
     ("bench", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "walk", "formats", "testkit"]),
+    ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),

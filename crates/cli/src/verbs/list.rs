@@ -163,7 +163,7 @@ fn details_text(summary: &Summary) -> String {
         let found = opened.as_ref().ok()?.sessions().next()?;
         Some(duration(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
     };
-    let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "EVENTS", "RECORDS", "HOLDS"];
+    let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "KINDS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
     for c in &d.channels {
         let mode = if c.overwrites { "overwrite" } else { "discard" };

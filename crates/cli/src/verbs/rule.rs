@@ -35,7 +35,7 @@ pub(crate) struct EnableArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
-    /// Globs over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`)
+    /// Globs (`*`, `?`, `[a-z]`, `[!a-z]`) over the whole `provider:name`, or over the part after the last colon
     #[arg(value_name = "EVENT", required = true, value_parser = crate::input::glob)]
     events: Vec<String>,
 
@@ -77,6 +77,7 @@ impl Level {
 
 /// Adds rules that enable events.
 pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
+    check_order("enable", &args.rule)?;
     let session = args.rule.which.open()?;
     let channel = args.to.as_ref().or(args.also.as_ref()).or(args.rule.channel.as_ref());
     let channel = channel.map(|name| super::channel(&session, name)).transpose()?;
@@ -102,6 +103,7 @@ pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
 
 /// Adds rules that disable events.
 pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
+    check_order("disable", args)?;
     let session = args.which.open()?;
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
     let spec = RuleSpec { channel, level: args.level.and_then(Level::of), ..RuleSpec::disable("") };
@@ -109,11 +111,28 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Adds a rule like `spec` for each glob.
+/// Refuses the name of a session in the place of an event, as in `enable SESSION EVENT`: it would match nothing.
+fn check_order(verb: &str, args: &Args) -> anyhow::Result<()> {
+    let is_session = |word: &&String| crate::input::is_name(word) && !lastwords_open::folders_of(word).is_empty();
+    let Some(name) = args.events.iter().find(is_session).filter(|_| args.events.len() > 1) else { return Ok(()) };
+    let others = args.events.iter().filter(|word| *word != name).map(|word| format!("'{word}'")).collect::<Vec<_>>();
+    anyhow::bail!(
+        "{name} is the name of a session. Write: lastwords {verb} {} --session {name}\n(for an event of this name: '*:{name}')",
+        others.join(" ")
+    );
+}
+
+/// Adds a rule like `spec` for each glob. Rules compare the whole `provider:name`; a glob without a colon may also match the part
+/// after the last colon.
 fn add(session: &Handle, events: &[String], spec: &RuleSpec) -> anyhow::Result<()> {
-    for pattern in events {
-        let rule = RuleSpec { pattern: pattern.clone(), ..spec.clone() };
-        session.rule(&rule).with_context(|| format!("rule for {pattern:?}"))?;
+    for word in events {
+        let is_whole = word.contains(':') || word == "*";
+        let part = (!is_whole).then(|| format!("*:{word}"));
+        let whole = (!crate::input::is_name(word)).then(|| word.clone());
+        for pattern in whole.into_iter().chain(part) {
+            let rule = RuleSpec { pattern, ..spec.clone() };
+            session.rule(&rule).with_context(|| format!("rule for {word:?}"))?;
+        }
     }
     Ok(())
 }

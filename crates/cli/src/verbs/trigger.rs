@@ -53,7 +53,7 @@ struct Fire {
 #[derive(Debug, clap::Args)]
 struct Add {
     /// A glob over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`) of events that are recorded; `crash:panic` is a panic
-    #[arg(value_name = "EVENT", value_parser = crate::input::glob)]
+    #[arg(value_name = "EVENT", value_parser = crate::input::event_glob)]
     event: String,
 
     #[command(flatten)]
@@ -99,7 +99,7 @@ struct Add {
     limit: Option<(u32, Duration)>,
 
     /// Fire at events that match this glob and follow one of EVENT later than --above
-    #[arg(long, value_name = "EVENT", value_parser = crate::input::glob, requires = "above")]
+    #[arg(long, value_name = "EVENT", value_parser = crate::input::event_glob, requires = "above")]
     then: Option<String>,
 
     /// The time above which --then fires, such as 5ms
@@ -127,8 +127,8 @@ fn action(text: &str) -> Result<Do, String> {
         None if text == "snapshot" => Ok(Do::Snapshot),
         None if text == "stop" => Ok(Do::Stop),
         None if text == "start" => Ok(Do::Start),
-        Some(("enable", events)) => crate::input::glob(events).map(Do::Enable),
-        Some(("disable", events)) => crate::input::glob(events).map(Do::Disable),
+        Some(("enable", events)) => crate::input::event_glob(events).map(Do::Enable),
+        Some(("disable", events)) => crate::input::event_glob(events).map(Do::Disable),
         Some(("save", folder)) if !folder.is_empty() => {
             let path = std::fs::canonicalize(folder).map_err(|error| format!("{folder}: {error}"))?;
             if path.is_dir() { Ok(Do::Save(path)) } else { Err(format!("{folder} is no folder")) }
@@ -177,7 +177,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         Verb::Add(add) => add_condition(add)?,
         Verb::List(session) => session.open()?.conditions().iter().for_each(|one| say::line(line(one))),
         Verb::Remove(remove) => {
-            if remove.which.open()?.remove_conditions(remove.event.as_deref())? == 0 {
+            let session = remove.which.open()?;
+            let mut removed = session.remove_conditions(remove.event.as_deref())?;
+            if let Some(event) = remove.event.as_deref().filter(|_| removed == 0) {
+                // `add` made `*:name` of a name alone.
+                removed = session.remove_conditions(Some(&format!("*:{event}")))?;
+            }
+            if removed == 0 {
                 bail!("there is no such condition; `lastwords trigger list` shows those there are");
             }
         }

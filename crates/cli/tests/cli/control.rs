@@ -63,6 +63,43 @@ fn disable_and_enable_from_outside() {
 }
 
 #[test]
+fn names_of_events_need_no_provider() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    let rules = |place: &Place| {
+        let text = place.ok(&["list", "app"]);
+        text.lines().filter_map(|line| line.trim().strip_prefix("rule: ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = rules(&place);
+    place.ok(&["disable", "tick"]);
+    assert_eq!(rules(&place)[before.len()..], ["disable *:tick"]);
+    pause();
+    let (ticks, tocks) = (count(&place, &["-e", "tick"]), count(&place, &["-e", "tock"]));
+    pause();
+    assert_eq!(count(&place, &["-e", "tick"]), ticks, "ticks while disabled");
+    assert!(count(&place, &["-e", "tock"]) > tocks);
+    // A glob without a provider is one over the whole name and one over the last part.
+    place.ok(&["enable", "ti*"]);
+    assert_eq!(rules(&place)[before.len()..], ["disable *:tick", "enable ti*", "enable *:ti*"]);
+    pause();
+    assert!(count(&place, &["-e", "tick"]) > ticks);
+    // The order of lttng: a session, then the events.
+    for words in [["app", "*"], ["test:*", "app"]] {
+        let ran = place.run(&[&["disable"], &words[..]].concat());
+        assert_eq!(ran.status, 1);
+        assert!(ran.err.contains("app is the name of a session. Write: lastwords disable '"), "{}", ran.err);
+    }
+    assert_eq!(rules(&place).len(), before.len() + 3);
+    place.ok(&["trigger", "add", "tock"]);
+    assert_eq!(place.ok(&["trigger", "list"]), "*:tock\n");
+    place.ok(&["trigger", "remove", "tock"]);
+    assert_eq!(place.ok(&["trigger", "list"]), "");
+    // Only the snapshot is missing.
+    let ran = place.run(&["report", "app", "--snapshot"]);
+    assert!(ran.status == 1 && ran.err.matches("error: ").count() == 1, "{}", ran.err);
+}
+
+#[test]
 fn stop_start_clear() {
     let place = Place::new();
     let _child = start(&place, "shm", "tick");

@@ -70,6 +70,39 @@ fn what_has_nothing_to_recover_is_a_note() {
 }
 
 #[test]
+fn a_session_goes_before_a_path_of_its_name_that_has_no_trace() {
+    let place = killed();
+    let note = "note: app: the session of this name is read";
+    // A program, as the linker leaves it, a text, and the folder of a project.
+    std::fs::copy(std::env::current_exe().unwrap(), place.at("app")).unwrap();
+    for what in ["an ELF program", "text", "a folder without a trace"] {
+        match what {
+            "text" => std::fs::write(place.at("app"), "of mine").unwrap(),
+            "a folder without a trace" => {
+                std::fs::remove_file(place.at("app")).unwrap();
+                std::fs::create_dir(place.at("app")).unwrap();
+                std::fs::write(place.at("app/Cargo.toml"), "[package]").unwrap();
+            }
+            _ => {}
+        }
+        let ran = place.run(&["report", "app"]);
+        assert_eq!(ran.status, 0, "{what}: {}", ran.err);
+        assert_whole(&ran.out);
+        assert!(ran.err.contains(note) && ran.err.contains(what), "{what}: {}", ran.err);
+        // With a slash, the path is meant.
+        let ran = place.run(&["report", "./app"]);
+        assert!(ran.status == 1 && !ran.err.contains(note), "{what}: {}", ran.err);
+    }
+    // A path that may hold a trace is read.
+    std::fs::remove_dir_all(place.at("app")).unwrap();
+    std::fs::rename(folder(&place), place.at("app")).unwrap();
+    start(&place, "shm", "wait").kill();
+    let ran = place.run(&["report", "app"]);
+    assert!(ran.status == 0 && !ran.err.contains(note), "{}", ran.err);
+    assert_whole(&ran.out);
+}
+
+#[test]
 fn what_is_named_and_not_there_costs_nothing_else() {
     let place = killed();
     std::fs::write(place.at("core"), lastwords_testkit::elf::core(lastwords_testkit::put::Order::Little, &[])).unwrap();

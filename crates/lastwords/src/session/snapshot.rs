@@ -131,7 +131,13 @@ impl Regions {
         locked(self, |control| {
             let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
             match settled(self, control)? {
-                SNAPSHOT_OFF => return Err(missing(self, "it has no spare buffers", "enable snapshots first")),
+                SNAPSHOT_OFF => {
+                    return Err(missing(
+                        self,
+                        "it has no spare rings",
+                        "enable snapshots first: `lastwords snapshot enable`",
+                    ));
+                }
                 SNAPSHOT_TAKEN | SNAPSHOT_READING if !replaces => {
                     return Err(missing(self, "it has a snapshot", "read it first"));
                 }
