@@ -30,8 +30,9 @@ impl Chroot {
             std::fs::write(&source, mirror?.source(suite, "main"))?;
             let new = tarball.with_extension("new.tar");
             let mut command = Command::new("mmdebstrap");
-            // Nothing is kept of a system that lacks power, so nothing has to be synced.
             command.args(["--quiet", "--mode=root", "--variant=minbase", "--aptopt=Acquire::Languages \"none\""]);
+            // A tarball that is made anew after a loss of power need not be synced.
+            command.arg("--dpkgopt=force-unsafe-io");
             command.arg(format!("--include={PACKAGES}")).arg(suite).arg(&new).arg(&source);
             run_quietly(&mut command)?;
             std::fs::rename(&new, &tarball).with_context(|| tarball.display().to_string())?;

@@ -51,6 +51,15 @@ const DRACUT_HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/dracut/save-trace-hook.sh", "usr/lib/dracut/modules.d/95lastwords/save-trace-hook.sh", PROGRAM),
 ];
 
+/// Pages of the program's package: path in the repository, name.
+const DOCUMENTS: &[(&str, &str)] = &[
+    ("README.md", "README.md"),
+    ("docs/INSTALL.md", "README.setup.md"),
+    ("docs/TRIGGERS.md", "TRIGGERS.md"),
+    ("docs/FILTER.md", "FILTER.md"),
+    ("docs/CORE-HELPER.md", "CORE-HELPER.md"),
+];
+
 /// The kinds of packages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
@@ -89,8 +98,8 @@ pub(super) fn program(tree: &Tree, system: System, program: &Path) -> Result<()>
     }
     document(tree, system, "lastwords", layout.changes)?;
     tree.compress("usr/share/doc/lastwords/THIRD-PARTY", linked::notices("lastwords-cli")?)?;
-    for text in ["README.md", "docs/INSTALL.md", "docs/TRIGGERS.md", "docs/FILTER.md", "docs/CORE-HELPER.md"] {
-        let name = text.rsplit('/').next().unwrap_or(text);
+    // The installation itself is done; the rest of the page is about units and hooks.
+    for (text, name) in DOCUMENTS {
         tree.copy(&format!("usr/share/doc/lastwords/{name}"), FILE, &crate::root().join(text))?;
     }
     Ok(())

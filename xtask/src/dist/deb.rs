@@ -129,8 +129,9 @@ fn finish(release: &Release, tree: &Tree, package: &Package<'_>, scratch: &Path,
     let file = to.join(format!("{}_{}_{architecture}.deb", package.name, release.debian()));
     let mut command = Command::new("dpkg-deb");
     // dpkg-deb gives files that are younger than SOURCE_DATE_EPOCH that time, and ends lists in a fixed order.
-    command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).args(["--root-owner-group", "-Zxz", "--build"]);
-    run_quietly(command.arg(tree.root()).arg(&file))?;
+    command.env("SOURCE_DATE_EPOCH", release.epoch.to_string()).arg("--root-owner-group");
+    command.args(if release.small { ["-Zxz", "-z6"] } else { ["-Zgzip", "-z1"] });
+    run_quietly(command.arg("--build").arg(tree.root()).arg(&file))?;
     Ok(file)
 }
 

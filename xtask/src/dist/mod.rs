@@ -53,6 +53,8 @@ struct Release {
     /// Who made the package: a name and an address.
     maintainer: String,
     homepage: Option<String>,
+    /// Packages are compressed well; without it, quickly, for tests.
+    small: bool,
 }
 
 impl Release {
@@ -66,6 +68,7 @@ impl Release {
             version: package.version.to_string(),
             epoch: epoch()?,
             maintainer: std::env::var("LASTWORDS_MAINTAINER").unwrap_or(own),
+            small: true,
             homepage: package.homepage.clone().or_else(|| package.repository.clone()),
         })
     }

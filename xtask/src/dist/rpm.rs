@@ -24,6 +24,7 @@ pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path)
     let mut command = Command::new("rpmbuild");
     command.args(["-bb", "--quiet", "--target", "x86_64"]).env("SOURCE_DATE_EPOCH", release.epoch.to_string());
     command.arg("--define").arg(format!("_topdir {}", top.display()));
+    command.arg("--define").arg(format!("_binary_payload {}", if release.small { "w7.xzdio" } else { "w1.gzdio" }));
     run_quietly(command.arg(&spec))?;
     let made = top.join("RPMS/x86_64");
     let mut files = Vec::new();
