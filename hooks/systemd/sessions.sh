@@ -7,6 +7,7 @@ reports=${LASTWORDS_REPORTS:-/var/lib/lastwords/reports}
 places=${LASTWORDS_PLACES:-/dev/shm/lastwords-* /run/user/*/lastwords}
 seconds=${LASTWORDS_SECONDS:-120}
 umask 077
+# Names that users chose are printed by printf: echo would take a backslash in them for an escape.
 
 # as_user UID COMMAND...: runs a command with the rights of a user.
 as_user() {
@@ -36,10 +37,10 @@ each_session() {
 # ended at 0. The names in JSON have no line ends, so that none of them looks like the lines below.
 ended() {
     data=$(as_user "$1" "$lastwords" list --json "$2" 2> /dev/null) || { at=0; return 0; }
-    if echo "$data" | grep -q '^      "ended": null'; then return 1; fi
-    at=$(echo "$data" | sed -n 's/^        "at_ns": "\([0-9]*\)[0-9]\{9\}".*/\1/p')
+    if printf '%s\n' "$data" | grep -q '^      "ended": null'; then return 1; fi
+    at=$(printf '%s\n' "$data" | sed -n 's/^        "at_ns": "\([0-9]*\)[0-9]\{9\}".*/\1/p')
     at=${at:-0}
 }
 
 # report_of UID FOLDER: prints the name of the session's report.
-report_of() { echo "$1-$(echo "$2" | tail -c 17)"; }
+report_of() { printf '%s-%s\n' "$1" "$(printf '%s' "$2" | tail -c 16)"; }

@@ -73,7 +73,8 @@ for program in /tmp/shared /tmp/static; do
     quietly lastwords destroy --left-over
 done
 
-# The collector: a session of root and one of another user that ended, one that records, and a core without a session.
+# The collector: a session of root and one of another user that ended, one that records, a core without a session, and a folder of the
+# other user whose name would be cut by echo.
 start setpriv --reuid 1234 --regid 1234 --clear-groups /tmp/shared
 kill_it
 start /tmp/shared
@@ -81,12 +82,17 @@ kill_it
 ended=$(echo /dev/shm/lastwords-0/c-app-*)
 start /tmp/shared
 echo "no core" > /var/lib/systemd/coredump/core.x.0.1.1.1
-/usr/lib/lastwords/collect > /tmp/collected || fail "collect: exit status $?"
-[ "$(wc -l < /tmp/collected)" = 3 ] || { cat /tmp/collected; fail "three reports were expected"; }
+setpriv --reuid 1234 --regid 1234 --clear-groups mkdir -m 700 '/dev/shm/lastwords-1234/a\c-0123456789abcdef'
 reports=/var/lib/lastwords/reports
+if LASTWORDS_KB=1 /usr/lib/lastwords/collect > /tmp/collected 2>&1; then fail "collect makes reports where there is no room"; fi
+# The first report fits.
+[ "$(grep -c 'have more than 1 KiB' /tmp/collected)" = 3 ] || { cat /tmp/collected; fail "three reports were to be refused"; }
+/usr/lib/lastwords/collect > /tmp/collected || fail "collect: exit status $?"
+[ "$(wc -l < /tmp/collected)" = 3 ] || { cat /tmp/collected; fail "three more reports were expected"; }
+[ -s $reports/1234-0123456789abcdef/account ] || fail "the report of a folder without a session"
 lastwords report --last 20000 "$ended" > /tmp/text 2> /dev/null
 cmp /tmp/text $reports/0-*/report || fail "the report of root's session"
-[ "$(wc -l < "$(echo $reports/1234-*/report)")" -gt 100 ] || fail "the report of the other user's session has few events"
+[ "$(cat $reports/1234-*/report | wc -l)" -gt 100 ] || fail "the report of the other user's session has few events"
 grep -q '"uid": 1234' $reports/1234-*/list.json || fail "the data of the other user's session"
 [ ! -s $reports/core.x.0.1.1.1/report ] && grep -q 'exit status 1' $reports/core.x.0.1.1.1/account || fail "the report of a core without a session"
 /usr/lib/lastwords/collect > /tmp/collected
@@ -96,7 +102,7 @@ quietly /usr/lib/lastwords/retain
 [ -d "$ended" ] || fail "retention removed a session that ended a second ago"
 quietly env LASTWORDS_KEEP_DAYS=0 /usr/lib/lastwords/retain
 [ ! -d "$ended" ] || fail "retention kept the session of root that ended"
-[ -z "$(ls /dev/shm/lastwords-1234)" ] || fail "retention kept the session of another user that ended"
+[ "$(ls /dev/shm/lastwords-1234)" = 'a\c-0123456789abcdef' ] || fail "retention kept the session of another user that ended"
 lastwords list --json | grep -q '^      "ended": null' || fail "retention removed a session that records"
 kill_it
 quietly lastwords destroy --left-over
