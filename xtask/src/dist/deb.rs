@@ -154,7 +154,7 @@ fn size(tree: &Tree, files: &[String]) -> Result<u64> {
 fn depends(tree: &Tree, files: &[String], package: &Package<'_>, scratch: &Path) -> Result<String> {
     let is_elf = |path: &&String| {
         let path = tree.root().join(path);
-        !path.is_symlink() && !path.extension().is_some_and(|e| e == "a") && starts_with_elf(&path)
+        !path.is_symlink() && path.extension().is_none_or(|e| e != "a") && starts_with_elf(&path)
     };
     let programs: Vec<&String> = files.iter().filter(is_elf).collect();
     let mut all = Vec::new();
