@@ -26,6 +26,7 @@ pub(crate) fn run_quick() -> Result<()> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    ensure!(crate::setup::is_root(), "the clean Debian is made and entered by root: run this command as root");
     let release = Release { small: false, ..Release::of_workspace()? };
     let scratch = Scratch::create(&super::folder()?, ".testing")?;
     // The clean Debian is fetched while the packages are made.
