@@ -11,6 +11,7 @@ mod book;
 mod bytes_image;
 mod compare;
 mod crash_step;
+mod dist;
 mod elf;
 mod ended;
 mod ftracetest;
@@ -105,6 +106,12 @@ enum Verb {
     HotplugHere(kills::hotplug::Args),
     /// Build `lastwords` without shared libraries, for a crash kernel's initramfs
     Static(static_build::Args),
+    /// Make what users install, in `target/dist`: packages, static tarballs, a bill of materials, checksums
+    Dist(dist::Args),
+    /// Make the packages of Debian and rpm; install, use and remove them in a clean Debian (as root)
+    Packages(dist::packages::Args),
+    /// Check what crates.io would get of each crate
+    Crates(dist::crates::Args),
     /// The child of `kills` and `wedge`
     #[command(hide = true)]
     KillsChild(kills::child::Args),
@@ -141,6 +148,9 @@ fn main() -> ExitCode {
         Verb::Nvdimm(args) => lab::nvdimm::run(&args),
         Verb::NvdimmHere(args) => lab::nvdimm::here::run(&args),
         Verb::Static(args) => static_build::run(&args),
+        Verb::Dist(args) => dist::run(&args),
+        Verb::Packages(args) => dist::packages::run(&args),
+        Verb::Crates(args) => dist::crates::run(&args),
         Verb::KillsChild(args) => kills::child::run(&args),
     };
     match done {

@@ -46,6 +46,26 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// What [`install`] would install, a line for each place that it comes from.
+pub(crate) fn missing() -> Vec<String> {
+    let missing: Vec<&Tool> = tools::needed().filter(|tool| !tool.state().is_found()).collect();
+    let mut lines = Vec::new();
+    let mut add = |what: &str, names: Vec<&str>| {
+        if !names.is_empty() {
+            lines.push(format!("{what}: {}", names.join(" ")));
+        }
+    };
+    add("packages, for this machine, as root", tools::packages(&missing));
+    add("components of the Rust toolchain", tools::components(&missing));
+    if !babeltrace::state().is_found() {
+        add("in target/tools, about 30 MB", vec![babeltrace::NAME]);
+    }
+    if crate::lab::quick_kernels().is_none() {
+        add("in target/lab, about 400 MB", vec!["QEMU and kernels of Debian for guests"]);
+    }
+    lines
+}
+
 /// Where the tools that are laid out beside the system's own have their programs.
 pub(crate) fn bin() -> PathBuf {
     babeltrace::folder().join("bin")

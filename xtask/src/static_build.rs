@@ -24,16 +24,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
     let host = host()?;
     let target = target.unwrap_or(&host);
-    let own = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
+    let of_target = format!("CARGO_TARGET_{}", target.to_uppercase().replace('-', "_"));
     // A target is named even where it is the host's: so the flag is not for macros and build scripts, which must be dynamic.
-    let status = Command::new(crate::cargo())
+    let mut command = Command::new(crate::cargo());
+    command
         .current_dir(crate::root())
         .args(["rustc", "--release", "--quiet", "-p", "lastwords-cli", "--bin", "lastwords", "--target", target])
         .args(["--", "-C", "strip=symbols"])
-        .env(own, "-C target-feature=+crt-static")
-        .env_remove("RUSTFLAGS")
-        .status()
-        .context("cargo")?;
+        .env(format!("{of_target}_RUSTFLAGS"), "-C target-feature=+crt-static")
+        .env_remove("RUSTFLAGS");
+    if target == crate::lab::recorder::TARGET && target != host {
+        command.env(format!("{of_target}_LINKER"), crate::lab::recorder::LINKER);
+        if let Some(compiler) = crate::lab::recorder::compiler_if_needed()? {
+            command.env("RUSTC", compiler);
+        }
+    }
+    let status = command.status().context("cargo")?;
     if !status.success() {
         bail!("cargo build --target {target}: {status}; is the target there? `rustup target add {target}` adds it");
     }
@@ -57,7 +63,7 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
 }
 
 /// The toolchain's own target.
-fn host() -> Result<String> {
+pub(crate) fn host() -> Result<String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let printed = run_quietly(Command::new(rustc).arg("-vV"))?;
     let host = printed.lines().find_map(|l| l.strip_prefix("host: "));

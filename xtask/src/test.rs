@@ -10,11 +10,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::{setup, tidy};
 
+mod plan;
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run this step alone (may be given several times)
     #[arg(long, value_name = "NAME")]
     step: Vec<String>,
+    /// Run a part that takes about two minutes once the workspace is built, needs no root and installs nothing
+    #[arg(long, conflicts_with = "step")]
+    quick: bool,
     /// Go on after a step that failed
     #[arg(long)]
     keep_going: bool,
@@ -72,11 +77,7 @@ const STEPS: &[Step] = &[
         ]),
         what: "recording with the other header layer",
     },
-    Step {
-        name: "test",
-        does: Does::Cargo(&["test", "--workspace"]),
-        what: "unit, integration and documentation tests",
-    },
+    Step { name: "test", does: Does::Verb(run_tests), what: "unit, integration and documentation tests" },
     Step {
         name: "doc",
         does: Does::CargoWith(
@@ -149,6 +150,16 @@ const STEPS: &[Step] = &[
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",
     },
     Step {
+        name: "packages",
+        does: Does::Verb(crate::dist::packages::run_quick),
+        what: "packages of Debian and rpm: judged, and installed, used and removed in a clean Debian",
+    },
+    Step {
+        name: "crates",
+        does: Does::Verb(crate::dist::crates::run_quick),
+        what: "what crates.io would get of each crate",
+    },
+    Step {
         name: "lab",
         does: Does::Verb(crate::lab::run_quick),
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
@@ -180,6 +191,23 @@ const STEPS: &[Step] = &[
     },
 ];
 
+/// The steps of `--quick`.
+const QUICK: &[Step] = &[
+    Step { name: "tidy", does: Does::Verb(run_tidy), what: "crate graph, sizes, where unsafe stands" },
+    Step { name: "fmt", does: Does::Cargo(&["fmt", "--all", "--check"]), what: "formatting" },
+    Step { name: "unit", does: Does::Cargo(&["test", "--quiet", "--workspace", "--lib"]), what: "unit tests" },
+    Step {
+        name: "recovery",
+        does: Does::Cargo(&["test", "--quiet", "-p", "lastwords", "--test", "sessions", "--test", "fields"]),
+        what: "sessions recorded and recovered, with fields of all types",
+    },
+    Step {
+        name: "quick-demo",
+        does: Does::Cargo(&["run", "--quiet", "-p", "lastwords-cli", "--", "demo"]),
+        what: "the README's command: a child killed, its events recovered and compared",
+    },
+];
+
 fn run_setup() -> Result<()> {
     setup::run(&setup::Args::default())
 }
@@ -199,6 +227,13 @@ const CASES: &[&str] = &[
 /// The folder beside the repository that keeps crash cases, where there is one.
 pub(crate) fn beside() -> std::path::PathBuf {
     super::root().join("../shared")
+}
+
+/// Runs the tests of all crates. Where the crash cases are, the step `cases` runs those of the matrix with more inputs and judges.
+fn run_tests() -> Result<()> {
+    let is_judged_later = beside().join("check-cases").is_file();
+    let skipped: &[&str] = if is_judged_later { &["--", "--skip", "matrix::"] } else { &[] };
+    run_cargo(&[], &[&["test", "--workspace"], skipped].concat())
 }
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.
@@ -231,12 +266,13 @@ fn run_tidy() -> Result<()> {
 /// Runs the steps; an error if one failed.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
-        for step in STEPS {
+        for step in if args.quick { QUICK } else { STEPS } {
             println!("{:<15} {}", step.name, step.what);
         }
         return Ok(());
     }
-    let steps = choose(&args.step)?;
+    let steps = if args.quick { QUICK.iter().collect() } else { choose(&args.step)? };
+    plan::announce(&steps.iter().map(|step| step.name).collect::<Vec<_>>());
     let mut results: Vec<(&str, bool, Duration)> = Vec::new();
     for step in &steps {
         println!("==> {}: {}", step.name, step.shown());
@@ -252,6 +288,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             break;
         }
     }
+    plan::remember(results.iter().filter(|(_, passed, _)| *passed).map(|(name, _, took)| (*name, *took)))?;
     summarize(&steps, &results)
 }
 

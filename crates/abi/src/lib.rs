@@ -50,3 +50,8 @@ pub const VERSION_MINOR: u16 = 2;
 pub const VERSION_MAJOR_ADDED: u16 = 2;
 /// The major versions a reader of this crate understands.
 pub const READABLE_MAJORS: [u16; 2] = [VERSION_MAJOR, VERSION_MAJOR_ADDED];
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,3 +38,8 @@ pub use error::{Error, Kind};
 pub use irregular::irregular;
 pub use low::{low_u8, low_u16, low_u32};
 pub use reader::{ByteOrder, Reader};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -97,3 +97,8 @@ impl Totals {
         *count = count.saturating_add(loss.count);
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

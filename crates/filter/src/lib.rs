@@ -79,3 +79,8 @@ pub use value::Value;
 pub const MAX_LENGTH: usize = 4096;
 /// Most parentheses in each other.
 pub const MAX_NESTING: usize = 64;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

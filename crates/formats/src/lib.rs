@@ -44,3 +44,8 @@ pub mod spans;
 pub mod text;
 
 pub use lastwords_ctf::{Error, Result, Totals, create_file, create_folder, is_empty_folder};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -88,3 +88,8 @@ fn class(body: &str, c: char) -> Option<(bool, &str)> {
         found |= (low..=high).contains(&c);
     }
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -172,3 +172,8 @@ pub type Watch<'a> = &'a (dyn Fn(Progress<'_>) + Sync);
 
 /// Ignores progress.
 pub fn unwatched(_: Progress<'_>) {}
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -45,3 +45,8 @@ pub use list::List;
 pub use object::Object;
 pub use sources::Sources;
 pub use time::Time;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -126,3 +126,8 @@ pub mod __private {
     pub use lastwords_abi::registry::level;
     pub use lastwords_ring::ShortText;
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

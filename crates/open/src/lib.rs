@@ -345,3 +345,8 @@ pub fn chain(error: &anyhow::Error) -> String {
     }
     parts.join(": ")
 }
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

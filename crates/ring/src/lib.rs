@@ -48,3 +48,8 @@ pub use record::{Lost, ShortText, Tail, prepend};
 pub use reserve::copy;
 pub use stream::{HEADROOM, Stream};
 pub use threads::lock_word;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,3 +37,8 @@ pub use recorder::{Programs, record};
 pub use rustix::io::Errno;
 pub use sessions::Sessions;
 pub use tree::{Access, Entry, OpenFile, Tree};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -49,3 +49,8 @@ pub use address::Address;
 pub use folder::Session;
 pub use receiver::{Limits, Receiver, Told};
 pub use sender::Sender;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

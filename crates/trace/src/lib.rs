@@ -47,3 +47,8 @@ pub mod parallel;
 pub mod schema;
 pub mod source;
 pub mod visit;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

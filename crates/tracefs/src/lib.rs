@@ -37,3 +37,8 @@ pub use events::Rule;
 pub use recording::{Plan, Recording};
 pub use restore::{Restored, restore};
 pub use save::Saved;
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -34,3 +34,8 @@ mod span_lanes;
 
 pub use collect::{Collected, Options, Task, collect};
 pub use page::{Death, Facts, write};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

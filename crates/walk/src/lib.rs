@@ -36,3 +36,8 @@ pub mod persistent;
 pub mod session;
 
 pub use open::{Options, Recovered, open, open_with, sessions};
+
+/// The examples of the README are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -39,8 +39,8 @@ pub(crate) struct Args {
     points: u64,
 }
 
-const TARGET: &str = "aarch64-unknown-linux-gnu";
-const LINKER: &str = "aarch64-linux-gnu-gcc";
+pub(crate) const TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(crate) const LINKER: &str = "aarch64-linux-gnu-gcc";
 /// Whose compiler and standard library are used where this toolchain has none for the target: both of one version.
 const SUITE: &str = "sid";
 /// What programs need at run time, by the names that the linker finds them by.
@@ -106,12 +106,26 @@ fn archive(store: &Store, built: &Built, jobs: &[(String, String)]) -> Result<Ar
     Ok(archive)
 }
 
-/// Builds program, commands and tests, with the toolchain's compiler where it has the target, else with Debian's.
-fn build(store: &Store) -> Result<Built> {
+/// Debian's compiler for the target, if the toolchain has no standard library of it. Fails if there is no linker.
+pub(crate) fn compiler_if_needed() -> Result<Option<PathBuf>> {
+    compiler_of(&Store::open()?)
+}
+
+fn compiler_of(store: &Store) -> Result<Option<PathBuf>> {
+    needs_linker()?;
+    if has_target()? { Ok(None) } else { compiler(store).map(Some) }
+}
+
+fn needs_linker() -> Result<()> {
     if Command::new(LINKER).arg("--version").output().is_err() {
         bail!("no {LINKER} here; Debian and Ubuntu: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross");
     }
-    let compiler = if has_target()? { None } else { Some(compiler(store)?) };
+    Ok(())
+}
+
+/// Builds program, commands and tests, with the toolchain's compiler where it has the target, else with Debian's.
+fn build(store: &Store) -> Result<Built> {
+    let compiler = compiler_of(store)?;
     let kinds: [&[&str]; 2] = [
         &["build", "-p", "lastwords-cli", "-p", "xtask"],
         &["test", "--no-run", "-p", "lastwords-ring", "-p", "lastwords"],

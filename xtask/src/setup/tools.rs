@@ -74,6 +74,11 @@ const TOOLS: &[Tool] = &[
     package("fusermount3", &["fusermount3", "--version"], "fuse3", "mount for users other than root"),
     package("chromium", &["chromium", "--version"], "chromium", "step view: pages in a real browser"),
     package("chromedriver", &["chromedriver", "--version"], "chromium-driver", "step view: pages in a real browser"),
+    package("dpkg-shlibdeps", &["dpkg-shlibdeps", "--version"], "dpkg-dev", "step packages"),
+    package("lintian", &["lintian", "--version"], "lintian", "step packages: judges those of Debian"),
+    package("mmdebstrap", &["mmdebstrap", "--version"], "mmdebstrap", "step packages: a clean Debian"),
+    package("rpmbuild", &["rpmbuild", "--version"], "rpm", "step packages: makes and installs those of rpm"),
+    package("shellcheck", &["shellcheck", "-V"], "shellcheck", "step packages: the scripts that are shipped"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
     package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "step book: mdBook"),
 ];

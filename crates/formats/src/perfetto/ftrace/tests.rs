@@ -112,9 +112,10 @@ fn bundles_names_and_the_log() {
     let kernel =
         Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &tasks, clock: "local", boot: Some(-40) };
     let mut out = Vec::new();
-    let totals =
-        write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
-            .unwrap();
+    let totals = write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| {
+        panic!("{note:?}")
+    })
+    .unwrap();
     assert_eq!((totals.events, totals.bytes), (5, out.len() as u64));
     let packets = messages(&read(&out), 1);
     assert!(packets.iter().all(|packet| number(packet, 10) == 1));
@@ -171,7 +172,8 @@ fn a_kernel_and_others_have_one_clock() {
     let kernel =
         Kernel { trace: 1, is_alone: false, tracing: &tracing, ring, tasks: &[], clock: "global", boot: Some(60) };
     let mut out = Vec::new();
-    write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}")).unwrap();
+    write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
+        .unwrap();
     let packets = messages(&read(&out), 1);
     let snapshots: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 6)).collect();
     assert_eq!((snapshots.len(), number(&snapshots[0], 2)), (1, 1), "the clock of the file is real time");
@@ -217,7 +219,8 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
     let ring = &*tracing.arrays[0].live;
     let kernel = Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "boot", boot: Some(0) };
     let (mut out, mut remarks) = (Vec::new(), Vec::new());
-    write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| remarks.push(note)).unwrap();
+    write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| remarks.push(note))
+        .unwrap();
     let packets = messages(&read(&out), 1);
     let entries: Vec<_> = packets.iter().flat_map(|packet| messages(packet, 132)).collect();
     assert_eq!(entries.iter().map(|entry| text(entry, 7)).collect::<Vec<_>>(), ["Kernel panic - not syncing: x"]);
@@ -227,7 +230,8 @@ fn lines_of_the_log_that_stretch_the_view_are_left_out_and_told() {
 
     // Without events, the log is all there is.
     let mut out = Vec::new();
-    write(&traces[1..], None, &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}")).unwrap();
+    write((&traces[1..], None, &[]), &Selection::default(), &mut out, &unwatched, &mut |note| panic!("{note:?}"))
+        .unwrap();
     assert_eq!(messages(&read(&out), 1).iter().filter(|packet| !all(packet, 132).is_empty()).count(), 4);
 }
 
@@ -241,8 +245,10 @@ fn times_before_the_boot_are_not_dropped() {
         let kernel =
             Kernel { trace: 0, is_alone: true, tracing: &tracing, ring, tasks: &[], clock: "local", boot: Some(boot) };
         let (mut out, mut remarks) = (Vec::new(), Vec::new());
-        write(&traces, Some(&kernel), &Selection::default(), &mut out, &unwatched, &mut |note| remarks.push(note))
-            .unwrap();
+        write((&traces, Some(&kernel), &[]), &Selection::default(), &mut out, &unwatched, &mut |note| {
+            remarks.push(note)
+        })
+        .unwrap();
         let packets = messages(&read(&out), 1);
         let bundle = packets.iter().flat_map(|packet| messages(packet, 1)).next().unwrap();
         assert_eq!((!all(&bundle, 5).is_empty(), remarks.is_empty()), (is_related, is_related), "{remarks:?}");
