@@ -1,4 +1,4 @@
-//! Tests the ring under the C11 memory model, in every execution with up to three preemptions. `cargo xtask test --step
+//! Tests the ring under the C11 memory model, in every execution with up to three preemptions (two in CI). `cargo xtask test --step
 //! loom` runs it.
 #![cfg(loom)]
 
