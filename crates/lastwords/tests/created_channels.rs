@@ -33,13 +33,22 @@ fn emit(name: usize, number: u64) {
 fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
     let sessions = naive::read(folder).expect("the folder is readable");
     assert_eq!(sessions.len(), 1);
-    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
     let mut found = BTreeMap::new();
-    for (stream, event) in sessions[0].events() {
-        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
-        *found.entry((number, channel[&stream])).or_insert(0) += 1;
-    }
+    count(&mut found, &sessions[0], naive::Session::events);
     found
+}
+
+/// Adds the numbers of a session's events, by their channels.
+fn count(
+    seen: &mut BTreeMap<(u64, u32), u64>,
+    session: &naive::Session,
+    events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
+) {
+    let channel: BTreeMap<u32, u32> = session.streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    for (stream, event) in events(session) {
+        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
+        *seen.entry((number, channel[&stream])).or_insert(0) += 1;
+    }
 }
 
 /// Returns the number of channels that have the event, each once.
@@ -508,11 +517,7 @@ fn add(
 ) {
     let sessions =
         std::iter::repeat_with(|| naive::read(folder)).take(100).find_map(Result::ok).expect("it is readable");
-    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
-    for (stream, event) in events(&sessions[0]) {
-        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
-        *seen.entry((number, channel[&stream])).or_insert(0) += 1;
-    }
+    count(seen, &sessions[0], events);
 }
 
 /// Bytes that are free in the file system of a folder.
