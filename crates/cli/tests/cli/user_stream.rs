@@ -31,6 +31,8 @@ fn application() {
     let channel = match *mode {
         "discard" => ChannelConfig::new("main").sub_buffers(4, 4096).discard(),
         "flood" => ChannelConfig::new("main").sub_buffers(8, 4096),
+        // Threads that share no CPU record five times the room of a ring.
+        "lives" => ChannelConfig::new("main").sub_buffers(32, 4096),
         _ => ChannelConfig::new("main").sub_buffers(64, 1 << 14),
     };
     let session = Session::builder("app").reservation(reservation).channel(channel).start().expect("a session");
@@ -243,7 +245,8 @@ fn a_sender_of_a_session_that_is_killed_keeps_what_arrived() {
     assert_eq!((&saved["lost_sub_buffers"], &saved["ended_early"]), (&Value::from(0), &Value::Null), "{saved}");
     let (threads, report) = events(&place, &path(&place, &saved));
     assert!(threads.values().all(|numbers| numbers.last() == Some(&(PACED - 1))), "{}", report.err);
-    assert!(threads.values().all(|numbers| numbers[0] > 0), "the rings had overwritten nothing");
+    let kept: usize = threads.values().map(Vec::len).sum();
+    assert!(kept < (THREADS * PACED) as usize, "the rings had overwritten nothing");
     assert_eq!(receiver.end(Signal::INT), Some(0));
 }
 
