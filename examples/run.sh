@@ -12,10 +12,6 @@ built=$target/${profile/#dev/debug}
 lastwords=$built/lastwords
 batch=100
 
-build() {
-    cargo build --quiet --profile "$profile" "$@"
-}
-
 # Starts a program in the background, kills it after a random time from 0.2 to 1.2 s. Its output is in $work/reports.
 run_and_kill() {
     "$@" >"$work/reports" 2>"$work/errors" &
@@ -62,13 +58,11 @@ recover_and_compare() {
 }
 
 rust_app() {
-    build -p rust-app
     run_and_kill "$built/rust-app"
     recover_and_compare rust-app
 }
 
 tokio_app() {
-    build -p tokio-app
     run_and_kill "$built/tokio-app"
     recover_and_compare tokio-app
     # The spans that were open, and the one warning of the very start.
@@ -79,7 +73,6 @@ tokio_app() {
 }
 
 c_app() {
-    build -p lastwords-capi
     cc -std=gnu11 -O2 -Wall -Wextra -Werror -I crates/capi/include examples/c-app/main.c \
         "$built/liblastwords_c.a" -lpthread -ldl -lm -o "$work/c-app"
     run_and_kill "$work/c-app"
@@ -97,7 +90,6 @@ c_app() {
 
 # The program is process 1 of a pid namespace with mounts of its own, as in a container; it is recovered from outside.
 namespace() {
-    build -p rust-app
     killer=kill_child
     run_and_kill unshare --pid --mount --fork --kill-child "$built/rust-app"
     recover_and_compare rust-app
@@ -112,7 +104,8 @@ for tool in babeltrace2 unshare cc awk; do
         exit 1
     fi
 done
-build -p lastwords-cli
+# With the whole workspace, dependencies have the features that `cargo test --workspace` gave them.
+cargo build --quiet --profile "$profile" --workspace --lib --bin lastwords --bin rust-app --bin tokio-app
 for name in "${@:-rust-app tokio-app c-app namespace}"; do
     for example in $name; do
         work=$(mktemp -d)

@@ -159,22 +159,8 @@ fn summarize(done: impl Iterator<Item = Result<Counts>>) -> Result<()> {
 /// Builds the programs that the pages run, and lays them out.
 fn prepare(scratch: &Path) -> Result<Place> {
     let root = crate::root();
-    let mut cargo = Command::new(crate::cargo());
-    cargo.current_dir(&root).args([
-        "build",
-        "--quiet",
-        "-p",
-        "lastwords-cli",
-        "-p",
-        "lastwords-capi",
-        "-p",
-        "quick-start",
-    ]);
-    let status = cargo.status().context("cannot run cargo")?;
-    ensure!(status.success(), "cargo build: {status}");
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(&root).no_deps().exec()?;
-    let target = metadata.target_directory.into_std_path_buf();
-    let built = target.join("debug");
+    let built = crate::programs::debug()?;
+    let target = crate::programs::target()?;
     let (bin, prefix) = (scratch.join("bin"), scratch.join("prefix"));
     std::fs::create_dir(&bin)?;
     for name in PROGRAMS {

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     ensure!(setup::is_root(), "ftracetest runs as root only");
-    let program = args.program.clone().map_or_else(crate::release::lastwords, |path| Ok(path.canonicalize()?))?;
+    let program = args.program.clone().map_or_else(crate::programs::lastwords, |path| Ok(path.canonicalize()?))?;
     let source = args.source.clone().map_or_else(unpacked, Ok)?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-ftracetest")?;
     let tests = scratch.path().join("ftrace");

@@ -59,7 +59,7 @@ struct Mutant {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let lastwords = args.lastwords.clone().map_or_else(crate::release::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
     let mutants = mutants(args)?;
     let memory = Some(Path::new("/dev/shm")).filter(|folder| folder.is_dir());
     let parent = args.dir.as_deref().or(memory).map_or_else(std::env::temp_dir, Path::to_path_buf);

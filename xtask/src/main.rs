@@ -24,7 +24,7 @@ mod lttng_layouts;
 mod matrix;
 mod miri;
 mod persistence;
-mod release;
+mod programs;
 mod rng;
 mod scratch;
 mod setup;

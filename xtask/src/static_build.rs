@@ -43,8 +43,7 @@ pub(crate) fn build(target: Option<&str>) -> Result<PathBuf> {
     if !status.success() {
         bail!("cargo build --target {target}: {status}; is the target there? `rustup target add {target}` adds it");
     }
-    let metadata = cargo_metadata::MetadataCommand::new().no_deps().exec()?;
-    let program = metadata.target_directory.into_std_path_buf().join(target).join("release/lastwords");
+    let program = crate::programs::target()?.join(target).join("release/lastwords");
     prove(&program)?;
     if target.split('-').next() == host.split('-').next() {
         let printed = run_quietly(Command::new(&program).arg("--version"))?;

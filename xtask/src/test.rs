@@ -253,7 +253,7 @@ fn run_cases() -> Result<()> {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     for case in CASES {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.

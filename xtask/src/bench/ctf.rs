@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     let scratch = Scratch::create(&args.dir.clone().unwrap_or_else(std::env::temp_dir), "lastwords-bench-ctf")?;
     let trace = scratch.path().join("trace");
     eprintln!("writing {} events", args.events);

@@ -68,7 +68,7 @@ impl Row {
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-overhead")?;
     let source = scratch.path().join("compiled.c");
     std::fs::write(&source, c_source()).with_context(|| source.display().to_string())?;

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::contenders::{Contender, Source};
-use crate::release;
+use crate::programs;
 
 /// Built programs, and where others go.
 pub(super) struct Programs {
@@ -25,7 +25,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Builds `lastwords-bench`.
     pub(super) fn build() -> Result<Self> {
-        let release = release::build("lastwords-bench")?;
+        let release = programs::build("lastwords-bench")?;
         let out = release.with_file_name("bench");
         std::fs::create_dir_all(&out).with_context(|| format!("cannot create {}", out.display()))?;
         let bench = release.join("lastwords-bench");
@@ -65,7 +65,7 @@ impl Programs {
             bail!("there is no bench/c/lastwords.c");
         }
         let include = crate::root().join("crates/capi/include");
-        let library = release::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
+        let library = programs::build("lastwords-capi")?.join("liblastwords_c.a").into_os_string();
         let options = [join("-I", &include), library, "-lpthread".into(), "-ldl".into(), "-lm".into()];
         self.compile("lastwords", &options.each_ref().map(|option| option.as_os_str()))
     }

@@ -55,7 +55,7 @@ struct Contender {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     eprintln!("building");
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-record-kernel")?;
     let pid = std::process::id();
     let (ours, theirs) = (format!("lastwords-bench-{pid}"), format!("lastwords-peer-{pid}"));

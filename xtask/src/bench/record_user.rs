@@ -68,7 +68,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         programs.of(contender.context("a contender")?)
     };
     let (our_program, their_program) = (program("lastwords-c")?, program("lttng")?);
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     let (mut ours, mut theirs) = (Laps::default(), Laps::default());
     for round in 0..args.rounds.max(1) {
         eprintln!("round {}", round + 1);

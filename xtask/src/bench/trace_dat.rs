@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let cpu = *super::allowed_cpus()?.last().context("no CPU")?;
     eprintln!("building");
     let programs = Programs::build()?;
-    let lastwords = crate::release::lastwords()?;
+    let lastwords = crate::programs::lastwords()?;
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-bench-dat")?;
     let (dat, instance) = match &args.dat {
         Some(dat) => (dat.clone(), None),

@@ -20,7 +20,7 @@ impl Programs {
         if let Some(lastwords) = program {
             return Ok(Self { lastwords, reader });
         }
-        Ok(Self { lastwords: crate::release::lastwords()?, reader })
+        Ok(Self { lastwords: crate::programs::lastwords()?, reader })
     }
 
     /// Recovers `from` into `to` with ours.

@@ -88,7 +88,7 @@ struct Built {
 
 impl Built {
     fn build() -> Result<Self> {
-        Ok(Self { program: crate::release::lastwords()?, libraries: crate::release::build("lastwords-capi")? })
+        Ok(Self { program: crate::programs::lastwords()?, libraries: crate::programs::build("lastwords-capi")? })
     }
 }
 

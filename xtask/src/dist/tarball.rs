@@ -18,7 +18,7 @@ pub(super) fn build(release: &Release, target: &str, scratch: &Path, to: &Path) 
     tree.copy("bin/lastwords", PROGRAM, &program)?;
     // A program of another machine cannot print its pages here; that of this machine prints the same.
     let is_own = super::host()?.starts_with(machine);
-    let printer = if is_own { program } else { crate::release::lastwords()? };
+    let printer = if is_own { program } else { crate::programs::lastwords()? };
     contents::texts(&tree, &printer, "share", "share/zsh/site-functions")?;
     contents::licences(&tree, ".")?;
     tree.compress("THIRD-PARTY", super::linked::notices("lastwords-cli")?)?;

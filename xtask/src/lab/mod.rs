@@ -188,7 +188,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let store = Store::open()?;
     let program = match &args.lastwords {
         Some(program) => program.clone(),
-        None => crate::release::lastwords()?,
+        None => crate::programs::lastwords()?,
     };
     let wanted: Vec<&str> = if args.kernel.is_empty() { KERNELS.to_vec() } else { words(&args.kernel) };
     let mut summary = Vec::new();
@@ -230,7 +230,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let store = Store::open()?;
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
-    let program = crate::release::lastwords()?;
+    let program = crate::programs::lastwords()?;
     let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, given: false, keep: false };
     let begin = Instant::now();
     let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::shape::{Language, Shape};
 use super::{c, rust};
-use crate::setup;
+use crate::{programs, setup};
 
 /// Rust programs among which the shapes are divided, so that the compiler has more than one to do at a time.
 const PARTS: usize = 4;
@@ -24,11 +24,13 @@ impl Programs {
     /// Writes the programs into `folder` and builds them.
     pub(super) fn build(folder: &Path, shapes: &[Shape], release: bool) -> Result<Self> {
         let root = crate::root();
-        let metadata = cargo_metadata::MetadataCommand::new().current_dir(&root).no_deps().exec()?;
-        let target = metadata.target_directory.into_std_path_buf();
         let profile: &[&str] = if release { &["--release"] } else { &[] };
-        cargo(&root, &[&["build", "--quiet", "-p", "lastwords-cli", "-p", "lastwords-capi"], profile].concat())?;
-        let built = target.join(if release { "release" } else { "debug" });
+        let built = if release {
+            programs::build("lastwords-capi")?;
+            programs::build("lastwords-cli")?
+        } else {
+            programs::debug()?
+        };
         let mut paths = HashMap::new();
         std::fs::create_dir_all(folder)?;
         let of = |language| shapes.iter().filter(move |shape| shape.language == language).collect::<Vec<&Shape>>();
@@ -56,7 +58,7 @@ impl Programs {
         let workspace = std::fs::read_to_string(root.join("Cargo.toml"))?;
         write(&folder.join("Cargo.toml"), &rust::manifest(&root, &workspace, &names, !full.is_empty()))?;
         std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock"))?;
-        let target = target.display().to_string();
+        let target = programs::target()?.display().to_string();
         let common = [&["build", "--quiet", "--offline", "--target-dir", &target], profile].concat();
         if !parts.is_empty() {
             cargo(folder, &[&common[..], &["--bins"]].concat())?;

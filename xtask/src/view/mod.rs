@@ -48,7 +48,7 @@ struct Run<'a> {
 /// Makes pages and judges them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-view")?;
-    let lastwords = args.lastwords.clone().map_or_else(crate::release::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
     let run = Run { args, lastwords, folder: scratch.path(), browser: Browser::start(false)? };
     for events in [1000, 100_000].into_iter().chain(args.events) {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;
@@ -312,11 +312,7 @@ impl Run<'_> {
 
     /// Judges the page of a session with spans, whose process was killed.
     fn session(&self) -> Result<()> {
-        let mut cargo = Command::new(crate::cargo());
-        cargo.current_dir(crate::root()).args(["build", "--quiet", "--package", "tokio-app"]);
-        ensure!(cargo.status()?.success(), "cargo build --package tokio-app");
-        let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
-        let program = metadata.target_directory.into_std_path_buf().join("debug/tokio-app");
+        let program = crate::programs::debug()?.join("tokio-app");
         let sessions = self.folder.join("sessions");
         std::fs::create_dir_all(&sessions)?;
         let mut app = Command::new(program).env("LASTWORDS_DIR", &sessions).stdout(Stdio::null()).spawn()?;

@@ -18,12 +18,13 @@ fn run(command: &mut Command) -> Output {
     out
 }
 
-/// The folder with the library and the command line, which cargo builds once for all tests.
+/// The folder with the library and the command line, which cargo builds once for all tests. With `--workspace`, what they depend on has
+/// the features that `cargo test --workspace` gave it, and is not built a second time.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = std::env::current_exe().expect("this program");
     let target = target.ancestors().nth(3).expect("the target folder");
     run(Command::new(env!("CARGO"))
-        .args(["build", "-p", "lastwords-capi", "-p", "lastwords-cli", "--target-dir"])
+        .args(["build", "--workspace", "--lib", "--bin", "lastwords", "--target-dir"])
         .arg(target)
         .current_dir(env!("CARGO_MANIFEST_DIR")));
     target.join("debug")

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let seed = args.seed.unwrap_or(since.as_nanos() as u64);
     let store = Store::open()?;
     let kernel = store.kernel(&args.kernel, Arch::Amd64, None)?;
-    let lastwords = args.lastwords.clone().map_or_else(crate::release::lastwords, Ok)?;
+    let lastwords = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
     let folder = store.runs().join(format!("{}-nvdimm-{}", kernel.release, args.memory.name()));
     make_empty(&folder)?;
     let files = Files::make(args.memory, &folder)?;

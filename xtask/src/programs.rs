@@ -1,0 +1,44 @@
+//! The programs and libraries of the workspace, built.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// What the tests run, beside this program.
+const TESTED: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
+
+/// Builds a package for release; the folder where its programs and libraries are then.
+pub(crate) fn build(package: &str) -> Result<PathBuf> {
+    run(&["--release", "--package", package])?;
+    Ok(target()?.join("release"))
+}
+
+/// Builds `lastwords`, the command, for release.
+pub(crate) fn lastwords() -> Result<PathBuf> {
+    Ok(build("lastwords-cli")?.join("lastwords"))
+}
+
+/// Builds the libraries and what the tests run, for debugging; the folder where they are then.
+///
+/// With `--workspace`, each dependency has the features that `cargo test --workspace` gives it, and is not built a second time: see
+/// `bench/Cargo.toml`.
+pub(crate) fn debug() -> Result<PathBuf> {
+    let programs = TESTED.iter().flat_map(|name| ["--bin", *name]);
+    run(&["--workspace", "--lib"].into_iter().chain(programs).collect::<Vec<_>>())?;
+    Ok(target()?.join("debug"))
+}
+
+/// The folder of what cargo builds.
+pub(crate) fn target() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+fn run(arguments: &[&str]) -> Result<()> {
+    let mut cargo = Command::new(crate::cargo());
+    let status = cargo.current_dir(crate::root()).args(["build", "--quiet"]).args(arguments).status();
+    let status = status.context("cannot run cargo")?;
+    ensure!(status.success(), "cargo build {}: {status}", arguments.join(" "));
+    Ok(())
+}
