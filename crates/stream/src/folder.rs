@@ -1,25 +1,23 @@
 //! The session folder that is made of a session's stream.
 //!
 //! The folder has the regions of the session as files. The region of a stream is a ring with room for all sub-buffers that came, so
-//! that each is in the place that its number gives. Places of sub-buffers that did not come stay holes, which every reader tells as
-//! damage.
+//! that each is in the place that its number gives, where `rings.rs` has put it. Places of sub-buffers that did not come stay holes,
+//! which every reader tells as damage.
 
 use crate::head::Head;
+use crate::rings::{self, Arrived, copy};
 use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, SessionInfo};
-use anyhow::{Context, bail, ensure};
-use rustix::fs::copy_file_range;
-use rustix::io::Errno;
+use anyhow::{Context, ensure};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// The names of the files of the session region and of the registry, by their kind.
 const REGIONS: [(u32, &str); 2] = [(1, "session"), (2, "registry")];
-/// Most bytes of one call that copies.
-const CHUNK: u64 = 1 << 30;
+/// Bytes of what a spool has of a packet.
+const PLACED: u64 = 2 * NUMBER;
 
 /// A stream of a session that was saved as a session folder.
 #[derive(Debug, Clone, Serialize)]
@@ -42,9 +40,9 @@ pub struct Session {
     pub ended_early: Option<String>,
 }
 
-/// A sub-buffer in the spool.
+/// Bytes of the spool.
 #[derive(Debug, Clone, Copy)]
-struct Packet {
+struct Part {
     offset: u64,
     length: u64,
 }
@@ -53,7 +51,8 @@ struct Packet {
 #[derive(Debug, Default)]
 struct Ring {
     head: Option<Head>,
-    packets: BTreeMap<u64, Packet>,
+    /// The numbers and lengths of the packets that came.
+    packets: BTreeMap<u64, u64>,
 }
 
 /// The parts of a stream.
@@ -62,7 +61,7 @@ struct Contents {
     hello: Option<Hello>,
     session: Option<SessionInfo>,
     /// Parts of regions in the order in which they came: kind, offset in the region, and where the spool has them.
-    regions: Vec<(u32, u64, Packet)>,
+    regions: Vec<(u32, u64, Part)>,
     rings: BTreeMap<u32, Ring>,
     end: Option<End>,
     why: Option<String>,
@@ -80,22 +79,26 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
         return Ok(None);
     }
     let is_complete = contents.end.is_some();
-    if !is_complete {
-        // Without the end, it is not known which of the last packets were overwritten while they were sent, so that only those count
-        // that their checksums prove. A sub-buffer that is not closed has none.
-        contents.rings.values_mut().try_for_each(|ring| ring.keep_closed(spool))?;
-    }
-    let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
     let unique = info.uuid.get(..16).unwrap_or_default();
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let folder = path.with_file_name(format!("{name}-{unique}"));
+    // A receiver that was killed before it removed the spool has left the folder, which is finished. No other stream has a spool of this
+    // name, because a new spool does not get the name of a folder that is there.
+    let is_finished = folder.symlink_metadata().is_ok();
+    let new = if is_finished { folder.clone() } else { path.with_extension(rings::ENDING) };
+    if !is_complete {
+        // Without the end, it is not known which of the last packets were overwritten while they were sent, so that only those count
+        // that their checksums prove. A sub-buffer that is not closed has none.
+        contents.rings.iter_mut().try_for_each(|(index, ring)| ring.keep_closed(&new, *index))?;
+    }
+    let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
     let rings = contents.rings.values();
     let packets = rings.clone().flat_map(|ring| ring.packets.values());
     let session = Session {
         path: folder.clone(),
         host: hello.host,
         session: info.name,
-        bytes: packets.clone().fold(0, |sum, packet| sum.saturating_add(packet.length)),
+        bytes: packets.clone().fold(0, |sum, length| sum.saturating_add(*length)),
         sub_buffers: packets.count() as u64,
         lost_sub_buffers: rings.clone().map(Ring::lost).fold(0, u64::saturating_add),
         lost_events: is_complete.then(|| {
@@ -104,23 +107,11 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
         }),
         ended_early: (!is_complete).then(|| why.clone()),
     };
-    // A receiver that was killed before it removed the spool has left the folder, which is finished. No other stream has a spool of this
-    // name, because a new spool does not get the name of a folder that is there.
-    if folder.symlink_metadata().is_ok() {
-        return Ok(Some(session));
-    }
-    let new = folder.with_extension("new");
-    // A receiver that was killed may have left it.
-    match fs::remove_dir_all(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context(new.display().to_string()),
-        _ => {}
-    }
-    DirBuilder::new().mode(0o700).create(&new).with_context(|| new.display().to_string())?;
-    let written = contents.write(spool, &new, session.ended_early.as_deref());
-    let renamed = || fs::rename(&new, &folder).with_context(|| format!("{}: cannot be written", folder.display()));
-    if let Err(error) = written.and_then(|()| renamed()) {
-        let _ = fs::remove_dir_all(&new);
-        return Err(error);
+    if !is_finished {
+        // It is there if a ring had begun.
+        DirBuilder::new().recursive(true).mode(0o700).create(&new).with_context(|| new.display().to_string())?;
+        contents.write(spool, &new, session.ended_early.as_deref())?;
+        fs::rename(&new, &folder).with_context(|| format!("{}: cannot be written", folder.display()))?;
     }
     Ok(Some(session))
 }
@@ -143,18 +134,19 @@ impl Ring {
     /// Returns the position where the ring ends: by its head if the stream is complete, else after the last packet.
     fn end(&self) -> u64 {
         let Some(head) = &self.head else { return 0 };
-        let after = |(number, packet): (&u64, &Packet)| number.saturating_mul(head.size).saturating_add(packet.length);
+        let after = |(number, length): (&u64, &u64)| number.saturating_mul(head.size).saturating_add(*length);
         self.packets.iter().next_back().map_or(0, after).max(head.end)
     }
 
     /// Drops the packets that are not closed sub-buffers of their numbers.
-    fn keep_closed(&mut self, spool: &File) -> anyhow::Result<()> {
+    fn keep_closed(&mut self, folder: &Path, index: u32) -> anyhow::Result<()> {
         let Some(head) = &self.head else { return Ok(()) };
+        let Some(file) = Arrived::open(folder, index, head)? else { return Ok(()) };
         let (mut bytes, mut wrong) = (Vec::new(), Vec::new());
-        for (number, packet) in &self.packets {
-            bytes.resize(usize::try_from(packet.length)?, 0);
-            spool.read_exact_at(&mut bytes, packet.offset)?;
-            if packet.length != head.size || !head.is_closed(*number, &bytes) {
+        for (number, length) in &self.packets {
+            bytes.resize(usize::try_from(*length)?, 0);
+            file.read(*number, &mut bytes)?;
+            if *length != head.size || !head.is_closed(*number, &bytes) {
                 wrong.push(*number);
             }
         }
@@ -186,7 +178,7 @@ impl Contents {
             let offset = at.saturating_add(HEADER as u64);
             let taken = Header::read(bytes).and_then(|header| {
                 order.admit(&header)?;
-                let packet = Packet { offset, length: header.length };
+                let packet = Part { offset, length: header.length };
                 let is_whole = offset.saturating_add(header.length) <= length;
                 is_whole.then(|| contents.take(spool, &mut order, &header, packet)).transpose()?;
                 Ok(packet.offset.saturating_add(packet.length))
@@ -202,7 +194,7 @@ impl Contents {
         Ok(contents)
     }
 
-    fn take(&mut self, spool: &File, order: &mut Order, header: &Header, content: Packet) -> anyhow::Result<()> {
+    fn take(&mut self, spool: &File, order: &mut Order, header: &Header, content: Part) -> anyhow::Result<()> {
         let read = |length: u64| -> anyhow::Result<Vec<u8>> {
             let mut bytes = vec![0; usize::try_from(length)?];
             spool.read_exact_at(&mut bytes, content.offset)?;
@@ -212,7 +204,7 @@ impl Contents {
             Ok(read(NUMBER)?.first_chunk::<8>().map_or(0, |number| u64::from_le_bytes(*number)))
         };
         let rest =
-            Packet { offset: content.offset.saturating_add(NUMBER), length: content.length.saturating_sub(NUMBER) };
+            Part { offset: content.offset.saturating_add(NUMBER), length: content.length.saturating_sub(NUMBER) };
         match header.kind {
             Kind::Hello => self.hello = Some(serde_json::from_slice(&read(header.length)?).context("the frame Hello")?),
             Kind::Session => {
@@ -225,7 +217,15 @@ impl Contents {
                 order.describe(header, &bytes).context("the frame Head")?;
                 self.rings.entry(header.cpu).or_default().head = Some(Head::read(&bytes)?);
             }
-            Kind::Packet => _ = self.rings.entry(header.cpu).or_default().packets.insert(number()?, rest),
+            Kind::Packet => {
+                ensure!(
+                    content.length == PLACED,
+                    "a packet of {} bytes in the spool of an older receiver",
+                    content.length
+                );
+                let length = read(PLACED)?.last_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
+                self.rings.entry(header.cpu).or_default().packets.insert(number()?, length);
+            }
             Kind::Overwritten => {
                 self.rings.entry(header.cpu).or_default().packets.remove(&number()?);
             }
@@ -239,7 +239,7 @@ impl Contents {
         for (kind, name) in REGIONS {
             let file = create(&folder.join(name))?;
             for (_, offset, part) in self.regions.iter().filter(|(of, ..)| *of == kind) {
-                copy(spool, *part, &file, *offset)?;
+                copy(spool, part.offset, &file, *offset, part.length)?;
             }
             // A region is as large as its header says.
             let mut size = [0; 8];
@@ -253,12 +253,9 @@ impl Contents {
         for (index, ring) in &self.rings {
             let Some(head) = &ring.head else { continue };
             let region = head.region(ring.first(), ring.end())?;
-            let file = create(&folder.join(format!("stream-{index:04}")))?;
-            file.set_len(region.size)?;
-            file.write_all_at(&region.bytes, 0)?;
-            for (number, packet) in &ring.packets {
-                let place = number.checked_rem(region.count).unwrap_or(0).saturating_mul(head.size);
-                copy(spool, *packet, &file, region.data.saturating_add(place))?;
+            match Arrived::open(folder, *index, head)? {
+                Some(file) => file.finish(*index, &region, &ring.packets)?,
+                None => region.write(&create(&rings::stream(folder, *index))?)?,
             }
         }
         if let Some(why) = ended_early {
@@ -269,21 +266,13 @@ impl Contents {
 }
 
 fn create(path: &Path) -> anyhow::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+    // A receiver that was killed may have left it.
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path);
     file.with_context(|| path.display().to_string())
 }
 
-/// Copies bytes of the spool to an offset of a file.
-fn copy(spool: &File, from: Packet, file: &File, offset: u64) -> anyhow::Result<()> {
-    let (mut at, mut to, end) = (from.offset, offset, from.offset.saturating_add(from.length));
-    while at < end {
-        let left = usize::try_from(end.saturating_sub(at).min(CHUNK))?;
-        match copy_file_range(spool, Some(&mut at), file, Some(&mut to), left) {
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error).context("the folder of the session cannot be written"),
-            Ok(0) => bail!("the last {left} bytes of the spool are gone"),
-            Ok(_) => {}
-        }
-    }
-    Ok(())
+/// Returns what the spool has of a packet in place of its bytes: its number and its length.
+pub(crate) fn placed(cpu: u32, number: u64, length: u64) -> Vec<u8> {
+    let header = Header { kind: Kind::Packet, cpu, length: PLACED };
+    [&header.bytes()[..], &number.to_le_bytes(), &length.to_le_bytes()].concat()
 }

@@ -5,7 +5,9 @@ use lastwords_abi::packet;
 use lastwords_abi::region::{BYTE_ORDER_MARK, HEADER_SIZE, MAGIC, REGION_ALIGN, RegionHeader, checksum};
 use lastwords_abi::stream::{CONTROL_OFF, HalfControl, Slot, StreamControl, StreamInfo};
 use lastwords_bytes::ByteOrder;
+use std::fs::File;
 use std::mem::offset_of;
+use std::os::unix::fs::FileExt as _;
 
 /// Bytes of the begin of a stream's region.
 pub(crate) const HEAD: usize = CONTROL_OFF.saturating_add(size_of::<StreamControl>());
@@ -16,7 +18,9 @@ const HALF: usize = CONTROL_OFF.saturating_add(offset_of!(StreamControl, half));
 /// Counters of events that were lost before they were in the ring.
 const LOST: usize = 5;
 /// Most sub-buffers of a ring.
-const MOST: u64 = 1 << 20;
+pub(crate) const MOST: u64 = 1 << 20;
+/// Offset of the data in the region that a receiver makes: in front, so that it has its place before the number of sub-buffers is known.
+pub(crate) const DATA_OFF: u64 = REGION_ALIGN;
 
 /// The begin of a stream's region, with the values of it that a receiver needs.
 #[derive(Debug, Clone)]
@@ -61,6 +65,20 @@ impl Head {
         })
     }
 
+    /// Reads the number of sub-buffers from the file of a region.
+    ///
+    /// # Errors
+    /// It is no region.
+    pub(crate) fn read_count(file: &File) -> anyhow::Result<u64> {
+        let mut bytes = [0; HEAD];
+        file.read_exact_at(&mut bytes, 0)?;
+        let order = Self::read(&bytes)?.order;
+        let count = read::<4>(&bytes, INFO.saturating_add(offset_of!(StreamInfo, sub_buffers))).unwrap_or_default();
+        let count = if order == ByteOrder::Big { u32::from_be_bytes(count) } else { u32::from_le_bytes(count) };
+        ensure!(count.is_power_of_two(), "a region of {count} sub-buffers");
+        Ok(u64::from(count))
+    }
+
     /// Returns the number of the sub-buffer in which the sent stream begins.
     #[must_use]
     pub(crate) fn begin(&self) -> u64 {
@@ -80,7 +98,7 @@ impl Head {
     }
 
     /// Makes the region one that has room for the sub-buffers from `first` up to the position `end`, which replaces that of the
-    /// stream. Returns the begin of the region, the offset of its data, the number of sub-buffers and the size of the region.
+    /// stream. Its data are in front of its slots.
     ///
     /// # Errors
     /// No ring has as many sub-buffers.
@@ -88,12 +106,11 @@ impl Head {
         let used = end.div_ceil(self.size).saturating_sub(first);
         let count = used.max(2).next_power_of_two();
         ensure!(count <= MOST, "{used} sub-buffers of {} bytes; {MOST} are the most", self.size);
-        let slots = |half: u64| {
-            let length = count.saturating_mul(size_of::<Slot>() as u64);
-            (HEAD as u64).saturating_add(length.saturating_mul(half))
-        };
         let half = count.saturating_mul(self.size).next_multiple_of(REGION_ALIGN);
-        let data = |number: u64| slots(2).next_multiple_of(REGION_ALIGN).saturating_add(half.saturating_mul(number));
+        let data = |number: u64| DATA_OFF.saturating_add(half.saturating_mul(number));
+        let table = count.saturating_mul(size_of::<Slot>() as u64);
+        let slots = |number: u64| data(2).saturating_add(table.saturating_mul(number));
+        let size = slots(2).next_multiple_of(REGION_ALIGN);
         let mut bytes = self.bytes.clone();
         let mut put = |at: usize, value: u64, width: usize| {
             let little = value.to_le_bytes();
@@ -103,7 +120,7 @@ impl Head {
                 field.reverse();
             }
         };
-        put(offset_of!(RegionHeader, size), data(2), 8);
+        put(offset_of!(RegionHeader, size), size, 8);
         put(INFO.saturating_add(offset_of!(StreamInfo, sub_buffers)), count, 4);
         put(INFO.saturating_add(offset_of!(StreamInfo, page_size)), 0, 4);
         for number in 0..2u64 {
@@ -119,7 +136,7 @@ impl Head {
         let sum = checksum(&covered);
         let sum = if self.order == ByteOrder::Big { sum.to_be_bytes() } else { sum.to_le_bytes() };
         bytes.get_mut(check..).unwrap_or_default().iter_mut().zip(sum).for_each(|(byte, value)| *byte = value);
-        Ok(Region { bytes, data: data(0), count, size: data(2) })
+        Ok(Region { bytes, count, size })
     }
 }
 
@@ -127,13 +144,19 @@ impl Head {
 #[derive(Debug)]
 pub(crate) struct Region {
     /// The first bytes.
-    pub(crate) bytes: Vec<u8>,
-    /// Offset of the data.
-    pub(crate) data: u64,
+    bytes: Vec<u8>,
     /// Number of sub-buffers.
     pub(crate) count: u64,
     /// Bytes of the region.
-    pub(crate) size: u64,
+    size: u64,
+}
+
+impl Region {
+    /// Writes the begin into the region's file, and gives that its size.
+    pub(crate) fn write(&self, file: &File) -> std::io::Result<()> {
+        file.write_all_at(&self.bytes, 0)?;
+        file.set_len(self.size)
+    }
 }
 
 /// Reads a `u64`.

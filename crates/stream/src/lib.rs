@@ -22,7 +22,7 @@
 //! The crate has no features.
 //!
 //! A receiver writes a stream as it comes into a file of its own, the spool, and makes a trace.dat file of it when the stream has ended
-//! ([`spool`]), or a session folder (`folder.rs`). A receiver that was killed leaves its spools, which the next one in the same folder finishes.
+//! ([`spool`]). The sub-buffers of a session go to their places in its rings at once (`rings.rs`), of which `folder.rs` makes a session folder. A receiver that was killed leaves its spools, which the next one in the same folder finishes.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -40,6 +40,7 @@ mod folder;
 mod head;
 mod io;
 mod receiver;
+mod rings;
 mod sender;
 pub mod session;
 pub mod spool;

@@ -1,9 +1,11 @@
 //! A stream in a file, as it came, and the trace.dat file that is made of it.
 //!
 //! A spool has a stream's bytes, without its signs of life. It is locked (`flock(2)`) by the receiver that writes it, so that a spool
-//! without a lock was left by a receiver that was killed.
+//! without a lock was left by a receiver that was killed. In place of the bytes of a session's packet it has their number: the bytes are in
+//! a folder beside it (`rings.rs`).
 
 use crate::folder;
+use crate::rings::{self, copy};
 use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, Limits};
@@ -11,7 +13,7 @@ use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::ftrace::{Array, CpuRing, Ring, SubBufferInfo, Tracing, counters_of, page};
-use rustix::fs::{FlockOperation, copy_file_range, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
 use serde::Serialize;
@@ -30,7 +32,7 @@ const MOST_NAME: usize = 64;
 /// Most bytes of the files in a description. A kernel with all modules loaded has 20 MiB.
 const MOST_DESCRIPTION: u64 = 256 << 20;
 /// `O_NOFOLLOW`.
-const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+pub(crate) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 /// Held while a description is in memory, so that many streams that end at a time need the memory of one.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -143,7 +145,8 @@ impl Spool {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 file => file.with_context(|| path.display().to_string())?,
             };
-            if path.with_extension("dat").symlink_metadata().is_ok() || folder::exists(folder, &stem)? {
+            let is_there = |ending: &str| path.with_extension(ending).symlink_metadata().is_ok();
+            if is_there("dat") || is_there(rings::ENDING) || folder::exists(folder, &stem)? {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
@@ -164,18 +167,8 @@ impl Spool {
     }
 
     /// Moves bytes from a pipe to the end of the file.
-    pub(crate) fn take(&mut self, pipe: BorrowedFd<'_>, mut left: usize) -> anyhow::Result<()> {
-        while left > 0 {
-            match splice(pipe, None, &self.file, None, left, SpliceFlags::MOVE) {
-                Err(Errno::INTR) => {}
-                Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
-                written => {
-                    let error = written.err().unwrap_or(Errno::IO);
-                    return Err(error).with_context(|| format!("{}: cannot be written", self.path.display()));
-                }
-            }
-        }
-        Ok(())
+    pub(crate) fn take(&mut self, pipe: BorrowedFd<'_>, moved: usize) -> anyhow::Result<()> {
+        take(&self.file, None, pipe, moved).with_context(|| self.path.display().to_string())
     }
 
     /// Makes the trace.dat file or the session folder, and removes the spool. `why`: the stream ended early, and why. Returns none if the stream has no
@@ -191,6 +184,8 @@ impl Spool {
             None => self.make(why).with_context(named)?.map(Saved::Kernel),
         };
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())?;
+        // Nothing but packets of a session without a description.
+        let _ = fs::remove_dir_all(self.path.with_extension(rings::ENDING));
         Ok(made)
     }
 
@@ -373,22 +368,24 @@ impl Spool {
         {
             let mut to = offset;
             for (from, length) in lanes.get(lane).into_iter().flat_map(|parts| parts.iter()) {
-                let (mut from, end) = (*from, from.saturating_add(*length));
-                while from < end {
-                    let left = usize::try_from(end.saturating_sub(from))?;
-                    match copy_file_range(&self.file, Some(&mut from), out, Some(&mut to), left) {
-                        Err(Errno::INTR) => {}
-                        Err(error) => {
-                            return Err(error).with_context(|| format!("{}: cannot be written", path.display()));
-                        }
-                        Ok(0) => bail!("{}: its last {left} bytes are gone", self.path.display()),
-                        Ok(_) => {}
-                    }
-                }
+                copy(&self.file, *from, out, to, *length).with_context(|| path.display().to_string())?;
+                to = to.saturating_add(*length);
             }
         }
         Ok(())
     }
+}
+
+/// Moves bytes from a pipe into a file: to an offset, or to where it is written next.
+pub(crate) fn take(file: &File, mut at: Option<u64>, pipe: BorrowedFd<'_>, mut left: usize) -> anyhow::Result<()> {
+    while left > 0 {
+        match splice(pipe, None, file, at.as_mut(), left, SpliceFlags::MOVE) {
+            Err(Errno::INTR) => {}
+            Ok(moved) if moved > 0 => left = left.saturating_sub(moved),
+            written => return Err(written.err().unwrap_or(Errno::IO)).context("cannot be written"),
+        }
+    }
+    Ok(())
 }
 
 fn array(settings: &Settings, live: Arc<dyn Ring>) -> Array {

@@ -306,8 +306,8 @@ pub struct Order {
     settings: Option<Settings>,
     descriptions: usize,
     session: Option<SessionInfo>,
-    /// Bytes of a sub-buffer of each stream of the session.
-    sizes: BTreeMap<u32, u64>,
+    /// Bytes of a sub-buffer of each stream of the session, and the number of its first.
+    rings: BTreeMap<u32, (u64, u64)>,
     is_over: bool,
 }
 
@@ -365,8 +365,9 @@ impl Order {
             Kind::Region => ensure!((1..=2).contains(&cpu) && length > NUMBER, "{length} bytes of the region {cpu}"),
             Kind::Head => ensure!(length == HEAD as u64 && cpu < MOST_STREAMS, "{length} bytes of the stream {cpu}"),
             _ => {
-                let size = self.sizes.get(&cpu);
-                let Some(size) = size else { bail!("a frame {kind:?} of stream {cpu} before its Head") };
+                let Some((size, _)) = self.rings.get(&cpu) else {
+                    bail!("a frame {kind:?} of stream {cpu} before its Head")
+                };
                 let is_packet = kind == Kind::Packet && length > NUMBER && length.saturating_sub(NUMBER) <= *size;
                 let is_number = kind == Kind::Overwritten && length == NUMBER;
                 ensure!(is_packet || is_number, "{length} bytes of a frame {kind:?}");
@@ -393,8 +394,10 @@ impl Order {
             }
             Kind::Head => {
                 let head = Head::read(bytes)?;
-                let known = *self.sizes.entry(header.cpu).or_insert(head.size);
-                ensure!(known == head.size, "stream {}: sub-buffers of {} and {known} bytes", header.cpu, head.size);
+                let (size, begin) = *self.rings.entry(header.cpu).or_insert((head.size, head.begin()));
+                ensure!(size == head.size, "stream {}: sub-buffers of {} and {size} bytes", header.cpu, head.size);
+                let other = head.begin();
+                ensure!(begin == other, "stream {}: it begins with the sub-buffers {begin} and {other}", header.cpu);
             }
             _ => {}
         }

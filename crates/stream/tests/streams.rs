@@ -9,82 +9,18 @@ use lastwords_stream::{Address, Limits, Receiver, Told};
 use lastwords_trace::ftrace::page;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::Duration;
+use support::{LIMITS, LONG, Running, files, frame};
+
+mod support;
 
 const PAGE: usize = 4096;
-/// Longer than any machine takes.
-const LONG: Duration = Duration::from_secs(120);
-const LIMITS: Limits = Limits { size: 1 << 30, senders: 16, silence: LONG };
-
-/// A receiver on a thread of this process.
-struct Running {
-    address: String,
-    told: mpsc::Receiver<Told>,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Running {
-    fn new(folder: &Path, limits: Limits) -> Self {
-        let address: Address = "tcp:127.0.0.1:0".parse().unwrap();
-        let receiver = Receiver::new(&address, folder, limits).unwrap();
-        let (tell, told) = mpsc::channel();
-        let (ended, stop) = UnixStream::pair().unwrap();
-        let run = move || receiver.run(ended.as_fd(), &|what| tell.send(what).unwrap()).unwrap();
-        let thread = Some(std::thread::spawn(run));
-        let mut running = Self { address: String::new(), told, stop: Some(stop), thread };
-        running.address = loop {
-            if let Told::Listening { address } = running.next() {
-                break address.strip_prefix("tcp:").unwrap().to_owned();
-            }
-        };
-        running
-    }
-
-    fn next(&self) -> Told {
-        self.told.recv_timeout(LONG).expect("the receiver tells something")
-    }
-
-    /// The next that is told of a stream that is over.
-    fn over(&self) -> Told {
-        loop {
-            match self.next() {
-                Told::Started { .. } | Told::Listening { .. } => {}
-                told => return told,
-            }
-        }
-    }
-
-    fn connect(&self) -> TcpStream {
-        TcpStream::connect(&self.address).unwrap()
-    }
-
-    /// Sends bytes, ends the connection, and returns the answers.
-    fn send(&self, bytes: &[u8]) -> Vec<u8> {
-        let mut socket = self.connect();
-        // The receiver may close before it has all.
-        let _ = socket.write_all(bytes);
-        let _ = socket.shutdown(Shutdown::Write);
-        let mut answers = Vec::new();
-        let _ = socket.read_to_end(&mut answers);
-        answers
-    }
-
-    fn stop(mut self) -> mpsc::Receiver<Told> {
-        drop(self.stop.take());
-        self.thread.take().unwrap().join().unwrap();
-        let (_, none) = mpsc::channel();
-        std::mem::replace(&mut self.told, none)
-    }
-}
 
 /// A description with one event, of `id` 7 and a `u32` field.
 fn description() -> Vec<u8> {
@@ -120,11 +56,6 @@ fn sub_buffer(first: u32) -> Vec<u8> {
         bytes[at + 12..at + 16].copy_from_slice(&(first + number).to_le_bytes());
     }
     bytes
-}
-
-fn frame(kind: u32, cpu: u32, content: &[u8]) -> Vec<u8> {
-    let length = content.len() as u64;
-    [&kind.to_le_bytes()[..], &cpu.to_le_bytes(), &length.to_le_bytes(), content].concat()
 }
 
 /// The frames of a stream of `host` with `count` sub-buffers for each of the CPUs 0 and 2.
@@ -178,13 +109,6 @@ fn numbers(path: &Path) -> BTreeMap<u32, Vec<u32>> {
 
 fn missing(path: &Path) -> Vec<String> {
     dat::open(path, &Arc::new(Budget::default())).unwrap().evidence.gaps.into_iter().map(|gap| gap.place).collect()
-}
-
-fn files(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 fn saved(told: Told) -> Finished {

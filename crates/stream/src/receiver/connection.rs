@@ -1,9 +1,12 @@
 //! One stream, from its first byte to the file that it becomes.
 
 use super::{Limits, Told, saved};
+use crate::folder::placed;
+use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
+use crate::rings::Rings;
 use crate::spool::Spool;
-use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, Order, Received};
+use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, Received};
 use anyhow::{Context, bail, ensure};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -27,10 +30,15 @@ pub(super) struct Connection<'a> {
     pub(super) ended: BorrowedFd<'a>,
 }
 
+/// Takes bytes of a frame from a pipe: the pipe, how many were taken before, how many there are.
+type Take<'a> = dyn FnMut(BorrowedFd<'_>, u64, usize) -> anyhow::Result<()> + 'a;
+
 /// What has come of a stream.
 struct Stream {
     order: Order,
     spool: Spool,
+    /// Where the packets of a session go.
+    rings: Rings,
     pipe: (OwnedFd, OwnedFd),
     /// Bytes in the spool.
     written: u64,
@@ -84,7 +92,8 @@ impl Connection<'_> {
         spool.write_all(&first)?;
         let written = first.len() as u64;
         answer(self.socket, Kind::Accepted, &[]);
-        Ok((Stream { order, spool, pipe: io::pipe()?, written, data: 0, packets: 0 }, who.host))
+        let rings = Rings::new(spool.path());
+        Ok((Stream { order, spool, rings, pipe: io::pipe()?, written, data: 0, packets: 0 }, who.host))
     }
 
     /// Receives all frames.
@@ -99,28 +108,44 @@ impl Connection<'_> {
             ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
             stream.written = needed;
             match header.kind {
-                Kind::SubBuffers | Kind::Description | Kind::Packet => {
+                Kind::SubBuffers | Kind::Description => {
                     stream.spool.write_all(&header.bytes())?;
-                    self.move_bytes(stream, header.length)?;
-                    if header.kind != Kind::Description {
+                    let Stream { spool, pipe, .. } = stream;
+                    self.move_bytes(pipe, header.length, &mut |pipe, _, moved| spool.take(pipe, moved))?;
+                    if header.kind == Kind::SubBuffers {
                         stream.data = stream.data.saturating_add(header.length);
                     }
-                    if header.kind == Kind::Packet {
-                        stream.packets = stream.packets.saturating_add(1);
-                        // The number counts all packets, so that one that finds no room in the socket is made good by the next.
-                        answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
-                    }
                 }
+                Kind::Packet => self.packet(stream, header)?,
                 kind => {
                     let bytes = self.bytes(header)?;
                     match kind {
                         Kind::Settings => _ = stream.order.settings(&bytes).context("the frame Settings")?,
                         _ => stream.order.describe(&header, &bytes).with_context(|| format!("the frame {kind:?}"))?,
                     }
+                    if kind == Kind::Head {
+                        stream.rings.begin(header.cpu, &Head::read(&bytes)?)?;
+                    }
                     stream.spool.write_all(&[&header.bytes()[..], &bytes].concat())?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Receives a packet of a session. The spool has it when all of its bytes are in their place.
+    fn packet(&self, stream: &mut Stream, header: Header) -> anyhow::Result<()> {
+        let mut number = [0; NUMBER as usize];
+        self.read(&mut number)?;
+        let length = header.length.saturating_sub(NUMBER);
+        let packet = (header.cpu, u64::from_le_bytes(number));
+        let Stream { rings, pipe, .. } = stream;
+        self.move_bytes(pipe, length, &mut |pipe, before, moved| rings.take(packet, before, pipe, moved))?;
+        stream.spool.write_all(&placed(header.cpu, packet.1, length))?;
+        stream.data = stream.data.saturating_add(header.length);
+        stream.packets = stream.packets.saturating_add(1);
+        // The number counts all packets, so that one that finds no room in the socket is made good by the next.
+        answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
         Ok(())
     }
 
@@ -173,14 +198,15 @@ impl Connection<'_> {
         }
     }
 
-    /// Moves bytes from the socket through the pipe to the spool. The pipe is empty before and after. No more bytes are taken from the
-    /// socket before the file has taken those in the pipe, so that a slow disk makes the sender wait.
-    fn move_bytes(&self, stream: &mut Stream, mut left: u64) -> anyhow::Result<()> {
+    /// Moves bytes from the socket through the pipe to a file, which `take` does, with the number of bytes that were moved before. The pipe
+    /// is empty before and after. No more bytes are taken from the socket before the file has taken those in the pipe, so that a slow disk
+    /// makes the sender wait.
+    fn move_bytes(&self, pipe: &(OwnedFd, OwnedFd), length: u64, take: &mut Take<'_>) -> anyhow::Result<()> {
         let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
-        let mut begun = Instant::now();
-        while left > 0 {
-            let want = usize::try_from(left).map_or(PIPE, |left| left.min(PIPE));
-            match splice(self.socket, None, &stream.pipe.1, None, want, flags) {
+        let (mut begun, mut done) = (Instant::now(), 0u64);
+        while done < length {
+            let want = usize::try_from(length.saturating_sub(done)).map_or(PIPE, |left| left.min(PIPE));
+            match splice(self.socket, None, &pipe.1, None, want, flags) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
                     self.wait(begun)?;
@@ -189,8 +215,8 @@ impl Connection<'_> {
                 Err(error) => return Err(error).context("the connection of the sender is broken"),
                 Ok(0) => bail!("the sender has closed the connection before the end of the stream"),
                 Ok(moved) => {
-                    stream.spool.take(stream.pipe.0.as_fd(), moved)?;
-                    left = left.saturating_sub(moved as u64);
+                    take(pipe.0.as_fd(), done, moved)?;
+                    done = done.saturating_add(moved as u64);
                     begun = Instant::now();
                 }
             }

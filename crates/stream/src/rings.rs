@@ -1,0 +1,240 @@
+//! The rings of a session's stream while they are received: each packet goes straight to its place in a file of its ring, so that the
+//! session folder is made without a copy.
+//!
+//! Beside the spool `NAME.stream` is a folder `NAME.rings`. A ring's file in it has a name of its own, [`raw`], until it has become the
+//! region of a stream, [`stream`]. Its packets are one behind the other from [`DATA_OFF`], in the order of their numbers; the begin is
+//! left free for the begin of the region.
+
+use crate::head::{DATA_OFF, Head, Region};
+use crate::spool;
+use anyhow::{Context, ensure};
+use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+/// The ending of the folder's name.
+pub(crate) const ENDING: &str = "rings";
+/// Most files that are open at a time.
+const MOST_OPEN: usize = 64;
+/// Most bytes of one call that copies.
+const CHUNK: u64 = 1 << 30;
+/// Bytes that are written at a time where a file system makes no holes.
+const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// The rings that are being received.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    folder: PathBuf,
+    rings: BTreeMap<u32, Ring>,
+}
+
+/// Where the next packet of a ring goes.
+#[derive(Debug)]
+struct Ring {
+    file: Option<File>,
+    size: u64,
+    first: u64,
+    next: u64,
+}
+
+impl Rings {
+    /// Makes the rings of the spool at `path`. There is no folder before there is a ring.
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { folder: path.with_extension(ENDING), rings: BTreeMap::new() }
+    }
+
+    /// Begins a ring, unless it was begun before.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub(crate) fn begin(&mut self, stream: u32, head: &Head) -> anyhow::Result<()> {
+        if self.rings.is_empty() {
+            let made = DirBuilder::new().mode(0o700).create(&self.folder);
+            made.with_context(|| self.folder.display().to_string())?;
+        }
+        let first = head.begin();
+        self.rings.entry(stream).or_insert(Ring { file: None, size: head.size, first, next: first });
+        Ok(())
+    }
+
+    /// Moves a packet from the pipe to its place: `moved` bytes of it, behind `before` bytes that were moved before.
+    ///
+    /// # Errors
+    /// The file cannot be written, or a packet of this number cannot come now.
+    pub(crate) fn take(
+        &mut self,
+        packet: (u32, u64),
+        before: u64,
+        pipe: BorrowedFd<'_>,
+        moved: usize,
+    ) -> anyhow::Result<()> {
+        let (stream, number) = packet;
+        let open = self.rings.values().filter(|ring| ring.file.is_some()).count();
+        let ring =
+            self.rings.get_mut(&stream).with_context(|| format!("a packet of stream {stream} before its Head"))?;
+        if before == 0 {
+            ensure!(number >= ring.next, "packet {number} of stream {stream}, where {} is the next", ring.next);
+            ring.next = number.saturating_add(1);
+        }
+        let at = place(number, ring.first, ring.size)?.saturating_add(before);
+        if ring.file.is_none() && open >= MOST_OPEN {
+            self.rings.values_mut().for_each(|ring| ring.file = None);
+        }
+        let path = raw(&self.folder, stream);
+        let ring = self.rings.get_mut(&stream).context("a ring")?;
+        let file = match ring.file.take() {
+            Some(file) => file,
+            None => {
+                let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+                options.open(&path).with_context(|| path.display().to_string())?
+            }
+        };
+        let taken = spool::take(&file, Some(at), pipe, moved).with_context(|| path.display().to_string());
+        ring.file = Some(file);
+        taken
+    }
+}
+
+/// The offset of a packet in the file of a ring that is received.
+fn place(number: u64, first: u64, size: u64) -> anyhow::Result<u64> {
+    let index = number.checked_sub(first).filter(|index| *index < crate::head::MOST);
+    let index = index.with_context(|| format!("packet {number} of a ring that begins with {first}"))?;
+    Ok(DATA_OFF.saturating_add(index.saturating_mul(size)))
+}
+
+/// The path of a ring's file while it is received.
+fn raw(folder: &Path, stream: u32) -> PathBuf {
+    folder.join(format!("raw-{stream:04}"))
+}
+
+/// The path of the region of a stream.
+pub(crate) fn stream(folder: &Path, stream: u32) -> PathBuf {
+    folder.join(format!("stream-{stream:04}"))
+}
+
+/// A ring that has arrived.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    file: File,
+    path: PathBuf,
+    /// Of the first packet.
+    first: u64,
+    size: u64,
+    /// It is the region of the stream already, which has so many sub-buffers.
+    count: Option<u64>,
+}
+
+impl Arrived {
+    /// Opens the file of a ring in a folder; none if no packet of it came.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open(folder: &Path, index: u32, head: &Head) -> anyhow::Result<Option<Self>> {
+        for (path, is_region) in [(raw(folder, index), false), (stream(folder, index), true)] {
+            let file = match OpenOptions::new().read(true).write(true).custom_flags(spool::NOFOLLOW).open(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                file => file.with_context(|| path.display().to_string())?,
+            };
+            let count = is_region.then(|| Head::read_count(&file)).transpose()?;
+            return Ok(Some(Self { file, path, first: head.begin(), size: head.size, count }));
+        }
+        Ok(None)
+    }
+
+    /// Returns the offset of a packet.
+    fn offset(&self, number: u64) -> anyhow::Result<u64> {
+        match self.count {
+            Some(count) => {
+                let place = number.checked_rem(count).unwrap_or(0);
+                Ok(DATA_OFF.saturating_add(place.saturating_mul(self.size)))
+            }
+            None => place(number, self.first, self.size),
+        }
+    }
+
+    /// Reads a packet.
+    ///
+    /// # Errors
+    /// The file does not have it.
+    pub(crate) fn read(&self, number: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        self.file.read_exact_at(bytes, self.offset(number)?).with_context(|| self.path.display().to_string())
+    }
+
+    /// Makes the region of the stream of it, with the packets of these numbers and lengths alone; all else is a hole. Where a receiver
+    /// was killed while it did this, it is done anew.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn finish(self, index: u32, region: &Region, packets: &BTreeMap<u64, u64>) -> anyhow::Result<()> {
+        if self.count.is_some() {
+            return Ok(());
+        }
+        let to = stream(self.path.parent().unwrap_or(Path::new("")), index);
+        if self.first.checked_rem(region.count) == Some(0) {
+            self.keep(packets)?;
+            region.write(&self.file).with_context(|| self.path.display().to_string())?;
+            return fs::rename(&self.path, &to).with_context(|| to.display().to_string());
+        }
+        // Their places turn round within the region.
+        let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
+        let file = options.open(&to).with_context(|| to.display().to_string())?;
+        for (number, length) in packets {
+            let place = number.checked_rem(region.count).unwrap_or(0).saturating_mul(self.size);
+            copy(&self.file, self.offset(*number)?, &file, DATA_OFF.saturating_add(place), *length)?;
+        }
+        region.write(&file).with_context(|| to.display().to_string())?;
+        fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
+    }
+
+    /// Makes holes of all but these packets.
+    fn keep(&self, packets: &BTreeMap<u64, u64>) -> anyhow::Result<()> {
+        let mut end = DATA_OFF;
+        for (number, length) in packets {
+            let at = self.offset(*number)?;
+            clear(&self.file, end, at.saturating_sub(end)).with_context(|| self.path.display().to_string())?;
+            end = at.saturating_add(*length);
+        }
+        self.file.set_len(end).with_context(|| self.path.display().to_string())
+    }
+}
+
+/// Sets bytes of a file to 0.
+fn clear(file: &File, offset: u64, length: u64) -> std::io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        other => return Ok(other?),
+    }
+    let (mut at, end) = (offset, offset.saturating_add(length));
+    while at < end {
+        let left = usize::try_from(end.saturating_sub(at)).unwrap_or(usize::MAX).min(ZEROS.len());
+        file.write_all_at(ZEROS.get(..left).unwrap_or_default(), at)?;
+        at = at.saturating_add(left as u64);
+    }
+    Ok(())
+}
+
+/// Copies bytes of a file to another.
+///
+/// # Errors
+/// They are not there, or cannot be written.
+pub(crate) fn copy(from: &File, offset: u64, to: &File, place: u64, length: u64) -> anyhow::Result<()> {
+    let (mut at, mut place, end) = (offset, place, offset.saturating_add(length));
+    while at < end {
+        let left = usize::try_from(end.saturating_sub(at).min(CHUNK))?;
+        match copy_file_range(from, Some(&mut at), to, Some(&mut place), left) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error).context("what arrived cannot be copied"),
+            Ok(0) => anyhow::bail!("the last {left} bytes of what arrived are gone"),
+            Ok(_) => {}
+        }
+    }
+    Ok(())
+}

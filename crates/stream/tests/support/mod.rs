@@ -1,0 +1,96 @@
+//! A receiver on a thread of this process, and frames that are put together byte by byte.
+// Each test program uses a part of it.
+#![allow(dead_code)]
+
+use lastwords_stream::{Address, Limits, Receiver, Told};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longer than any machine takes.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+pub(crate) const LIMITS: Limits = Limits { size: 1 << 30, senders: 16, silence: LONG };
+
+/// A receiver on a thread of this process.
+pub(crate) struct Running {
+    pub(crate) address: String,
+    pub(crate) told: mpsc::Receiver<Told>,
+    /// What was told before the receiver listened: of what an earlier one has left.
+    pub(crate) left: Vec<Told>,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn new(folder: &Path, limits: Limits) -> Self {
+        let address: Address = "tcp:127.0.0.1:0".parse().unwrap();
+        let receiver = Receiver::new(&address, folder, limits).unwrap();
+        let (tell, told) = mpsc::channel();
+        let (ended, stop) = UnixStream::pair().unwrap();
+        let run = move || receiver.run(ended.as_fd(), &|what| tell.send(what).unwrap()).unwrap();
+        let thread = Some(std::thread::spawn(run));
+        let mut running = Self { address: String::new(), told, left: Vec::new(), stop: Some(stop), thread };
+        running.address = loop {
+            match running.next() {
+                Told::Listening { address } => break address.strip_prefix("tcp:").unwrap().to_owned(),
+                told => running.left.push(told),
+            }
+        };
+        running
+    }
+
+    pub(crate) fn next(&self) -> Told {
+        self.told.recv_timeout(LONG).expect("the receiver tells something")
+    }
+
+    /// The next that is told of a stream that is over.
+    pub(crate) fn over(&self) -> Told {
+        loop {
+            match self.next() {
+                Told::Started { .. } | Told::Listening { .. } => {}
+                told => return told,
+            }
+        }
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(&self.address).unwrap()
+    }
+
+    /// Sends bytes, ends the connection, and returns the answers.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Vec<u8> {
+        let mut socket = self.connect();
+        // The receiver may close before it has all.
+        let _ = socket.write_all(bytes);
+        let _ = socket.shutdown(Shutdown::Write);
+        let mut answers = Vec::new();
+        let _ = socket.read_to_end(&mut answers);
+        answers
+    }
+
+    pub(crate) fn stop(mut self) -> mpsc::Receiver<Told> {
+        drop(self.stop.take());
+        self.thread.take().unwrap().join().unwrap();
+        let (_, none) = mpsc::channel();
+        std::mem::replace(&mut self.told, none)
+    }
+}
+
+/// A frame.
+pub(crate) fn frame(kind: u32, cpu: u32, content: &[u8]) -> Vec<u8> {
+    let length = content.len() as u64;
+    [&kind.to_le_bytes()[..], &cpu.to_le_bytes(), &length.to_le_bytes(), content].concat()
+}
+
+/// The names of the files in a folder.
+pub(crate) fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
