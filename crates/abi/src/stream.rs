@@ -2,6 +2,7 @@
 //!
 //! Order: [`RegionHeader`](crate::region::RegionHeader) at 0, [`StreamInfo`] at 128 (fixed), [`StreamControl`] at
 //! [`CONTROL_OFF`], then at the offsets that `StreamInfo` gives the slots of both halves and, page-aligned, the data of both.
+//! In a region that a receiver made of a stream, the data are in front of the slots.
 //! A stream has two halves, alike: one is live, the other the spare that a snapshot swaps in.
 //!
 //! Positions are bytes since the half was begun, and only grow; sub-buffer number = position / sub-buffer size; its

@@ -27,11 +27,15 @@ impl core::ops::Deref for StreamSpec {
     }
 }
 
+/// The end of the control words in the region.
+const CONTROL_END: u64 = (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64;
+
 /// A field of [`StreamInfo`], its value, and the rule that the value violates.
 pub type Misfit = (&'static str, u64, &'static str);
 
 impl StreamSpec {
-    /// Computes the layout of a stream. The offsets in `info` are computed, whatever they were.
+    /// Computes the layout of a stream. The offsets in `info` are computed, whatever they were, but for the order of slots and data: the
+    /// data are in front where they were, as in a ring that came over a network; in a new one, the slots are.
     ///
     /// # Errors
     /// The geometry is not valid for a ring.
@@ -52,8 +56,9 @@ impl StreamSpec {
             return Err(("page_size", page_size.into(), "it must be 0 or 4096"));
         }
         let mut spec = Self { session, index, info };
-        spec.info.slots_off = [0, 1].map(|half| spec.slots_off(half));
-        spec.info.data_off = [0, 1].map(|half| spec.data_range(half).start);
+        let slots_off = [0, 1].map(|half| spec.slots_off(half));
+        let data_off = [0, 1].map(|half| spec.data_range(half).start);
+        (spec.info.slots_off, spec.info.data_off) = (slots_off, data_off);
         Ok(spec)
     }
 
@@ -63,9 +68,14 @@ impl StreamSpec {
         self.sub_buffer_size * u64::from(self.sub_buffers)
     }
 
+    fn has_data_in_front(&self) -> bool {
+        self.info.data_off[0] < self.info.slots_off[0]
+    }
+
     fn slots_off(&self, half: u64) -> u64 {
         let slots = u64::from(self.sub_buffers) * size_of::<Slot>() as u64;
-        (abi::CONTROL_OFF + size_of::<StreamControl>()) as u64 + slots * half
+        let begin = if self.has_data_in_front() { self.data_range(1).end } else { CONTROL_END };
+        begin + slots * half
     }
 
     /// Returns the range of a half's data (or page table) in the region. It begins on a page boundary.
@@ -74,14 +84,15 @@ impl StreamSpec {
         let page = PAGE as u64;
         let len = if self.page_size == 0 { self.half_size() } else { self.half_size() / page * 8 };
         let len = len.next_multiple_of(page);
-        let at = self.slots_off(2).next_multiple_of(page) + len * half as u64;
+        let before = if self.has_data_in_front() { CONTROL_END } else { self.slots_off(2) };
+        let at = before.next_multiple_of(page) + len * half as u64;
         at..at + len
     }
 
     /// Returns the bytes of the region, both halves included.
     #[must_use]
     pub fn region_len(&self) -> u64 {
-        self.data_range(1).end
+        self.data_range(1).end.max(self.slots_off(2).next_multiple_of(PAGE as u64))
     }
 }
 

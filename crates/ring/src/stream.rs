@@ -51,9 +51,9 @@ impl Stream {
         let spec = StreamSpec::new(header.session, header.index, info).ok().filter(is_whole).ok_or_else(|| {
             AttachError { offset: 128, what: "the geometry is not that of a ring in this region".into() }
         })?;
-        // SAFETY: `spec` has computed all of `info`, including the offsets of slots and data. So the slots are after
-        // the control, aligned for their shape, and before the data, which end at `len`. Atomics may be shared with
-        // other processes. The caller guarantees that the mapping outlives the process's recorders.
+        // SAFETY: `spec` has computed all of `info`, including the offsets of slots and data. So both are after the control
+        // and end before `len`, none overlaps another, and the slots are aligned for their shape. Atomics may be shared
+        // with other processes. The caller guarantees that the mapping outlives the process's recorders.
         unsafe {
             let slots = |half: usize| {
                 let at = region.add(info.slots_off[half] as usize).cast::<Slot>();

@@ -98,7 +98,7 @@ fn is_sane(region: &Region) -> bool {
     fits && indexed && matches!(region.word_size, 4 | 8) && region.reserved_is_zero
 }
 
-/// True if the geometry is as recorders make it: tables and data adjacent, up to the end of the region.
+/// True if the geometry is as recorders and receivers make it: tables and data adjacent, one behind the other up to the end of the region.
 fn stream_is_sane(region: &Region) -> bool {
     let Ok(g) = Geometry::parse(region) else { return false };
     let [first, second] = g.slots_off;
@@ -110,7 +110,12 @@ fn stream_is_sane(region: &Region) -> bool {
         && second.checked_sub(first) == Some(slots)
         && data.is_multiple_of(abi::REGION_ALIGN)
         && data2.checked_sub(data) == Some(len)
-        && data2.checked_add(len) == Some(region.size)
+        && if data < first {
+            let end = second.checked_add(slots).and_then(|end| end.checked_next_multiple_of(abi::REGION_ALIGN));
+            data2.checked_add(len) == Some(first) && end == Some(region.size)
+        } else {
+            data2.checked_add(len) == Some(region.size)
+        }
 }
 
 fn session_is_sane(region: &Region) -> bool {
