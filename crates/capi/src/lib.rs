@@ -3,6 +3,10 @@
 //!
 //! The library is `liblastwords.so.0`, or `liblastwords.a`. `install.sh` installs both, with headers and a pkg-config
 //! file, where a compiler finds them.
+//!
+//! The crate has no features.
+//!
+#![doc = include_str!("../README.md")]
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(unreachable_pub, reason = "C reaches what is not public in Rust")]
 #![allow(clippy::missing_safety_doc, reason = "the header says what C must pass")]

@@ -3,6 +3,10 @@
 //!
 //! No debug information is needed, because the image describes itself. Members are looked up by name, and a layout is
 //! chosen by which members exist.
+//!
+//! The crate has no features.
+//!
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -45,8 +49,3 @@ pub use list::List;
 pub use object::Object;
 pub use sources::Sources;
 pub use time::Time;
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -2,7 +2,7 @@
 //!
 //! A [`Channel`] records events. Its modules are:
 //!
-//! 1. `header` encodes the event header and id. The feature `full-headers` selects the form.
+//! 1. `header` encodes the event header and id.
 //! 2. `reserve` reserves space by restartable sequences, lockless, or locked.
 //! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory.
 //!
@@ -11,6 +11,10 @@
 //! The safe functions of this crate cause no undefined behaviour for any arguments. Other processes can write the
 //! control words of a stream at any time. A recorder therefore masks every position to the half before it uses the
 //! position.
+//!
+//! The feature `full-headers` puts the whole clock into the header of every event, in place of the compact form.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![cfg_attr(loom, allow(dead_code, reason = "a model has no counter clock and no kernel"))]
 
@@ -48,8 +52,3 @@ pub use record::{Lost, ShortText, Tail, prepend};
 pub use reserve::copy;
 pub use stream::{HEADROOM, Stream};
 pub use threads::lock_word;
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

@@ -5,6 +5,10 @@
 //!
 //! Nothing here decodes or prints events, or changes a session by itself: reading is [`lastwords_open`], the text is
 //! [`lastwords_formats`], control is [`lastwords::remote_control`].
+//!
+//! The crate has no features.
+//!
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod buffer;
@@ -37,8 +41,3 @@ pub use recorder::{Programs, record};
 pub use rustix::io::Errno;
 pub use sessions::Sessions;
 pub use tree::{Access, Entry, OpenFile, Tree};
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

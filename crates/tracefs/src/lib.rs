@@ -17,6 +17,10 @@
 //!
 //! The form of tracefs is that of `Documentation/trace/ftrace.rst`, `kprobetrace.rst`, `uprobetracer.rst` and `events.rst` of Linux
 //! 5.10 to 7.2.
+//!
+//! The crate has no features.
+//!
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod changes;
@@ -37,8 +41,3 @@ pub use events::Rule;
 pub use recording::{Plan, Recording};
 pub use restore::{Restored, restore};
 pub use save::Saved;
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;

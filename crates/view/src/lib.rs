@@ -4,6 +4,10 @@
 //! slices from those events that begin and end something (scheduling, interrupts, system calls, spans), and notes the
 //! gaps of each stream. [`write()`] puts the columns, compressed, into a page, together with the page's own style and
 //! ES modules (`page/`). Nothing of a trace becomes HTML: all text is in JSON, which the page shows as text.
+//!
+//! The crate has no features.
+//!
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(test),
@@ -34,8 +38,3 @@ mod span_lanes;
 
 pub use collect::{Collected, Options, Task, collect};
 pub use page::{Death, Facts, write};
-
-/// The examples of the README are tests.
-#[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
