@@ -5,6 +5,7 @@
 mod account;
 mod args;
 mod clocks;
+mod complete;
 mod control;
 mod deaths;
 mod ended;
@@ -28,6 +29,7 @@ mod verbs;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    complete::answer();
     let args = args::parse();
     paint::init(args.color);
     exit::code(verbs::run(args.verb))

@@ -6,7 +6,7 @@ use crate::exit::Outcome;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "For bash: lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords")]
 pub(crate) struct Args {
-    /// The shell
+    /// The shell. Its script asks the program for verbs, options, names of sessions and instances, and paths
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }
@@ -14,7 +14,7 @@ pub(crate) struct Args {
 /// Prints the completions.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::args::command(), "lastwords", &mut text);
+    crate::complete::script(&args.shell.to_string(), &mut text)?;
     crate::say::print(text);
     Ok(Outcome::Done)
 }

@@ -1,8 +1,10 @@
 //! Arguments, help, exit statuses.
 
-use crate::support::Place;
+use crate::support::{Place, ran};
+use std::collections::BTreeSet;
 use std::io::Read;
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 #[test]
 fn usage_errors_are_2_and_on_stderr() {
@@ -122,12 +124,34 @@ fn help_names_every_verb() {
 }
 
 #[test]
-fn completions_know_the_verbs() {
+fn shells_complete_verbs_sessions_and_paths() {
     let place = Place::new();
+    let session = lastwords::Session::builder("shopping").dir(place.sessions()).start().unwrap();
+    std::fs::write(place.at("shop.dat"), "").unwrap();
+    // The script of bash, as bash calls it.
+    let script = "source <(lastwords completions bash); COMP_WORDS=(lastwords \"$@\"); COMP_CWORD=$#; \
+        _clap_complete_lastwords lastwords \"${!#}\"; printf '%s ' ${COMPREPLY[@]}";
+    let program = Path::new(env!("CARGO_BIN_EXE_lastwords")).parent().unwrap();
+    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let complete = |words: &[&str]| {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", script, "bash"]).args(words).current_dir(place.path()).env("PATH", &path);
+        let ran = ran(bash.env("LASTWORDS_DIR", place.sessions()).output().unwrap());
+        assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{words:?}");
+        ran.out.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(complete(&["reco"]), words(&["record", "recover"]));
+    assert_eq!(complete(&["report", "--rela"]), words(&["--relative"]));
+    assert_eq!(complete(&["report", "sho"]), words(&["shopping", "shop.dat"]));
+    assert_eq!(complete(&["top", "sho"]), words(&["shopping"]));
+    assert_eq!(complete(&["snapshot", "take", "-s", "sho"]), words(&["shopping"]));
+    assert_eq!(complete(&["inspect", "--session", "sho"]), words(&["shopping"]));
+    assert_eq!(complete(&["completions", "z"]), words(&["zsh"]));
     for shell in ["bash", "zsh", "fish"] {
-        let text = place.ok(&["completions", shell]);
-        assert!(text.contains("recover") && text.contains("doctor"), "{shell}");
+        assert!(place.ok(&["completions", shell]).contains("LASTWORDS_COMPLETE"), "{shell}");
     }
+    drop(session);
 }
 
 #[test]
@@ -139,7 +163,9 @@ fn a_page_a_verb() {
         ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1", "lastwords-record.1"]
     {
         let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        assert!(text.contains(".SH NAME") && text.contains(".SH SYNOPSIS"), "{page}");
+        for section in ["NAME", "SYNOPSIS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+            assert!(text.contains(&format!(".SH {section}\n")), "{page}: {section}");
+        }
     }
     assert!(!folder.join("lastwords-demo-child.1").exists());
 }
