@@ -242,7 +242,8 @@ impl<'a> Printer<'a> {
         if let Some(lost) = merge.take_lost() {
             lost_line(out, at.cpu, lost);
         }
-        let starts = self.annotate && merge.take_start() && self.printed > 0;
+        // Kernels count from 0 and mark only what has a greater index than 1 (`test_cpu_buff_start`).
+        let starts = self.annotate && merge.take_start() && self.printed > 1;
         self.printed = self.printed.saturating_add(1);
         if self.is_graph && self.graph_line(out, merge, at) {
             return;

@@ -41,6 +41,17 @@ fn two_cpus() -> Tracing {
 }
 
 #[test]
+fn the_begin_of_a_cpu_is_marked_from_the_third_event_on() {
+    for (before, is_marked) in [(1, false), (2, true), (3, true)] {
+        let times = (0..before).map(|at| (1_000_000_000 + at, wake(7))).collect::<Vec<_>>();
+        let lanes = vec![vec![page(&times, None)], vec![page(&[(1_000_009_000, wake(8))], None)]];
+        let out = body(&tracing(ring(lanes, stats(before, 10)), empty()));
+        assert_eq!(out.contains("##### CPU 1 buffer started ####"), is_marked, "{before}: {out}");
+        assert!(!out.contains("CPU 0"), "{out}");
+    }
+}
+
+#[test]
 fn reading_ahead_changes_no_text() {
     // Rings of this size are read ahead, unless the text ends at a time.
     let lane = |first: u64| {
