@@ -166,12 +166,22 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// A snapshot is saved where a trigger took one, and only there. It ends at the event of the trigger.
+    /// A snapshot is saved where a trigger took one, and only there. Behind the event of the trigger, its CPU has nothing but what an
+    /// interrupt did before the kernel swapped the buffers.
     fn snapshots(&self, rows: &mut Rows) -> Result<()> {
         let ours = self.report(&self.at("snapshot.dat.snapshot"))?;
         self.same_text("snapshot: the snapshot", &self.text("snapshot.snapshot.kernel")?, &ours, rows);
-        let last = ours.lines().last().unwrap_or_default();
-        rows.row(last.contains(FIRES), "snapshot: its last event", last.trim());
+        let cpu = |line: &str| line.split('[').nth(1).and_then(|rest| rest.split(']').next()).map(str::to_owned);
+        let in_interrupt = |line: &str| {
+            let flags = line.split("] ").nth(1).and_then(|rest| rest.split(' ').next());
+            flags.is_some_and(|flags| flags.contains(['h', 'H', 's', 'z', 'Z']))
+        };
+        let behind: Vec<&str> = ours.lines().rev().take_while(|line| !line.contains(FIRES)).collect();
+        let trigger = ours.lines().rev().find(|line| line.contains(FIRES));
+        let late = |line: &&&str| cpu(line) == trigger.and_then(cpu) && !in_interrupt(line);
+        let wrong = behind.iter().find(late);
+        let detail = format!("{} events are behind it; {wrong:?}", behind.len());
+        rows.row(trigger.is_some() && wrong.is_none(), "snapshot: its last event", &detail);
         let (said, is_there) = (self.said("no-snapshot")?, self.at("no-snapshot.dat.snapshot").exists());
         let ok = !is_there && said.contains("no trigger took a snapshot");
         rows.row(ok, "no-snapshot: nothing is saved, and that is said", said.trim());
