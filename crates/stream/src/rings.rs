@@ -24,7 +24,7 @@ const MOST_OPEN: usize = 64;
 /// Most bytes of one call that copies.
 const CHUNK: u64 = 1 << 30;
 /// Bytes that are written at a time where a file system makes no holes.
-const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// The rings that are being received.
 #[derive(Debug)]

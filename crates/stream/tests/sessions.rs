@@ -130,7 +130,7 @@ impl Stream {
             rings.insert(index, ring(random, index));
         }
         let shapes = rings.iter().map(|(index, ring)| (*index, (ring.size, ring.first, ring.end))).collect();
-        let mut left: Vec<_> = rings.iter().map(|(_, ring)| ring.frames.clone().into_iter()).collect();
+        let mut left: Vec<_> = rings.values().map(|ring| ring.frames.clone().into_iter()).collect();
         while !left.is_empty() {
             let at = random.below(left.len() as u64) as usize;
             match left[at].next() {
