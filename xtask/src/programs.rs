@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// What the tests run, beside this program.
+/// The names of the programs that the tests run.
 const TESTED: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
 
 /// Builds a package for release; the folder where its programs and libraries are then.

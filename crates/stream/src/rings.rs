@@ -74,29 +74,33 @@ impl Rings {
         moved: usize,
     ) -> anyhow::Result<()> {
         let (stream, number) = packet;
-        let open = self.rings.values().filter(|ring| ring.file.is_some()).count();
-        let ring =
-            self.rings.get_mut(&stream).with_context(|| format!("a packet of stream {stream} before its Head"))?;
+        let none = || format!("a packet of stream {stream} before its Head");
+        if self.rings.get(&stream).with_context(none)?.file.is_none() {
+            self.close_if_many();
+        }
+        let ring = self.rings.get_mut(&stream).with_context(none)?;
         if before == 0 {
             ensure!(number >= ring.next, "packet {number} of stream {stream}, where {} is the next", ring.next);
             ring.next = number.saturating_add(1);
         }
         let at = place(number, ring.first, ring.size)?.saturating_add(before);
-        if ring.file.is_none() && open >= MOST_OPEN {
-            self.rings.values_mut().for_each(|ring| ring.file = None);
-        }
-        let path = raw(&self.folder, stream);
-        let ring = self.rings.get_mut(&stream).context("a ring")?;
-        let file = match ring.file.take() {
+        let path = || raw(&self.folder, stream);
+        let named = || path().display().to_string();
+        let file = match &mut ring.file {
             Some(file) => file,
-            None => {
+            none => {
                 let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
-                options.open(&path).with_context(|| path.display().to_string())?
+                none.insert(options.open(path()).with_context(named)?)
             }
         };
-        let taken = spool::take(&file, Some(at), pipe, moved).with_context(|| path.display().to_string());
-        ring.file = Some(file);
-        taken
+        spool::take(file, Some(at), pipe, moved).with_context(named)
+    }
+
+    /// Closes all files if there are as many as may be open at a time.
+    fn close_if_many(&mut self) {
+        if self.rings.values().filter(|ring| ring.file.is_some()).count() >= MOST_OPEN {
+            self.rings.values_mut().for_each(|ring| ring.file = None);
+        }
     }
 }
 
@@ -105,6 +109,11 @@ fn place(number: u64, first: u64, size: u64) -> anyhow::Result<u64> {
     let index = number.checked_sub(first).filter(|index| *index < crate::head::MOST);
     let index = index.with_context(|| format!("packet {number} of a ring that begins with {first}"))?;
     Ok(DATA_OFF.saturating_add(index.saturating_mul(size)))
+}
+
+/// The offset of a packet in a region of `count` sub-buffers.
+fn place_in_region(number: u64, count: u64, size: u64) -> u64 {
+    DATA_OFF.saturating_add(number.checked_rem(count).unwrap_or(0).saturating_mul(size))
 }
 
 /// The path of a ring's file while it is received.
@@ -149,10 +158,7 @@ impl Arrived {
     /// Returns the offset of a packet.
     fn offset(&self, number: u64) -> anyhow::Result<u64> {
         match self.count {
-            Some(count) => {
-                let place = number.checked_rem(count).unwrap_or(0);
-                Ok(DATA_OFF.saturating_add(place.saturating_mul(self.size)))
-            }
+            Some(count) => Ok(place_in_region(number, count, self.size)),
             None => place(number, self.first, self.size),
         }
     }
@@ -184,8 +190,8 @@ impl Arrived {
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
         let file = options.open(&to).with_context(|| to.display().to_string())?;
         for (number, length) in packets {
-            let place = number.checked_rem(region.count).unwrap_or(0).saturating_mul(self.size);
-            copy(&self.file, self.offset(*number)?, &file, DATA_OFF.saturating_add(place), *length)?;
+            let place = place_in_region(*number, region.count, self.size);
+            copy(&self.file, self.offset(*number)?, &file, place, *length)?;
         }
         region.write(&file).with_context(|| to.display().to_string())?;
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())

@@ -184,7 +184,7 @@ impl Spool {
             None => self.make(why).with_context(named)?.map(Saved::Kernel),
         };
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())?;
-        // Nothing but packets of a session without a description.
+        // It is there only if packets of a session came and its description did not.
         let _ = fs::remove_dir_all(self.path.with_extension(rings::ENDING));
         Ok(made)
     }

@@ -125,7 +125,9 @@ impl Stream {
             plain(part(2)),
         ];
         let mut rings: BTreeMap<u32, Ring> = BTreeMap::new();
-        for _ in 0..=random.below(4) {
+        // A receiver keeps at most 64 files open.
+        let count = if random.one_in(10) { 120 } else { 1 + random.below(4) };
+        for _ in 0..count {
             let index = random.below(300) as u32;
             rings.insert(index, ring(random, index));
         }
@@ -148,7 +150,18 @@ impl Stream {
         self.frames.iter().flat_map(|(bytes, _)| bytes.clone()).collect()
     }
 
-    /// What has to be kept of the first `length` bytes.
+    /// Returns a random length of the stream that has at least the session and its regions.
+    fn cut(&self, random: &mut Random) -> usize {
+        let described = self.described();
+        described + random.below((self.bytes().len() - described) as u64) as usize
+    }
+
+    /// Returns the bytes of the frames up to the regions of the session.
+    fn described(&self) -> usize {
+        self.frames[..4].iter().map(|(bytes, _)| bytes.len()).sum()
+    }
+
+    /// Returns the packets that a receiver must keep of the first `length` bytes.
     fn kept(&self, length: usize) -> BTreeMap<(u32, u64), Vec<u8>> {
         let (mut kept, mut end) = (BTreeMap::new(), 0);
         for (bytes, does) in &self.frames {
@@ -268,12 +281,7 @@ fn each_packet_that_counts_is_in_its_place_and_nothing_else() {
         let random = &mut Random(seed);
         let stream = Stream::new(random);
         let bytes = stream.bytes();
-        let described: usize = stream.frames[..4].iter().map(|(bytes, _)| bytes.len()).sum();
-        let length = if random.one_in(2) {
-            bytes.len()
-        } else {
-            described + random.below((bytes.len() - described) as u64) as usize
-        };
+        let length = if random.one_in(2) { bytes.len() } else { stream.cut(random) };
         let folder = tempfile::tempdir().unwrap();
         let running = Running::new(folder.path(), LIMITS);
         running.send(&bytes[..length]);
@@ -290,10 +298,9 @@ fn what_a_killed_receiver_left_is_finished_from_any_step() {
         let random = &mut Random(seed);
         let stream = Stream::new(random);
         let bytes = stream.bytes();
-        let described: usize = stream.frames[..4].iter().map(|(bytes, _)| bytes.len()).sum();
+        let (described, cut) = (stream.described(), stream.cut(random));
         // Up to the end of a frame, so that it is known when the receiver has it.
         let mut length = described;
-        let cut = random.below((bytes.len() - described) as u64) as usize + described;
         length += stream.frames[4..]
             .iter()
             .map(|(bytes, _)| bytes.len())
@@ -308,7 +315,7 @@ fn what_a_killed_receiver_left_is_finished_from_any_step() {
         let mut socket = running.connect();
         socket.write_all(&bytes[..length]).unwrap();
         wait_for_all(&at("first"), &stream, length, &mut socket);
-        // What a receiver would leave that is killed now.
+        // A receiver that is killed now leaves these files.
         copy(&at("first"), &at("left"));
         drop(socket);
         session(running.over());

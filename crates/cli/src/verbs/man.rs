@@ -34,7 +34,7 @@ const FILES: &[(&str, &str)] = &[
     ("/sys/kernel/tracing", "The kernel's tracer."),
     ("/proc/sys/kernel/core_pattern", "Where core-helper is installed."),
 ];
-/// What the program exits with.
+/// The exit statuses of the program, and what each means.
 const STATUS: &[(&str, &str)] = &[
     ("0", "Done."),
     ("1", "An error occurred, a named input could not be read, or no event matched."),

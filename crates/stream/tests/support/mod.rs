@@ -20,7 +20,7 @@ pub(crate) const LIMITS: Limits = Limits { size: 1 << 30, senders: 16, silence: 
 pub(crate) struct Running {
     pub(crate) address: String,
     pub(crate) told: mpsc::Receiver<Told>,
-    /// What was told before the receiver listened: of what an earlier one has left.
+    /// The messages that the receiver gave before it listened. They are about streams that an earlier receiver has left.
     pub(crate) left: Vec<Told>,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
