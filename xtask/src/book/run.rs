@@ -135,9 +135,11 @@ fn check_program(text: &str, file: &Path) -> Result<()> {
 
 /// Returns the script of all steps. It marks where the output of each ends, and stops at a step that fails.
 fn script(steps: &[Step]) -> String {
+    // A process that `kill -9` ended is waited for: until the kernel has removed it, its session is live. A person who types is slower.
     // Processes and mounts that a step left end with the page.
     let mut script = String::from(
-        "finish() {\n  kill $(jobs -p)\n  awk -v top=\"$PAGE/\" 'index($2, top) == 1 { print $2 }' /proc/mounts | xargs -r -n 1 umount -l\n\
+        "kill() {\n  builtin kill \"$@\" || return\n  if [ \"$1\" = -9 ]; then shift; wait \"$@\" || true; fi\n}\n\
+         finish() {\n  kill $(jobs -p)\n  awk -v top=\"$PAGE/\" 'index($2, top) == 1 { print $2 }' /proc/mounts | xargs -r -n 1 umount -l\n\
          } 2>/dev/null\ntrap finish EXIT\n",
     );
     for step in steps {
