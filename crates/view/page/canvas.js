@@ -1,7 +1,7 @@
 // Draws slices, marks, gaps and the axis. What is narrower than a pixel is drawn once for each pixel: the cost of a
 // frame follows the pixels, not the events.
 
-import { NO_BEGIN, NO_END } from "view/data.js";
+import { NO_BEGIN, NO_END, UNSURE } from "view/data.js";
 import { colour } from "view/dom.js";
 
 // Colours that people with each kind of colour blindness can tell apart (Okabe and Ito 2008), with the colour of text.
@@ -110,13 +110,13 @@ export function drawSlices(context, slices, track, scale, y, height, styleOf) {
   }
 }
 
-// Marks a slice whose begin or end is not recorded by a ragged edge.
+// Marks by a ragged edge a slice whose begin or end is not recorded, or whose end may be that of another.
 function drawOpenEnds(context, flags, left, right, y, height) {
   if (right - left < 8) return;
   context.fillStyle = colourOfPaper;
   for (let step = 0; step < height; step += 4) {
     if (flags & NO_BEGIN) triangle(context, left, y + step, 3);
-    if (flags & NO_END) triangle(context, right, y + step, -3);
+    if (flags & (NO_END | UNSURE)) triangle(context, right, y + step, -3);
   }
 }
 

@@ -35,6 +35,7 @@ const column = async (id, Type) => {
 export const NONE = 0xffffffff;
 export const NO_BEGIN = 1;
 export const NO_END = 2;
+export const UNSURE = 4;
 
 // Returns what the page says besides its columns.
 export function head() {

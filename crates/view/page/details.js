@@ -1,6 +1,6 @@
 // The panel: the fields of an event, a slice or a gap; the statistics of a range; the kernel's log; the kinds of events.
 
-import { Digits, isEnumeration, NO_BEGIN, NO_END, NONE } from "view/data.js";
+import { Digits, isEnumeration, NO_BEGIN, NO_END, NONE, UNSURE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
 import { threadName } from "view/rows.js";
 import { quoted } from "view/search.js";
@@ -78,7 +78,7 @@ export class Panel {
       ["What", what],
       ["Duration", `${duration(slices.lengthOf(slice))}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
       ["Begin", `${app.times.full(begin)}${flags & NO_BEGIN ? " or earlier: the begin is not recorded" : ""}`],
-      ["End", `${app.times.full(end)}${flags & NO_END ? " or later: it was open when recording ended, or events are missing" : ""}`],
+      ["End", `${app.times.full(end)}${endNote(flags)}`],
       ["Before the end", app.times.beforeEnd(begin)],
     ];
     if (track.of === "running" || track.of === "interrupts") rows.push(["CPU", String(head.cpus[track.owner]?.cpu)]);
@@ -178,6 +178,11 @@ export class Panel {
     const list = gaps.length > 0 ? [table("Gaps in the timeline", ["Stream", "Missing", "From"], gaps, (at) => this.app.chooseGap(head.gaps[at]))] : [];
     return [...accounts, ...notes, ...list];
   }
+}
+
+function endNote(flags) {
+  if (flags & NO_END) return " or later: it was open when recording ended, or events are missing";
+  return flags & UNSURE ? ", if this end is its own: events are missing there" : "";
 }
 
 // The names of the context that a kernel's ftrace has: with the text that the kernel prints of the event.

@@ -25,7 +25,8 @@ export function showHead(head, times) {
   if (head.counted < head.read) parts.push(make("span", { class: "lost", id: "limit" }, `the newest of ${number(head.read)}: older ones are left out (--limit)`));
   parts.push(make("span", { id: "losses", class: head.lost ? "lost" : "whole" }, ...head.losses.map((line) => make("span", {}, line))));
   if (!head.exact) parts.push(make("span", { class: "lost" }, inexact(head)));
-  if (head.spans_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.spans_not_drawn)} spans are not drawn: too many were open at a time`));
+  if (head.slices_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.slices_not_drawn)} spans and calls are not drawn: too many were open at a time`));
+  if (head.without_row > 0) parts.push(make("span", { class: "lost" }, `${number(head.without_row)} events are of threads that have no row: there are too many threads`));
   if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} events are longer than 64 KiB and are not on the page`));
   const untimed = head.kinds.filter((kind) => !kind.timed).length;
   if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));

@@ -7,7 +7,7 @@ use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
 use crate::picks::{Number, Picked, Picking, Words};
 use crate::scheduling::{CALL, Scheduling};
-use crate::slices::{Begun, NO_BEGIN, Slices};
+use crate::slices::{Begun, NO_BEGIN, Slices, UNSURE};
 use crate::span_lanes::SpanLanes;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_formats::events::{self, Note, StreamInfo, Take, channel};
@@ -88,7 +88,8 @@ pub struct Collected {
     pub(crate) traces: Vec<String>,
     /// All times count from the epoch.
     pub(crate) absolute: bool,
-    pub(crate) spans_not_drawn: u64,
+    /// Slices that found no place, because too many are open or nested.
+    pub(crate) slices_not_drawn: u64,
 }
 
 impl Collected {
@@ -231,7 +232,7 @@ impl<'t> Collector<'t> {
         (self.cpu(stream), name)
     }
 
-    /// Returns the number of a thread of a machine.
+    /// Returns the number of a thread of a machine, where the id of its process is known or not.
     fn thread(&mut self, machine: u32, tid: i64, pid: Option<i64>, name: Option<String>) -> u32 {
         let pid = pid.filter(|pid| *pid != 0).or_else(|| self.tgids.get(&(machine, tid)).copied());
         let name = if tid == 0 { Some("idle".to_owned()) } else { name };
@@ -301,7 +302,8 @@ impl<'t> Collector<'t> {
     fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
         let event = self.dropped.saturating_add(self.columns.times.len() as u64);
         let trace = stream.trace;
-        let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags: 0 };
+        let flags = if self.gaps.is_lossy(trace, time) { UNSURE } else { 0 };
+        let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags };
         match meaning {
             // A filter may leave begins without their ends.
             Meaning::Mark => {}
@@ -362,7 +364,7 @@ impl<'t> Collector<'t> {
         if let Some(tid) = picked.id(Number::PrevTid) {
             let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
             let begin = self.begins.get(&(stream.trace, stream.number)).copied().unwrap_or(now.begin);
-            before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN, ..now });
+            before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN | now.flags, ..now });
             if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
                 self.scheduling.thread_end(&mut self.slices, thread, now.begin);
             }
@@ -375,6 +377,8 @@ impl<'t> Collector<'t> {
         match step {
             Step::New => {
                 let process = process(&self.names, begun.thread);
+                // The end of a span names it, so that no other is taken for it.
+                let begun = Begun { flags: 0, ..begun };
                 self.spans.open(key, picked.number(Number::Parent).unwrap_or(0), process, begun);
             }
             Step::Close => self.spans.close(slices, key, begun.begin),
@@ -419,15 +423,15 @@ impl<'t> Collector<'t> {
         }
         let ends = std::mem::take(&mut self.ends);
         let end_of = |begun: &Begun| ends.get(begun.trace).copied().unwrap_or(begun.begin);
-        self.scheduling.finish(&mut self.slices, end_of);
-        let spans_not_drawn = self.spans.not_drawn;
+        let slices_not_drawn = self.spans.not_drawn.saturating_add(self.scheduling.not_drawn);
         // A span whose end is not selected has an end that is not known.
         let (names, selection) = (&self.names, self.selection);
-        let is_selected = |label: u32| {
-            let name = names.labels.get(label as usize).map_or("", String::as_str);
-            selection.wants_name(&format!("span:close {name}"))
+        let is_selected = |step: &str, begun: &Begun| {
+            let name = names.labels.get(begun.label as usize).map_or("", String::as_str);
+            selection.wants_name(&format!("span:{step} {name}"))
         };
-        let spans_end = |begun: &Begun| if is_selected(begun.label) { end_of(begun) } else { begun.begin };
+        self.scheduling.finish(&mut self.slices, end_of, |begun| is_selected("exit", begun));
+        let spans_end = |begun: &Begun| if is_selected("close", begun) { end_of(begun) } else { begun.begin };
         self.spans.finish(&mut self.slices, spans_end);
         let gaps = self.gaps.finish(self.traces);
         let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
@@ -451,7 +455,7 @@ impl<'t> Collector<'t> {
             machines: self.machines,
             traces: self.traces.iter().map(name).collect(),
             absolute: clocks().next().is_some() && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
-            spans_not_drawn,
+            slices_not_drawn,
         }
     }
 }
@@ -495,26 +499,26 @@ impl<'t> Take for Collector<'t> {
         let cpu = named.0;
         if let Some(from) = self.gaps.packet(trace, stream, named, reader) {
             self.begins.remove(&(stream.trace, stream.number));
-            self.lost(trace, cpu, from);
+            self.lost(stream, cpu, from);
         }
     }
 
     fn loss(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, loss: Loss) {
-        let Some(trace) = self.traces.get(stream.trace) else { return };
         let named = self.stream(stream);
         let cpu = named.0;
         if let Some(from) = self.gaps.loss(stream, named, reader, loss) {
             self.begins.remove(&(stream.trace, stream.number));
-            self.lost(trace, cpu, from);
+            self.lost(stream, cpu, from);
         }
     }
 }
 
 impl Collector<'_> {
     /// Events of a stream are missing from this time on. Only a kernel's events say what runs there.
-    fn lost(&mut self, trace: &Trace, cpu: u32, from: i64) {
-        self.scheduling.lost_threads(&mut self.slices, from);
-        let is_kernel = is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
+    fn lost(&mut self, stream: &StreamInfo, cpu: u32, from: i64) {
+        self.scheduling.lost_threads(&mut self.slices, stream.trace, from);
+        let is_kernel = |trace: &Trace| is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
+        let is_kernel = self.traces.get(stream.trace).is_some_and(is_kernel);
         if cpu != NONE && is_kernel {
             self.scheduling.lost(&mut self.slices, cpu, from);
         }

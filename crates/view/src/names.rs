@@ -41,7 +41,9 @@ pub(crate) enum Owner {
 #[derive(Default)]
 pub(crate) struct Names {
     pub(crate) threads: Vec<Thread>,
-    by_owner: HashMap<Owner, u32>,
+    by_owner: HashMap<Owner, Vec<u32>>,
+    /// Number of times that a thread found no row.
+    pub(crate) without_row: u64,
     pub(crate) cpus: Vec<Cpu>,
     by_cpu: HashMap<Cpu, u32>,
     pub(crate) labels: Vec<String>,
@@ -55,18 +57,33 @@ fn next<T>(list: &[T], most: usize) -> Option<u32> {
 
 impl Names {
     /// Returns the number of a thread, or [`NONE`] if there are too many. Its process and name are noted where they were
-    /// not known before.
+    /// not known before. Threads of one id in several processes are several threads: the kernel uses an id again, and processes in
+    /// containers have small ids. Where the process is not known, it is the thread that was named last.
     pub(crate) fn thread(&mut self, owner: Owner, pid: Option<i64>, name: Option<String>) -> u32 {
-        let known = self.by_owner.get(&owner).copied();
-        let Some(at) = known.or_else(|| next(&self.threads, MAX_THREADS)) else { return NONE };
-        if known.is_none() {
+        let threads = &self.threads;
+        let of = |at: &u32| threads.get(*at as usize).and_then(|thread| thread.pid);
+        let own = self.by_owner.entry(owner).or_default();
+        let position = match pid {
+            Some(_) => own.iter().rposition(|at| of(at) == pid).or_else(|| own.iter().rposition(|at| of(at).is_none())),
+            None => own.len().checked_sub(1),
+        };
+        let at = if let Some(position) = position {
+            // The thread that was named last is the last one.
+            own.get_mut(position..).into_iter().for_each(|rest| rest.rotate_left(1));
+            own.last().copied().unwrap_or(NONE)
+        } else {
+            let Some(at) = next(&self.threads, MAX_THREADS) else {
+                self.without_row = self.without_row.saturating_add(1);
+                return NONE;
+            };
             let (machine, tid) = match owner {
                 Owner::Thread { machine, tid } => (machine, Some(tid)),
                 Owner::Stream { .. } => (0, None),
             };
-            self.by_owner.insert(owner, at);
+            own.push(at);
             self.threads.push(Thread { machine, tid, pid: None, name: String::new() });
-        }
+            at
+        };
         if let Some(thread) = self.threads.get_mut(at as usize) {
             thread.pid = thread.pid.or(pid);
             // The last name that is known: a process that executes another program changes its name.
@@ -102,5 +119,36 @@ impl Names {
         self.by_label.insert(text.to_owned(), at);
         self.labels.push(text.to_owned());
         at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thread(names: &mut Names, tid: i64, pid: Option<i64>) -> u32 {
+        names.thread(Owner::Thread { machine: 0, tid }, pid, None)
+    }
+
+    #[test]
+    fn threads_of_one_id_in_several_processes_are_several() {
+        let mut names = Names::default();
+        assert_eq!(thread(&mut names, 7, None), 0);
+        assert_eq!(thread(&mut names, 7, Some(5)), 0);
+        assert_eq!(thread(&mut names, 7, Some(6)), 1);
+        assert_eq!(thread(&mut names, 7, None), 1);
+        assert_eq!(thread(&mut names, 7, Some(5)), 0);
+        assert_eq!(thread(&mut names, 7, None), 0);
+        assert_eq!(names.threads.iter().map(|thread| thread.pid).collect::<Vec<_>>(), [Some(5), Some(6)]);
+    }
+
+    #[test]
+    fn threads_without_a_row_are_counted() {
+        let mut names = Names::default();
+        let most = i64::try_from(MAX_THREADS).unwrap();
+        (0..most).for_each(|tid| assert_ne!(thread(&mut names, tid, None), NONE));
+        assert_eq!((thread(&mut names, most, None), thread(&mut names, most, Some(1))), (NONE, NONE));
+        assert_ne!(thread(&mut names, 0, Some(1)), NONE);
+        assert_eq!(names.without_row, 2);
     }
 }

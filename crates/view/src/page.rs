@@ -90,7 +90,9 @@ struct Head<'a> {
     wide_lengths: Vec<(usize, Difference)>,
     /// The rows are in the order in which they were read.
     sorted: bool,
-    spans_not_drawn: u64,
+    slices_not_drawn: u64,
+    /// Number of events of threads that have no row.
+    without_row: u64,
     /// Number of events whose fields are too long for the page.
     cut: u64,
 }
@@ -159,7 +161,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         wide_begins,
         wide_lengths,
         sorted: order.is_none(),
-        spans_not_drawn: collected.spans_not_drawn,
+        slices_not_drawn: collected.slices_not_drawn,
+        without_row: names.without_row,
         cut,
     };
     let mut html = Html::begin(out, &facts.title)?;

@@ -7,8 +7,16 @@ use std::collections::HashMap;
 /// Deepest nesting of interrupts and of what a thread is in.
 const MAX_DEPTH: usize = 64;
 
-/// What is nested on a CPU or in a thread, the innermost last, with the id by which its end finds it.
-type Stack = Vec<(u64, Begun)>;
+/// Something that has begun on a CPU or in a thread.
+struct Open {
+    /// The id by which its end finds it.
+    id: u64,
+    depth: usize,
+    begun: Begun,
+}
+
+/// What is nested on a CPU or in a thread, the innermost last.
+type Stack = Vec<Open>;
 
 /// What is open on CPUs and in threads.
 #[derive(Default)]
@@ -20,6 +28,8 @@ pub(crate) struct Scheduling {
     /// Ends of interrupts and of system calls are among the events. Without any, nobody knows how long those took.
     has_interrupt_ends: bool,
     has_call_ends: bool,
+    /// Number of slices that are nested too deep.
+    pub(crate) not_drawn: u64,
 }
 
 /// Returns the track of something nested.
@@ -48,14 +58,15 @@ impl Scheduling {
         }
     }
 
-    /// Events are missing from this time on: what threads are in is not known any more.
-    pub(crate) fn lost_threads(&mut self, slices: &mut Slices, time: i64) {
-        self.calls.clear();
-        for (thread, stack) in self.threads.drain() {
-            for (depth, (_, begun)) in stack.into_iter().enumerate() {
-                slices.add(nested(Of::Thread, thread, depth), begun, time, NO_END);
+    /// Events of a trace are missing from this time on: what threads are in, as far as this trace told, is not known any more.
+    pub(crate) fn lost_threads(&mut self, slices: &mut Slices, trace: usize, time: i64) {
+        self.calls.retain(|_, begun| begun.trace != trace);
+        for (thread, stack) in &mut self.threads {
+            for Open { depth, begun, .. } in stack.extract_if(.., |open| open.begun.trace == trace) {
+                slices.add(nested(Of::Thread, *thread, depth), begun, time, NO_END);
             }
         }
+        self.threads.retain(|_, stack| !stack.is_empty());
     }
 
     /// Events of the CPU are missing from this time on: what was open there is not known any more.
@@ -63,7 +74,7 @@ impl Scheduling {
         if let Some(last) = self.running.remove(&cpu) {
             slices.add(nested(Of::Running, cpu, 0), last, time, NO_END);
         }
-        for (depth, (_, begun)) in self.interrupts.remove(&cpu).unwrap_or_default().into_iter().enumerate() {
+        for Open { depth, begun, .. } in self.interrupts.remove(&cpu).unwrap_or_default() {
             slices.add(nested(Of::Interrupts, cpu, depth), begun, time, NO_END);
         }
     }
@@ -72,21 +83,23 @@ impl Scheduling {
     pub(crate) fn interrupt(&mut self, slices: &mut Slices, cpu: u32, id: u64, begun: Begun) {
         let stack = self.interrupts.entry(cpu).or_default();
         // A handler does not interrupt itself: the end of the one before is not among the events.
-        if let Some(at) = stack.iter().position(|(own, _)| *own == id) {
-            for (depth, (_, begun)) in stack.drain(at..).enumerate() {
-                slices.add(nested(Of::Interrupts, cpu, at.saturating_add(depth)), begun, begun.begin, NO_END);
+        if let Some(at) = stack.iter().position(|open| open.id == id) {
+            for Open { depth, begun, .. } in stack.drain(at..) {
+                slices.add(nested(Of::Interrupts, cpu, depth), begun, begun.begin, NO_END);
             }
         }
-        if stack.len() < MAX_DEPTH {
-            stack.push((id, begun));
-        }
+        self.not_drawn = self.not_drawn.saturating_add(push(stack, id, begun));
     }
 
     /// The interrupt handler with this id ends, and with it those that began in it and have no end.
     pub(crate) fn interrupt_end(&mut self, slices: &mut Slices, cpu: u32, id: u64, time: i64) {
         self.has_interrupt_ends = true;
         let Some(stack) = self.interrupts.get_mut(&cpu) else { return };
-        end(slices, stack, (Of::Interrupts, cpu), id, time, 0);
+        let Some(at) = stack.iter().rposition(|open| open.id == id) else { return };
+        for open in stack.drain(at..) {
+            let flags = if open.id == id { 0 } else { NO_END };
+            slices.add(nested(Of::Interrupts, cpu, open.depth), open.begun, time, flags);
+        }
     }
 
     /// A thread enters a system call.
@@ -109,37 +122,44 @@ impl Scheduling {
     /// A thread enters something.
     pub(crate) fn enter(&mut self, thread: u32, id: u64, begun: Begun) {
         let stack = self.threads.entry(thread).or_default();
-        if stack.len() < MAX_DEPTH {
-            stack.push((id, begun));
-        }
+        self.not_drawn = self.not_drawn.saturating_add(push(stack, id, begun));
     }
 
-    /// A thread leaves what has this id, and what it entered after that.
+    /// A thread leaves what has this id. What it entered after that may end later: guards of spans are dropped in any order.
     pub(crate) fn exit(&mut self, slices: &mut Slices, thread: u32, id: u64, time: i64, flags: u8) {
         let Some(stack) = self.threads.get_mut(&thread) else { return };
-        end(slices, stack, (Of::Thread, thread), id, time, flags);
+        if let Some(at) = stack.iter().rposition(|open| open.id == id) {
+            let open = stack.remove(at);
+            slices.add(nested(Of::Thread, thread, open.depth), open.begun, time, flags);
+        }
     }
 
     /// A thread ends, and with it what it was in.
     pub(crate) fn thread_end(&mut self, slices: &mut Slices, thread: u32, time: i64) {
         self.calls.remove(&thread);
-        for (depth, (_, begun)) in self.threads.remove(&thread).unwrap_or_default().into_iter().enumerate() {
+        for Open { depth, begun, .. } in self.threads.remove(&thread).unwrap_or_default() {
             slices.add(nested(Of::Thread, thread, depth), begun, time, 0);
         }
     }
 
-    /// Ends all that is open at the end of its trace.
-    pub(crate) fn finish(self, slices: &mut Slices, end_of: impl Fn(&Begun) -> i64) {
+    /// Ends all that is open at the end of its trace. `has_exits` tells of a span whether its exits are among the events.
+    pub(crate) fn finish(
+        self,
+        slices: &mut Slices,
+        end_of: impl Fn(&Begun) -> i64,
+        has_exits: impl Fn(&Begun) -> bool,
+    ) {
         for (cpu, begun) in self.running {
             slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
         }
         let interrupts = self.interrupts.into_iter().map(|(cpu, stack)| (Of::Interrupts, cpu, stack));
         let threads = self.threads.into_iter().map(|(thread, stack)| (Of::Thread, thread, stack));
         for (of, owner, stack) in interrupts.chain(threads) {
-            for (depth, (id, begun)) in stack.into_iter().enumerate() {
+            for Open { id, depth, begun } in stack {
                 let has_end = match of {
                     Of::Interrupts => self.has_interrupt_ends,
-                    _ => id != CALL || self.has_call_ends,
+                    _ if id == CALL => self.has_call_ends,
+                    _ => has_exits(&begun),
                 };
                 slices.add(nested(of, owner, depth), begun, if has_end { end_of(&begun) } else { begun.begin }, NO_END);
             }
@@ -150,11 +170,12 @@ impl Scheduling {
 /// The id of a system call in a thread's stack. Ids of spans are other numbers.
 pub(crate) const CALL: u64 = u64::MAX;
 
-/// Ends what has an id, and what is nested in it.
-fn end(slices: &mut Slices, stack: &mut Stack, (of, owner): (Of, u32), id: u64, time: i64, flags: u8) {
-    let Some(at) = stack.iter().rposition(|(own, _)| *own == id) else { return };
-    while stack.len() > at {
-        let Some((own, begun)) = stack.pop() else { return };
-        slices.add(nested(of, owner, stack.len()), begun, time, if own == id { flags } else { NO_END });
+/// Adds what has begun, below all that is open. Returns 1 if it is nested too deep, else 0.
+fn push(stack: &mut Stack, id: u64, begun: Begun) -> u64 {
+    let depth = stack.last().map_or(0, |open| open.depth.saturating_add(1));
+    if depth >= MAX_DEPTH {
+        return 1;
     }
+    stack.push(Open { id, depth, begun });
+    0
 }

@@ -32,6 +32,9 @@ pub(crate) const NO_BEGIN: u8 = 1;
 /// The end is not recorded: it was open when recording ended.
 pub(crate) const NO_END: u8 = 2;
 
+/// Events are missing around its begin and its end, so that the end may be that of another.
+pub(crate) const UNSURE: u8 = 4;
+
 /// A slice. Times are nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slice {
@@ -44,7 +47,7 @@ pub(crate) struct Slice {
     pub(crate) thread: u32,
     /// Number of the event that began it, among all that were read; `u64::MAX` if there is none.
     pub(crate) event: u64,
-    /// [`NO_BEGIN`], [`NO_END`].
+    /// [`NO_BEGIN`], [`NO_END`], [`UNSURE`].
     pub(crate) flags: u8,
 }
 
@@ -129,7 +132,7 @@ mod tests {
         scheduling.lost(&mut slices, 0, 15);
         assert_eq!(scheduling.thread_on(0), None);
         scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
-        scheduling.finish(&mut slices, |_| 50);
+        scheduling.finish(&mut slices, |_| 50, |_| true);
         let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
         assert_eq!(all(&slices), expected.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)));
     }
@@ -147,6 +150,30 @@ mod tests {
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
     }
 
+    /// Guards of spans may be dropped in any order.
+    #[test]
+    fn spans_that_cross_end_at_their_own_exits() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        scheduling.enter(1, 3, begun(1));
+        scheduling.enter(1, 4, begun(2));
+        scheduling.exit(&mut slices, 1, 3, 5, 0);
+        scheduling.enter(1, 5, begun(6));
+        scheduling.exit(&mut slices, 1, 4, 8, 0);
+        scheduling.exit(&mut slices, 1, 5, 9, 0);
+        scheduling.enter(1, 6, begun(10));
+        scheduling.exit(&mut slices, 1, 6, 11, 0);
+        let expected = [(0, 1, 5), (0, 10, 11), (1, 2, 8), (2, 6, 9)];
+        assert_eq!(all(&slices), expected.map(|(depth, begin, end)| (Of::Thread, depth, begin, end, 0)));
+    }
+
+    #[test]
+    fn what_is_nested_too_deep_is_counted() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        (0..70).for_each(|id| scheduling.enter(1, id, begun(0)));
+        (0..70).for_each(|id| scheduling.interrupt(&mut slices, 0, id, begun(0)));
+        assert_eq!(scheduling.not_drawn, 12);
+    }
+
     /// A filter may leave some switches only, or begins without ends.
     #[test]
     fn what_is_not_known_has_no_length() {
@@ -158,11 +185,12 @@ mod tests {
         scheduling.interrupt(&mut slices, 0, 7, begun(31));
         scheduling.interrupt(&mut slices, 0, 7, begun(33));
         scheduling.call(&mut slices, 5, CALL, begun(34));
-        scheduling.finish(&mut slices, |_| 50);
+        scheduling.enter(6, 3, begun(35));
+        scheduling.finish(&mut slices, |_| 50, |_| false);
         let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];
         let mut expected: Vec<_> = running.map(|(begin, end, flags)| (Of::Running, 0, begin, end, flags)).into();
         expected.extend([31, 33].map(|time| (Of::Interrupts, 0, time, time, NO_END)));
-        expected.push((Of::Thread, 0, 34, 34, NO_END));
+        expected.extend([34, 35].map(|time| (Of::Thread, 0, time, time, NO_END)));
         assert_eq!(all(&slices), expected);
     }
 

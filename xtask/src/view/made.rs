@@ -1,7 +1,7 @@
 //! Writes a trace of CTF 1.8 with as many events as are wanted: a kernel's scheduling, interrupts and system calls, and
 //! events of applications with hostile texts. It is made by the specification, and knows how many events it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Result;
@@ -54,11 +54,16 @@ const NAMES: [&str; 7] = [
     "app:failure",
 ];
 
+/// Something that lasted: a thread in a call (`thread TID`), on a CPU (`running CPU TID`), or an interrupt (`interrupts CPU`).
+pub(super) type Lasted = (String, u64, u64);
+
 /// What is known of a trace that was made.
 pub(super) struct Made {
     pub(super) counts: BTreeMap<&'static str, u64>,
     /// Time of the last event, nanoseconds from the beginning.
     pub(super) end: u64,
+    /// All that lasted, with the times of its begin and end, whether or not the events of these were lost.
+    pub(super) lasted: BTreeSet<Lasted>,
 }
 
 /// A packet that is being filled.
@@ -69,12 +74,18 @@ struct Packet {
     end: u64,
 }
 
+#[derive(Default)]
 struct Cpu {
     file: Vec<u8>,
     packet: Packet,
     thread: usize,
     interrupt: bool,
     discarded: u64,
+    /// Events of the packet that is being filled are lost, here and there.
+    is_lossy: bool,
+    /// When the running thread and the interrupt began.
+    switched: Option<u64>,
+    interrupted: u64,
 }
 
 const THREADS: [(i32, i32, &str); 9] = [
@@ -111,6 +122,7 @@ impl Cpu {
     }
 
     fn close(&mut self, cpu: usize) {
+        self.is_lossy = false;
         let Packet { events, begin, end } = std::mem::take(&mut self.packet);
         if events.is_empty() {
             return;
@@ -131,36 +143,51 @@ pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join("metadata"), METADATA)?;
     let mut rng = Rng::new(seed);
-    let mut cpus: Vec<Cpu> = (0..CPUS)
-        .map(|_| Cpu { file: Vec::new(), packet: Packet::default(), thread: 0, interrupt: false, discarded: 0 })
-        .collect();
-    let mut in_call = [false; THREADS.len()];
-    let mut counts = BTreeMap::new();
-    let mut time = 0;
-    for number in 0..events {
+    let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
+    let mut calls = [None; THREADS.len()];
+    let (mut counts, mut lasted) = (BTreeMap::new(), BTreeSet::new());
+    let (mut time, mut written, mut is_cut) = (0, 0, false);
+    while written < events {
         time += 100 + rng.below(1400);
         let at = rng.below(CPUS as u64) as usize;
-        if number == events / 2 {
-            // Events are missing: the packet before ends, the next one begins later.
+        if written == events / 2 && !std::mem::replace(&mut is_cut, true) {
+            // Events are missing: the packet before ends, the next one begins later, and events are missing in it too.
             cpus[1].close(1);
             time += 40_000 + time / 10;
-            cpus[1].discarded = LOST;
+            (cpus[1].discarded, cpus[1].is_lossy) = (LOST, true);
         }
-        let Step { kind, fields, next } = step(&mut rng, &cpus, at, &mut in_call);
-        // A switch is recorded by the thread that stops.
-        cpus[at].put(kind, time, &fields);
-        cpus[at].interrupt = kind == 1;
-        cpus[at].thread = next.unwrap_or(cpus[at].thread);
-        *counts.entry(NAMES[usize::from(kind)]).or_insert(0) += 1;
-        if cpus[at].packet.events.len() > 60_000 {
-            cpus[at].close(at);
+        let in_call = calls.map(|begin| begin.is_some());
+        let Step { kind, fields, next } = step(&mut rng, &cpus, at, &in_call);
+        let cpu = &mut cpus[at];
+        if !cpu.is_lossy || rng.below(2) == 0 {
+            // A switch is recorded by the thread that stops.
+            cpu.put(kind, time, &fields);
+            *counts.entry(NAMES[usize::from(kind)]).or_insert(0) += 1;
+            written += 1;
+        }
+        let (tid, ..) = THREADS[cpu.thread];
+        lasted.extend(match kind {
+            0 => cpu.switched.replace(time).map(|begin| (format!("running {at} {tid}"), begin, time)),
+            2 => Some((format!("interrupts {at}"), cpu.interrupted, time)),
+            4 => calls[cpu.thread].take().map(|begin| (format!("thread {tid}"), begin, time)),
+            _ => None,
+        });
+        match kind {
+            1 => cpu.interrupted = time,
+            3 => calls[cpu.thread] = Some(time),
+            _ => {}
+        }
+        cpu.interrupt = kind == 1;
+        cpu.thread = next.unwrap_or(cpu.thread);
+        if cpu.packet.events.len() > 60_000 {
+            cpu.close(at);
         }
     }
     for (at, cpu) in cpus.iter_mut().enumerate() {
         cpu.close(at);
         std::fs::write(folder.join(format!("stream_{at}")), &cpu.file)?;
     }
-    Ok(Made { counts, end: time })
+    Ok(Made { counts, end: time, lasted })
 }
 
 /// The next event of a CPU.
@@ -172,7 +199,7 @@ struct Step {
 }
 
 /// Chooses the next event of a CPU.
-fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &mut [bool]) -> Step {
+fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &[bool]) -> Step {
     let mut fields = Vec::new();
     let thread = cpus[at].thread;
     let choice = if cpus[at].interrupt { 1000 } else { rng.below(100) };
@@ -188,12 +215,12 @@ fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &mut [bool]) -> Step {
             (1, None)
         }
         45..65 if thread != 0 => {
-            in_call[thread] = !in_call[thread];
-            if in_call[thread] {
+            let is_entry = !in_call[thread];
+            if is_entry {
                 fields.extend(3u32.to_le_bytes());
             }
             fields.extend(rng.below(4096).to_le_bytes());
-            (if in_call[thread] { 3 } else { 4 }, None)
+            (if is_entry { 3 } else { 4 }, None)
         }
         99 if thread != 0 => {
             text(&mut fields, HOSTILE);

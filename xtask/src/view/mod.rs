@@ -176,6 +176,7 @@ impl Run<'_> {
         }
         self.rows(&picture, canvas)?;
         self.exact(&made)?;
+        self.slices(&made)?;
         self.zoom(&name, canvas)?;
         self.search_and_click(&made, &name)?;
         self.filter(&made)?;
@@ -207,6 +208,34 @@ impl Run<'_> {
         let shown = self.browser.script(script, json!([]))?;
         let expected = (made::BEGIN * 1_000_000_000 + made.end).to_string();
         ensure!(shown == json!(expected), "the last event is at {shown}, expected {expected}");
+        Ok(())
+    }
+
+    /// What the page draws with a begin and an end that are known lasted as long. Nearly everything is so; the rest is marked.
+    fn slices(&self, made: &made::Made) -> Result<()> {
+        let script = "const { data, times } = window.lastwords; const { head, slices } = data; \
+            const exact = (time) => String(times.exact(time)); \
+            const name = (slice, { of, owner }) => ({ thread: `thread ${head.threads[owner]?.tid}`, interrupts: `interrupts ${head.cpus[owner]?.cpu}`, \
+                running: `running ${head.cpus[owner]?.cpu} ${head.threads[slices.threads[slice]]?.tid}` })[of]; \
+            return [...slices.tracks.keys()].filter((slice) => slices.flags[slice] === 0) \
+                .map((slice) => [name(slice, head.tracks[slices.tracks[slice]]), exact(slices.begins[slice]), exact(slices.ends[slice])])";
+        let shown = self.browser.script(script, json!([]))?;
+        let shown: Vec<(String, String, String)> = serde_json::from_value(shown)?;
+        let since = |time: &str| time.parse::<u64>().ok()?.checked_sub(made::BEGIN * 1_000_000_000);
+        for (name, begin, end) in &shown {
+            let times = since(begin).zip(since(end)).with_context(|| format!("{name}: {begin} to {end}"))?;
+            ensure!(
+                made.lasted.contains(&(name.clone(), times.0, times.1)),
+                "{name} did not last from {} to {}",
+                times.0,
+                times.1
+            );
+        }
+        let (own, all) = (shown.len(), made.lasted.len());
+        println!("{own} of {all} slices have a known begin and end");
+        // In a short trace, the packet in which events are missing is a large part.
+        let most = if all > 10_000 { all * 4 / 5 } else { all / 3 };
+        ensure!(own > most, "{own} of {all} slices have a known begin and end");
         Ok(())
     }
 
