@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 /// Runs the tests that take less than a second: the step of CI.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { quick: true, program: None, source: None, print: false, logs: true })
+    run(&Args { quick: true, program: Some(crate::programs::tested()?), source: None, print: false, logs: true })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -18,8 +18,8 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::elf;
 use crate::ended::{End, end};
-use crate::rng::Rng;
 use crate::scratch::Scratch;
+use lastwords_testkit::random::Random;
 
 /// Most bytes that the program may ask for, beside mappings of files (RLIMIT_DATA).
 const MEMORY: u64 = 256 << 20;
@@ -146,7 +146,7 @@ fn mutants(args: &Args) -> Result<Vec<Mutant>> {
         bail!("{}: nothing is read on the way to a trace", args.dump.display());
     }
     println!("{} words are read", offsets.len());
-    let mut rng = Rng::new(args.seed);
+    let mut rng = Random(args.seed);
     let value = |at: u64| -> Result<u64> {
         let mut raw = [0; 8];
         file.read_exact_at(&mut raw, at)?;

@@ -25,7 +25,6 @@ mod matrix;
 mod miri;
 mod persistence;
 mod programs;
-mod rng;
 mod scratch;
 mod setup;
 mod shapes;

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let version = crate::setup::run_quietly(Command::new(&program).arg("--version"));
     version.context("Perfetto's trace processor does not run; it needs the package libprotobuf32")?;
     let mut cargo = Command::new(crate::cargo());
-    cargo.current_dir(crate::root()).args(["test", "--quiet", "--package", "lastwords-cli", "--test", "cli", "matrix"]);
+    cargo.current_dir(crate::root()).args(["test", "--quiet", "--workspace", "--test", "cli", "matrix"]);
     cargo.env("LASTWORDS_CASES", cases.canonicalize()?).env("LASTWORDS_TRACE_PROCESSOR", program);
     if args.write {
         cargo.env("LASTWORDS_GOLDEN", "write");

@@ -29,6 +29,12 @@ pub(crate) fn debug() -> Result<PathBuf> {
     Ok(target()?.join("debug"))
 }
 
+/// Builds `lastwords`, the command, as the tests have built it: CI has no time for a release build. The other commands of this program
+/// take that by default.
+pub(crate) fn tested() -> Result<PathBuf> {
+    Ok(debug()?.join("lastwords"))
+}
+
 /// The folder of what cargo builds.
 pub(crate) fn target() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(crate::root()).no_deps().exec()?;

@@ -64,10 +64,10 @@ const STEPS: &[Step] = &[
         name: "full-headers",
         does: Does::Cargo(&[
             "test",
-            "-p",
-            "lastwords",
+            // With the features of the whole workspace, dependencies are not built a second time.
+            "--workspace",
             "--features",
-            "full-headers",
+            "lastwords/full-headers",
             "--test",
             "fields",
             "--test",
@@ -183,8 +183,8 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "demo",
-        does: Does::Cargo(&["run", "--release", "--quiet", "--", "demo"]),
-        what: "the README's command",
+        does: Does::Verb(run_demo),
+        what: "the README's command, of the program that the tests have built",
     },
 ];
 
@@ -253,7 +253,7 @@ fn run_cases() -> Result<()> {
         println!("no crash cases beside the repository: nothing is compared");
         return Ok(());
     }
-    let lastwords = crate::programs::lastwords()?;
+    let lastwords = crate::programs::tested()?;
     for case in CASES {
         let mut command = Command::new(&check);
         // A place for each: what it unpacks is called alike in all cases.
@@ -266,6 +266,11 @@ fn run_cases() -> Result<()> {
         }
     }
     crate::matrix::run(&crate::matrix::Args::default())
+}
+
+fn run_demo() -> Result<()> {
+    let program = crate::programs::tested()?;
+    run_script(&[&program.to_string_lossy(), "demo"])
 }
 
 fn run_tidy() -> Result<()> {

@@ -356,6 +356,12 @@ pub(crate) trait Line {
     /// Appends an event of the stream at a position of [`Chosen::readers`].
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>);
 
+    /// Takes the begin of a packet, which is [`Reader::packet`]. The stream's earlier events were taken before.
+    fn packet(&mut self, _stream: usize, _reader: &mut Reader<'_>, _out: &mut Vec<u8>) {}
+
+    /// Takes a loss that the packets of a trace without an account report. It lies in the packet that is read next, or before it.
+    fn loss(&mut self, _stream: usize, _loss: Loss) {}
+
     /// Appends what remains to be written after the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
 }
@@ -445,12 +451,14 @@ impl<L: Line> Sink for Writer<'_, '_, '_, L> {
         self.failed.is_none()
     }
 
-    fn packet(&mut self, stream: usize, _: &mut Reader<'_>) {
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>) {
         self.tally.packet(stream);
+        self.line.packet(stream, reader, &mut self.buffer);
     }
 
     fn loss(&mut self, stream: usize, _: &mut Reader<'_>, loss: Loss) {
         self.tally.loss(stream, loss);
+        self.line.loss(stream, loss);
     }
 
     fn fault(&mut self, stream: usize, fault: Error) {

@@ -54,6 +54,15 @@ impl Selection {
         self.events.is_empty() || self.events.iter().any(|glob| is_named(glob, name))
     }
 
+    /// Returns true if each time that a thread enters a span of this name, and each time that it leaves one, is selected. Otherwise
+    /// nobody knows how long it was in one.
+    #[must_use]
+    pub fn has_both_ends(&self, span: &str) -> bool {
+        let wants = |step: &str| self.wants_name(&format!("span:{step} {span}"));
+        let has_all_names = self.events.is_empty() || wants("enter") && wants("exit");
+        has_all_names && self.cpus.is_empty() && self.filter.is_none()
+    }
+
     /// Returns true if events at this time are selected.
     #[inline]
     #[must_use]

@@ -9,9 +9,10 @@ use lastwords_formats::json;
 use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
+use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::Verdict;
 use std::path::{Path, PathBuf};
-use support::random::{Limits, Rng, trace};
+use support::random::{Limits, trace};
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
 use support::{Memory, read};
 
@@ -93,7 +94,7 @@ fn ctf_2_prints_the_same() {
 }
 
 /// Damages bytes, facts and lengths of packets of a trace.
-fn damage(source: &mut Memory, r: &mut Rng) {
+fn damage(source: &mut Memory, r: &mut Random) {
     for (info, bytes) in source.packets.iter_mut().flatten() {
         info.verdict = Verdict::Invalid;
         for _ in 0..r.below(6) {
@@ -122,7 +123,7 @@ fn damaged_packets_make_a_whole_trace() {
     let limits = Limits { unknown_labels: true, empty_text: true, several_labels: true, big: false };
     for seed in seeds() {
         let mut source = trace(seed, Limits { big: seed % 3 == 0, ..limits });
-        damage(&mut source, &mut Rng(!seed));
+        damage(&mut source, &mut Random(!seed));
         for (version, program) in [(Version::V1_8, babeltrace20()), (Version::V2, babeltrace21())] {
             let folder = Folder::new();
             let path = folder.0.join("trace");

@@ -4,13 +4,13 @@
 mod support;
 
 use lastwords_ctf::read;
+use lastwords_testkit::random::Random;
 use std::sync::Arc;
 use support::ctf::report;
-use support::random::Rng;
 
 /// Returns metadata with a fixed UUID whose events have fields of the given sizes in bytes, a stream of these events,
 /// and the lines that must be shown.
-fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>, Vec<String>) {
+fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Random) -> (String, Vec<u8>, Vec<String>) {
     let mut metadata = format!(
         "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; uuid = \"01234567-89ab-cdef-0123-456789abcdef\"; }};
         clock {{ name = c; freq = {frequency}; }};
@@ -30,7 +30,7 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>
         bytes.extend(ticks.to_le_bytes());
         let mut fields = Vec::new();
         for (n, size) in shapes[id].iter().enumerate() {
-            let value = rng.next() >> (64 - 8 * size);
+            let value = rng.bits() >> (64 - 8 * size);
             bytes.extend(&value.to_le_bytes()[..*size as usize]);
             fields.push(format!("f{n} = {value}"));
         }
@@ -46,7 +46,7 @@ fn trace(shapes: &[Vec<u64>], frequency: u64, rng: &mut Rng) -> (String, Vec<u8>
 #[test]
 fn traces_of_one_uuid_are_decoded_by_their_own_metadata() {
     for seed in 0..60 {
-        let mut rng = Rng(seed);
+        let mut rng = Random(seed);
         let shapes: Vec<Vec<u64>> =
             (0..3).map(|_| (0..rng.below(4)).map(|_| *rng.pick(&[1, 2, 4, 8])).collect()).collect();
         let mut others = shapes.clone();

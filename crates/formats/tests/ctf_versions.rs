@@ -4,12 +4,12 @@
 mod support;
 
 use lastwords_ctf::{Version, read};
+use lastwords_testkit::random::Random;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use support::ctf::folder;
-use support::random::Rng;
 use support::tools::{babeltrace, babeltrace20, babeltrace21};
 
 const SCOPES: [&str; 6] = [
@@ -146,7 +146,7 @@ impl Class {
 
 /// Makes the classes of one scope.
 struct Maker<'r> {
-    rng: &'r mut Rng,
+    rng: &'r mut Random,
     scope: usize,
     names: Vec<String>,
     /// Numbers that lengths and selectors can come from, with the labels of the latter.
@@ -286,10 +286,10 @@ impl Encoder {
         length.clone().unwrap_or_else(|place| self.values[&place] as u64)
     }
 
-    fn integer(&mut self, r: &mut Rng, class: &Class) -> String {
+    fn integer(&mut self, r: &mut Random, class: &Class) -> String {
         let Class::Int { length, align, big, signed, small, labels, role } = class else { return String::new() };
         self.pad(*align);
-        let value = if *small { r.below(4) } else { self.roles.get(role).copied().unwrap_or_else(|| r.next()) };
+        let value = if *small { r.below(4) } else { self.roles.get(role).copied().unwrap_or_else(|| r.bits()) };
         let value = value & (u64::MAX >> (64 - length));
         if *align == 1 {
             (0..*length).for_each(|bit| {
@@ -315,7 +315,7 @@ impl Encoder {
         format!("( {label} : container = {shown} )")
     }
 
-    fn class(&mut self, r: &mut Rng, class: &Class) -> String {
+    fn class(&mut self, r: &mut Random, class: &Class) -> String {
         match class {
             Class::Int { .. } => self.integer(r, class),
             Class::Float { length } => {
@@ -399,7 +399,7 @@ fn uuid() -> Vec<u8> {
     (b'a'..).take(16).collect()
 }
 
-fn classes(rng: &mut Rng) -> Classes {
+fn classes(rng: &mut Random) -> Classes {
     let mut maker = Maker { rng, scope: 0, names: Vec::new(), numbers: Vec::new() };
     let id = maker.rng.below(3);
     let ids = [maker.rng.below(9), 20 + maker.rng.below(9)];
@@ -476,7 +476,7 @@ fn classes(rng: &mut Rng) -> Classes {
 
 /// Returns metadata, a stream, and the text that must be shown for each event after the names of its header.
 fn generate(seed: u64) -> (Vec<u8>, Vec<u8>, Vec<String>) {
-    let mut rng = Rng(seed);
+    let mut rng = Random(seed);
     let Classes { metadata, scopes: [header, context, event_header, common], events, id, ids } = classes(&mut rng);
     let mut encoder = Encoder::default();
     encoder.roles.insert("packet-magic-number", 0xc1fc_1fc1);

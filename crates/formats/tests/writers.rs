@@ -12,12 +12,12 @@ use lastwords_formats::json;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
+use lastwords_testkit::random::Random;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::Stream;
 use std::os::unix::fs::PermissionsExt;
-use support::random::Rng;
 use support::tools::{Folder, babeltrace, babeltrace20, babeltrace21};
 use support::{HEADER, Memory, committed, read};
 
@@ -257,7 +257,7 @@ fn styles() {
 fn each_line_shows_its_own_thread_cpu_and_level() {
     let levels = [(0, "-    "), (1, "ERROR"), (2, "WARN "), (3, "INFO "), (4, "DEBUG"), (5, "TRACE")];
     for seed in 1..=20u64 {
-        let mut rng = Rng(seed);
+        let mut rng = Random(seed);
         let mut memory = memory();
         let channel = &mut memory.schema.channels[0];
         channel.contexts.remove(0);
@@ -267,7 +267,7 @@ fn each_line_shows_its_own_thread_cpu_and_level() {
             .collect();
         memory.streams = (0..5).map(|cpu| Stream { channel: 0, instance: cpu.into(), cpu: Some(cpu) }).collect();
         memory.packets = vec![Vec::new(); 5];
-        let threads: Vec<i32> = (0..20).map(|_| rng.next() as i32 >> rng.below(32)).collect();
+        let threads: Vec<i32> = (0..20).map(|_| rng.bits() as i32 >> rng.below(32)).collect();
         let mut names = std::collections::BTreeMap::new();
         for thread in threads.iter().filter(|thread| **thread % 3 != 0) {
             let name = "n".repeat(rng.below(80) as usize + 1);

@@ -14,6 +14,7 @@ use lastwords::rules::RuleSpec;
 use lastwords::snapshot::Rings;
 use lastwords::{Error, Memory, Reservation, Scope, Session, event};
 use lastwords_testkit::naive;
+use lastwords_testkit::random::Random;
 
 /// Sessions of one process share their callsites: one test records at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -66,19 +67,6 @@ fn entry_at(folder: &Path, channel: u32) -> u64 {
 /// Returns the events that processes lost because they had not mapped the channel.
 fn unattached(folder: &Path, channel: u32) -> u64 {
     areas(folder).get::<8>(entry_at(folder, channel) + 48)
-}
-
-/// A generator of numbers (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % most
-    }
 }
 
 fn seed() -> u64 {

@@ -14,6 +14,7 @@ pub mod mutate;
 pub mod naive;
 pub mod persistent;
 pub mod put;
+pub mod random;
 pub mod ring;
 pub mod samples;
 pub mod schema;

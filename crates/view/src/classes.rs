@@ -86,17 +86,12 @@ pub(crate) struct Class<'t> {
     pub(crate) scopes: [Option<(Plan<'t>, Picks)>; 3],
 }
 
-/// Returns true if the trace is one of a kernel's ftrace.
-pub(crate) fn is_ftrace(trace: &Trace) -> bool {
-    trace.class().text("tracer_name") == Some("ftrace")
-}
-
 /// Prepares the class at a position of a stream class.
 pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, kind: u32) -> Option<(Class<'t>, Kind)> {
     let class = trace.class().streams.get(stream.class)?;
     let described: &EventClass = class.events.get(event)?;
     let name = described.name.as_deref().unwrap_or("<unknown>").to_owned();
-    let ftrace = is_ftrace(trace);
+    let ftrace = trace.class().is_ftrace();
     let scopes = [Scope::CommonContext, Scope::SpecificContext, Scope::Payload].map(|scope| {
         let code = scope_code(trace, scope, stream.class, event)?;
         Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))

@@ -1,7 +1,7 @@
 //! Reads the events of traces into columns and slices.
 
 use crate::blocks::Blocks;
-use crate::classes::{Class, Kind, Meaning, is_ftrace, prepare};
+use crate::classes::{Class, Kind, Meaning, prepare};
 use crate::gaps::{Gap, Gaps};
 use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
@@ -302,7 +302,7 @@ impl<'t> Collector<'t> {
     fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
         let event = self.dropped.saturating_add(self.columns.times.len() as u64);
         let trace = stream.trace;
-        let flags = if self.gaps.is_lossy(trace, time) { UNSURE } else { 0 };
+        let flags = if self.gaps.missing.is_around(trace, time) { UNSURE } else { 0 };
         let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags };
         match meaning {
             // A filter may leave begins without their ends.
@@ -426,12 +426,10 @@ impl<'t> Collector<'t> {
         let slices_not_drawn = self.spans.not_drawn.saturating_add(self.scheduling.not_drawn);
         // A span whose end is not selected has an end that is not known.
         let (names, selection) = (&self.names, self.selection);
-        let is_selected = |step: &str, begun: &Begun| {
-            let name = names.labels.get(begun.label as usize).map_or("", String::as_str);
-            selection.wants_name(&format!("span:{step} {name}"))
-        };
-        self.scheduling.finish(&mut self.slices, end_of, |begun| is_selected("exit", begun));
-        let spans_end = |begun: &Begun| if is_selected("close", begun) { end_of(begun) } else { begun.begin };
+        let name = |begun: &Begun| names.labels.get(begun.label as usize).map_or("", String::as_str);
+        self.scheduling.finish(&mut self.slices, end_of, |begun| selection.has_both_ends(name(begun)));
+        let is_closed = |begun: &Begun| selection.wants_name(&format!("span:close {}", name(begun)));
+        let spans_end = |begun: &Begun| if is_closed(begun) { end_of(begun) } else { begun.begin };
         self.spans.finish(&mut self.slices, spans_end);
         let gaps = self.gaps.finish(self.traces);
         let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
@@ -479,6 +477,9 @@ impl<'t> Take for Collector<'t> {
         let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
         if known.is_some() {
             self.gaps.event(stream, time);
+            if let Some(until) = self.gaps.missing.event(stream.trace, time) {
+                self.scheduling.lost_threads(&mut self.slices, stream.trace, until);
+            }
             self.begins.entry((stream.trace, stream.number)).or_insert(time);
             self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
             self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
@@ -517,7 +518,7 @@ impl Collector<'_> {
     /// Events of a stream are missing from this time on. Only a kernel's events say what runs there.
     fn lost(&mut self, stream: &StreamInfo, cpu: u32, from: i64) {
         self.scheduling.lost_threads(&mut self.slices, stream.trace, from);
-        let is_kernel = |trace: &Trace| is_ftrace(trace) || trace.class().text("domain") == Some("kernel");
+        let is_kernel = |trace: &Trace| trace.class().is_ftrace() || trace.class().text("domain") == Some("kernel");
         let is_kernel = self.traces.get(stream.trace).is_some_and(is_kernel);
         if cpu != NONE && is_kernel {
             self.scheduling.lost(&mut self.slices, cpu, from);

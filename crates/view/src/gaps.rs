@@ -1,12 +1,12 @@
 //! The gaps of streams: where they lie in time, and what caused them.
 
-use crate::classes::is_ftrace;
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
 use lastwords_formats::events::StreamInfo;
+use lastwords_formats::missing::{Around, Missing};
 use lastwords_trace::evidence::{Cause, Evidence, Gap as Lost, Verdict};
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// A gap in time. Times are nanoseconds from the page's beginning; without a time, the gap reaches beyond the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,36 +34,30 @@ pub(crate) struct Row<'a> {
     pub(crate) loss: bool,
 }
 
-/// The last packet of a stream.
-struct Before {
-    sequence: Option<u64>,
-    discarded: Option<u64>,
-    end: Option<i64>,
+/// A stream.
+struct Stream {
     cpu: u32,
     name: String,
     /// Position in the evidence.
     stream: usize,
     /// Begin of the stream's first packet.
     first: Option<i64>,
+    /// End of the last packet.
+    end: Option<i64>,
     /// Time of the stream's last event that was read.
     last: Option<i64>,
     /// A gap between two packets was found.
     has_gap: bool,
-    /// Events are missing somewhere in the packet.
-    is_lossy: bool,
 }
 
 /// Finds gaps as packets are read.
 #[derive(Default)]
 pub(crate) struct Gaps {
     pub(crate) all: Vec<Gap>,
-    streams: HashMap<(usize, u64), Before>,
+    streams: HashMap<(usize, u64), Stream>,
     /// The gap of each stream whose first packet reports a loss. The gap is as long as that packet, which is read after the loss.
     first_losses: HashMap<(usize, u64), usize>,
-    /// The streams for which the reader reported lost events in the packet that it reads next.
-    next_lossy: HashSet<(usize, u64)>,
-    /// The end of the last packet of each trace in which events are missing.
-    lossy_until: HashMap<usize, i64>,
+    pub(crate) missing: Missing,
 }
 
 /// Most gaps that are drawn. The account has all of them.
@@ -75,8 +69,7 @@ fn count(number: u64, unit: &str) -> String {
 }
 
 impl Gaps {
-    /// Notes the begin of a packet. Returns the time at which the stream's events begin to be missing, if they are missing before
-    /// the packet, or in it, or in the one before.
+    /// Notes the begin of a packet. Returns the time at which the stream's events begin to be missing ([`Around::from`]).
     pub(crate) fn packet(
         &mut self,
         trace: &Trace,
@@ -84,68 +77,33 @@ impl Gaps {
         (cpu, name): (u32, String),
         reader: &mut Reader<'_>,
     ) -> Option<i64> {
-        let packet = *reader.packet()?;
-        let mut time = |clock: Option<u64>| clock.and_then(|clock| reader.nanoseconds(clock));
-        let (begin, end) = (time(packet.begin), time(packet.end));
+        let around = self.missing.packet(trace, stream, reader)?;
+        let Around { begin, end, events, packets, .. } = around;
         let at = reader.stream().memory.as_ref().map_or(usize::MAX, |memory| memory.stream);
         let key = (stream.trace, stream.number);
         if let Some(gap) = self.first_losses.remove(&key).and_then(|at| self.all.get_mut(at)) {
             (gap.begin, gap.end) = (begin, end);
         }
-        let is_reported = self.next_lossy.remove(&key);
-        // Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no room until the packet's end.
-        let counts_own = !is_ftrace(trace);
-        let Some(before) = self.streams.get_mut(&key) else {
-            let (sequence, discarded) = (packet.sequence, packet.discarded);
-            let is_lossy = is_reported || counts_own && discarded.is_some_and(|count| count > 0);
-            self.note_lossy(stream, is_lossy, end);
-            let (first, last) = (begin, None);
-            let before =
-                Before { sequence, discarded, end, cpu, name, stream: at, first, last, has_gap: false, is_lossy };
-            self.streams.insert(key, before);
-            return None;
-        };
-        let increase = |last: Option<u64>, next: Option<u64>| next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l));
-        let events = increase(before.discarded, packet.discarded);
-        let packets = increase(before.sequence, packet.sequence).saturating_sub(1);
-        let from = before.end;
-        let between = before.sequence.zip(packet.sequence);
-        (before.sequence, before.discarded, before.end) = (packet.sequence, packet.discarded, end);
-        let is_lossy = is_reported || counts_own && events > 0;
-        // What began in a packet in which events are missing may have ended there.
-        let missing = if std::mem::replace(&mut before.is_lossy, is_lossy) { from } else { None };
+        let first = || Stream { cpu, name: name.clone(), stream: at, first: begin, end, last: None, has_gap: false };
+        let own = self.streams.entry(key).or_insert_with(first);
+        own.end = end;
         // Without an account, the reader reports the losses before this packet.
         let evidence = trace.account.as_ref().filter(|_| (events, packets) != (0, 0));
-        let Some(evidence) = evidence else {
-            self.note_lossy(stream, is_lossy, end);
-            return missing;
-        };
-        before.has_gap = true;
-        let causes = causes(evidence.evidence(), at, between);
+        let Some(evidence) = evidence else { return around.from() };
+        own.has_gap = true;
+        let causes = causes(evidence.evidence(), at, around.between);
+        let is_ftrace = trace.class().is_ftrace();
         // The kernel does not always know how many events it missed.
-        let least = if is_ftrace(trace) { "at least " } else { "" };
+        let least = if is_ftrace { "at least " } else { "" };
         let what = match (events, packets) {
             (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
             (events, _) => format!("{least}{} missing", count(events, "event")),
         };
-        let until = if events > 0 && counts_own { end } else { begin };
-        let gap = Gap { cpu, stream: name, begin: from, end: until.max(from), what: with(what, &causes), loss: true };
-        self.add(gap);
-        self.note_lossy(stream, is_lossy, end);
-        from
-    }
-
-    /// Notes a packet that ends at this time, if events are missing in it.
-    fn note_lossy(&mut self, stream: &StreamInfo, is_lossy: bool, end: Option<i64>) {
-        if is_lossy {
-            let until = self.lossy_until.entry(stream.trace).or_insert(i64::MIN);
-            *until = end.unwrap_or(i64::MAX).max(*until);
-        }
-    }
-
-    /// Returns true if events around this time are missing in a packet of the trace that was begun.
-    pub(crate) fn is_lossy(&self, trace: usize, time: i64) -> bool {
-        self.lossy_until.get(&trace).is_some_and(|until| time <= *until)
+        // Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no room until the packet's end.
+        let until = if events > 0 && !is_ftrace { end } else { begin };
+        let (from, what) = (around.before, with(what, &causes));
+        self.add(Gap { cpu, stream: name, begin: from, end: until.max(from), what, loss: true });
+        around.from()
     }
 
     /// Notes a loss that the packets of a trace without an account report.
@@ -163,9 +121,7 @@ impl Gaps {
         };
         let begin = between.and_then(|(begin, _)| reader.nanoseconds(begin));
         let end = between.and_then(|(_, end)| reader.nanoseconds(end));
-        if !packets {
-            self.next_lossy.insert((of.trace, of.number));
-        }
+        self.missing.loss(of, loss);
         if between.is_none() {
             self.first_losses.insert((of.trace, of.number), self.all.len());
         }

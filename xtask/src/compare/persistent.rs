@@ -101,7 +101,8 @@ type Boot<'a> = (&'a Reboot, u64);
 /// Prints the table.
 pub(super) fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
-    let program = args.lastwords.clone().map_or_else(crate::programs::lastwords, Ok)?;
+    let built = if args.quick { crate::programs::tested } else { crate::programs::lastwords };
+    let program = args.lastwords.clone().map_or_else(built, Ok)?;
     let wanted: Vec<&str> = match (args.quick, args.kernel.as_slice()) {
         (true, []) => vec![QUICK],
         (_, []) => KERNELS.to_vec(),

@@ -22,7 +22,7 @@ use super::sections::{self, Section};
 use super::tracee::{Stopped, Tracee};
 use super::walker::Walker;
 use super::watch;
-use crate::rng::Rng;
+use lastwords_testkit::random::Random;
 
 /// Most aborts of sections that are planned for one event: below the recorder's own limit, so that it does not give up.
 const MAX_ABORTS: u64 = 12;
@@ -61,7 +61,7 @@ struct Thread {
 struct Round<'a> {
     run: &'a mut Run,
     seed: u64,
-    rng: Rng,
+    rng: Random,
     arena: Arc<Arena>,
     layout: Layout,
     geometry: Vec<Geometry>,
@@ -85,7 +85,7 @@ pub(crate) fn round(run: &mut Run, seed: u64, window: u64) -> Result<Tally> {
     let count = layout.streams.len();
     let mut round = Round {
         seed,
-        rng: Rng::new(seed),
+        rng: Random(seed),
         geometry: layout.streams.iter().map(|(spec, _)| geometry(spec)).collect(),
         halves: (0..count).map(|_| <[Half; 2]>::default()).collect(),
         copies: (0..count).map(|_| <[Vec<u8>; 2]>::default()).collect(),
@@ -363,12 +363,12 @@ struct Turn {
 }
 
 impl Turn {
-    fn new(plot: Plot, rng: &mut Rng) -> Self {
+    fn new(plot: Plot, rng: &mut Random) -> Self {
         Self { plot, now: 0, left: 0, hold: 50 + rng.below(1500), stalled: false, swapping: false }
     }
 
     /// The thread to go on with; none when all that matters is done.
-    fn choose(&mut self, rng: &mut Rng, finished: &[bool]) -> Option<usize> {
+    fn choose(&mut self, rng: &mut Random, finished: &[bool]) -> Option<usize> {
         let main_only = match self.plot {
             Plot::Alone | Plot::Signals | Plot::Dead => true,
             Plot::TwoThreads => false,
@@ -393,7 +393,7 @@ impl Turn {
     }
 
     /// Takes note of a stop.
-    fn stopped(&mut self, rng: &mut Rng, which: usize, reserved: bool, swapping: bool) {
+    fn stopped(&mut self, rng: &mut Random, which: usize, reserved: bool, swapping: bool) {
         let done = self.swapping && !swapping;
         self.swapping = swapping;
         match self.plot {

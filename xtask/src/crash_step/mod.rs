@@ -174,7 +174,7 @@ fn run_scenario(mut run: Run, seed: u64, points: u64, proves: bool) -> Result<(R
     let lacks = |run: &Run, sum: &Tally| proves && run.points < points * LONGER && happened(run, sum).is_err();
     while run.points < points || lacks(&run, &sum) {
         let before = run.points;
-        let round_seed = crate::rng::mix(seed ^ crate::rng::mix(rounds.into()));
+        let round_seed = lastwords_testkit::random::mix(seed ^ lastwords_testkit::random::mix(rounds.into()));
         let tally = drive::round(&mut run, round_seed, window).with_context(|| format!("round {rounds}"))?;
         sum.add(&tally);
         rounds += 1;

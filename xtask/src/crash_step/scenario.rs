@@ -4,7 +4,7 @@ use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
 
-use crate::rng::mix;
+use lastwords_testkit::random::mix;
 
 /// What happens besides one thread that records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

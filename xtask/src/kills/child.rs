@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use lastwords::{ChannelConfig, Reservation, Scope, Session, event};
 
-use crate::rng::{Rng, mix};
+use lastwords_testkit::random::{Random, mix};
 
 /// Writers of one thread: itself and two signal handlers.
 pub(crate) const LEVELS: usize = 3;
@@ -195,7 +195,7 @@ fn storm(reports: &'static Reports, seed: u64, rest: Duration) -> Result<()> {
 }
 
 fn record_and_hop(reports: &Reports, thread: usize, seed: u64, rest: Duration) -> ! {
-    let mut rng = Rng::new(seed ^ mix(thread as u64));
+    let mut rng = Random(seed ^ mix(thread as u64));
     // The first event makes the callsite known, which no handler may have to do.
     record_next(reports, LEVELS * thread);
     WRITER.set(LEVELS * thread);

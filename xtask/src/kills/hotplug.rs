@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, Page, Reports, THREADS};
 use super::{Folder, Killed, Place, RESERVATIONS, clock_seed, judge, session_folder, wait_until};
-use crate::rng::{Rng, mix};
+use lastwords_testkit::random::{Random, mix};
 
 /// Bytes of a sub-buffer: eight of them take more than [`MOST`] events of some 70 bytes.
 const SUB_BUFFER: u64 = 4 << 20;
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// One child: it begins while CPUs are offline, others go while it records, it is killed, recovered and judged. `as_it_is`: it
 /// begins with the CPUs that the machine has online now.
 fn kill_one(machine: &Machine, place: &Path, reservation: &str, seed: u64, as_it_is: bool) -> Result<Sum> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Random(seed);
     if !as_it_is {
         let away = rng.below(machine.cpus.len() as u64) as usize;
         for (index, &cpu) in machine.cpus.iter().enumerate() {
@@ -101,7 +101,7 @@ fn kill_one(machine: &Machine, place: &Path, reservation: &str, seed: u64, as_it
     command.args(["--sub-buffer", &SUB_BUFFER.to_string(), "--rest", &REST.to_string()]);
     let mut child = Killed(command.spawn().context("cannot start a child")?);
     wait_until(&mut child.0, || page.reports().ready.load(Acquire) >= THREADS as u32)?;
-    let changes = while_cpus_change(machine, absent, rng.next(), |changes| {
+    let changes = while_cpus_change(machine, absent, rng.bits(), |changes| {
         let wanted = 1 + rng.below(CHANGES);
         wait_until(&mut child.0, || changes() >= wanted || recorded(page.reports()) > MOST)?;
         // The next change has begun: the kill may come in the midst of it.
@@ -128,7 +128,7 @@ fn while_cpus_change(
     let (stop, changes) = (AtomicBool::new(false), std::sync::atomic::AtomicU64::new(0));
     std::thread::scope(|scope| {
         let changer = scope.spawn(|| -> Result<()> {
-            let (mut rng, mut first) = (Rng::new(seed), machine.cpus.iter().filter(|&&cpu| first >> cpu & 1 == 1));
+            let (mut rng, mut first) = (Random(seed), machine.cpus.iter().filter(|&&cpu| first >> cpu & 1 == 1));
             while !stop.load(Relaxed) {
                 let any = machine.cpus[rng.below(machine.cpus.len() as u64) as usize];
                 let cpu = first.next().copied().unwrap_or(any);

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::rng::{Rng, mix};
 use child::{Page, THREADS};
+use lastwords_testkit::random::{Random, mix};
 
 /// Each reservation, in the order in which they take turns.
 const RESERVATIONS: [&str; 3] = ["rseq", "lockless", "locked"];
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// One child, one kill, one recovery.
 fn kill_one(place: &Path, reservation: &str, seed: u64) -> Result<judge::Sum> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Random(seed);
     let dir = Folder::create(place.join("storm"))?;
     let page = Page::create()?;
     let mut child = Killed(start("storm", &dir.0, reservation, &page, seed, 0)?);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::child::{self, NUMBERED, Page, SURVIVOR};
 use super::{Folder, Killed, Place, RESERVATIONS, beside, clock_seed, judge, session_folder, start, wait_until};
-use crate::rng::{Rng, mix};
+use lastwords_testkit::random::{Random, mix};
 
 /// Kills of the part that CI runs, for each reservation.
 const QUICK: u64 = 40;
@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<()> {
     let begun = Instant::now();
-    let mut rng = Rng::new(seed);
+    let mut rng = Random(seed);
     let dir = Folder::create(place.join(reservation))?;
     let page = Page::create()?;
     let reports = page.reports();
@@ -98,7 +98,7 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
 }
 
 /// Lets a writer run for a moment on `cpu` and kills it.
-fn kill_writer(dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32, rng: &mut Rng) -> Result<()> {
+fn kill_writer(dir: &Path, reservation: &str, page: &Page, seed: u64, cpu: u32, rng: &mut Random) -> Result<()> {
     let ready = page.reports().ready.load(Acquire);
     let mut writer = Killed(start("tight", dir, reservation, page, seed, cpu)?);
     wait_until(&mut writer.0, || page.reports().ready.load(Acquire) > ready)?;

@@ -230,7 +230,7 @@ pub(crate) fn run_quick() -> Result<()> {
     let store = Store::open()?;
     let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
     let scenario = scenario::find(QUICK.1).context("CI's scenario")?;
-    let program = crate::programs::lastwords()?;
+    let program = crate::programs::tested()?;
     let lab = Lab { store: &store, kernel: &kernel, arch: Arch::Amd64, program: &program, given: false, keep: false };
     let begin = Instant::now();
     let mut rows = Rows::new(format!("{} {}", kernel.release, scenario.name));

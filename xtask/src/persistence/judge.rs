@@ -11,7 +11,7 @@ use lastwords_trace::evidence::Verdict;
 use lastwords_trace::source::Source as _;
 use lastwords_walk::session;
 
-use crate::rng::mix;
+use lastwords_testkit::random::mix;
 
 /// Bytes of packet header, packet trailer, and the shortest and the longest event header.
 const ENDS: u64 = 84 + 16;

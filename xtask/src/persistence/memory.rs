@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use crate::rng::Rng;
+use lastwords_testkit::random::Random;
 
 /// Bytes of a cache line.
 pub(super) const LINE: usize = 64;
@@ -97,7 +97,7 @@ impl Memory {
     pub(super) fn images(
         &self,
         most: usize,
-        rng: &mut Rng,
+        rng: &mut Random,
         tears: impl Fn(usize) -> bool,
         mut each: impl FnMut(Vec<u8>),
     ) {
@@ -116,7 +116,7 @@ impl Memory {
                 Some(place) => Some((place == n / 2) == (n % 2 == 0)),
                 None => None,
             };
-            let old = rng.next();
+            let old = rng.bits();
             each(self.image(|at, line| {
                 let has = has(at).unwrap_or(old >> (at % 64) & 1 == 1);
                 (if has { line.versions.len() } else { 0 }, 0)
@@ -130,7 +130,7 @@ impl Memory {
                     low if low < bias => 0,
                     _ => rng.below(versions + 1),
                 };
-                (version as usize, if torn && tears(at * LINE) { rng.next() as u8 } else { 0 })
+                (version as usize, if torn && tears(at * LINE) { rng.bits() as u8 } else { 0 })
             }));
         }
     }
@@ -183,7 +183,7 @@ mod tests {
         let mut all = BTreeSet::new();
         memory.images(
             400,
-            &mut Rng::new(1),
+            &mut Random(1),
             |_| false,
             |image| {
                 all.insert([image[0], image[LINE], image[2 * LINE]]);
@@ -217,7 +217,7 @@ mod tests {
         let mut words = BTreeSet::new();
         memory.images(
             2000,
-            &mut Rng::new(1),
+            &mut Random(1),
             |_| true,
             |image| {
                 words.insert(image.iter().map(|byte| u32::from(*byte)).sum::<u32>());

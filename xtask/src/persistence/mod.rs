@@ -19,10 +19,10 @@ use anyhow::{Context as _, Result, ensure};
 use lastwords::{ChannelConfig, Context, Memory as Backend, Persist, Reservation, Session, event};
 use lastwords_ring::flush::{self, Op};
 
-use crate::rng::{Rng, mix};
 use crate::scratch::Scratch;
 use fault::{Fault, Faulty};
 use judge::{Geometry, Truth, check, filler};
+use lastwords_testkit::random::{Random, mix};
 use memory::Memory;
 
 #[derive(clap::Args, Debug)]
@@ -154,7 +154,7 @@ impl Counts {
 struct State {
     scenario: Scenario,
     fault: Fault,
-    rng: Rng,
+    rng: Random,
     /// Memories of one flush or fence.
     each: usize,
     /// Address of the memory, once its back-end has cleared it.
@@ -186,7 +186,7 @@ fn session(scenario: &Scenario, fault: Fault, seed: u64, (each, most): (usize, u
     *state() = Some(State {
         scenario: *scenario,
         fault,
-        rng: Rng::new(seed),
+        rng: Random(seed),
         each,
         base: 0,
         memory: None,

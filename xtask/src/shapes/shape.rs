@@ -1,6 +1,6 @@
 //! Random shapes: the configuration of a session, and the events that a program records in it.
 
-use crate::rng::{Rng, mix};
+use lastwords_testkit::random::{Random, mix};
 
 use super::value::Form;
 
@@ -152,7 +152,7 @@ impl Shape {
     /// The shape of that index of a run.
     pub(super) fn random(run: u64, index: u64) -> Self {
         let seed = seed_of(run, index);
-        let rng = &mut Rng::new(mix(seed));
+        let rng = &mut Random(mix(seed));
         let language = match index % 16 {
             7 => Language::FullHeaders,
             0..8 => Language::Rust,
@@ -280,7 +280,7 @@ impl Class {
     }
 }
 
-fn class(rng: &mut Rng, language: Language, shape: u64, number: u64, in_handler: bool) -> Class {
+fn class(rng: &mut Random, language: Language, shape: u64, number: u64, in_handler: bool) -> Class {
     let is_mark = rng.one_in(5);
     // Short events are what programs record most, and what the fast paths are for.
     let count = match rng.below(4) {
@@ -327,7 +327,7 @@ fn class(rng: &mut Rng, language: Language, shape: u64, number: u64, in_handler:
 }
 
 /// A format that comes round, and at times one more. A session whose memory is not in its folder cannot be mounted.
-fn formats(rng: &mut Rng, index: u64, is_mounted: bool) -> Vec<Format> {
+fn formats(rng: &mut Random, index: u64, is_mounted: bool) -> Vec<Format> {
     let mut formats = vec![FORMATS[(index % FORMATS.len() as u64) as usize]];
     let other = FORMATS[rng.below(FORMATS.len() as u64) as usize];
     if rng.one_in(2) && other != formats[0] {

@@ -1,7 +1,7 @@
 //! What fields hold: every value is made of the seed, the writer, the number of the event and the place of the field. The programs
 //! that record make the same values by the same rules (`support.rs.in`, `support.h`).
 
-use crate::rng::{Rng, mix};
+use lastwords_testkit::random::{Random, mix};
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The odd factor that hides numbers of events in a word, and its inverse modulo 2^64.
@@ -115,7 +115,7 @@ pub(super) enum Standard {
 }
 
 impl Standard {
-    fn random(rng: &mut Rng, in_handler: bool) -> Self {
+    fn random(rng: &mut Random, in_handler: bool) -> Self {
         match rng.below(11) {
             0 => Self::Displayed,
             1 => Self::Debugged,
@@ -310,7 +310,7 @@ impl Scalar {
         }
     }
 
-    fn random(rng: &mut Rng) -> Self {
+    fn random(rng: &mut Random) -> Self {
         match rng.below(11) {
             0 => Self::Single,
             1 => Self::Double,
@@ -322,7 +322,7 @@ impl Scalar {
 
 impl Form {
     /// The field that holds the number.
-    pub(super) fn number(rng: &mut Rng) -> Self {
+    pub(super) fn number(rng: &mut Random) -> Self {
         let bits = 32 << rng.below(2);
         match rng.below(3) {
             0 => Self::Number { bits, signed: true, hex: false },
@@ -331,18 +331,18 @@ impl Form {
     }
 
     /// An integer of eight bytes.
-    pub(super) fn wide(rng: &mut Rng) -> Self {
+    pub(super) fn wide(rng: &mut Random) -> Self {
         Self::Scalar { of: Scalar::Integer { bits: 64, signed: rng.one_in(2) }, spelled: "" }
     }
 
     /// A text of which most are of some words.
-    pub(super) fn text(rng: &mut Rng) -> Self {
+    pub(super) fn text(rng: &mut Random) -> Self {
         let how = if rng.one_in(4) { Text::Ascii } else { Text::Any };
         Self::Text { how, most: rng.below(60), spelled: "" }
     }
 
     /// A form whose values all have one size.
-    pub(super) fn fixed(rng: &mut Rng, rust: bool, most: u64) -> Self {
+    pub(super) fn fixed(rng: &mut Random, rust: bool, most: u64) -> Self {
         match rng.below(8) {
             0 => {
                 let of = Scalar::random(rng);
@@ -355,7 +355,7 @@ impl Form {
         }
     }
 
-    fn scalar(rng: &mut Rng, rust: bool) -> Self {
+    fn scalar(rng: &mut Random, rust: bool) -> Self {
         let of = Scalar::random(rng);
         let spelled = match of {
             Scalar::Integer { bits: 64, signed: false } if rust && rng.one_in(3) => "usize",
@@ -365,11 +365,11 @@ impl Form {
         Self::Scalar { of, spelled }
     }
 
-    fn labels(rng: &mut Rng) -> Self {
+    fn labels(rng: &mut Random) -> Self {
         let (bits, signed) = (8 << rng.below(4), rng.one_in(2));
         let mut labels: Vec<(i128, String)> = Vec::new();
         for number in 0..1 + rng.below(6) {
-            let value = extended(scalar(rng.next()), bits, signed);
+            let value = extended(scalar(rng.bits()), bits, signed);
             if labels.iter().all(|(other, _)| *other != value) {
                 let name = ["idle", "busy now", "ü", "a\"b", "C", "under_way"][number as usize];
                 labels.push((value, name.to_owned()));
@@ -379,9 +379,9 @@ impl Form {
     }
 
     /// Any form. `large` counts how many of the class may still be.
-    pub(super) fn random(rng: &mut Rng, rust: bool, in_handler: bool, large: &mut usize) -> Self {
+    pub(super) fn random(rng: &mut Random, rust: bool, in_handler: bool, large: &mut usize) -> Self {
         let is_large = *large > 0 && rng.one_in(3);
-        let mut most = |rng: &mut Rng, small: u64, full: u64| {
+        let mut most = |rng: &mut Random, small: u64, full: u64| {
             if is_large {
                 *large -= 1;
                 return rng.below(full + 1);

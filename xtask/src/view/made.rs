@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::rng::Rng;
+use lastwords_testkit::random::Random;
 
 /// Number of CPUs.
 pub(super) const CPUS: usize = 4;
@@ -142,7 +142,7 @@ impl Cpu {
 pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
     std::fs::create_dir_all(folder)?;
     std::fs::write(folder.join("metadata"), METADATA)?;
-    let mut rng = Rng::new(seed);
+    let mut rng = Random(seed);
     let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
     let mut calls = [None; THREADS.len()];
     let (mut counts, mut lasted) = (BTreeMap::new(), BTreeSet::new());
@@ -199,7 +199,7 @@ struct Step {
 }
 
 /// Chooses the next event of a CPU.
-fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &[bool]) -> Step {
+fn step(rng: &mut Random, cpus: &[Cpu], at: usize, in_call: &[bool]) -> Step {
     let mut fields = Vec::new();
     let thread = cpus[at].thread;
     let choice = if cpus[at].interrupt { 1000 } else { rng.below(100) };
@@ -224,7 +224,7 @@ fn step(rng: &mut Rng, cpus: &[Cpu], at: usize, in_call: &[bool]) -> Step {
         }
         99 if thread != 0 => {
             text(&mut fields, HOSTILE);
-            fields.extend(rng.next().to_le_bytes());
+            fields.extend(rng.bits().to_le_bytes());
             (6, None)
         }
         65.. if thread != 0 => {

@@ -3,22 +3,11 @@
 
 use crate::crafted::run;
 use crate::support::{Place, small};
+use lastwords_testkit::random::Random;
 use std::path::{Path, PathBuf};
 
 /// Mutants in CI.
 const IN_CI: u64 = 40;
-
-/// SplitMix64.
-struct Rng(u64);
-
-impl Rng {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let n1 = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let n2 = (n1 ^ (n1 >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((n2 ^ (n2 >> 31)) % n.max(1) as u64) as usize
-    }
-}
 
 /// An input's files: path below the input, or nothing where it is a file itself.
 type Files = Vec<(PathBuf, Vec<u8>)>;
@@ -62,23 +51,24 @@ fn write(files: &Files, input: &Path) {
 }
 
 /// Changes one of the files in one to four places.
-fn damage(files: &mut Files, rng: &mut Rng) {
-    let chosen = rng.below(files.len());
+fn damage(files: &mut Files, rng: &mut Random) {
+    let mut below = |n: usize| rng.below(n as u64) as usize;
+    let chosen = below(files.len());
     let Some((_, bytes)) = files.get_mut(chosen) else { return };
-    for _ in 0..=rng.below(4) {
+    for _ in 0..=below(4) {
         if bytes.is_empty() {
             return;
         }
-        let (at, other) = (rng.below(bytes.len()), rng.below(bytes.len()));
-        let len = (1 << rng.below(12)).min(bytes.len() - at.max(other));
-        let word = [1, 2, 4, 8][rng.below(4)].min(bytes.len() - at);
+        let (at, other) = (below(bytes.len()), below(bytes.len()));
+        let len = (1 << below(12)).min(bytes.len() - at.max(other));
+        let word = [1, 2, 4, 8][below(4)].min(bytes.len() - at);
         let edges = [0, 1, 7, 0x7f, 0xff, 1 << 16, 0x7fff_ffff, 0xffff_ffff, 1 << 40, u64::MAX / 2, u64::MAX - 7];
-        match rng.below(8) {
+        match below(8) {
             0 => bytes.truncate(at),
-            1 => bytes[at] ^= 1 << rng.below(8),
-            2 => bytes[at] = rng.below(256) as u8,
-            3 => bytes[at..at + word].copy_from_slice(&edges[rng.below(edges.len())].to_le_bytes()[..word]),
-            4 => bytes[at..at + word].copy_from_slice(&edges[rng.below(edges.len())].to_be_bytes()[8 - word..]),
+            1 => bytes[at] ^= 1 << below(8),
+            2 => bytes[at] = below(256) as u8,
+            3 => bytes[at..at + word].copy_from_slice(&edges[below(edges.len())].to_le_bytes()[..word]),
+            4 => bytes[at..at + word].copy_from_slice(&edges[below(edges.len())].to_be_bytes()[8 - word..]),
             5 => bytes.copy_within(at..at + len, other),
             // A part comes twice, or not at all.
             6 => drop(bytes.splice(at..at, bytes[at..at + len].to_vec())),
@@ -95,7 +85,7 @@ fn damaged_inputs_end_within_limits() {
     let inputs = inputs(&place);
     let mut wrong = Vec::new();
     for seed in first..first + count {
-        let mut rng = Rng(seed);
+        let mut rng = Random(seed);
         let (name, mut files) = inputs[seed as usize % inputs.len()].clone();
         damage(&mut files, &mut rng);
         let mutant = place.at("mutant");

@@ -195,8 +195,7 @@ pub(crate) fn source<'t>(
         },
         // What ftrace calls a pid is the id of a thread.
         BuiltIn::Tid => {
-            let is_ftrace = matches!(number("tracer_name"), Some(EnvValue::Text(name)) if name == "ftrace");
-            let is_there = any_context(&["tid", "vtid"], slot) || (is_ftrace && any_context(&["pid"], slot));
+            let is_there = any_context(&["tid", "vtid"], slot) || (class.is_ftrace() && any_context(&["pid"], slot));
             is_there.then_some(Source::Field)
         }
         BuiltIn::Level => described.log_level.map(|severity| Source::Level(severity.number(), level(severity))),

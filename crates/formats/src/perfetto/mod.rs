@@ -10,7 +10,7 @@ mod spans;
 mod table;
 mod tracks;
 
-use lastwords_ctf::read::{Due, Reader, Trace, Watch};
+use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_trace::class::{Clock, Origin};
 use lastwords_trace::clock::{Converter, Rounding};
 use lastwords_trace::ftrace::{Ring, Tracing, page};
@@ -255,7 +255,7 @@ pub fn write(
     let log = log::Log::new(traces, &timeline);
     let is_wanted = |span: &&OpenSpan| selection.wants_name(&format!("span:new {}", span.name));
     let open_spans = open_spans.iter().filter(is_wanted).collect();
-    let tracks = Tracks::new(traces, facts.clone(), &timeline);
+    let tracks = Tracks::new(traces, facts.clone(), &timeline, selection);
     let mut file = File { facts, kernel: of_kernel, tracks, open_spans, log };
     let mut head = Vec::new();
     file.kernel.iter_mut().for_each(|kernel| kernel.head(&mut head));
@@ -290,6 +290,14 @@ impl Line for File<'_> {
             }
             _ => self.tracks.line(stream, reader, event, out),
         }
+    }
+
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+        self.tracks.packet(stream, reader, out);
+    }
+
+    fn loss(&mut self, stream: usize, loss: Loss) {
+        self.tracks.loss(stream, loss);
     }
 
     fn end(&mut self, out: &mut Vec<u8>) {

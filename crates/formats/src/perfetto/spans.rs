@@ -6,11 +6,13 @@
 
 use std::collections::HashMap;
 
+use lastwords_trace::class::LogLevel;
+
 use super::proto::Message;
 use super::tracks::Kind;
-use crate::spans::Step;
+use crate::spans::{OpenSpan, Step};
 
-/// Maximum number of spans that are open at a time. Further ones are not drawn.
+/// Maximum number of spans that are open at a time, and of those that threads are in. Further ones are not drawn.
 const MAX_OPEN: usize = 1 << 16;
 /// The first id of a lane. The ids of other tracks are smaller.
 const FIRST_LANE: u64 = 1 << 40;
@@ -28,15 +30,62 @@ struct Open {
     fields: Vec<u8>,
 }
 
+/// A step of a span, as an event tells it.
+pub(super) struct Stepped<'a> {
+    pub(super) step: Step,
+    pub(super) key: SpanKey,
+    pub(super) label: &'a Label,
+    /// The annotations of the event.
+    pub(super) fields: &'a [u8],
+    pub(super) time: Option<i64>,
+    /// The ids of the tracks of thread and process.
+    pub(super) thread: u64,
+    pub(super) process: u64,
+    /// Events are missing around this one.
+    pub(super) is_unsure: bool,
+}
+
+/// The name and the categories of a slice.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Label {
+    pub(super) name: String,
+    pub(super) channel: String,
+    pub(super) level: Option<LogLevel>,
+}
+
 /// A slice's begin or end.
 pub(super) struct Edge {
     pub(super) kind: Kind,
     pub(super) track: u64,
+    pub(super) label: Label,
+    pub(super) time: Option<i64>,
     /// The annotations of a begin.
     pub(super) fields: Vec<u8>,
+    /// An annotation that says what the slice does not show.
+    pub(super) remark: Option<&'static str>,
     /// The description of the track, if the track is new.
     pub(super) described: Option<Message>,
 }
+
+/// A span that a thread is in.
+#[derive(Clone)]
+struct Entered {
+    key: SpanKey,
+    label: Label,
+    fields: Vec<u8>,
+    time: Option<i64>,
+    /// Events were missing when it was entered: its end may be among them.
+    is_unsure: bool,
+}
+
+/// The slice ends where another one that contains it does, and goes on behind that end.
+const GOES_ON: &str = "goes on in the next slice of this name";
+/// The slice goes on from one before, which another one contained.
+const WENT_ON: &str = "goes on from the slice of this name before";
+/// The end of the slice is not recorded.
+const LOST: &str = "not recorded: events are missing here";
+/// The end of the slice may be that of another.
+const UNSURE: &str = "may be that of another slice: events are missing here";
 
 /// The spans of all traces.
 #[derive(Default)]
@@ -45,50 +94,130 @@ pub(super) struct Spans {
     /// The lanes that no span uses.
     free: HashMap<LaneKey, Vec<u64>>,
     lanes: u64,
+    /// What the thread of each track is in, the innermost last.
+    entered: HashMap<u64, Vec<Entered>>,
+    /// Number of all that threads are in.
+    inside: usize,
 }
 
 impl Spans {
-    /// Returns the edge that a step of a span draws, if there is one. `fields` are the annotations of the event, `thread`
-    /// and `process` the ids of tracks.
-    pub(super) fn step(
-        &mut self,
-        step: Step,
-        key: SpanKey,
-        name: &str,
-        fields: &[u8],
-        (thread, process): (u64, u64),
-    ) -> Option<Edge> {
-        let edge = |kind, track, fields| Edge { kind, track, fields, described: None };
+    /// Returns the edges that a step of a span draws.
+    pub(super) fn step(&mut self, at: &Stepped<'_>) -> Vec<Edge> {
+        let &Stepped { step, key, label, fields, time, thread, process, is_unsure } = at;
+        let edge = |kind, track, fields| Edge {
+            kind,
+            track,
+            label: label.clone(),
+            time,
+            fields,
+            remark: None,
+            described: None,
+        };
         match step {
             Step::New if self.open.len() < MAX_OPEN && !self.open.contains_key(&key) => {
-                let lane_key = (process, name.to_owned());
+                let lane_key = (process, label.name.clone());
                 let free = self.free.get_mut(&lane_key).and_then(Vec::pop);
-                let (lane, described) = free.map_or_else(|| self.lane(name, process), |lane| (lane, None));
+                let (lane, described) = free.map_or_else(|| self.lane(&label.name, process), |lane| (lane, None));
                 self.open.insert(key, Open { lane, key: lane_key, fields: fields.to_vec() });
-                Some(Edge { described, ..edge(Kind::Begin, lane, fields.to_vec()) })
+                vec![Edge { described, ..edge(Kind::Begin, lane, fields.to_vec()) }]
             }
-            Step::New => None,
             Step::Close => {
-                let Open { lane, key, .. } = self.open.remove(&key)?;
+                let Some(Open { lane, key, .. }) = self.open.remove(&key) else { return Vec::new() };
                 self.free.entry(key).or_default().push(lane);
-                Some(edge(Kind::End, lane, Vec::new()))
+                vec![edge(Kind::End, lane, Vec::new())]
             }
-            Step::Enter => {
+            Step::Enter if self.inside < MAX_OPEN => {
                 let known = self.open.get(&key).map(|open| open.fields.clone());
-                Some(edge(Kind::Begin, thread, known.unwrap_or_else(|| fields.to_vec())))
+                let fields = known.unwrap_or_else(|| fields.to_vec());
+                self.inside = self.inside.saturating_add(1);
+                let entered = Entered { key, label: label.clone(), fields: fields.clone(), time, is_unsure };
+                self.entered.entry(thread).or_default().push(entered);
+                vec![edge(Kind::Begin, thread, fields)]
             }
-            Step::Exit => Some(edge(Kind::End, thread, Vec::new())),
+            Step::New | Step::Enter => Vec::new(),
+            Step::Exit => self.exit(at),
         }
     }
+
+    /// A thread leaves a span. What it entered after that, and is still in, goes on in slices of their own: a track of Perfetto has only
+    /// slices that contain each other. What it entered where events are missing has more likely ended there.
+    fn exit(&mut self, at: &Stepped<'_>) -> Vec<Edge> {
+        let &Stepped { key, time, thread, .. } = at;
+        let Some(stack) = self.entered.get_mut(&thread) else { return Vec::new() };
+        let Some(place) = stack.iter().rposition(|entered| entered.key == key) else { return Vec::new() };
+        self.inside = self.inside.saturating_sub(1);
+        let left = stack.remove(place);
+        let inner = stack.split_off(place);
+        let edge = |kind, of: &Entered, remark| Edge {
+            kind,
+            track: thread,
+            label: of.label.clone(),
+            time,
+            fields: if kind == Kind::Begin { of.fields.clone() } else { Vec::new() },
+            remark,
+            described: None,
+        };
+        let remark = |entered: &Entered| if entered.is_unsure { LOST } else { GOES_ON };
+        let ends = inner.iter().rev().map(|entered| edge(Kind::End, entered, Some(remark(entered))));
+        let own = edge(Kind::End, &left, left.is_unsure.then_some(UNSURE));
+        let mut edges: Vec<Edge> = ends.chain([own]).collect();
+        let before = stack.len();
+        for entered in inner.iter().filter(|entered| !entered.is_unsure) {
+            edges.push(edge(Kind::Begin, entered, Some(WENT_ON)));
+            stack.push(entered.clone());
+        }
+        let gone = inner.len().saturating_sub(stack.len().saturating_sub(before));
+        self.inside = self.inside.saturating_sub(gone);
+        edges
+    }
+
+    /// Events of a trace are missing from this time on: what its threads are in is not known any more. Returns the ends of the slices.
+    pub(super) fn lost(&mut self, trace: usize, time: i64) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for (track, stack) in &mut self.entered {
+            // The spans of a thread's track are all of one trace.
+            if stack.last().is_none_or(|entered| entered.key.0 != trace) {
+                continue;
+            }
+            self.inside = self.inside.saturating_sub(stack.len());
+            // A slice does not end before those in it began.
+            let end = stack.iter().filter_map(|entered| entered.time).max().unwrap_or(time).max(time);
+            let ended = |Entered { label, .. }| Edge {
+                kind: Kind::End,
+                track: *track,
+                label,
+                time: Some(end),
+                fields: Vec::new(),
+                remark: Some(LOST),
+                described: None,
+            };
+            edges.extend(stack.drain(..).rev().map(ended));
+        }
+        self.entered.retain(|_, stack| !stack.is_empty());
+        // The order of a map is not that of another run.
+        edges.sort_by_key(|edge| edge.track);
+        edges
+    }
+
     /// Returns the begin of a span that was open at the end, unless it is drawn: the event of its opening was overwritten, or is not
     /// selected. It has a lane of its own, because other spans have used the other lanes since it was opened.
-    pub(super) fn begun_before(&mut self, key: SpanKey, name: &str, process: u64) -> Option<Edge> {
+    pub(super) fn begun_before(&mut self, span: &OpenSpan, process: u64) -> Option<Edge> {
+        let key = (span.trace, span.id);
         if self.open.len() >= MAX_OPEN || self.open.contains_key(&key) {
             return None;
         }
-        let (track, described) = self.lane(name, process);
-        self.open.insert(key, Open { lane: track, key: (process, name.to_owned()), fields: Vec::new() });
-        Some(Edge { kind: Kind::Begin, track, fields: Vec::new(), described })
+        let (track, described) = self.lane(&span.name, process);
+        self.open.insert(key, Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() });
+        let label = Label { name: span.name.clone(), ..Label::default() };
+        Some(Edge {
+            kind: Kind::Begin,
+            track,
+            label,
+            time: Some(span.opened),
+            fields: Vec::new(),
+            remark: None,
+            described,
+        })
     }
 
     /// Returns a new lane and its description.

@@ -5,17 +5,19 @@ use lastwords_bytes::low_u8;
 use std::collections::HashMap;
 
 use lastwords_ctf::program::Code;
-use lastwords_ctf::read::{Due, Reader, Trace};
+use lastwords_ctf::read::{Due, Loss, Reader, Trace};
 use lastwords_trace::class::{Encoding, LogLevel, Scope};
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
 use super::proto::Message;
-use super::spans::{Edge, Spans};
+use super::spans::{Edge, Label, Spans, Stepped};
 use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
+use crate::missing::Missing;
+use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
 use crate::text::number::octet;
@@ -74,7 +76,9 @@ pub(super) struct Tracks<'t> {
     tracks: HashMap<Owner, (u64, bool)>,
     /// The ids of the tracks of processes, by trace and process id.
     processes: HashMap<(usize, i64), u64>,
+    selection: &'t Selection,
     spans: Spans,
+    missing: Missing,
     packet: Message,
     event: Message,
 }
@@ -104,6 +108,9 @@ impl Line for Tracks<'_> {
         let Some(class) = trace.class().streams.get(facts.class) else { return };
         let Some(described) = class.events.get(event.class) else { return };
         let name = described.name.as_deref().unwrap_or("<unknown>");
+        if let Some(until) = event.nanoseconds.and_then(|time| self.missing.event(facts.trace, time)) {
+            self.lost(facts.trace, until, out);
+        }
         let mut thread = Thread::default();
         self.annotate(&facts, trace, reader, event, &mut thread);
         if thread.name.is_empty() {
@@ -114,20 +121,43 @@ impl Line for Tracks<'_> {
         let track = self.track(out, stream, &facts, &channel, &thread);
         let step = Step::of(name).zip(thread.span);
         let fields = step.map_or_else(Vec::new, |_| self.event.bytes().to_vec());
-        let labels = (channel.as_str(), described.log_level);
-        self.put_event(out, (Kind::Instant, track), name, labels, event.nanoseconds);
+        let (level, time) = (described.log_level, event.nanoseconds);
+        self.put_event(out, (Kind::Instant, track), name, (&channel, level), time);
         let Some(((step, span_name), id)) = step else { return };
+        if matches!(step, Step::Enter | Step::Exit) && !self.selection.has_both_ends(span_name) {
+            return;
+        }
         let process = self.process(out, facts.trace, thread.pid);
-        let edge = self.spans.step(step, (facts.trace, id), span_name, &fields, (track, process));
-        let Some(edge) = edge else { return };
-        self.event.clear();
-        self.event.append(&edge.fields);
-        self.put_edge(out, edge, span_name, labels, event.nanoseconds);
+        let label = &Label { name: span_name.to_owned(), channel, level };
+        let is_unsure = time.is_some_and(|time| self.missing.is_around(facts.trace, time));
+        let (key, fields) = ((facts.trace, id), &fields);
+        let at = Stepped { step, key, label, fields, time, thread: track, process, is_unsure };
+        for edge in self.spans.step(&at) {
+            self.event.clear();
+            self.event.append(&edge.fields);
+            self.put_edge(out, edge);
+        }
+    }
+
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+        let Some(facts) = self.streams.get(stream) else { return };
+        let Some(trace) = self.traces.get(facts.trace) else { return };
+        let Some(from) = self.missing.packet(trace, facts, reader).and_then(|around| around.from()) else { return };
+        self.lost(facts.trace, from, out);
+    }
+
+    fn loss(&mut self, stream: usize, loss: Loss) {
+        self.streams.get(stream).into_iter().for_each(|facts| self.missing.loss(facts, loss));
     }
 }
 
 impl<'t> Tracks<'t> {
-    pub(super) fn new(traces: &'t [Trace], streams: Vec<StreamInfo>, timeline: &'t Timeline) -> Self {
+    pub(super) fn new(
+        traces: &'t [Trace],
+        streams: Vec<StreamInfo>,
+        timeline: &'t Timeline,
+        selection: &'t Selection,
+    ) -> Self {
         Self {
             traces,
             streams,
@@ -136,9 +166,19 @@ impl<'t> Tracks<'t> {
             timeline,
             tracks: HashMap::new(),
             processes: HashMap::new(),
+            selection,
             spans: Spans::default(),
+            missing: Missing::default(),
             packet: Message::default(),
             event: Message::default(),
+        }
+    }
+
+    /// Ends what threads are in, because events of their trace are missing from or until a time.
+    fn lost(&mut self, trace: usize, time: i64, out: &mut Vec<u8>) {
+        for edge in self.spans.lost(trace, time) {
+            self.event.clear();
+            self.put_edge(out, edge);
         }
     }
 
@@ -172,7 +212,7 @@ impl<'t> Tracks<'t> {
     /// Writes a span that was open at the end, unless it is drawn.
     pub(super) fn open(&mut self, span: &OpenSpan, out: &mut Vec<u8>) {
         let process = self.process(out, span.trace, Some(i64::from(span.pid)));
-        let Some(edge) = self.spans.begun_before((span.trace, span.id), &span.name, process) else { return };
+        let Some(edge) = self.spans.begun_before(span, process) else { return };
         self.event.clear();
         for (name, value) in [("tid", u64::from(span.tid)), ("parent_id", span.parent), ("span_id", span.id)] {
             self.event.nested(ANNOTATIONS, |note| {
@@ -184,23 +224,23 @@ impl<'t> Tracks<'t> {
             note.text(annotation::NAME, b"fields");
             note.text(annotation::TEXT, span.fields.as_bytes());
         });
-        self.put_edge(out, edge, &span.name, ("", None), Some(span.opened));
+        self.put_edge(out, edge);
     }
 
     /// Writes the begin or the end of a slice, whose annotations are in `self.event`, and before it the description of its track.
-    fn put_edge(
-        &mut self,
-        out: &mut Vec<u8>,
-        Edge { kind, track, described, .. }: Edge,
-        name: &str,
-        labels: (&str, Option<LogLevel>),
-        nanoseconds: Option<i64>,
-    ) {
+    fn put_edge(&mut self, out: &mut Vec<u8>, Edge { kind, track, label, time, remark, described, .. }: Edge) {
+        if let Some(remark) = remark {
+            let name: &[u8] = if kind == Kind::End { b"end" } else { b"begin" };
+            self.event.nested(ANNOTATIONS, |note| {
+                note.text(annotation::NAME, name);
+                note.text(annotation::TEXT, remark.as_bytes());
+            });
+        }
         if let Some(described) = described {
             self.packet.message(packet::TRACK_DESCRIPTOR, &described);
             put_packet(out, &mut self.packet);
         }
-        self.put_event(out, (kind, track), name, labels, nanoseconds);
+        self.put_event(out, (kind, track), &label.name, (&label.channel, label.level), time);
     }
 
     /// Writes the track event whose annotations are in `self.event`. `labels` are its channel and its level.

@@ -18,7 +18,6 @@ use lastwords_ctf::read::{Due, Reader, Trace, Watch};
 use lastwords_filter::{Filter, Name};
 use lastwords_trace::class::{Origin, Scope};
 use lastwords_trace::clock::Rounding;
-use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{Ignore, NodeId, Visitor};
 use std::collections::HashMap;
 use std::io::Write;
@@ -244,7 +243,7 @@ impl<'t> Bound<'t> {
                     if is_there(&field) {
                         field
                     } else {
-                        let text = Filter::parse("$ctx.text").ok().filter(|_| is_ftrace(trace));
+                        let text = Filter::parse("$ctx.text").ok().filter(|_| trace.class().is_ftrace());
                         let text = text.map(|text| found(&text, trace, stream, event, [slot, count], &mut targets));
                         text.filter(is_there).unwrap_or_else(|| {
                             has_message = true;
@@ -310,12 +309,6 @@ fn escaped(text: &[u8]) -> Vec<u8> {
 fn name_of(trace: &Trace) -> String {
     let class = trace.class();
     class.text("trace_name").or(class.identity.name.as_deref()).map_or_else(|| trace.name().to_string(), str::to_owned)
-}
-
-/// Returns true if the trace is a kernel's, in the form of [`crate::ftrace::ctf`].
-fn is_ftrace(trace: &Trace) -> bool {
-    let tracer = trace.class().env.iter().find(|(key, _)| key == "tracer_name");
-    matches!(tracer, Some((_, EnvValue::Text(name))) if name == "ftrace")
 }
 
 impl<'t> Lines<'t> {

@@ -2,33 +2,12 @@
 
 use super::{HEADER, Memory, committed};
 use lastwords_bytes::ByteOrder;
+use lastwords_testkit::random::Random;
 use lastwords_trace::clock::Clock;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::schema::{Channel, EnvValue, EventClass, Field, FieldClass, Schema};
 use lastwords_trace::source::{PacketInfo, Stream};
 use std::collections::BTreeMap;
-
-/// SplitMix64.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-}
 
 const NAMES: [&str; 24] = [
     "a",
@@ -97,7 +76,7 @@ impl Limits {
 
 /// Returns the trace of a seed.
 pub fn trace(seed: u64, limits: Limits) -> Memory {
-    let mut rng = Rng(seed);
+    let mut rng = Random(seed);
     let r = &mut rng;
     let schema = schema(r, limits);
     let mut streams = Vec::new();
@@ -117,7 +96,7 @@ pub fn trace(seed: u64, limits: Limits) -> Memory {
     Memory { schema, streams, packets, evidence: Evidence::default() }
 }
 
-fn schema(r: &mut Rng, limits: Limits) -> Schema {
+fn schema(r: &mut Random, limits: Limits) -> Schema {
     let frequency = *r.pick(&[1_000_000_000, 1_000_000_000, 2_500_000_000, 2_394_374_000, 24_000_000, 1_000_000]);
     let mut env = BTreeMap::new();
     env.insert("hostname".to_owned(), EnvValue::Text((*r.pick(&["box", "host-1.example", "a\"b"])).to_owned()));
@@ -136,7 +115,7 @@ fn schema(r: &mut Rng, limits: Limits) -> Schema {
     };
     let channels = (0..1 + r.below(3)).map(|i| channel(r, (i * 7 % 5) as u32, limits)).collect();
     let mut uuid = [0; 16];
-    uuid.iter_mut().for_each(|b| *b = r.next() as u8);
+    uuid.iter_mut().for_each(|b| *b = r.bits() as u8);
     Schema {
         uuid,
         name: "random".to_owned(),
@@ -147,20 +126,20 @@ fn schema(r: &mut Rng, limits: Limits) -> Schema {
     }
 }
 
-fn channel(r: &mut Rng, id: u32, limits: Limits) -> Channel {
+fn channel(r: &mut Random, id: u32, limits: Limits) -> Channel {
     let contexts = (0..r.below(4)).map(|_| field(r, true, limits)).collect();
     let ids: &[u64] = if r.one_in(2) { &[0, 1, 2, 27, 28, 29, 30, 31, 32, 300, 65_535] } else { &[0, 1, 2, 3, 28, 29] };
     let events = ids.iter().map(|id| class(r, *id, limits)).collect();
     Channel { id, name: (*r.pick(&["", "default", "errors */ x"])).to_owned(), contexts, events }
 }
 
-fn class(r: &mut Rng, id: u64, limits: Limits) -> EventClass {
+fn class(r: &mut Random, id: u64, limits: Limits) -> EventClass {
     let name = format!("{}:{}", r.pick(&["app", "my\"lib", "größe"]), r.pick(&["start", "stop it", "x\u{1b}[2J", "e"]));
     let fields = (0..r.below(6)).map(|_| field(r, false, limits)).collect();
     EventClass { id, name, level: r.below(7) as u8, format: String::new(), location: String::new(), fields }
 }
 
-fn field(r: &mut Rng, fixed: bool, limits: Limits) -> Field {
+fn field(r: &mut Random, fixed: bool, limits: Limits) -> Field {
     let class = match r.below(if fixed { 7 } else { 10 }) {
         0..=3 => scalar(r, limits),
         4 => FieldClass::Text { size: *r.pick(&[1, 16, 5]) },
@@ -173,7 +152,7 @@ fn field(r: &mut Rng, fixed: bool, limits: Limits) -> Field {
     Field { name: (*r.pick(&NAMES)).to_owned(), class }
 }
 
-fn scalar(r: &mut Rng, limits: Limits) -> FieldClass {
+fn scalar(r: &mut Random, limits: Limits) -> FieldClass {
     match r.below(6) {
         0..=2 => {
             let size = *r.pick(&[1, 2, 4, 8]);
@@ -185,12 +164,12 @@ fn scalar(r: &mut Rng, limits: Limits) -> FieldClass {
     }
 }
 
-fn enumeration(r: &mut Rng, limits: Limits) -> FieldClass {
+fn enumeration(r: &mut Random, limits: Limits) -> FieldClass {
     let size = *r.pick(&[1u8, 2, 4, 8]);
     let signed = r.one_in(2);
     let mut labels: Vec<(i64, String)> = (0..1 + r.below(4))
         .map(|i| {
-            (limit(r.next(), size, signed), format!("{}{i}", r.pick(&["IDLE", "run ning", "a\"b\\", "int", "\n"])))
+            (limit(r.bits(), size, signed), format!("{}{i}", r.pick(&["IDLE", "run ning", "a\"b\\", "int", "\n"])))
         })
         .collect();
     if !limits.several_labels {
@@ -206,7 +185,7 @@ fn limit(raw: u64, size: u8, signed: bool) -> i64 {
     if signed { (raw as i64) << drop >> drop } else { (raw << drop >> drop) as i64 }
 }
 
-fn stream(r: &mut Rng, channel: &Channel, origin: u64, limits: Limits) -> Vec<(PacketInfo, Vec<u8>)> {
+fn stream(r: &mut Random, channel: &Channel, origin: u64, limits: Limits) -> Vec<(PacketInfo, Vec<u8>)> {
     if r.one_in(10) {
         return Vec::new();
     }
@@ -228,7 +207,7 @@ fn stream(r: &mut Rng, channel: &Channel, origin: u64, limits: Limits) -> Vec<(P
     out
 }
 
-fn event(r: &mut Rng, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, limits: Limits) {
+fn event(r: &mut Random, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, limits: Limits) {
     let sized = channel.id % 2 == 1;
     let class = r.pick(&channel.events);
     let step = *r.pick(&[0, 1, 1000, 1 << 20, (1 << 27) - 1, 1 << 27, 1 << 27 | 5, 1 << 33]);
@@ -265,11 +244,11 @@ fn event(r: &mut Rng, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, lim
     out.extend(body);
 }
 
-fn value(r: &mut Rng, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
+fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
     match class {
         FieldClass::Integer { size, .. } => {
             let raw = *r.pick(&[0, 1, u64::MAX, 0x8000_0000_0000_0000, 0x8080_8080_8080_8080, 10, 255]);
-            let raw = if r.one_in(2) { r.next() } else { raw };
+            let raw = if r.one_in(2) { r.bits() } else { raw };
             limits.put(out, raw, usize::from(*size));
         }
         FieldClass::Float { size } => float(r, *size, out, limits),
@@ -288,7 +267,7 @@ fn value(r: &mut Rng, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
         FieldClass::Bytes => {
             let count = r.below(5);
             limits.put(out, count, 4);
-            (0..count).for_each(|_| out.push(r.next() as u8));
+            (0..count).for_each(|_| out.push(r.bits() as u8));
         }
         FieldClass::Sequence(element) => {
             let count = r.below(5);
@@ -297,20 +276,20 @@ fn value(r: &mut Rng, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
         }
         FieldClass::Array { count, element } => (0..*count).for_each(|_| value(r, element, out, limits)),
         FieldClass::Enum { size, labels, .. } => {
-            let raw = if limits.unknown_labels && r.one_in(3) { r.next() } else { r.pick(labels).0 as u64 };
+            let raw = if limits.unknown_labels && r.one_in(3) { r.bits() } else { r.pick(labels).0 as u64 };
             limits.put(out, raw, usize::from(*size));
         }
     }
 }
 
-fn float(r: &mut Rng, size: u8, out: &mut Vec<u8>, limits: Limits) {
+fn float(r: &mut Random, size: u8, out: &mut Vec<u8>, limits: Limits) {
     let plain =
         [0.0, -0.0, 1.0, 0.1, 1e6, 999_999.5, 123_456.7, 1e-4, 1e-5, f64::INFINITY, f64::MAX, 5e-324, 100_000.0, 2.5];
     let value = match r.below(4) {
         0 => *r.pick(&plain),
-        1 => (r.next() as i64 as f64) / 1e12,
+        1 => (r.bits() as i64 as f64) / 1e12,
         2 => r.below(1_000_000) as f64 / 8.0,
-        _ => f64::from_bits(r.next()),
+        _ => f64::from_bits(r.bits()),
     };
     match size {
         4 => limits.put(out, u64::from((value as f32).to_bits()), 4),

@@ -87,6 +87,12 @@ impl TraceClass {
         }
     }
 
+    /// Returns true if the trace is one of a kernel's ftrace.
+    #[must_use]
+    pub fn is_ftrace(&self) -> bool {
+        self.text("tracer_name") == Some("ftrace")
+    }
+
     /// Returns a property that is a number.
     #[must_use]
     pub fn number(&self, key: &str) -> Option<i64> {

@@ -4,6 +4,7 @@ use lastwords_bytes::Budget;
 use lastwords_image::{Image, open, unwatched};
 use lastwords_testkit::layouts::Layout;
 use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region_of};
+pub(crate) use lastwords_testkit::random::Random;
 use lastwords_trace::ftrace::Ring;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_walk::persistent::{self, Members, Region};
@@ -25,16 +26,6 @@ pub(crate) struct Made {
     /// Offset of each CPU's metadata, and of its sub-buffers.
     pub(crate) places: Vec<(usize, usize)>,
     pub(crate) count: usize,
-}
-
-/// Numbers that are the same in each run.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
 }
 
 /// The first bytes of an event, the same in both byte orders: an id, flags, a counter, and a process ID.

@@ -14,7 +14,7 @@ use lastwords_walk::persistent;
 
 use super::region::{self, Cpu};
 use crate::bytes_image;
-use crate::rng::Rng;
+use lastwords_testkit::random::Random;
 
 /// Longest that a mutant may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ pub(super) fn run(release: &str, region: &[u8], seed: u64, count: u64) -> Result
         loop {
             let Some(seed) = next.lock().expect("no panic").next() else { return Ok(()) };
             let mut bytes = region.to_vec();
-            let what = mutate(&cpus, &mut bytes, &mut Rng::new(seed))?;
+            let what = mutate(&cpus, &mut bytes, &mut Random(seed))?;
             let end = end(&bytes, &truth);
             if end > End::Refused {
                 println!("      mutant --seed {seed}: {end:?}: {what}");
@@ -80,11 +80,11 @@ pub(super) fn run(release: &str, region: &[u8], seed: u64, count: u64) -> Result
 }
 
 /// Sets a word of the metadata, or two, to other values; says which.
-fn mutate(cpus: &[Cpu], bytes: &mut [u8], rng: &mut Rng) -> Result<String> {
+fn mutate(cpus: &[Cpu], bytes: &mut [u8], rng: &mut Random) -> Result<String> {
     let mut said = Vec::new();
     for _ in 0..1 + u64::from(rng.one_in(4)) {
         let cpu = &cpus[rng.below(cpus.len() as u64) as usize];
-        let number = |rng: &mut Rng| rng.below(cpu.count as u64) as usize;
+        let number = |rng: &mut Random| rng.below(cpu.count as u64) as usize;
         let (what, at, len) = match rng.below(8) {
             0 => ("the header", rng.below(COMMON as u64 / 4) as usize * 4, 4),
             1 | 2 => ("an address", cpu.words + 8 * rng.below(3) as usize, 8),
@@ -105,7 +105,7 @@ fn mutate(cpus: &[Cpu], bytes: &mut [u8], rng: &mut Rng) -> Result<String> {
             5 => old.wrapping_add(4096).wrapping_sub(8192 * rng.below(2)),
             6 => old.wrapping_add(4096 * rng.below(2 * cpu.count as u64)),
             7 => number(rng) as u64,
-            _ => rng.next(),
+            _ => rng.bits(),
         };
         bytes[at..at + len].copy_from_slice(&new.to_le_bytes()[..len]);
         said.push(format!("{what} at {at:#x}: {new:#x} in place of {old:#x}"));

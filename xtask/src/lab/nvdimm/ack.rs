@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::rng::mix;
+use lastwords_testkit::random::mix;
 
 /// Begins the page; no other page of the memory begins so.
 pub(super) const MAGIC: &[u8; 16] = b"lab's nvdimm ack";

@@ -12,7 +12,7 @@ use lastwords::{ChannelConfig, Context, Persist, Reservation, Session, event};
 
 use super::ack::{self, Ack, BOOT, MAGIC, READY, WRITERS};
 use super::memory::{Memory, Places};
-use crate::rng::Rng;
+use lastwords_testkit::random::Random;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             scope.spawn(move || record(file, start, writer));
         }
         if ack::panics(boot) {
-            let wait = Rng::new(boot).below(1500);
+            let wait = Random(boot).below(1500);
             std::thread::sleep(Duration::from_millis(wait));
             std::fs::write("/proc/sysrq-trigger", "c").context("/proc/sysrq-trigger")?;
         }

@@ -21,9 +21,9 @@ use serde_json::json;
 use super::packages::{Kernel, Store};
 use super::qemu::{Config, Guest};
 use super::{Arch, add_programs, guest_base, qemu};
-use crate::rng::Rng;
 use crate::setup::{make_empty, run_quietly};
 use ack::Ack;
+use lastwords_testkit::random::Random;
 use memory::{Files, Memory};
 
 #[derive(clap::Args)]
@@ -57,7 +57,8 @@ const KEPT: usize = (here::SUB_BUFFERS.0 as usize - 2) * (here::SUB_BUFFERS.1 as
 
 /// Runs the part of CI: one reset.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { kernel: super::QUICK.0.into(), resets: 1, memory: Memory::Dax, seed: None, lastwords: None })
+    let lastwords = crate::programs::tested()?;
+    run(&Args { kernel: super::QUICK.0.into(), resets: 1, memory: Memory::Dax, seed: None, lastwords: Some(lastwords) })
 }
 
 /// Runs it.
@@ -180,7 +181,7 @@ impl Lab<'_> {
             folder: self.folder,
         };
         let mut guest = Guest::start(&config)?;
-        let mut rng = Rng::new(seed);
+        let mut rng = Random(seed);
         let (mut events, mut returned, mut panics) = (0, 0, 0);
         for boot in 0..resets {
             let records = format!("NVDIMM-RECORDS {boot}.");

@@ -11,6 +11,7 @@ mod kernel;
 pub(crate) mod made;
 pub(crate) mod perfetto;
 mod sources;
+mod span_slices;
 mod spans;
 mod table;
 

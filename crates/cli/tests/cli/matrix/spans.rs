@@ -5,6 +5,7 @@ use super::kernel::processor;
 use super::perfetto;
 use crate::support::Place;
 use lastwords_testkit::put::Order;
+use lastwords_testkit::random::Random;
 use lastwords_testkit::samples;
 use lastwords_testkit::session::Span;
 use std::collections::BTreeSet;
@@ -15,11 +16,8 @@ use std::path::Path;
 #[test]
 fn perfetto_has_the_spans_that_were_open() {
     let place = Place::new();
-    let mut random = 7u64;
-    let mut below = |most: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % most
-    };
+    let mut random = Random(7);
+    let mut below = |most: u64| random.below(most);
     for round in 0..8 {
         let mut session = samples::small(Order::Little);
         session.uuid[15] ^= round;

@@ -67,6 +67,44 @@ pub(crate) fn endless_slices(program: &Path, file: &Path) -> Result<Vec<String>,
     Ok(rows.into_iter().filter_map(|row| row.into_iter().next()).collect())
 }
 
+/// A time in which a thread was in a span. Times are nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Slice {
+    pub(crate) tid: u64,
+    pub(crate) span: u64,
+    pub(crate) name: String,
+    pub(crate) begin: u64,
+    /// None if the slice has no end.
+    pub(crate) end: Option<u64>,
+    /// What the annotations `begin` and `end` say.
+    pub(crate) begin_note: String,
+    pub(crate) end_note: String,
+}
+
+/// The slices of threads that are no instants.
+pub(crate) fn thread_slices(program: &Path, file: &Path) -> Result<Vec<Slice>, String> {
+    let note = |name: &str| {
+        let value = "coalesce(a.string_value, a.int_value)";
+        format!(
+            "coalesce((select {value} from args a where a.arg_set_id = s.arg_set_id and a.key = 'debug.{name}'), '')"
+        )
+    };
+    let [span, begin, end] = ["span_id", "begin", "end"].map(note);
+    let query = format!(
+        "select tid, {span}, s.name, s.ts, s.dur, {begin}, {end} from slice s join thread_track t on s.track_id = t.id \
+         join thread using(utid) where s.name not like 'span:%';"
+    );
+    let slice = |row: Vec<String>| {
+        let [tid, span, name, begin, length, begin_note, end_note] =
+            <[String; 7]>::try_from(row).map_err(|row| format!("{row:?}"))?;
+        let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
+        let begin = number(&begin)?;
+        let end = if length == "-1" { None } else { Some(begin + number(&length)?) };
+        Ok(Slice { tid: number(&tid)?, span: number(&span)?, name, begin, end, begin_note, end_note })
+    };
+    rows(program, &query, file)?.into_iter().map(slice).collect()
+}
+
 /// The rows that the query gives.
 fn rows(program: &Path, sql: &str, file: &Path) -> Result<Vec<Vec<String>>, String> {
     let query = tempfile::NamedTempFile::new().map_err(|e| e.to_string())?;

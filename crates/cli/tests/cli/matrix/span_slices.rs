@@ -1,0 +1,186 @@
+//! What threads are in, as slices in Perfetto's traces: of traces of CTF that are made by the specification, with exits in any order,
+//! threads that move between CPUs, packets in which events are missing, and missing packets.
+
+use super::kernel::processor::{self, Slice};
+use super::perfetto;
+use crate::support::Place;
+use lastwords_testkit::put::{Order, Packed};
+use lastwords_testkit::random::Random;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+const METADATA: &str = r#"/* CTF 1.8 */
+typealias integer { size = 16; align = 8; } := u16;
+typealias integer { size = 32; align = 8; } := u32;
+typealias integer { size = 32; align = 8; signed = true; } := i32;
+typealias integer { size = 64; align = 8; } := u64;
+typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := stamp;
+trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+clock { name = monotonic; freq = 1000000000; offset_s = 1700000000; };
+stream {
+    id = 0;
+    packet.context := struct {
+        stamp timestamp_begin; stamp timestamp_end; u64 content_size; u64 packet_size; u64 packet_seq_num; u64 events_discarded; u32 cpu_id;
+    };
+    event.header := struct { u16 id; stamp timestamp; };
+    event.context := struct { i32 vpid; i32 vtid; };
+};
+event { name = "span:enter shop::even"; id = 0; stream_id = 0; fields := struct { u64 span_id; }; };
+event { name = "span:exit shop::even"; id = 1; stream_id = 0; fields := struct { u64 span_id; }; };
+event { name = "span:enter shop::odd"; id = 2; stream_id = 0; fields := struct { u64 span_id; }; };
+event { name = "span:exit shop::odd"; id = 3; stream_id = 0; fields := struct { u64 span_id; }; };
+"#;
+const BEGIN: u64 = 1_700_000_000_000_000_000;
+const CPUS: usize = 2;
+const THREADS: u64 = 3;
+const SPANS: u64 = 5;
+
+/// The stream of a CPU.
+#[derive(Default)]
+struct Cpu {
+    file: Vec<u8>,
+    events: Vec<u8>,
+    begin: u64,
+    end: u64,
+    sequence: u64,
+    discarded: u64,
+    is_lossy: bool,
+}
+
+impl Cpu {
+    /// Ends the packet, or loses it as a whole.
+    fn close(&mut self, cpu: usize, is_lost: bool) {
+        let events = std::mem::take(&mut self.events);
+        self.sequence += 1;
+        if events.is_empty() || is_lost {
+            return;
+        }
+        let size = (8 + 6 * 8 + 4 + events.len() as u64) * 8;
+        let head = Packed::new(Order::Little).u32(0xc1fc_1fc1).u32(0).u64(self.begin).u64(self.end).u64(size).u64(size);
+        let head = head.u64(self.sequence).u64(self.discarded).u32(cpu as u32);
+        self.file.extend(head.raw(&events).done());
+    }
+}
+
+/// Times in which a thread was in a span: thread, span, begin; the end if it has left.
+type Inside = BTreeMap<(u64, u64, u64), Option<u64>>;
+
+/// Writes a trace. Returns what threads were in, and the number of events that are missing.
+fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64) {
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("metadata"), METADATA).unwrap();
+    let mut cpus: [Cpu; CPUS] = Default::default();
+    let (mut inside, mut missing, mut time) = (Inside::new(), 0, 0);
+    let mut entered: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+    for _ in 0..1500 {
+        time += 1 + random.below(50);
+        let (thread, span, at) = (random.below(THREADS), random.below(SPANS), random.below(CPUS as u64) as usize);
+        let is_exit = entered.contains_key(&(thread, span));
+        match entered.remove(&(thread, span)) {
+            Some(begin) => drop(inside.insert((thread, span, begin), Some(time))),
+            None => {
+                entered.insert((thread, span), time);
+                inside.insert((thread, span, time), None);
+            }
+        }
+        let cpu = &mut cpus[at];
+        if cpu.is_lossy && random.one_in(3) {
+            cpu.discarded += 1;
+            missing += 1;
+        } else {
+            if cpu.events.is_empty() {
+                cpu.begin = time;
+            }
+            cpu.end = time;
+            let id = span as u16 % 2 * 2 + u16::from(is_exit);
+            let event = Packed::new(Order::Little).u16(id).u64(time).u32(10).u32(20 + thread as u32).u64(span);
+            cpu.events.extend(event.done());
+        }
+        if random.one_in(12) {
+            let is_lost = is_lossy && random.one_in(40);
+            missing += if is_lost { cpu.events.len() as u64 / 26 } else { 0 };
+            cpu.close(at, is_lost);
+            cpu.is_lossy = is_lossy && random.one_in(20);
+        }
+    }
+    for (at, cpu) in cpus.iter_mut().enumerate() {
+        cpu.close(at, false);
+        std::fs::write(folder.join(format!("stream_{at}")), &cpu.file).unwrap();
+    }
+    (inside, missing)
+}
+
+/// Compares a slice with what its thread was in. Returns the part of that which the slice shows as a whole.
+fn judge(slice: &Slice, inside: &Inside) -> Option<(u64, u64, u64)> {
+    let Slice { tid, span, name, begin, end, begin_note, end_note } = slice;
+    let (thread, begin) = (tid - 20, begin - BEGIN);
+    assert_eq!(name, ["shop::even", "shop::odd"][*span as usize % 2], "{slice:?}");
+    let (key, left) = inside.range(..=(thread, *span, begin)).next_back().unwrap_or_else(|| panic!("{slice:?}"));
+    assert_eq!((key.0, key.1), (thread, *span), "{slice:?}: {key:?}");
+    let is_own_begin = begin_note.is_empty();
+    if is_own_begin {
+        assert_eq!(key.2, begin, "{slice:?}");
+    } else {
+        assert!(begin_note.starts_with("goes on from"), "{slice:?}");
+    }
+    let end = end.map(|end| end - BEGIN);
+    match end_note.split(':').next().unwrap() {
+        "" if end.is_none() => None,
+        "" => {
+            assert_eq!(end, *left, "{slice:?}");
+            is_own_begin.then_some(*key)
+        }
+        "goes on in the next slice of this name" => {
+            assert!(left.is_none_or(|left| end.unwrap() <= left), "{slice:?}: {left:?}");
+            None
+        }
+        "may be that of another slice" => {
+            let ends: BTreeSet<_> =
+                inside.iter().filter(|(key, _)| (key.0, key.1) == (thread, *span)).map(|(_, end)| *end).collect();
+            assert!(ends.contains(&end), "{slice:?}");
+            None
+        }
+        "not recorded" => None,
+        _ => panic!("{slice:?}"),
+    }
+}
+
+/// Each slice lasts as long as its thread was in the span, or says what is not known.
+#[test]
+fn what_threads_are_in_is_what_they_were_in() {
+    let place = Place::new();
+    let mut notes = BTreeSet::new();
+    for seed in 0..24 {
+        let is_lossy = seed % 3 > 0;
+        let (inside, missing) = write(&place.at(&format!("t{seed}")), &mut Random(seed), is_lossy);
+        let file = format!("{seed}.pftrace");
+        place.run(&["convert", &format!("./t{seed}"), "--to", "perfetto", "-o", &file]);
+        let file = place.at(&file);
+        let slices = perfetto::thread_slices(&std::fs::read(&file).unwrap());
+        let whole: BTreeSet<_> = slices.iter().filter_map(|slice| judge(slice, &inside)).collect();
+        notes.extend(slices.iter().flat_map(|slice| [slice.begin_note.clone(), slice.end_note.clone()]));
+        if !is_lossy {
+            // The pieces of what went on in several slices are as long as the whole.
+            let mut sums: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+            let lengths = slices.iter().filter_map(|slice| Some((slice, slice.end? - slice.begin)));
+            lengths.for_each(|(slice, length)| *sums.entry((slice.tid - 20, slice.span)).or_default() += length);
+            let left = |(key, end): (&(u64, u64, u64), &Option<u64>)| Some(((key.0, key.1), (*end)? - key.2));
+            let mut expected: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+            inside.iter().filter_map(left).for_each(|(key, length)| *expected.entry(key).or_default() += length);
+            // What is still open at the end has pieces that have ended before.
+            let open: BTreeSet<_> =
+                inside.iter().filter(|(_, end)| end.is_none()).map(|(key, _)| (key.0, key.1)).collect();
+            sums.retain(|key, _| !open.contains(key));
+            expected.retain(|key, _| !open.contains(key));
+            assert_eq!((sums, missing), (expected, 0), "seed {seed}");
+        }
+        assert!(whole.len() > inside.len() / 5, "seed {seed}: {} of {} are whole", whole.len(), inside.len());
+        if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR") {
+            let mut theirs = processor::thread_slices(Path::new(&program), &file).unwrap();
+            let mut ours = slices;
+            [&mut theirs, &mut ours].into_iter().for_each(|slices| slices.sort());
+            assert_eq!(theirs, ours, "seed {seed}");
+        }
+    }
+    assert_eq!(notes.len(), 5, "{notes:?}");
+}
