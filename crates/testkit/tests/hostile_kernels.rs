@@ -32,7 +32,7 @@ const NAMES: [&str; 6] = ["vmcore", "kernel_memory", "kernel", "btf", "print_for
 const CUTS: usize = 4096;
 const CUTS_IN_CI: usize = 1024;
 /// In CI one bit of so many is flipped.
-const BITS_BETWEEN: usize = 61;
+const BITS_BETWEEN: usize = 127;
 
 /// An input of the corpus: where it stands, its target, its bytes.
 struct Input {

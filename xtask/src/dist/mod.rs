@@ -90,6 +90,11 @@ impl Built {
     fn build() -> Result<Self> {
         Ok(Self { program: crate::programs::lastwords()?, libraries: crate::programs::build("lastwords-capi")? })
     }
+
+    /// The same of the build of the tests.
+    fn tested() -> Result<Self> {
+        Ok(Self { program: crate::programs::tested()?, libraries: crate::programs::debug()? })
+    }
 }
 
 /// Makes what was asked for.

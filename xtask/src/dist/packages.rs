@@ -20,29 +20,33 @@ pub(crate) struct Args {
     suite: Option<String>,
 }
 
-/// The part of CI: this machine's suite.
+/// The part of CI: this machine's suite, and the programs that the tests have built.
 pub(crate) fn run_quick() -> Result<()> {
-    run(&Args { suite: None })
+    judge(None, Built::tested)
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    judge(args.suite.as_deref(), Built::build)
+}
+
+fn judge(suite: Option<&str>, build: fn() -> Result<Built>) -> Result<()> {
     ensure!(crate::setup::is_root(), "the clean Debian is made and entered by root: run this command as root");
     let release = Release { small: false, ..Release::of_workspace()? };
     let scratch = Scratch::create(&super::folder()?, ".testing")?;
     // The clean Debian is fetched while the packages are made.
     std::thread::scope(|scope| {
-        let chroot = scope.spawn(|| timed("clean Debian", || Chroot::open(args.suite.as_deref())));
-        let debs = judged(&release, scratch.path())?;
+        let chroot = scope.spawn(|| timed("clean Debian", || Chroot::open(suite)));
+        let debs = judged(&release, build, scratch.path())?;
         let chroot = chroot.join().unwrap_or_else(|_| bail!("the thread that makes the clean Debian panicked"))?;
         timed("installed, used, removed", || chroot.run(scratch.path(), &debs))
     })
 }
 
 /// Makes the packages and has others judge them; returns those of Debian.
-fn judged(release: &Release, scratch: &Path) -> Result<Vec<PathBuf>> {
+fn judged(release: &Release, build: fn() -> Result<Built>, scratch: &Path) -> Result<Vec<PathBuf>> {
     timed("crates that are linked in", check_linked)?;
     timed("shellcheck", check_scripts)?;
-    let built = timed("build", Built::build)?;
+    let built = timed("build", build)?;
     let to = scratch.join("packages");
     std::fs::create_dir(&to)?;
     let debs = timed("deb", || deb::build(release, &built, scratch, &to))?;
