@@ -262,7 +262,7 @@ pub fn write(
     timeline.put(&mut head);
     out.write_all(&head).map_err(Error::Output)?;
     let mut totals = events::write(chosen, &mut file, Out::File(out), notes)?;
-    file.log.remark().into_iter().for_each(|remark| notes(Note::Remark(remark)));
+    file.log.remark().into_iter().chain(file.tracks.remarks()).for_each(|remark| notes(Note::Remark(remark)));
     totals.bytes = totals.bytes.saturating_add(head.len() as u64);
     Ok(totals)
 }

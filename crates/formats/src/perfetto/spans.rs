@@ -98,6 +98,8 @@ pub(super) struct Spans {
     entered: HashMap<u64, Vec<Entered>>,
     /// Number of all that threads are in.
     inside: usize,
+    /// Number of slices that are not drawn, because too many are open.
+    pub(super) not_drawn: u64,
 }
 
 impl Spans {
@@ -134,7 +136,11 @@ impl Spans {
                 self.entered.entry(thread).or_default().push(entered);
                 vec![edge(Kind::Begin, thread, fields)]
             }
-            Step::New | Step::Enter => Vec::new(),
+            Step::New if self.open.contains_key(&key) => Vec::new(),
+            Step::New | Step::Enter => {
+                self.not_drawn = self.not_drawn.saturating_add(1);
+                Vec::new()
+            }
             Step::Exit => self.exit(at),
         }
     }
@@ -203,7 +209,11 @@ impl Spans {
     /// selected. It has a lane of its own, because other spans have used the other lanes since it was opened.
     pub(super) fn begun_before(&mut self, span: &OpenSpan, process: u64) -> Option<Edge> {
         let key = (span.trace, span.id);
-        if self.open.len() >= MAX_OPEN || self.open.contains_key(&key) {
+        if self.open.contains_key(&key) {
+            return None;
+        }
+        if self.open.len() >= MAX_OPEN {
+            self.not_drawn = self.not_drawn.saturating_add(1);
             return None;
         }
         let (track, described) = self.lane(&span.name, process);
@@ -229,5 +239,39 @@ impl Spans {
         track.text(2, name.as_bytes());
         track.number(5, process);
         (lane, Some(track))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_that_find_no_place_are_counted() {
+        let (mut spans, label) = (Spans::default(), Label::default());
+        let at = |step, id| Stepped {
+            step,
+            key: (0, id),
+            label: &label,
+            fields: &[],
+            time: Some(1),
+            thread: 1,
+            process: 2,
+            is_unsure: false,
+        };
+        let most = MAX_OPEN as u64;
+        for id in 0..=most {
+            assert_eq!(spans.step(&at(Step::New, id)).len(), usize::from(id < most), "{id}");
+            assert_eq!(spans.step(&at(Step::Enter, id)).len(), usize::from(id < most), "{id}");
+        }
+        assert_eq!(spans.not_drawn, 2);
+        assert_eq!(spans.step(&at(Step::Exit, most)).len(), 0);
+        assert_eq!(spans.step(&at(Step::Exit, most - 2)).len(), 3);
+        assert_eq!(spans.step(&at(Step::Enter, most)).len(), 1);
+        assert_eq!(spans.step(&at(Step::Close, 0)).len(), 1);
+        assert_eq!(spans.step(&at(Step::New, most)).len(), 1);
+        assert_eq!(spans.lost(1, 5).len(), 0);
+        assert_eq!(spans.lost(0, 5).len(), MAX_OPEN);
+        assert_eq!((spans.inside, spans.not_drawn), (0, 2));
     }
 }

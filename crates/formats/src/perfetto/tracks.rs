@@ -78,6 +78,8 @@ pub(super) struct Tracks<'t> {
     processes: HashMap<(usize, i64), u64>,
     selection: &'t Selection,
     spans: Spans,
+    /// Number of events of threads that have no track.
+    without_track: u64,
     missing: Missing,
     packet: Message,
     event: Message,
@@ -168,10 +170,21 @@ impl<'t> Tracks<'t> {
             processes: HashMap::new(),
             selection,
             spans: Spans::default(),
+            without_track: 0,
             missing: Missing::default(),
             packet: Message::default(),
             event: Message::default(),
         }
+    }
+
+    /// Returns what the file does not show, in words.
+    pub(super) fn remarks(&self) -> Vec<String> {
+        let (spans, events) = (self.spans.not_drawn, self.without_track);
+        let spans = (spans > 0).then(|| format!("{spans} slices of spans are not drawn: too many are open at a time"));
+        let events = (events > 0).then(|| {
+            format!("{events} events are on the tracks of their streams: more than {MAX_TRACKS} threads have events")
+        });
+        spans.into_iter().chain(events).collect()
     }
 
     /// Ends what threads are in, because events of their trace are missing from or until a time.
@@ -303,7 +316,9 @@ impl<'t> Tracks<'t> {
             _ => by_stream,
         };
         let is_full = self.tracks.len() >= MAX_TRACKS;
-        let owner = if is_full && !self.tracks.contains_key(&wanted) { by_stream } else { wanted };
+        let has_none = is_full && wanted != by_stream && !self.tracks.contains_key(&wanted);
+        self.without_track = self.without_track.saturating_add(u64::from(has_none));
+        let owner = if has_none { by_stream } else { wanted };
         let known = self.tracks.get(&owner).copied();
         let named = !thread.name.is_empty();
         if let Some((id, had)) = known
