@@ -195,12 +195,12 @@ const QUICK: &[Step] = &[
     Step { name: "unit", does: Does::Cargo(&["test", "--quiet", "--workspace", "--lib"]), what: "unit tests" },
     Step {
         name: "recovery",
-        does: Does::Cargo(&["test", "--quiet", "-p", "lastwords", "--test", "sessions", "--test", "fields"]),
+        does: Does::Cargo(&["test", "--quiet", "--workspace", "--test", "sessions", "--test", "fields"]),
         what: "sessions recorded and recovered, with fields of all types",
     },
     Step {
         name: "quick-demo",
-        does: Does::Cargo(&["run", "--quiet", "-p", "lastwords-cli", "--", "demo"]),
+        does: Does::Verb(run_demo),
         what: "the README's command: a child killed, its events recovered and compared",
     },
 ];

@@ -166,22 +166,12 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// A snapshot is saved where a trigger took one, and only there. Behind the event of the trigger, its CPU has nothing but what an
-    /// interrupt did before the kernel swapped the buffers.
+    /// A snapshot is saved where a trigger took one, and only there. It ends with the event of the trigger.
     fn snapshots(&self, rows: &mut Rows) -> Result<()> {
         let ours = self.report(&self.at("snapshot.dat.snapshot"))?;
         self.same_text("snapshot: the snapshot", &self.text("snapshot.snapshot.kernel")?, &ours, rows);
-        let cpu = |line: &str| line.split('[').nth(1).and_then(|rest| rest.split(']').next()).map(str::to_owned);
-        let in_interrupt = |line: &str| {
-            let flags = line.split("] ").nth(1).and_then(|rest| rest.split(' ').next());
-            flags.is_some_and(|flags| flags.contains(['h', 'H', 's', 'z', 'Z']))
-        };
-        let behind: Vec<&str> = ours.lines().rev().take_while(|line| !line.contains(FIRES)).collect();
-        let trigger = ours.lines().rev().find(|line| line.contains(FIRES));
-        let late = |line: &&&str| cpu(line) == trigger.and_then(cpu) && !in_interrupt(line);
-        let wrong = behind.iter().find(late);
-        let detail = format!("{} events are behind it; {wrong:?}", behind.len());
-        rows.row(trigger.is_some() && wrong.is_none(), "snapshot: its last event", &detail);
+        let (ends, detail) = ends_with_trigger(&ours);
+        rows.row(ends, "snapshot: its last event", &detail);
         let (said, is_there) = (self.said("no-snapshot")?, self.at("no-snapshot.dat.snapshot").exists());
         let ok = !is_there && said.contains("no trigger took a snapshot");
         rows.row(ok, "no-snapshot: nothing is saved, and that is said", said.trim());
@@ -192,9 +182,9 @@ impl Found<'_> {
     fn traceoff(&self, rows: &mut Rows) -> Result<()> {
         let said = self.said("traceoff")?;
         let ours = self.report(&self.at("traceoff.dat"))?;
-        let last = ours.lines().last().unwrap_or_default();
-        let ok = said.contains("a trigger has switched the tracing off") && last.contains(FIRES);
-        rows.row(ok, "traceoff: its last event", last.trim());
+        let (ends, detail) = ends_with_trigger(&ours);
+        let ok = said.contains("a trigger has switched the tracing off") && ends;
+        rows.row(ok, "traceoff: its last event", &detail);
         self.same_state("traceoff", rows)
     }
 
@@ -273,6 +263,21 @@ fn occurrence(line: &str, event: &str) -> Option<(String, String)> {
     let task = head.split_once(" [")?.0.trim().rsplit(' ').next()?;
     let is_of_work = ["cat-", "trace-cmd-"].iter().any(|name| task.starts_with(name));
     is_of_work.then(|| (task.to_string(), rest.trim().to_string()))
+}
+
+/// Returns true if the text ends with the event of the trigger, and what is behind it. Behind it, its CPU has nothing but what an interrupt
+/// did before the kernel swapped the buffers or switched them off; other CPUs may record until then.
+fn ends_with_trigger(text: &str) -> (bool, String) {
+    let cpu = |line: &str| line.split('[').nth(1).and_then(|rest| rest.split(']').next()).map(str::to_owned);
+    let in_interrupt = |line: &str| {
+        let flags = line.split("] ").nth(1).and_then(|rest| rest.split(' ').next());
+        flags.is_some_and(|flags| flags.contains(['h', 'H', 's', 'z', 'Z']))
+    };
+    let behind: Vec<&str> = text.lines().rev().take_while(|line| !line.contains(FIRES)).collect();
+    let trigger = text.lines().rev().find(|line| line.contains(FIRES));
+    let late = |line: &&&str| cpu(line) == trigger.and_then(cpu) && !in_interrupt(line);
+    let wrong = behind.iter().find(late);
+    (trigger.is_some() && wrong.is_none(), format!("{} events are behind it; {wrong:?}", behind.len()))
 }
 
 #[cfg(test)]
