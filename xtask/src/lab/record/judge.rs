@@ -152,8 +152,9 @@ impl Found<'_> {
         };
         let said = || self.text(&format!("{}.peer", case.name)).unwrap_or_default();
         let (ours, theirs) = (of(ours)?, of(&theirs).with_context(said)?);
-        // The processes of trace-cmd that record are its own, of which it has no events.
-        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).collect();
+        // Of the processes of trace-cmd that record, trace-cmd has a part of the events at most.
+        let is_other = |task: &String| !task.starts_with("trace-cmd-");
+        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).filter(is_other).collect();
         let others = |all: Vec<(String, String)>| -> Events {
             let all = all.into_iter().filter(|(task, _)| task.starts_with("cat-") || known.contains(task));
             all.map(|(task, what)| format!("{task} {what}")).collect()
@@ -191,8 +192,13 @@ impl Found<'_> {
     /// What was followed is what another instance with the same events has, but for the times.
     fn follow(&self, rows: &mut Rows) -> Result<()> {
         let said = self.said("follow")?;
-        // The kernel forgets the names of tasks, so that two readers at different times see different ones.
-        let event = |line: &str| without_time(&without_task(line)?);
+        // The kernel forgets the names of tasks, so that two readers at different times see different ones. Two instances record an event
+        // one after the other, so that a request to reschedule, the second of the flags, may come in between.
+        let event = |line: &str| {
+            let event = without_time(&without_task(line)?)?;
+            let (task, flags) = event.split_once("] ")?;
+            Some(format!("{task}] {}.{}", flags.get(..1)?, flags.get(2..)?))
+        };
         let events =
             |text: &str| -> Events { text.lines().filter(|line| !line.starts_with('#')).filter_map(event).collect() };
         let (ours, kernel) = (events(&self.text("follow.out")?), events(&self.text("follow.kernel")?));
