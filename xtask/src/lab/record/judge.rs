@@ -152,15 +152,15 @@ impl Found<'_> {
         };
         let said = || self.text(&format!("{}.peer", case.name)).unwrap_or_default();
         let (ours, theirs) = (of(ours)?, of(&theirs).with_context(said)?);
-        // Of the processes of trace-cmd that record, trace-cmd has a part of the events at most.
-        let is_other = |task: &String| !task.starts_with("trace-cmd-");
-        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).filter(is_other).collect();
-        let others = |all: Vec<(String, String)>| -> Events {
-            let all = all.into_iter().filter(|(task, _)| task.starts_with("cat-") || known.contains(task));
-            all.map(|(task, what)| format!("{task} {what}")).collect()
-        };
-        let (ours, theirs) = (others(ours), others(theirs));
-        let (lost, invented) = (theirs.without(&ours), ours.without(&theirs));
+        // The processes of trace-cmd that record are its own: it has their events from some moment on, or none.
+        let known: Vec<String> = theirs.iter().map(|(task, _)| task.clone()).collect();
+        let is_known = |(task, _): &&(String, String)| task.starts_with("cat-") || known.contains(task);
+        let is_whole = |(task, _): &&(String, String)| !task.starts_with("trace-cmd-");
+        let words = |(task, what): &(String, String)| format!("{task} {what}");
+        let theirs: Events = theirs.iter().filter(is_known).map(words).collect();
+        let whole: Events = ours.iter().filter(is_known).filter(is_whole).map(words).collect();
+        let ours: Events = ours.iter().filter(is_known).map(words).collect();
+        let (lost, invented) = (theirs.without(&ours), whole.without(&theirs));
         let detail = format!("{} and {} events {:?} {:?}", ours.total, theirs.total, lost.1, invented.1);
         let ok = lost.0 == 0 && invented.0 == 0 && theirs.total >= 4;
         rows.row(ok, &format!("{}: {event} as trace-cmd recorded it", case.name), &detail);
