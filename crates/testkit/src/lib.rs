@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checksum;
+pub mod ctf;
 pub mod elf;
 pub mod image;
 pub mod layout;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 use lastwords_testkit::random::Random;
 
 /// Number of CPUs.
@@ -17,20 +18,15 @@ pub(super) const HOSTILE: &str = "</script><img src=x onerror=\"window.hacked=1\
 /// The beginning of the trace: seconds since the epoch.
 pub(super) const BEGIN: u64 = 1_795_505_501;
 
-const METADATA: &str = r#"/* CTF 1.8 */
-typealias integer { size = 16; align = 8; } := u16;
-typealias integer { size = 32; align = 8; } := u32;
-typealias integer { size = 32; align = 8; signed = true; } := i32;
-typealias integer { size = 64; align = 8; } := u64;
-typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := stamp;
-trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+/// The metadata, behind the types and with the context of packets in `stream`.
+const METADATA: [&str; 2] = [
+    r#"
 env { hostname = "made"; domain = "kernel"; tracer_name = "lttng-modules"; trace_name = "made"; };
 clock { name = monotonic; freq = 1000000000; offset_s = 1795505501; };
 stream {
     id = 0;
-    packet.context := struct {
-        stamp timestamp_begin; stamp timestamp_end; u64 content_size; u64 packet_size; u64 events_discarded; u32 cpu_id;
-    };
+    "#,
+    r#"
     event.header := struct { u16 id; stamp timestamp; };
     event.context := struct { i32 tid; i32 pid; string procname; };
 };
@@ -42,7 +38,8 @@ event { name = "syscall_entry_read"; id = 3; stream_id = 0; fields := struct { u
 event { name = "syscall_exit_read"; id = 4; stream_id = 0; fields := struct { u64 ret; }; };
 event { name = "app:request"; id = 5; stream_id = 0; loglevel = 6; fields := struct { string path; u64 bytes; }; };
 event { name = "app:failure"; id = 6; stream_id = 0; loglevel = 3; fields := struct { string text; u64 number; }; };
-"#;
+"#,
+];
 
 const NAMES: [&str; 7] = [
     "sched_switch",
@@ -66,21 +63,11 @@ pub(super) struct Made {
     pub(super) lasted: BTreeSet<Lasted>,
 }
 
-/// A packet that is being filled.
-#[derive(Default)]
-struct Packet {
-    events: Vec<u8>,
-    begin: u64,
-    end: u64,
-}
-
 #[derive(Default)]
 struct Cpu {
-    file: Vec<u8>,
-    packet: Packet,
+    stream: Stream,
     thread: usize,
     interrupt: bool,
-    discarded: u64,
     /// Events of the packet that is being filled are lost, here and there.
     is_lossy: bool,
     /// When the running thread and the interrupt began.
@@ -108,40 +95,26 @@ fn text(out: &mut Vec<u8>, text: &str) {
 impl Cpu {
     fn put(&mut self, kind: u16, time: u64, fields: &[u8]) {
         let (tid, pid, name) = THREADS[self.thread];
-        let packet = &mut self.packet;
-        if packet.events.is_empty() {
-            packet.begin = time;
-        }
-        packet.end = time;
-        packet.events.extend(kind.to_le_bytes());
-        packet.events.extend(time.to_le_bytes());
-        packet.events.extend(tid.to_le_bytes());
-        packet.events.extend(pid.to_le_bytes());
-        text(&mut packet.events, name);
-        packet.events.extend(fields);
+        let mut event = Vec::new();
+        event.extend(kind.to_le_bytes());
+        event.extend(time.to_le_bytes());
+        event.extend(tid.to_le_bytes());
+        event.extend(pid.to_le_bytes());
+        text(&mut event, name);
+        event.extend(fields);
+        self.stream.put(time, &event);
     }
 
     fn close(&mut self, cpu: usize) {
         self.is_lossy = false;
-        let Packet { events, begin, end } = std::mem::take(&mut self.packet);
-        if events.is_empty() {
-            return;
-        }
-        let size = (8 + 5 * 8 + 4 + events.len() as u64) * 8;
-        self.file.extend(0xc1fc_1fc1_u32.to_le_bytes());
-        self.file.extend(0u32.to_le_bytes());
-        for number in [begin, end, size, size, self.discarded] {
-            self.file.extend(number.to_le_bytes());
-        }
-        self.file.extend((cpu as u32).to_le_bytes());
-        self.file.extend(events);
+        self.stream.close(cpu as u32);
     }
 }
 
 /// Writes a trace of `events` events into a new folder.
 pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("metadata"), METADATA)?;
+    std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat())?;
     let mut rng = Random(seed);
     let mut cpus: Vec<Cpu> = (0..CPUS).map(|_| Cpu::default()).collect();
     let mut calls = [None; THREADS.len()];
@@ -154,7 +127,7 @@ pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
             // Events are missing: the packet before ends, the next one begins later, and events are missing in it too.
             cpus[1].close(1);
             time += 40_000 + time / 10;
-            (cpus[1].discarded, cpus[1].is_lossy) = (LOST, true);
+            (cpus[1].stream.discarded, cpus[1].is_lossy) = (LOST, true);
         }
         let in_call = calls.map(|begin| begin.is_some());
         let Step { kind, fields, next } = step(&mut rng, &cpus, at, &in_call);
@@ -179,13 +152,13 @@ pub(super) fn write(folder: &Path, events: u64, seed: u64) -> Result<Made> {
         }
         cpu.interrupt = kind == 1;
         cpu.thread = next.unwrap_or(cpu.thread);
-        if cpu.packet.events.len() > 60_000 {
+        if cpu.stream.events.len() > 60_000 {
             cpu.close(at);
         }
     }
     for (at, cpu) in cpus.iter_mut().enumerate() {
         cpu.close(at);
-        std::fs::write(folder.join(format!("stream_{at}")), &cpu.file)?;
+        std::fs::write(folder.join(format!("stream_{at}")), &cpu.stream.file)?;
     }
     Ok(Made { counts, end: time, lasted })
 }

@@ -1,27 +1,23 @@
-//! What threads are in, as slices in Perfetto's traces: of traces of CTF that are made by the specification, with exits in any order,
-//! threads that move between CPUs, packets in which events are missing, and missing packets.
+//! Slices of threads in Perfetto's traces are compared with the spans that the threads were in. The traces of CTF are made by the
+//! specification: exits in any order, threads that move between CPUs, packets in which events are missing, and missing packets.
 
 use super::kernel::processor::{self, Slice};
 use super::perfetto;
 use crate::support::Place;
+use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-const METADATA: &str = r#"/* CTF 1.8 */
-typealias integer { size = 16; align = 8; } := u16;
-typealias integer { size = 32; align = 8; } := u32;
-typealias integer { size = 32; align = 8; signed = true; } := i32;
-typealias integer { size = 64; align = 8; } := u64;
-typealias integer { size = 64; align = 8; map = clock.monotonic.value; } := stamp;
-trace { major = 1; minor = 8; byte_order = le; packet.header := struct { u32 magic; u32 stream_id; }; };
+/// The metadata, behind the types and with the context of packets in `stream`.
+const METADATA: [&str; 2] = [
+    r#"
 clock { name = monotonic; freq = 1000000000; offset_s = 1700000000; };
 stream {
     id = 0;
-    packet.context := struct {
-        stamp timestamp_begin; stamp timestamp_end; u64 content_size; u64 packet_size; u64 packet_seq_num; u64 events_discarded; u32 cpu_id;
-    };
+    "#,
+    r#"
     event.header := struct { u16 id; stamp timestamp; };
     event.context := struct { i32 vpid; i32 vtid; };
 };
@@ -29,7 +25,8 @@ event { name = "span:enter shop::even"; id = 0; stream_id = 0; fields := struct 
 event { name = "span:exit shop::even"; id = 1; stream_id = 0; fields := struct { u64 span_id; }; };
 event { name = "span:enter shop::odd"; id = 2; stream_id = 0; fields := struct { u64 span_id; }; };
 event { name = "span:exit shop::odd"; id = 3; stream_id = 0; fields := struct { u64 span_id; }; };
-"#;
+"#,
+];
 const BEGIN: u64 = 1_700_000_000_000_000_000;
 const CPUS: usize = 2;
 const THREADS: u64 = 3;
@@ -38,28 +35,8 @@ const SPANS: u64 = 5;
 /// The stream of a CPU.
 #[derive(Default)]
 struct Cpu {
-    file: Vec<u8>,
-    events: Vec<u8>,
-    begin: u64,
-    end: u64,
-    sequence: u64,
-    discarded: u64,
+    stream: Stream,
     is_lossy: bool,
-}
-
-impl Cpu {
-    /// Ends the packet, or loses it as a whole.
-    fn close(&mut self, cpu: usize, is_lost: bool) {
-        let events = std::mem::take(&mut self.events);
-        self.sequence += 1;
-        if events.is_empty() || is_lost {
-            return;
-        }
-        let size = (8 + 6 * 8 + 4 + events.len() as u64) * 8;
-        let head = Packed::new(Order::Little).u32(0xc1fc_1fc1).u32(0).u64(self.begin).u64(self.end).u64(size).u64(size);
-        let head = head.u64(self.sequence).u64(self.discarded).u32(cpu as u32);
-        self.file.extend(head.raw(&events).done());
-    }
 }
 
 /// Times in which a thread was in a span: thread, span, begin; the end if it has left.
@@ -68,7 +45,7 @@ type Inside = BTreeMap<(u64, u64, u64), Option<u64>>;
 /// Writes a trace. Returns what threads were in, and the number of events that are missing.
 fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64) {
     std::fs::create_dir_all(folder).unwrap();
-    std::fs::write(folder.join("metadata"), METADATA).unwrap();
+    std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat()).unwrap();
     let mut cpus: [Cpu; CPUS] = Default::default();
     let (mut inside, mut missing, mut time) = (Inside::new(), 0, 0);
     let mut entered: BTreeMap<(u64, u64), u64> = BTreeMap::new();
@@ -85,27 +62,26 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64) {
         }
         let cpu = &mut cpus[at];
         if cpu.is_lossy && random.one_in(3) {
-            cpu.discarded += 1;
+            cpu.stream.discarded += 1;
             missing += 1;
         } else {
-            if cpu.events.is_empty() {
-                cpu.begin = time;
-            }
-            cpu.end = time;
             let id = span as u16 % 2 * 2 + u16::from(is_exit);
             let event = Packed::new(Order::Little).u16(id).u64(time).u32(10).u32(20 + thread as u32).u64(span);
-            cpu.events.extend(event.done());
+            cpu.stream.put(time, &event.done());
         }
         if random.one_in(12) {
-            let is_lost = is_lossy && random.one_in(40);
-            missing += if is_lost { cpu.events.len() as u64 / 26 } else { 0 };
-            cpu.close(at, is_lost);
+            if is_lossy && random.one_in(40) {
+                missing += cpu.stream.events.len() as u64 / 26;
+                cpu.stream.lose();
+            } else {
+                cpu.stream.close(at as u32);
+            }
             cpu.is_lossy = is_lossy && random.one_in(20);
         }
     }
     for (at, cpu) in cpus.iter_mut().enumerate() {
-        cpu.close(at, false);
-        std::fs::write(folder.join(format!("stream_{at}")), &cpu.file).unwrap();
+        cpu.stream.close(at as u32);
+        std::fs::write(folder.join(format!("stream_{at}")), &cpu.stream.file).unwrap();
     }
     (inside, missing)
 }
@@ -167,7 +143,7 @@ fn what_threads_are_in_is_what_they_were_in() {
             let left = |(key, end): (&(u64, u64, u64), &Option<u64>)| Some(((key.0, key.1), (*end)? - key.2));
             let mut expected: BTreeMap<(u64, u64), u64> = BTreeMap::new();
             inside.iter().filter_map(left).for_each(|(key, length)| *expected.entry(key).or_default() += length);
-            // What is still open at the end has pieces that have ended before.
+            // A span that is still open at the end may have pieces that have ended before: it is left out.
             let open: BTreeSet<_> =
                 inside.iter().filter(|(_, end)| end.is_none()).map(|(key, _)| (key.0, key.1)).collect();
             sums.retain(|key, _| !open.contains(key));
