@@ -17,15 +17,13 @@ struct Last {
     end: Option<i64>,
 }
 
-/// What is missing around the begin of a packet. Times are nanoseconds.
+/// The events and packets that are missing around the begin of a packet. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Around {
     /// Begin of the packet.
     pub begin: Option<i64>,
     /// End of the packet.
     pub end: Option<i64>,
-    /// The stream has no packet before this one.
-    pub is_first: bool,
     /// End of the packet before.
     pub before: Option<i64>,
     /// Sequence numbers of the packet before and of this one.
@@ -67,19 +65,16 @@ impl Missing {
         let increase = |last: Option<u64>, next: Option<u64>| next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l));
         let packets = last.as_ref().map_or(0, |last| increase(last.sequence, sequence).saturating_sub(1));
         // Events that were discarded before the first packet that is there are counted by it as well.
-        let events = increase(last.as_ref().map_or(Some(0), |last| last.discarded), discarded);
-        let is_in = is_reported || events > 0 && !trace.class().is_ftrace();
-        if is_in || packets > 0 || events > 0 {
+        let counted = increase(last.as_ref().map_or(Some(0), |last| last.discarded), discarded);
+        let is_in = is_reported || counted > 0 && !trace.class().is_ftrace();
+        if is_in || packets > 0 || counted > 0 {
             let end = if is_in { end.unwrap_or(i64::MAX) } else { begin.unwrap_or(i64::MIN) };
             let until = self.until.entry(stream.trace).or_insert(i64::MIN);
             *until = end.max(*until);
         }
-        let Some(last) = last else {
-            let (before, between) = (None, None);
-            return Some(Around { begin, end, is_first: true, before, between, events: 0, packets: 0 });
-        };
-        let between = last.sequence.zip(sequence);
-        Some(Around { begin, end, is_first: false, before: last.end, between, events, packets })
+        let events = if last.is_some() { counted } else { 0 };
+        let between = last.as_ref().and_then(|last| last.sequence.zip(sequence));
+        Some(Around { begin, end, before: last.and_then(|last| last.end), between, events, packets })
     }
 
     /// Notes a loss that the packets of a trace without an account report.

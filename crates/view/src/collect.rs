@@ -232,7 +232,7 @@ impl<'t> Collector<'t> {
         (self.cpu(stream), name)
     }
 
-    /// Returns the number of a thread of a machine, where the id of its process is known or not.
+    /// Returns the number of a thread of a machine.
     fn thread(&mut self, machine: u32, tid: i64, pid: Option<i64>, name: Option<String>) -> u32 {
         let pid = pid.filter(|pid| *pid != 0).or_else(|| self.tgids.get(&(machine, tid)).copied());
         let name = if tid == 0 { Some("idle".to_owned()) } else { name };

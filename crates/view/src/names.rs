@@ -42,8 +42,6 @@ pub(crate) enum Owner {
 pub(crate) struct Names {
     pub(crate) threads: Vec<Thread>,
     by_owner: HashMap<Owner, Vec<u32>>,
-    /// Number of times that a thread found no row.
-    pub(crate) without_row: u64,
     pub(crate) cpus: Vec<Cpu>,
     by_cpu: HashMap<Cpu, u32>,
     pub(crate) labels: Vec<String>,
@@ -72,10 +70,7 @@ impl Names {
             own.get_mut(position..).into_iter().for_each(|rest| rest.rotate_left(1));
             own.last().copied().unwrap_or(NONE)
         } else {
-            let Some(at) = next(&self.threads, MAX_THREADS) else {
-                self.without_row = self.without_row.saturating_add(1);
-                return NONE;
-            };
+            let Some(at) = next(&self.threads, MAX_THREADS) else { return NONE };
             let (machine, tid) = match owner {
                 Owner::Thread { machine, tid } => (machine, Some(tid)),
                 Owner::Stream { .. } => (0, None),
@@ -143,12 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn threads_without_a_row_are_counted() {
+    fn threads_beyond_the_most_have_no_row() {
         let mut names = Names::default();
         let most = i64::try_from(MAX_THREADS).unwrap();
         (0..most).for_each(|tid| assert_ne!(thread(&mut names, tid, None), NONE));
         assert_eq!((thread(&mut names, most, None), thread(&mut names, most, Some(1))), (NONE, NONE));
         assert_ne!(thread(&mut names, 0, Some(1)), NONE);
-        assert_eq!(names.without_row, 2);
     }
 }

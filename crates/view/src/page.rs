@@ -1,7 +1,7 @@
 //! Writes the page: columns and slices as compressed binary data, everything else as JSON.
 
 use crate::blocks::{BLOCK, compressed};
-use crate::collect::Collected;
+use crate::collect::{Collected, Columns};
 use crate::html::Html;
 use crate::names::{Cpu, NONE, Thread};
 use crate::slices::{Slice, Track};
@@ -162,7 +162,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         wide_lengths,
         sorted: order.is_none(),
         slices_not_drawn: collected.slices_not_drawn,
-        without_row: names.without_row,
+        without_row: without_row(&columns, &collected.kinds),
         cut,
     };
     let mut html = Html::begin(out, &facts.title)?;
@@ -310,9 +310,24 @@ fn home(collected: &Collected, end: i64) -> (i64, i64) {
     (first, after.unwrap_or(last).max(last))
 }
 
+/// Returns the number of events of threads that have no row. Lines of logs are of no thread.
+fn without_row(columns: &Columns, kinds: &[Kind]) -> u64 {
+    let is_log = |kind: u32| kinds.get(kind as usize).is_some_and(|kind| kind.log);
+    let rows = columns.threads.iter().zip(&columns.kinds);
+    rows.filter(|(thread, kind)| **thread == NONE && !is_log(**kind)).count() as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_threads_without_a_row_are_counted() {
+        let kind = |log| Kind { trace: 0, channel: String::new(), name: String::new(), level: "", timed: true, log };
+        let columns =
+            Columns { kinds: vec![0, 1, 0, 1, 0], threads: vec![NONE, NONE, 3, 4, NONE], ..Columns::default() };
+        assert_eq!(without_row(&columns, &[kind(false), kind(true)]), 2);
+    }
 
     /// The sums of the differences are the times again, as the page computes them.
     #[test]

@@ -15,7 +15,7 @@ struct Open {
     begun: Begun,
 }
 
-/// What is nested on a CPU or in a thread, the innermost last.
+/// All that has begun on a CPU or in a thread and has not ended, the innermost last.
 type Stack = Vec<Open>;
 
 /// What is open on CPUs and in threads.

@@ -211,7 +211,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What the page draws with a begin and an end that are known lasted as long. Nearly everything is so; the rest is marked.
+    /// Each slice without a mark lasted as long as the page shows. Nearly all slices have none.
     fn slices(&self, made: &made::Made) -> Result<()> {
         let script = "const { data, times } = window.lastwords; const { head, slices } = data; \
             const exact = (time) => String(times.exact(time)); \

@@ -67,6 +67,13 @@ pub(super) struct Edge {
     pub(super) described: Option<Message>,
 }
 
+impl Edge {
+    /// Returns an edge without annotations, on a track that is described.
+    fn new(kind: Kind, track: u64, label: Label, time: Option<i64>) -> Self {
+        Self { kind, track, label, time, fields: Vec::new(), remark: None, described: None }
+    }
+}
+
 /// A span that a thread is in.
 #[derive(Clone)]
 struct Entered {
@@ -94,7 +101,7 @@ pub(super) struct Spans {
     /// The lanes that no span uses.
     free: HashMap<LaneKey, Vec<u64>>,
     lanes: u64,
-    /// What the thread of each track is in, the innermost last.
+    /// The spans that the thread of each track is in, the innermost last.
     entered: HashMap<u64, Vec<Entered>>,
     /// Number of all that threads are in.
     inside: usize,
@@ -106,17 +113,10 @@ impl Spans {
     /// Returns the edges that a step of a span draws.
     pub(super) fn step(&mut self, at: &Stepped<'_>) -> Vec<Edge> {
         let &Stepped { step, key, label, fields, time, thread, process, is_unsure } = at;
-        let edge = |kind, track, fields| Edge {
-            kind,
-            track,
-            label: label.clone(),
-            time,
-            fields,
-            remark: None,
-            described: None,
-        };
+        let edge = |kind, track, fields| Edge { fields, ..Edge::new(kind, track, label.clone(), time) };
         match step {
-            Step::New if self.open.len() < MAX_OPEN && !self.open.contains_key(&key) => {
+            Step::New if self.open.contains_key(&key) => Vec::new(),
+            Step::New if self.open.len() < MAX_OPEN => {
                 let lane_key = (process, label.name.clone());
                 let free = self.free.get_mut(&lane_key).and_then(Vec::pop);
                 let (lane, described) = free.map_or_else(|| self.lane(&label.name, process), |lane| (lane, None));
@@ -136,7 +136,6 @@ impl Spans {
                 self.entered.entry(thread).or_default().push(entered);
                 vec![edge(Kind::Begin, thread, fields)]
             }
-            Step::New if self.open.contains_key(&key) => Vec::new(),
             Step::New | Step::Enter => {
                 self.not_drawn = self.not_drawn.saturating_add(1);
                 Vec::new()
@@ -154,22 +153,14 @@ impl Spans {
         self.inside = self.inside.saturating_sub(1);
         let left = stack.remove(place);
         let inner = stack.split_off(place);
-        let edge = |kind, of: &Entered, remark| Edge {
-            kind,
-            track: thread,
-            label: of.label.clone(),
-            time,
-            fields: if kind == Kind::Begin { of.fields.clone() } else { Vec::new() },
-            remark,
-            described: None,
-        };
+        let edge = |kind, of: &Entered, remark| Edge { remark, ..Edge::new(kind, thread, of.label.clone(), time) };
         let remark = |entered: &Entered| if entered.is_unsure { LOST } else { GOES_ON };
         let ends = inner.iter().rev().map(|entered| edge(Kind::End, entered, Some(remark(entered))));
         let own = edge(Kind::End, &left, left.is_unsure.then_some(UNSURE));
         let mut edges: Vec<Edge> = ends.chain([own]).collect();
         let before = stack.len();
         for entered in inner.iter().filter(|entered| !entered.is_unsure) {
-            edges.push(edge(Kind::Begin, entered, Some(WENT_ON)));
+            edges.push(Edge { fields: entered.fields.clone(), ..edge(Kind::Begin, entered, Some(WENT_ON)) });
             stack.push(entered.clone());
         }
         let gone = inner.len().saturating_sub(stack.len().saturating_sub(before));
@@ -188,15 +179,8 @@ impl Spans {
             self.inside = self.inside.saturating_sub(stack.len());
             // A slice does not end before those in it began.
             let end = stack.iter().filter_map(|entered| entered.time).max().unwrap_or(time).max(time);
-            let ended = |Entered { label, .. }| Edge {
-                kind: Kind::End,
-                track: *track,
-                label,
-                time: Some(end),
-                fields: Vec::new(),
-                remark: Some(LOST),
-                described: None,
-            };
+            let ended =
+                |Entered { label, .. }| Edge { remark: Some(LOST), ..Edge::new(Kind::End, *track, label, Some(end)) };
             edges.extend(stack.drain(..).rev().map(ended));
         }
         self.entered.retain(|_, stack| !stack.is_empty());
@@ -219,15 +203,7 @@ impl Spans {
         let (track, described) = self.lane(&span.name, process);
         self.open.insert(key, Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() });
         let label = Label { name: span.name.clone(), ..Label::default() };
-        Some(Edge {
-            kind: Kind::Begin,
-            track,
-            label,
-            time: Some(span.opened),
-            fields: Vec::new(),
-            remark: None,
-            described,
-        })
+        Some(Edge { described, ..Edge::new(Kind::Begin, track, label, Some(span.opened)) })
     }
 
     /// Returns a new lane and its description.

@@ -76,7 +76,7 @@ pub(crate) struct Slice {
     pub(crate) begin: u64,
     /// None if the slice has no end.
     pub(crate) end: Option<u64>,
-    /// What the annotations `begin` and `end` say.
+    /// The texts of the annotations `begin` and `end`.
     pub(crate) begin_note: String,
     pub(crate) end_note: String,
 }
