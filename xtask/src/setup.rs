@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail};
 
 pub(crate) mod apt;
 mod babeltrace;
+pub(crate) mod debian;
 pub(crate) mod mirror;
 mod tools;
 

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::setup::mirror::{Mirror, System};
-use crate::setup::run_quietly;
+use crate::setup::mirror::System;
+use crate::setup::{debian, run_quietly};
 
 /// Besides the essential packages: a compiler for what links with the library, systemd, which judges the units, and the tools that make
 /// the first file systems of crash kernels.
@@ -17,27 +17,10 @@ pub(super) struct Chroot {
 }
 
 impl Chroot {
-    /// The system of a suite; it is fetched once, and kept as a tarball.
+    /// The system of a suite.
     pub(super) fn open(suite: Option<&str>) -> Result<Self> {
-        let system = System::of_host()?;
-        let suite = suite.unwrap_or(&system.codename);
-        let folder = crate::root().join("target/tools");
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        let tarball = folder.join(format!("debian-{suite}.tar"));
-        if !tarball.exists() {
-            let source = folder.join(format!("debian-{suite}.sources"));
-            let mirror = if system.id == "debian" { Mirror::of_host(&system) } else { Mirror::of_debian() };
-            std::fs::write(&source, mirror?.source(suite, "main"))?;
-            let new = tarball.with_extension("new.tar");
-            let mut command = Command::new("mmdebstrap");
-            command.args(["--quiet", "--mode=root", "--variant=minbase", "--aptopt=Acquire::Languages \"none\""]);
-            // A tarball that is made anew after a loss of power need not be synced.
-            command.arg("--dpkgopt=force-unsafe-io");
-            command.arg(format!("--include={PACKAGES}")).arg(suite).arg(&new).arg(&source);
-            run_quietly(&mut command)?;
-            std::fs::rename(&new, &tarball).with_context(|| tarball.display().to_string())?;
-        }
-        Ok(Self { tarball })
+        let host = System::of_host()?;
+        Ok(Self { tarball: debian::tarball("debian", suite.unwrap_or(&host.codename), PACKAGES)? })
     }
 
     /// Installs, uses and removes the packages, without a network, in name spaces that end with the script.

@@ -31,64 +31,65 @@ const PROGRAM_SCRIPTS: &[(&str, u32, &str)] = &[
 
 /// Makes the three packages in `to`; returns their files.
 pub(super) fn build(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {
+    Ok([vec![program(release, &built.program, scratch, to)?], libraries(release, built, scratch, to)?].concat())
+}
+
+/// Makes the package of the program.
+pub(super) fn program(release: &Release, program: &Path, scratch: &Path, to: &Path) -> Result<PathBuf> {
+    let tree = Tree::create(scratch.join("deb-program"))?;
+    contents::program(&tree, System::Debian, program)?;
+    let package = Package {
+        name: "lastwords",
+        section: "utils",
+        depends: String::new(),
+        more: &[("Recommends", "fuse3"), ("Suggests", "kdump-tools, trace-cmd, systemd-coredump")],
+        summary: "flight recorder that keeps the last events of crashed programs",
+        description: &[
+            "Programs record events into ring buffers in shared memory. When a program dies,",
+            "by a signal, by the OOM killer or with its kernel, this command recovers its",
+            "last events from that memory. It also reads the traces in crash dumps of",
+            "kernels (ftrace, LTTng), in process cores and in trace.dat files.",
+        ],
+        control: PROGRAM_SCRIPTS,
+    };
+    finish(release, &tree, &package, scratch, to)
+}
+
+/// Makes the packages of the C library: the library, and what compilers need.
+fn libraries(release: &Release, built: &Built, scratch: &Path, to: &Path) -> Result<Vec<PathBuf>> {
     let tree = |name: &str| Tree::create(scratch.join(name));
-    let (program, run_time, development) = (tree("deb-program")?, tree("deb-library")?, tree("deb-dev")?);
-    contents::program(&program, System::Debian, &built.program)?;
+    let (run_time, development) = (tree("deb-library")?, tree("deb-dev")?);
     contents::library(&built.libraries, System::Debian, &run_time, &development)?;
     let soname = "liblastwords 0 liblastwords0";
-    let packages = [
-        (
-            &program,
-            Package {
-                name: "lastwords",
-                section: "utils",
-                depends: String::new(),
-                more: &[("Recommends", "fuse3"), ("Suggests", "kdump-tools, trace-cmd, systemd-coredump")],
-                summary: "flight recorder that keeps the last events of crashed programs",
-                description: &[
-                    "Programs record events into ring buffers in shared memory. When a program dies,",
-                    "by a signal, by the OOM killer or with its kernel, this command recovers its",
-                    "last events from that memory. It also reads the traces in crash dumps of",
-                    "kernels (ftrace, LTTng), in process cores and in trace.dat files.",
-                ],
-                control: PROGRAM_SCRIPTS,
-            },
-        ),
-        (
-            &run_time,
-            Package {
-                name: "liblastwords0",
-                section: "libs",
-                depends: String::new(),
-                more: &[("Multi-Arch", "same"), ("Suggests", "lastwords")],
-                summary: "flight recorder for programs in C and C++ - shared library",
-                description: &[
-                    "Programs that are linked with this library record events into ring buffers that",
-                    "outlive them. The package lastwords has the command that reads the events.",
-                ],
-                control: &[
-                    ("triggers", FILE, "activate-noawait ldconfig\n"),
-                    ("shlibs", FILE, &format!("{soname} (>= {})\n", release.version)),
-                ],
-            },
-        ),
-        (
-            &development,
-            Package {
-                name: "liblastwords-dev",
-                section: "libdevel",
-                depends: format!("liblastwords0 (= {}), libc6-dev | libc-dev", release.debian()),
-                more: &[("Multi-Arch", "same"), ("Suggests", "pkg-config, lastwords")],
-                summary: "flight recorder for programs in C and C++ - development files",
-                description: &[
-                    "The headers, the static library, the description for pkg-config and an example.",
-                    "Programs that are linked with it record events into ring buffers that outlive",
-                    "them.",
-                ],
-                control: &[],
-            },
-        ),
-    ];
+    let of_library = Package {
+        name: "liblastwords0",
+        section: "libs",
+        depends: String::new(),
+        more: &[("Multi-Arch", "same"), ("Suggests", "lastwords")],
+        summary: "flight recorder for programs in C and C++ - shared library",
+        description: &[
+            "Programs that are linked with this library record events into ring buffers that",
+            "outlive them. The package lastwords has the command that reads the events.",
+        ],
+        control: &[
+            ("triggers", FILE, "activate-noawait ldconfig\n"),
+            ("shlibs", FILE, &format!("{soname} (>= {})\n", release.version)),
+        ],
+    };
+    let for_compilers = Package {
+        name: "liblastwords-dev",
+        section: "libdevel",
+        depends: format!("liblastwords0 (= {}), libc6-dev | libc-dev", release.debian()),
+        more: &[("Multi-Arch", "same"), ("Suggests", "pkg-config, lastwords")],
+        summary: "flight recorder for programs in C and C++ - development files",
+        description: &[
+            "The headers, the static library, the description for pkg-config and an example.",
+            "Programs that are linked with it record events into ring buffers that outlive",
+            "them.",
+        ],
+        control: &[],
+    };
+    let packages = [(&run_time, of_library), (&development, for_compilers)];
     packages.into_iter().map(|(tree, package)| finish(release, tree, &package, scratch, to)).collect()
 }
 

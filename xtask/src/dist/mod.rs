@@ -127,6 +127,13 @@ fn make(kind: Kind, release: &Release, scratch: &Path, to: &Path) -> Result<Vec<
     }
 }
 
+/// Debian's package of `program`, in `to`: for tests in guests.
+pub(crate) fn package_of_debian(program: &Path, to: &Path) -> Result<PathBuf> {
+    let scratch = Scratch::create(&folder()?, ".for-guests")?;
+    let release = Release { small: false, ..Release::of_workspace()? };
+    deb::program(&release, program, scratch.path(), to)
+}
+
 /// Where everything goes. Files of earlier commands stay.
 fn folder() -> Result<PathBuf> {
     let to = crate::root().join("target/dist");

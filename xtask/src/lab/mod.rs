@@ -24,6 +24,7 @@ mod compare;
 mod dump;
 pub(crate) mod hotplug;
 mod initramfs;
+mod installed;
 mod jobs;
 mod kdump;
 mod live;
@@ -140,6 +141,7 @@ struct Other {
 
 const OTHERS: &[Other] = &[
     Other { name: units::NAME, what: units::WHAT, run: units::run },
+    Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
 ];
 

@@ -298,6 +298,13 @@ impl Kernel {
         Ok(Self { release, image, modules: entry.path() })
     }
 
+    /// Copies the modules into the tree of a system whose `/lib` is in `/usr`.
+    pub(super) fn install_modules(&self, tree: &Path) -> Result<()> {
+        let to = tree.join("usr/lib/modules");
+        std::fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
+        run_quietly(Command::new("cp").arg("-a").arg(&self.modules).arg(&to)).map(drop)
+    }
+
     /// Adds a module behind those that it needs, where they are not built in or there already.
     pub(super) fn add_module(&self, name: &str, to: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
         if to.iter().any(|(known, _)| known == name) {

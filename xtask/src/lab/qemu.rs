@@ -133,6 +133,18 @@ impl Guest {
         }
     }
 
+    /// Waits until the guest ends QEMU by a reset of the machine; what the console has shown.
+    pub(super) fn wait_for_end(mut self, limit: Duration) -> Result<String> {
+        let begin = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begin.elapsed() > limit {
+                bail!("the guest does not end in {} s\n{}", limit.as_secs(), tail(&self.console()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(self.console())
+    }
+
     /// Waits until the machine is no longer running by itself.
     pub(super) fn wait_paused(&mut self, limit: Duration) -> Result<()> {
         let begin = Instant::now();
