@@ -58,13 +58,15 @@ pub(crate) fn write_with_end(
 ) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
-        writeln!(text, "{}: {}", plain(&account.name), ended::line(&EndedReport::from(*ended)))?;
+        let ended = ended::with_newest(EndedReport::from(*ended), trace.newest());
+        writeln!(text, "{}: {}", plain(&account.name), ended::line(&ended))?;
     }
     let mut crashes = found.crashes();
     if symbols {
         name_frames(&mut crashes);
     }
-    write_session(account, &crashes, LIMIT, text)
+    let is_dated = trace.unrelated_clock().is_none();
+    write_session(account, &crashes, is_dated, LIMIT, text)
 }
 
 /// Names the frames of backtraces. Modules whose frames cannot be named are reported on stderr.
@@ -72,15 +74,19 @@ pub(crate) fn name_frames(crashes: &mut [Crash]) {
     lastwords_open::name_frames(crashes).iter().for_each(|remark| say::note(plain(remark)));
 }
 
-/// Writes the account of a session for people, at most `limit` lines of each kind.
+/// Writes the account of a session for people, at most `limit` lines of each kind. Crashes have a time of day if times are related to
+/// real time (`is_dated`).
 pub(crate) fn write_session(
     account: &Account<'_>,
     crashes: &[Crash],
+    is_dated: bool,
     limit: usize,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     account.write(limit, out)?;
-    write_crashes(crashes, &ended::precise_time, out)
+    let of_clock = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
+    let time: &dyn Fn(i64) -> String = if is_dated { &ended::precise_time } else { &of_clock };
+    write_crashes(crashes, time, out)
 }
 
 /// Remarks, losses and faults that reading has reported besides events.

@@ -1,7 +1,13 @@
 //! Finds the session that a control verb is for, by its name or its folder.
 
+use crate::input::{Input, Traces};
+use crate::say;
+use crate::table::plain;
 use anyhow::{Context, bail};
-use lastwords::remote_control::{self, Handle, State};
+use lastwords::remote_control::{self, Handle, State, Summary};
+use lastwords_ctf::Version;
+use lastwords_filter::{Filter, Name};
+use lastwords_formats::filter::{self, BUILT_IN, unknown_events};
 use lastwords_open::{is_live, is_live_summary};
 use std::path::PathBuf;
 
@@ -38,6 +44,26 @@ impl SessionChoice {
     }
 }
 
+/// Prints a note for each glob over names that matches no event of the session so far, and for each field of the filter that no event
+/// has so far: rules are for later events too.
+pub(crate) fn note_unknown(session: &Handle, globs: &[String], filter: Option<&Filter>) {
+    let Summary { folder, name, .. } = session.summary();
+    let described = |traces: Traces| traces.packets(Version::V2);
+    let Ok(described) = Input::of_session(&folder.to_string_lossy(), false).find(described) else { return };
+    let name = plain(&name);
+    for (glob, _) in unknown_events(globs, &described, &[]) {
+        say::note(format_args!("no event of session {name} is called {} so far", plain(glob)));
+    }
+    let names = filter.iter().flat_map(|filter| filter.names());
+    // The application knows these values of every event.
+    let is_known = |name: &str| BUILT_IN.contains(&name) || ["vpid", "vtid", "procname"].contains(&name);
+    for field in names.filter_map(Name::plain).filter(|field| !is_known(field)) {
+        if Filter::parse(field).is_ok_and(|field| filter::check(&field, &described, &[]).is_err()) {
+            say::note(format_args!("no event of session {name} has a field {} so far", plain(field)));
+        }
+    }
+}
+
 /// Opens the session with a name or folder. Without one, it opens the only live session.
 fn open(session: Option<&str>) -> anyhow::Result<Handle> {
     let folder = match session {
@@ -60,11 +86,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
             let live: Vec<&PathBuf> = several.iter().filter(|f| is_live(f)).collect();
             match live.as_slice() {
                 [one] => Ok((*one).clone()),
-                _ => bail!(
-                    "{word}: {} sessions are called so; name one by its folder:\n{}",
-                    several.len(),
-                    lines(several)
-                ),
+                _ => bail!("{} sessions are called {word}; name one by its folder:\n{}", several.len(), lines(several)),
             }
         }
     }

@@ -11,13 +11,16 @@ use std::sync::Arc;
 /// Returns what died, kernels first. A session that its program ended in good order is left out. With `symbols`, the frames of
 /// backtraces are named, for which the files of programs are read.
 pub(crate) fn of(traces: &Traces, symbols: bool) -> Vec<Death> {
-    let mut deaths: Vec<Death> = Vec::new();
-    for origin in &traces.origins {
+    let sessions = traces.all.iter().filter_map(|trace| Some((trace, trace.session()?)));
+    of_kernels(traces).chain(sessions.flat_map(|(trace, found)| session_deaths(trace, found, symbols))).collect()
+}
+
+/// Returns the kernels that died.
+pub(crate) fn of_kernels(traces: &Traces) -> impl Iterator<Item = Death> {
+    traces.origins.iter().filter_map(|origin| {
         let own = traces.arrays().find(|array| Arc::ptr_eq(&array.origin, origin));
-        deaths.extend(origin.machine.as_ref().and_then(|machine| kernel_death(machine, own)));
-    }
-    traces.sessions().for_each(|found| deaths.extend(session_deaths(found, symbols)));
-    deaths
+        kernel_death(origin.machine.as_ref()?, own)
+    })
 }
 
 /// Returns the offset to add to times of a kernel's log, to get nanoseconds since the epoch, if it is known. The log has
@@ -61,7 +64,7 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
 }
 
 /// Returns the causes of death of a session's processes, or how the session ended.
-fn session_deaths(found: &RecoveredSession, symbols: bool) -> Vec<Death> {
+fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec<Death> {
     let name = &found.session.info().name;
     let mut fatal: Vec<Crash> = found.crashes().into_iter().filter(|crash| crash.is_cause_of_death).collect();
     if symbols {
@@ -69,7 +72,7 @@ fn session_deaths(found: &RecoveredSession, symbols: bool) -> Vec<Death> {
         let _ = lastwords_open::name_frames(&mut fatal);
     }
     if fatal.is_empty() {
-        let ended = found.ended.as_ref().map(|ended| EndedReport::from(*ended));
+        let ended = found.ended.as_ref().map(|ended| ended::with_newest(EndedReport::from(*ended), trace.newest()));
         let death = |ended: EndedReport| Death {
             what: format!("session {name}"),
             word: "end".to_owned(),

@@ -14,6 +14,12 @@ pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
     seen_at(ended, &utc(ended.at_ns))
 }
 
+/// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session knows.
+pub(crate) fn with_newest(ended: EndedReport, newest: Option<i64>) -> EndedReport {
+    let newest = newest.filter(|_| ended.how == "killed").and_then(|newest| u64::try_from(newest).ok());
+    EndedReport { at_ns: ended.at_ns.max(newest.unwrap_or(0)), ..ended }
+}
+
 fn seen_at(ended: &EndedReport, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
     let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };
@@ -55,6 +61,11 @@ pub(crate) fn time(nanoseconds: u64) -> String {
 /// Formats nanoseconds since the epoch as the time of day in milliseconds.
 pub(crate) fn precise_time(nanoseconds: i64) -> String {
     formatted(u64::try_from(nanoseconds).unwrap_or(0), "%H:%M:%S%.3f")
+}
+
+/// Formats nanoseconds since the epoch as `--since` takes them.
+pub(crate) fn date_and_time(nanoseconds: i64) -> String {
+    formatted(u64::try_from(nanoseconds).unwrap_or(0), "%F %T%.6f")
 }
 
 pub(crate) fn short_time(nanoseconds: u64) -> String {

@@ -386,9 +386,11 @@ impl Traces {
         if recorded.first().and_then(Trace::ftrace).is_some_and(|ftrace| ftrace.index > 0) {
             return recorded;
         }
-        for Trace { name, .. } in recorded.iter().skip(1) {
-            let name = plain(name);
-            say::note(format_args!("instance {name} is not in this: `--instance {name}` reads it"));
+        for Trace { name, origin, .. } in recorded.iter().skip(1) {
+            let (name, path) = (plain(name), plain(&origin.path.display().to_string()));
+            say::note(format_args!(
+                "{path} also has the instance {name}, which is not shown; `--instance {name}` shows it"
+            ));
         }
         all.into_iter().take(1).collect()
     }

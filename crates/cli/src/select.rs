@@ -1,6 +1,7 @@
 //! Selects events: the options that `report`, `recover` and `convert` share.
 
 use crate::clocks;
+use crate::ended;
 use crate::input::{Traces, glob};
 use crate::moment::Moment;
 use crate::say;
@@ -10,7 +11,7 @@ use lastwords_ctf::Version;
 use lastwords_filter::Filter;
 use lastwords_formats::filter;
 use lastwords_formats::ftrace::Choice;
-use lastwords_formats::select::{Selection, is_named, matches};
+use lastwords_formats::select::{Selection, matches};
 use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
@@ -125,10 +126,13 @@ impl Events {
     }
 
     fn check_channels(&self, traces: &Traces) -> anyhow::Result<()> {
-        if !self.channels.is_empty() && traces.sessions().count() < traces.all.len() {
-            bail!("--channel is for sessions; of a kernel's trace --instance selects, of a CTF trace --event");
+        let without = traces.all.iter().find(|trace| trace.session().is_none()).filter(|_| !self.channels.is_empty());
+        let Some(trace) = without else { return Ok(()) };
+        let path = trace.origin.path.display();
+        match trace.ftrace() {
+            Some(_) => bail!("{path} has no channels, because it is a kernel's trace: use --instance"),
+            None => bail!("{path}: only sessions of lastwords have channels to select: use --event"),
         }
-        Ok(())
     }
 
     /// Does the same, but a filter may read a name that no event has so far.
@@ -177,7 +181,9 @@ impl Events {
             if there.range(range.first..=range.last).next().is_none() {
                 let Cpus { first, last } = range;
                 let what = if first == last { first.to_string() } else { format!("{first}-{last}") };
-                bail!("no CPU {what}: this trace has {}", words(&there));
+                let inputs: Vec<String> =
+                    traces.origins.iter().map(|origin| plain(&origin.path.display().to_string())).collect();
+                bail!("{}: there is no CPU {what}, only {}", inputs.join(", "), words(&there));
             }
         }
         Ok(there.iter().filter(wanted).copied().collect())
@@ -276,30 +282,64 @@ impl Chosen {
     /// Prints why events may be missing: a glob that matches no event or channel, or a selection that left no event.
     /// Returns true if the selection left no event.
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
-        let mut is_reported = false;
-        if !traces.all.is_empty() && traces.sessions().count() == traces.all.len() {
-            let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
-            let classes = || channels().flat_map(|channel| &channel.events);
-            let unknown = self.events.iter().filter(|glob| !classes().any(|class| is_named(glob, &class.name)));
-            let unknown = unknown.map(|glob| ("event", glob));
-            let lost = self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name)));
-            for (what, glob) in unknown.chain(lost.map(|glob| ("channel", glob))) {
-                is_reported |= what == "event";
-                let glob = plain(glob);
-                say::note(format_args!("no {what} is called {glob}; `lastwords inspect` lists those there are"));
-            }
+        let kernels: Vec<_> = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing).collect();
+        // What cannot be described is reported elsewhere.
+        let described = traces.packets(Version::V2).unwrap_or_default();
+        let unknown = filter::unknown_events(&self.events, &described, &kernels);
+        for (glob, near) in &unknown {
+            let advice = match near.is_empty() {
+                true => "; `lastwords inspect` lists those there are".to_owned(),
+                false => format!("; did you mean {}?", plain(&near.join(", "))),
+            };
+            say::note(format_args!("no event is called {}{advice}", plain(glob)));
         }
-        if is_reported { shown == 0 && !self.is_default } else { self.note_if_empty(shown) }
+        let channels = || traces.sessions().flat_map(|found| &found.session.schema().channels);
+        for glob in self.channels.iter().filter(|glob| !channels().any(|own| matches(glob, &own.name))) {
+            say::note(format_args!("no channel is called {}; `lastwords inspect` lists those there are", plain(glob)));
+        }
+        if unknown.is_empty() { self.note_if_empty(traces, shown) } else { shown == 0 }
     }
 
     /// Returns true if the selection left no event, and prints a note then.
-    pub(crate) fn note_if_empty(&self, shown: u64) -> bool {
+    pub(crate) fn note_if_empty(&self, traces: &Traces, shown: u64) -> bool {
         let is_empty = shown == 0 && !self.is_default;
         if is_empty {
-            say::note(format_args!("no event is left by what was selected: {OPTIONS}"));
+            let newest = self.since.and_then(|_| newest(traces));
+            let newest = newest.map_or_else(String::new, |at| format!("; the newest event is at {at}"));
+            say::note(format_args!("no event is left by {}{newest}", self.given().join(" and ")));
+            let names = self.filter.iter().flat_map(|filter| filter.names());
+            if names.into_iter().any(|name| name.plain() == Some("event")) {
+                say::note("--filter: event is the whole name of an event, such as \"sched:sched_switch\"");
+            }
         }
         is_empty
     }
+
+    /// Returns the options that were given.
+    fn given(&self) -> Vec<&'static str> {
+        let given = [
+            (!self.cpus.is_empty(), "--cpu"),
+            (!self.channels.is_empty(), "--channel"),
+            (!self.events.is_empty(), "--event"),
+            (self.filter.is_some(), "--filter"),
+            (self.since.is_some(), "--since"),
+            (self.until.is_some(), "--until"),
+            (self.last.is_some(), "--last"),
+        ];
+        given.into_iter().filter(|(is_given, _)| *is_given).map(|(_, option)| option).collect()
+    }
+}
+
+/// Returns the time of the newest event, as `report` prints it.
+fn newest(traces: &Traces) -> Option<String> {
+    let first = traces.all.first()?;
+    if let Some(ftrace) = first.ftrace() {
+        let newest = traces.arrays().filter_map(Trace::ftrace).map(|array| array.newest()).max()?;
+        return Some(format!("{}.{:06}", newest / 1_000_000_000, newest / 1000 % 1_000_000))
+            .filter(|_| ftrace.array.clock_in_ns);
+    }
+    let newest = traces.all.iter().filter_map(Trace::newest).max()?;
+    Some(ended::date_and_time(newest)).filter(|_| first.unrelated_clock().is_none())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use lastwords_ring::backend::{PLACES_FILE, parse_places};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -445,11 +445,21 @@ pub fn folders_of(name: &str) -> Vec<PathBuf> {
     found.into_iter().rev().map(|(_, path)| path).collect()
 }
 
+/// Describes a place that has been searched, with the reason if that was not possible.
+fn searched(base: &Path) -> String {
+    match std::fs::read_dir(base) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            format!("{}, which cannot be read ({error})", base.display())
+        }
+        _ => base.display().to_string(),
+    }
+}
+
 /// Returns the folder of the newest session with a name.
 pub(super) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
-        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
+        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|base| searched(base)).collect();
         bail!(
             "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
             bases.join(", ")

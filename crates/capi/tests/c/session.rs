@@ -134,7 +134,8 @@ fn two_triggers_leave_a_snapshot_each() {
         }
         let listed = lastwords(&["list", folder.to_str().expect("a path")]);
         assert!(
-            listed.contains("triggers fired: 3, 1 above the limit, 0 waiting; snapshots saved: 2, 0 not"),
+            listed
+                .contains("triggers fired: 3, 1 above the limit, 0 waiting; snapshots saved: 2; could not be saved: 0"),
             "{listed}"
         );
     }

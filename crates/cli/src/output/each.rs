@@ -53,7 +53,7 @@ pub(crate) fn each(mut job: Job<'_>) -> anyhow::Result<Done> {
     let last = errors.pop_if(|_| done.lines.is_empty());
     errors.iter().for_each(|error| say::error(chain(error)));
     done.failed |= !errors.is_empty();
-    done.nothing = last.is_none() && chosen.note_if_empty(done.events());
+    done.nothing = last.is_none() && chosen.note_if_empty(traces, done.events());
     last.map_or_else(|| job.end(done), Err)
 }
 

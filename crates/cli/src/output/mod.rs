@@ -81,6 +81,24 @@ impl Format {
         })
     }
 
+    /// Returns the format of an output for which no format was named: what its extension names, else CTF in a folder.
+    ///
+    /// # Errors
+    /// The extension is that of a file, and no format has it.
+    fn of_output(path: &Path) -> anyhow::Result<Self> {
+        if let Some(format) = Self::of_path(path) {
+            return Ok(format);
+        }
+        match foreign_extension(path, &["ctf", "d"]) {
+            Some(extension) => bail!(
+                "{}: no format has the extension .{extension}: name one by --to, or use .json, .jsonl, .txt, .dat, .perfetto-trace or \
+                 .pftrace",
+                path.display()
+            ),
+            None => Ok(Self::Ctf),
+        }
+    }
+
     /// Returns the word for the format on the command line.
     fn word(self) -> &'static str {
         match self {
@@ -318,11 +336,29 @@ pub(crate) fn folder(path: &Path) -> anyhow::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+    check_is_no_file(path)?;
     if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(above);
         made.with_context(|| format!("{}: cannot create the folder", above.display()))?;
     }
     Ok(create_folder(path)?)
+}
+
+/// Checks that no file is where a folder is to be made.
+pub(crate) fn check_is_no_file(path: &Path) -> anyhow::Result<()> {
+    match path.symlink_metadata() {
+        Ok(meta) if !meta.is_dir() => {
+            bail!("{} is a file, and the output is a folder: choose another name", path.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the extension of an output if it names a kind of file, and is none of `known`. Folders may have versions in their names.
+pub(crate) fn foreign_extension<'p>(path: &'p Path, known: &[&str]) -> Option<&'p str> {
+    let extension = path.extension()?.to_str()?;
+    let is_kind = extension.len() > 1 && extension.bytes().all(|byte| byte.is_ascii_alphabetic());
+    Some(extension).filter(|extension| is_kind && !known.contains(extension))
 }
 
 /// Returns true if the output is stdout.
@@ -345,7 +381,11 @@ pub(crate) fn check_new(path: &Path) -> anyhow::Result<()> {
 fn to_file<T: Default>(path: &Path, write: impl FnOnce(&mut dyn Write) -> anyhow::Result<T>) -> anyhow::Result<T> {
     if is_stdout(path) {
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let written = write(&mut out).and_then(|written| Ok(out.flush().map(|()| written).map_err(Error::Output)?));
+        let written = write(&mut out).and_then(|written| Ok(out.flush().map(|()| written)?));
+        let written = written.map_err(|error| match error.downcast() {
+            Ok(of_output) => Error::Output(of_output).into(),
+            Err(error) => error,
+        });
         return match written {
             Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_closed_pipe) => Ok(T::default()),
             written => written,

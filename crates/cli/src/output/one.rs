@@ -13,7 +13,7 @@ use lastwords_open::{Body, FileNames, Trace};
 /// # Errors
 /// The format cannot hold the traces; the output cannot be written.
 pub(crate) fn one(mut job: Job<'_>) -> anyhow::Result<Done> {
-    let format = job.to.or_else(|| Format::of_path(job.output)).unwrap_or(Format::Ctf);
+    let format = job.to.map_or_else(|| Format::of_output(job.output), Ok)?;
     job.to = Some(format);
     check_stdout(&job, format)?;
     job.traces.choose(if format.holds_all() { Arrays::All } else { Arrays::Top })?;

@@ -144,7 +144,7 @@ fn details_text(summary: &Summary) -> String {
     if let Some(triggered) = d.triggered.filter(|t| t.fired > 0 || t.replaced > 0) {
         let Triggered { fired, limited, waiting, saved, failed, replaced } = triggered;
         text.push_str(&format!(
-            "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}, {failed} not\n"
+            "triggers fired: {fired}, {limited} above the limit, {waiting} waiting; snapshots saved: {saved}; could not be saved: {failed}\n"
         ));
         if replaced > 0 {
             text.push_str(&format!(

@@ -45,6 +45,7 @@ const STATUS: &[(&str, &str)] = &[
 /// Writes the pages.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let folder = &args.output;
+    crate::output::check_is_no_file(folder)?;
     std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot create the folder", folder.display()))?;
     let mut command = crate::args::command();
     command.build();

@@ -184,15 +184,17 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     let accounts = accounts_after_reading(&traces.all, &result.totals, &result.notes.of_traces);
     let losses = account::print(traces, &accounts, false);
     result.notes.print_undecoded();
+    for death in deaths::of_kernels(traces) {
+        say::remark(format!("{}: {}, {}\n", plain(&death.what), plain(&death.why), plain(&death.when)));
+    }
     let facts = Facts {
         strict: args.strict,
         losses,
         worst_failure: traces.worst_failure,
         failed: result.notes.unreadable > 0,
-        nothing: !is_closed
-            && (is_nothing(args, &chosen, traces, [result.totals.events, shown])
-                || note_unused(columns, &result.unused, result.totals.events)),
+        nothing: !is_closed && is_nothing(args, &chosen, traces, [result.totals.events, shown]),
     };
+    note_unused(columns, &result.unused, result.totals.events);
     Ok((facts.outcome(), !is_closed))
 }
 
@@ -219,13 +221,12 @@ fn newest(args: &Args, traces: &Traces) -> anyhow::Result<Option<i64>> {
     Ok(traces.all.iter().filter_map(newest).max())
 }
 
-/// Prints a note for each chosen field that no event had. Returns true if there is one, and events were printed.
-fn note_unused(columns: Option<&Columns>, unused: &[usize], events: u64) -> bool {
-    let names: Vec<&str> = unused.iter().filter_map(|at| columns?.name(*at)).filter(|name| *name != "delta").collect();
-    for name in names.iter().filter(|_| events > 0) {
+/// Prints a note for each chosen field that no event had.
+fn note_unused(columns: Option<&Columns>, unused: &[usize], events: u64) {
+    let names = unused.iter().filter_map(|at| columns?.name(*at)).filter(|name| *name != "delta");
+    for name in names.filter(|_| events > 0) {
         say::note(format_args!("--fields: none of {events} events has {name}"));
     }
-    events > 0 && !names.is_empty()
 }
 
 /// Returns true if events were selected and none is shown, and prints a note then. `counts` has the events that were selected, and

@@ -1,7 +1,7 @@
 //! Implements `lastwords enable` and `disable`: chooses by name and glob which events are recorded, while the program
 //! runs.
 
-use crate::control::SessionOption;
+use crate::control::{SessionOption, note_unknown};
 use crate::exit::Outcome;
 use crate::say;
 use anyhow::Context;
@@ -84,6 +84,7 @@ pub(crate) fn enable(args: &EnableArgs) -> anyhow::Result<Outcome> {
     let filter = args.filter.as_ref().map(|filter| filter.text().to_owned());
     let spec = RuleSpec { channel, filter, level: args.rule.level.and_then(Level::of), ..RuleSpec::enable("") };
     add(&session, &args.rule.events, &spec)?;
+    note_unknown(&session, &args.rule.events, args.filter.as_deref());
     let details = session.summary().details.map_err(anyhow::Error::msg)?;
     if args.to.is_some() {
         // The events are in this channel already, so that none is missing from both.
@@ -108,6 +109,7 @@ pub(crate) fn disable(args: &Args) -> anyhow::Result<Outcome> {
     let channel = args.channel.as_deref().map(|name| super::channel(&session, name)).transpose()?;
     let spec = RuleSpec { channel, level: args.level.and_then(Level::of), ..RuleSpec::disable("") };
     add(&session, &args.events, &spec)?;
+    note_unknown(&session, &args.events, None);
     Ok(Outcome::Done)
 }
 

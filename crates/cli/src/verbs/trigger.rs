@@ -3,7 +3,7 @@
 
 mod watch;
 
-use crate::control::{SessionChoice, SessionOption};
+use crate::control::{SessionChoice, SessionOption, note_unknown};
 use crate::exit::Outcome;
 use crate::moment::length_text;
 use crate::say;
@@ -183,8 +183,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
                 // `add` made `*:name` of a name alone.
                 removed = session.remove_conditions(Some(&format!("*:{event}")))?;
             }
-            if removed == 0 {
-                bail!("there is no such condition; `lastwords trigger list` shows those there are");
+            match &remove.event {
+                Some(event) if removed == 0 => {
+                    bail!("no condition is called {event}; `lastwords trigger list` shows those there are")
+                }
+                None if removed == 0 => bail!("the session has no condition"),
+                _ => {}
             }
         }
         Verb::Watch(args) => return watch::run(args),
@@ -217,6 +221,10 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
         ..condition
     };
     session.add_condition(&condition)?;
+    // The events of crash handlers are described when they first occur.
+    let globs = [Some(&add.event), add.then.as_ref()].into_iter().flatten();
+    let globs: Vec<String> = globs.filter(|glob| !glob.starts_with("crash:")).cloned().collect();
+    note_unknown(&session, &globs, add.filter.as_deref());
     let is_off = session.summary().details.is_ok_and(|details| details.snapshot == "off");
     if is_off && condition.action == Action::Snapshot {
         say::note("snapshots are not enabled: `lastwords snapshot enable` makes triggers take them");

@@ -49,6 +49,9 @@ pub(crate) struct Args {
 /// Runs `view`.
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if let Some(output) = &args.output {
+        if let Some(extension) = output::foreign_extension(output, &["html", "htm"]) {
+            anyhow::bail!("{}: a page is HTML, not {extension}: name a file with .html", output.display());
+        }
         return args.input.read(Search::Checked, |mut traces| write(args, output, &mut traces));
     }
     args.input.read(Search::Checked, |mut traces| {

@@ -189,7 +189,7 @@ fn unknown_fields_are_refused_and_empty_ones_are_told() {
     }
     // The field is known, and no event that was selected has it.
     let ran = place.run(&["report", "k.dat", "-F", "event,msg", "-e", "wake"]);
-    assert_eq!(ran.status, 1, "{}", ran.err);
+    assert_eq!(ran.status, 0, "{}", ran.err);
     assert!(ran.err.contains("--fields: none of 3 events has msg"), "{}", ran.err);
     assert_eq!(ran.out, "sched:wake\t-\n".repeat(3));
     for wrong in [

@@ -247,7 +247,7 @@ fn one_selection_for_all_kinds() {
     for input in ["a", "ctf", "k.dat"] {
         let ran = place.run(&["report", input, "--cpu", "99"]);
         assert!(ran.status == 1 && ran.out.is_empty(), "{input}: {}", ran.out);
-        assert!(ran.err.contains("no CPU 99: this trace has CPU"), "{input}: {}", ran.err);
+        assert!(ran.err.contains("there is no CPU 99, only CPU"), "{input}: {}", ran.err);
         let ran = place.run(&["report", input, "-e", "nothing"]);
         assert!(ran.status == 1 && ran.err.contains("note: no event "), "{input}: {}", ran.err);
         for wrong in [["-e", "[a"], ["--session", "x["], ["--cpu", "3-1"]] {

@@ -22,6 +22,7 @@ mod lines;
 mod live_kernel;
 mod lttng;
 mod matrix;
+mod mistakes;
 mod moments;
 mod mount;
 mod mount_raw;

@@ -9,6 +9,7 @@ mod nearest;
 pub(crate) mod packets;
 
 use crate::ftrace::filter as ftrace;
+use crate::select::is_named;
 use lastwords_ctf::read::Trace;
 use lastwords_filter::{Error, Filter, Name};
 use lastwords_trace::ftrace::Tracing;
@@ -93,6 +94,25 @@ fn nearest(unknown: &Name, traces: &[Trace], kernels: &[&Tracing], more: &[&str]
         known.extend(more.iter().map(|name| (*name).to_owned()));
     }
     nearest::names(&unknown.to_string(), &known)
+}
+
+/// Returns the globs that match no event that the traces or kernels describe. Each has the names of events that are nearest to it.
+#[must_use]
+pub fn unknown_events<'g>(globs: &'g [String], traces: &[Trace], kernels: &[&Tracing]) -> Vec<(&'g str, Vec<String>)> {
+    let mut known = BTreeSet::new();
+    for class in traces.iter().flat_map(|trace| &trace.class().streams).flat_map(|stream| &stream.events) {
+        known.extend(class.name.clone());
+    }
+    for format in kernels.iter().flat_map(|tracing| tracing.formats.values()) {
+        known.insert(format!("{}:{}", format.system, format.name));
+    }
+    let unknown = globs.iter().filter(|glob| !known.iter().any(|name| is_named(glob, name)));
+    let last = |name: &String| name.rsplit_once(':').map_or_else(|| name.clone(), |(_, last)| last.to_owned());
+    let near = |glob: &str| match glob.contains(':') {
+        true => nearest::names(glob, &known),
+        false => nearest::names(glob, &known.iter().map(last).collect()),
+    };
+    unknown.map(|glob| (glob.as_str(), near(glob))).collect()
 }
 
 /// Returns none if an event class of the traces has the name that is all of `filter`. Otherwise it returns the nearest names.

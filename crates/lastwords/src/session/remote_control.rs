@@ -2,6 +2,7 @@
 //! that.
 
 use std::collections::HashSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -116,14 +117,14 @@ pub struct ChannelSummary {
 /// Lists the sessions of this user: in `dir`, or in all places where they can be.
 ///
 /// # Errors
-/// `dir` cannot be read or trusted. Without `dir`, places that cannot be read or trusted are skipped.
+/// `dir` cannot be read or trusted. Without `dir`, places that cannot be read or trusted are skipped, unless no place is left.
 pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
     // Two places may be the same folder.
     let mut seen = HashSet::new();
     let is_new = |base: &Base| seen.insert(std::fs::canonicalize(&base.path).unwrap_or_else(|_| base.path.clone()));
     let bases: Vec<Base> = match dir {
         Some(dir) => vec![Base::open(dir)?],
-        None => dirs::candidates().iter().filter_map(|path| Base::open(path).ok()).filter(is_new).collect(),
+        None => usable()?.into_iter().filter(is_new).collect(),
     };
     let mut found = Vec::new();
     for base in bases {
@@ -131,6 +132,25 @@ pub fn list(dir: Option<&Path>) -> Result<Vec<Summary>, Error> {
         found.extend(folders.iter().filter_map(|name| base.folder(name).ok()).map(|folder| summary(&folder)));
     }
     Ok(found)
+}
+
+/// Returns the places that exist and can be used.
+///
+/// # Errors
+/// There are places, and none of them can be used.
+fn usable() -> Result<Vec<Base>, Error> {
+    let (mut bases, mut failed) = (Vec::new(), None);
+    for path in dirs::candidates() {
+        match Base::open(&path) {
+            Ok(base) => bases.push(base),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed.filter(|_| bases.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(bases),
+    }
 }
 
 fn summary(folder: &Folder) -> Summary {

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     show::last_events(&recovered, &packets)?;
     say::line(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
-    account::write_session(&input.account(), &found.crashes(), account::LIMIT, &mut text)?;
+    account::write_session(&input.account(), &found.crashes(), true, account::LIMIT, &mut text)?;
     say::print(text);
     keep(args, &found.session, killed.pid)?;
     if passed {

@@ -41,6 +41,10 @@ fn folder(dir: &Path, there: &Path) -> Finding {
             let found = format!("{shown}: {} cannot be written by user {mine}", there.display());
             Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
+        Ok(meta) if !meta.is_dir() => {
+            let found = format!("{} is no folder", there.display());
+            Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
+        }
         Ok(meta) if there == dir && meta.uid() != mine => {
             let found = format!("{shown} belongs to user {}, you are {mine}", meta.uid());
             Finding::bad(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)-$RANDOM"))
@@ -74,14 +78,28 @@ fn kind(there: &Path) -> Finding {
         }
         Ok(fs) => {
             let found = format!(
-                "{} is on a disk (file system type {:#x}): what is recorded is written back to it all the time",
+                "{} is on a disk ({}): what is recorded is written back to it all the time",
                 there.display(),
-                fs.f_type
+                file_system(fs.f_type)
             );
             Finding::partial(CHECK, found, elsewhere("/dev/shm/lastwords-$(id -u)"))
         }
         Err(error) => Finding::partial(CHECK, format!("{}: {error}", there.display()), "").without_mend(),
     }
+}
+
+/// Returns the name of a usual kind of file system (include/uapi/linux/magic.h), or its number.
+fn file_system(kind: i64) -> String {
+    let names = [
+        (0xef53, "ext4"),
+        (0x5846_5342, "xfs"),
+        (0x9123_683e, "btrfs"),
+        (0x794c_7630, "overlayfs"),
+        (0x6969, "NFS"),
+        (0x2fc1_2fc1, "ZFS"),
+    ];
+    let known = names.iter().find(|(known, _)| *known == kind);
+    known.map_or_else(|| format!("file system type {kind:#x}"), |(_, name)| (*name).to_owned())
 }
 
 fn room(there: &Path) -> Finding {

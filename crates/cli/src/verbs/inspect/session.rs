@@ -18,7 +18,7 @@ pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> 
     for fault in report.faults.iter().take(50) {
         writeln!(out, "  not decoded: {fault}")?;
     }
-    account::write_session(&report.evidence, &report.crashes, 50, out)
+    account::write_session(&report.evidence, &report.crashes, true, 50, out)
 }
 
 fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {

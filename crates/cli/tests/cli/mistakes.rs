@@ -1,0 +1,105 @@
+//! What the program says of usual mistakes: wrong names, wrong places, selections that leave nothing.
+
+use crate::child::start;
+use crate::recovery::killed;
+use crate::support::{Place, ran};
+
+const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/trace_dat/whole-7");
+
+#[test]
+fn a_place_of_sessions_that_is_none_is_an_error() {
+    let place = Place::new();
+    std::fs::write(place.at("file"), "text").unwrap();
+    let there =
+        |args: &[&str]| ran(place.command().env("LASTWORDS_DIR", place.at("file")).args(args).output().unwrap());
+    for (args, said) in [
+        (&["list"][..], "Not a directory"),
+        (&["list", "--json"], "Not a directory"),
+        (&["report", "shop"], "file, which cannot be read (Not a directory"),
+    ] {
+        let ran = there(args);
+        assert!(ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(), "{args:?}: {ran:?}");
+    }
+    let ran = there(&["doctor", "--color", "never"]);
+    assert!(ran.status == 1 && ran.out.contains("file is no folder"), "{ran:?}");
+}
+
+#[test]
+fn outputs_of_a_wrong_kind_are_refused_before_anything_is_written() {
+    let place = killed();
+    std::fs::write(place.at("file"), "text").unwrap();
+    for (args, said) in [
+        (&["recover", "app", "-o", "file"][..], "file is a file, and the output is a folder: choose another name"),
+        (&["recover", "app", "--force", "-o", "file"], "file is a file, and the output is a folder"),
+        (&["man", "-o", "file"], "file is a file, and the output is a folder"),
+        (&["convert", "app", "-o", "x.csv"], "x.csv: no format has the extension .csv: name one by --to"),
+        (&["view", "app", "-o", "x.pdf"], "x.pdf: a page is HTML, not pdf"),
+    ] {
+        let ran = place.run(args);
+        assert!(ran.status == 1 && ran.err.contains(said) && !ran.err.contains("os error"), "{args:?}: {ran:?}");
+    }
+    assert_eq!(std::fs::read(place.at("file")).unwrap(), b"text");
+    assert!(!place.at("x.csv").exists() && !place.at("x.pdf").exists());
+    // A version is no extension.
+    place.ok(&["convert", "app", "-o", "app-1.5"]);
+    assert!(place.at("app-1.5/metadata").is_file());
+    place.ok(&["convert", "app", "-o", "x.csv", "--to", "text"]);
+}
+
+#[test]
+fn a_selection_that_leaves_nothing_names_what_was_given() {
+    let place = killed();
+    let ran = place.run(&["report", "app", "--since", "2100-01-01", "--cpu", "0-999"]);
+    let newest = place.ok(&["report", "app", "--utc"]);
+    // 2026-11-26 15:42:35.306000000 INFO ...
+    let newest = newest.lines().last().and_then(|line| line.get(..26)).expect("an event");
+    let said = format!("no event is left by --cpu and --since; the newest event is at {newest}");
+    assert!(ran.status == 1 && ran.err.contains(&said), "{said}: {ran:?}");
+    let ran = place.run(&["report", "app", "--filter", "event == \"tick\""]);
+    assert!(ran.status == 1 && ran.err.contains("event is the whole name"), "{ran:?}");
+    // A name of the kernel's, without its second character.
+    std::fs::copy(CORPUS, place.at("k.dat")).unwrap();
+    let text = place.ok(&["report", "k.dat"]);
+    let event = text.lines().rfind(|line| !line.starts_with('#')).and_then(|line| line.split(": ").nth(1)).unwrap();
+    let wrong = format!("{}{}", &event[..1], &event[2..]);
+    let ran = place.run(&["report", "k.dat", "-e", &wrong]);
+    let said = format!("no event is called {wrong}; did you mean ");
+    assert!(ran.status == 1 && ran.err.contains(&said) && ran.err.contains(event), "{said}, {event}: {ran:?}");
+    let ran = place.run(&["report", "k.dat", "--since", "99999"]);
+    assert!(ran.status == 1 && ran.err.contains("no event is left by --since; the newest event is at "), "{ran:?}");
+    let ran = place.run(&["report", "k.dat", "--channel", "main"]);
+    assert!(ran.status == 1 && ran.err.contains("k.dat has no channels"), "{ran:?}");
+}
+
+#[test]
+fn rules_for_what_nothing_has_get_a_note() {
+    let place = Place::new();
+    let _child = start(&place, "shm", "tick");
+    for (args, said) in [
+        (&["enable", "nope"][..], "no event of session app is called nope so far"),
+        (&["disable", "nope:*"], "no event of session app is called nope:* so far"),
+        (&["trigger", "add", "nope:x"], "no event of session app is called nope:x so far"),
+        (&["enable", "tick", "--filter", "nofield > 3"], "no event of session app has a field nofield so far"),
+    ] {
+        let ran = place.run(args);
+        assert!(ran.status == 0 && ran.err.contains(said), "{args:?}: {ran:?}");
+    }
+    for args in [&["enable", "test:*", "--filter", "pid != 1"][..], &["disable", "tick"], &["enable", "*"]] {
+        let ran = place.run(args);
+        assert!(ran.status == 0 && !ran.err.contains("so far"), "{args:?}: {ran:?}");
+    }
+    let ran = place.run(&["trigger", "remove", "zzz"]);
+    assert!(ran.status == 1 && ran.err.contains("no condition is called zzz"), "{ran:?}");
+}
+
+#[test]
+fn a_killed_program_was_alive_at_its_newest_event() {
+    let place = Place::new();
+    let mut child = start(&place, "shm", "tick");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    child.kill();
+    let ran = place.run(&["report", "app"]);
+    let newest = ran.out.lines().last().and_then(|line| line.get(..19)).expect("an event");
+    let alive = ran.err.split("last seen alive ").nth(1).and_then(|rest| rest.get(..19)).expect("when it was alive");
+    assert!(alive >= newest, "alive {alive}, its newest event {newest}");
+}
