@@ -180,6 +180,9 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
             let memory = match find::raw(path, map, budget, watch) {
                 Ok((physical, found)) => (physical, Ok(noted(found))),
                 Err(error) => {
+                    if let Ok(Some(dump)) = vmcore::open_physical(path, budget, watch) {
+                        bail!("{} is a {}: leave out --raw", named(), dump.format.words());
+                    }
                     (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
                 }
             };
