@@ -181,7 +181,9 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
                 Ok((physical, found)) => (physical, Ok(noted(found))),
                 Err(error) => {
                     if let Ok(Some(dump)) = vmcore::open_physical(path, budget, watch) {
-                        bail!("{} is a {}: leave out --raw", named(), dump.format.words());
+                        let words = dump.format.words();
+                        let article = if words.starts_with('E') { "an" } else { "a" };
+                        bail!("{} is {article} {words}: leave out --raw", named());
                     }
                     (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
                 }

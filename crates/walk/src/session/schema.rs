@@ -159,6 +159,9 @@ impl Resolver<'_> {
                 None => match self.tried_contexts(declared, &channel, &samples(usize::MAX)) {
                     Some(fields) => fields,
                     None => {
+                        if !self.is_used(streams, pool) {
+                            self.gaps.pop();
+                        }
                         channel.events.clear();
                         Vec::new()
                     }
@@ -166,6 +169,16 @@ impl Resolver<'_> {
             }
         };
         channel
+    }
+
+    /// True if something may have been recorded in the channel.
+    fn is_used(&self, streams: &[Stream], pool: &Pool<'_>) -> bool {
+        let is_begun = |stream: &Stream| {
+            let control = stream.control(self.budget);
+            control.map_or(true, |c| c.half.iter().any(|half| half.position(&stream.geometry) > half.first))
+        };
+        let mut own = streams.iter().filter(|s| s.geometry.channel == self.id);
+        own.any(is_begun) || pool.loose.iter().any(|l| l.identity.channel == self.id)
     }
 
     /// The context fields of a combination of bits.
