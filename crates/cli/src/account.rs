@@ -25,8 +25,9 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
         }
         let (name, packets) = (plain(&account.name), trace.lttng().map_or(0, Lttng::packets));
         if account.is_undescribed() {
+            let path = plain(&trace.origin.path.to_string_lossy());
             say::error(format_args!(
-                "session {name}: {packets} packets that nothing can read: the description of their events is missing"
+                "{path}: session {name}: {packets} packets that nothing can read: the description of their events is missing"
             ));
         } else if packets == 0 && trace.lttng().is_some_and(|lttng| lttng.session.metadata.text.is_empty()) {
             say::note(format_args!("session {name}: nothing was ever recorded"));
@@ -46,7 +47,8 @@ pub(crate) fn check_readable(traces: &Traces) -> anyhow::Result<()> {
         return Ok(());
     }
     print(traces, &traces.accounts(), true);
-    bail!("no session can be read: a description of its events is missing; --metadata gives it");
+    let paths: Vec<_> = traces.origins.iter().map(|origin| plain(&origin.path.to_string_lossy())).collect();
+    bail!("{}: no session can be read: a description of its events is missing; --metadata gives it", paths.join(", "));
 }
 
 /// Writes the account of a trace, and how a session ended.

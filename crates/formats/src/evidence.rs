@@ -201,10 +201,10 @@ impl<'a> Account<'a> {
         self.faults = self.faults.saturating_add(totals.faults);
     }
 
-    /// Returns the amount that ring buffers overwrote, in words: bytes, or events if the number of bytes is unknown.
-    /// Returns none if nothing was overwritten.
-    fn overwritten(&self) -> Option<String> {
-        let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten).collect();
+    /// Returns the amount that was lost for a cause, in words: bytes, or events if the number of bytes is unknown.
+    /// Returns none if there is no such gap.
+    fn amount(&self, cause: Cause) -> Option<String> {
+        let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == cause).collect();
         let bytes = gaps.iter().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
         let events = gaps.iter().filter_map(|gap| gap.events).fold(0, u64::saturating_add);
         match (bytes, events, gaps.is_empty()) {
@@ -213,6 +213,12 @@ impl<'a> Account<'a> {
             (0, events, _) => Some(format!("{events} events")),
             (bytes, ..) => Some(format!("{bytes} bytes")),
         }
+    }
+
+    /// Returns how much of the snapshots was dropped before anybody read them, in words; none if nothing was.
+    #[must_use]
+    pub fn dropped(&self) -> Option<String> {
+        self.amount(Cause::Dropped).map(|amount| format!("{amount} of snapshots dropped unread"))
     }
 
     /// Returns the evidence as data.
@@ -274,9 +280,12 @@ impl<'a> Account<'a> {
             *count = count.saturating_add(1);
         }
         let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
-        let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+        // The sub-buffers of some sources are not judged.
+        let counts = if counts.is_empty() { String::new() } else { format!("sub-buffers: {}; ", counts.join(", ")) };
         let losses = Losses { events: 0, ..Losses::of([self]) };
-        writeln!(out, "{name}: sub-buffers: {counts}; {}", losses.words(self.overwritten().as_deref()))?;
+        let overwritten = self.amount(Cause::Overwritten).map(|amount| format!("{amount} overwritten"));
+        let known: Vec<String> = overwritten.into_iter().chain(self.dropped()).collect();
+        writeln!(out, "{name}: {counts}{}", losses.words(&known.join(" and ")))?;
         let damaged = self.evidence.sub_buffers.iter();
         let damaged: Vec<&SubBuffer> =
             damaged.filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();
@@ -359,14 +368,15 @@ impl Losses {
         self.undescribed |= other.undescribed;
     }
 
-    /// Describes the losses in a few words. `overwritten` is the amount that ring buffers overwrote, in words.
+    /// Describes the losses in a few words. `known` says what is gone though it counts as no loss, such as the amount
+    /// that ring buffers overwrote; it may be empty.
     #[must_use]
-    pub fn words(&self, overwritten: Option<&str>) -> String {
-        match (self.any, self.events, overwritten) {
+    pub fn words(&self, known: &str) -> String {
+        match (self.any, self.events, known) {
             (true, 0, _) => "with losses".to_owned(),
             (true, events, _) => format!("{events} events lost"),
-            (false, _, None) => "nothing lost".to_owned(),
-            (false, _, Some(overwritten)) => format!("{overwritten} overwritten, nothing else lost"),
+            (false, _, "") => "nothing lost".to_owned(),
+            (false, _, known) => format!("{known}, nothing else lost"),
         }
     }
 }

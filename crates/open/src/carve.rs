@@ -61,7 +61,13 @@ pub(super) fn open(
     persistent::add(path, regions, options, opened);
     let machine = machine.and_then(|memory| {
         let carved = carve(memory);
-        let note = |error| opened.notes.push(format!("the kernel's own tracer is not looked for: {}", chain(error)));
+        let note = |error| {
+            opened.notes.push(format!(
+                "{}: the kernel's own tracer is not looked for: {}",
+                path.display(),
+                chain(error)
+            ))
+        };
         carved.as_ref().err().into_iter().for_each(note);
         carved.ok()
     });

@@ -1,5 +1,6 @@
 //! Finds the panics and signals that hooks and handlers recorded, and names their addresses by the modules that were
 //! mapped. The last panic or signal of a process is its cause of death, unless the process recorded events afterwards.
+//! The closings of spans while a panic unwinds the thread do not count if the panic ended the session.
 
 use crate::escape;
 use crate::symbols::Function;
@@ -20,6 +21,12 @@ use std::sync::Arc;
 
 /// The prefix of the events' names.
 const PROVIDER: &str = "crash:";
+
+/// The name of the event of a panic.
+const PANIC: &str = "crash:panic";
+
+/// Prefixes of the names of events that a thread records when it leaves a span.
+const CLOSINGS: [&str; 2] = ["span:exit ", "span:close "];
 
 /// The signals that say which address the program used.
 const HAVE_ADDRESS: [&str; 4] = ["SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE"];
@@ -67,6 +74,12 @@ impl Crash {
     #[must_use]
     pub fn nanoseconds(&self) -> i64 {
         self.nanoseconds
+    }
+
+    /// Returns the thread, if it is known.
+    fn tid(&self) -> Option<&str> {
+        let is_tid = |name: &str| name == "tid" || name == "vtid";
+        self.fields.iter().find(|(name, _)| is_tid(name)).map(|(_, value)| value.as_str())
     }
 
     /// Returns what happened, for people: `SIGSEGV in thread worker-3 (16035), address 0x0`, or
@@ -150,18 +163,27 @@ fn has_crash(trace: &Trace, stream: &Stream) -> bool {
 /// without a process ID in their contexts are not counted.
 fn judge(causes: &mut [Crash], traces: &[Trace], info: &Info) {
     let is_shared = info.scope_word() != "process";
+    // The last panic ended the session: its thread closed its spans afterwards. A panic that was caught did not.
+    let unwound = causes.last().filter(|last| !is_shared && info.panicked() && last.event == PANIC).map(Crash::tid);
     let from = causes.first().map(|cause| cause.nanoseconds);
     let selection = Selection { since: from, deduplicate: true, ..Selection::default() };
     // The number of events by process and by the number of panics and signals before them.
     let mut events: BTreeMap<(Option<u32>, usize), u64> = BTreeMap::new();
     let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        if reader.class_of(event).and_then(|class| class.name.as_deref()).is_some_and(is_crash) {
+        let name = reader.class_of(event).and_then(|class| class.name.as_deref()).unwrap_or_default();
+        if is_crash(name) {
             return;
         }
-        let members = if is_shared { reader.members(event) } else { Vec::new() };
-        let contexts = members.iter().filter(|member| member.scope != Scope::Payload);
-        let pid = contexts.filter_map(pid).next();
         let before = causes.partition_point(|cause| Some(cause.nanoseconds) < event.nanoseconds);
+        let may_unwind = before == causes.len() && CLOSINGS.iter().any(|closing| name.starts_with(closing));
+        let unwound = unwound.filter(|_| may_unwind);
+        let members = if is_shared || unwound.is_some() { reader.members(event) } else { Vec::new() };
+        let contexts = || members.iter().filter(|member| member.scope != Scope::Payload);
+        let tid = || contexts().find(|member| member.name == "vtid").and_then(|member| member.value.number());
+        if unwound.is_some_and(|thread| tid().is_none_or(|tid| thread.is_none_or(|thread| thread == tid.to_string()))) {
+            return;
+        }
+        let pid = contexts().filter_map(pid).next();
         let count = events.entry((pid, before)).or_default();
         *count = count.saturating_add(1);
     };

@@ -192,7 +192,7 @@ impl Described {
             );
         };
         let found = find::kernel(&physical, &budget, options.watch).with_context(named)?;
-        let (kernel, _, notes) = machine::kernel(&physical, found, &options.memory, budget).with_context(named)?;
+        let (kernel, _, notes) = machine::kernel(&physical, found, &options.memory, budget, "").with_context(named)?;
         let tracing = lastwords_walk::ftrace::description(&kernel).with_context(named)?;
         let mut described = Self::of_kernel(&kernel, &tracing, source);
         described.notes.splice(0..0, notes);

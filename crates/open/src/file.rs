@@ -180,6 +180,11 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
             let memory = match find::raw(path, map, budget, watch) {
                 Ok((physical, found)) => (physical, Ok(noted(found))),
                 Err(error) => {
+                    if let Ok(Some(dump)) = vmcore::open_physical(path, budget, watch) {
+                        let words = dump.format.words();
+                        let article = if words.starts_with('E') { "an" } else { "a" };
+                        bail!("{} is {article} {words}: leave out --raw", named());
+                    }
                     (vmcore::open_raw(path, map, budget).with_context(named)?, Err(error).with_context(named))
                 }
             };

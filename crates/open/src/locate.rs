@@ -233,7 +233,7 @@ fn of_folder(
         found.push(match kind {
             Some(kind) if kind.is_input() => Candidate::found(Ok(Location::new(path, LocationKind::File))),
             _ if has_session => stray(path, "no session's folder"),
-            kind => stray(path, &format!("{}, in which there is nothing to recover", sniff::words(kind))),
+            kind => stray(path, &format!("{}; there is nothing to recover in it", sniff::sentence(kind))),
         });
     }
     for path in &folders {

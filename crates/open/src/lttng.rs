@@ -1,7 +1,7 @@
 //! Opens sessions of LTTng: those of a kernel, those of user space, and those found by carving.
 
-use crate::{Body, Options};
-use anyhow::Context;
+use crate::{Body, Options, sniff};
+use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_image::{Image, Kind, Progress, Watch};
 use lastwords_kernel::Kernel;
@@ -155,7 +155,12 @@ impl GivenMetadata {
         }
         let mut file = Vec::new();
         std::fs::File::open(path).with_context(named)?.take(METADATA_MAX).read_to_end(&mut file).with_context(named)?;
-        Ok(Self(Some(vec![Metadata::of_file(&file)])))
+        let metadata = Metadata::of_file(&file);
+        if metadata.class().is_err() && !metadata.is_likely() {
+            let looks = sniff::sentence(sniff::of_file(path));
+            bail!("{}: {looks}, no metadata of CTF and no core of LTTng's daemons", path.display());
+        }
+        Ok(Self(Some(vec![metadata])))
     }
 
     /// Gives sessions their metadata. A session without metadata gets a note.

@@ -149,7 +149,7 @@ pub(super) fn open_memory(
 ) -> anyhow::Result<()> {
     let named = || path.display().to_string();
     let (kernel, memory, mut notes) =
-        kernel(physical, found, &options.memory, Arc::clone(&budget)).with_context(named)?;
+        kernel(physical, found, &options.memory, Arc::clone(&budget), ADVICE).with_context(named)?;
     let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory));
     let source = options.memory.lttng(&kernel)?;
     let sessions = lttng::of_kernel(&kernel, &memory, &source, options.watch, &mut notes);
@@ -177,32 +177,41 @@ pub(super) fn open_memory(
     Ok(())
 }
 
-/// Opens the kernel that was found in a memory. Returns it with its memory and remarks.
+/// What works for a dump whose end is missing.
+const ADVICE: &str = ". `lastwords recover --carve` searches the part that is there";
+
+/// Opens the kernel that was found in a memory. Returns it with its memory and remarks. If the kernel's symbols are in a
+/// part of the dump that is missing, the error ends with `advice`.
 pub(super) fn kernel(
     physical: &Physical,
     found: find::FoundKernel,
     memory: &Memory,
     budget: Arc<Budget>,
+    advice: &str,
 ) -> anyhow::Result<(Arc<Kernel>, Arc<VirtualMemory>, Vec<String>)> {
     let notes = physical.notes.iter().cloned().chain(found.notes).collect();
-    let sources = memory.sources(&found.info)?;
+    let (sources, given) = (memory.sources(&found.info)?, memory.btf.as_ref());
     let memory = Arc::new(found.memory);
-    let opened = Kernel::open(memory.clone(), &found.info, sources, budget);
-    let kernel = opened.map_err(|error| missing_part(error, physical))?;
+    let kernel = Kernel::open(memory.clone(), &found.info, sources, budget).map_err(|error| {
+        let is_of_file = matches!(&error, lastwords_kernel::Error::Bytes(error) if &*error.what == "BTF");
+        let error = missing_part(error, physical, advice);
+        match given.filter(|_| is_of_file) {
+            Some(path) => error.context(path.display().to_string()),
+            None => error,
+        }
+    })?;
     Ok((Arc::new(kernel), memory, notes))
 }
 
-/// Says of an error that comes from the end of a dump that was cut off how much of the dump is there, and what still works.
-fn missing_part(error: lastwords_kernel::Error, physical: &Physical) -> anyhow::Error {
+/// Says of an error that comes from the end of a dump that was cut off how much of the dump is there, and adds `advice`.
+fn missing_part(error: lastwords_kernel::Error, physical: &Physical, advice: &str) -> anyhow::Error {
     match &error {
         lastwords_kernel::Error::Hole { hole, .. } if hole.cause == HoleCause::Truncated => {
             // The caller names the file.
             let name = format!("{}: ", physical.image.name());
             let note = |note: &String| format!("{}. ", note.strip_prefix(&name).unwrap_or(note));
             let cut = physical.notes.first().map_or_else(String::new, note);
-            anyhow!(
-                "{cut}The kernel's symbols are in the part that is missing ({error}). `lastwords recover --carve` searches the part that is there"
-            )
+            anyhow!("{cut}The kernel's symbols are in the part that is missing ({error}){advice}")
         }
         _ => error.into(),
     }
@@ -218,7 +227,7 @@ pub(super) fn carve(
     memory: &Memory,
     budget: Arc<Budget>,
 ) -> anyhow::Result<Machine> {
-    let (kernel, memory, notes) = kernel(physical, found, memory, budget)?;
+    let (kernel, memory, notes) = kernel(physical, found, memory, budget, "")?;
     let tracing = lastwords_walk::ftrace::carve(&kernel, &memory)?;
     Ok(Machine::new(Some(kernel), tracing, notes))
 }

@@ -96,8 +96,16 @@ pub(super) fn add(
         lastwords_walk::Options { snapshot: options.snapshot, limit, live, late: options.late, whole: options.whole };
     let found = sessions(container, &walk, budget, options.watch);
     let mut found = found.with_context(|| location.path().display().to_string())?;
+    // The error that follows says what the file is.
+    let is_empty = found.sessions.is_empty() && others.is_empty();
+    if is_empty
+        && found.kind == image::Kind::Plain
+        && matches!(sniff::of_file(location.path()), Some(sniff::Kind::Other(_)))
+    {
+        found.notes.clear();
+    }
     opened.notes.append(&mut found.notes);
-    if found.sessions.is_empty() && others.is_empty() {
+    if is_empty {
         bail!("{}: {}", shown.display(), why_empty(location, &found));
     }
     let Recovered { kind, core, sessions, .. } = found;
@@ -133,13 +141,12 @@ pub(super) fn add(
 /// Checks that a session holds a snapshot, if snapshots are wanted.
 fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
-    let state = info.snapshot.word();
+    let (name, state) = (&info.name, info.snapshot.word());
     let holds = matches!(state, "taken" | "reading");
     if options.snapshot && !holds && state != "swapping" {
         return Err(NothingToRecover::of(format!(
-            "{}: session {} holds no snapshot (its state is {state}); take one while it lives: lastwords snapshot take",
+            "{}: session {name} has no snapshot; take one: lastwords snapshot take --session {name}",
             location.shown.display(),
-            info.name,
         )));
     }
     Ok(())
@@ -157,8 +164,8 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
     use lastwords_image::Kind;
     let remedy = match found.kind {
         Kind::Plain => {
-            let looks = sniff::words(sniff::of_file(location.path()));
-            return format!("this is {looks}; no trace is in it. An input is {KINDS}");
+            let looks = sniff::sentence(sniff::of_file(location.path()));
+            return format!("{looks}; no trace is in it. An input is {KINDS}");
         }
         Kind::Core | Kind::CompressedCore if found.is_damaged => {
             "it is cut or damaged (see the notes): what it lacks is in a whole copy of it, or in the session's folder"
@@ -167,7 +174,7 @@ fn why_empty(location: &Location, found: &Recovered) -> String {
             "sessions in shared-memory files are not in a core: `lastwords list` shows them; for memfd and heap sessions \
              the core filter decides: `lastwords doctor`"
         }
-        Kind::Folder => return format!("no session is in this session folder, nor another trace. An input is {KINDS}"),
+        Kind::Folder => return format!("the folder has no session and no other trace. An input is {KINDS}"),
         Kind::Process => "`lastwords list` shows the sessions there are",
     };
     format!("no session is in this {}; {remedy}", found.kind.words())

@@ -104,9 +104,9 @@ pub fn is_ctf_stream(path: &Path) -> bool {
     of_file(path) == Some(Kind::CtfStream)
 }
 
-/// Describes a kind of file in words.
-pub(super) fn words(kind: Option<Kind>) -> &'static str {
-    match kind {
+/// Says what a file is, as a sentence without its end: `this is text`.
+pub(super) fn sentence(kind: Option<Kind>) -> String {
+    let words = match kind {
         Some(Kind::Other(words)) => words,
         Some(Kind::TraceDat) => "a trace.dat file",
         Some(Kind::Dump) => "a kernel crash dump",
@@ -115,8 +115,9 @@ pub(super) fn words(kind: Option<Kind>) -> &'static str {
         Some(Kind::Lttng) => "a stream of LTTng",
         Some(Kind::CtfStream) => "a stream of CTF: name its folder, which has the metadata",
         Some(Kind::Persistent) => "a persistent ring buffer of ftrace",
-        None => "bytes that tell nothing of themselves",
-    }
+        None => return "its contents match no known format".to_owned(),
+    };
+    format!("this is {words}")
 }
 
 #[cfg(test)]
@@ -141,6 +142,8 @@ mod tests {
         assert_eq!(of(b"\x17\x08\x44tracing6"), Some(Kind::TraceDat));
         assert_eq!(of(b"KDUMP   "), Some(Kind::Dump));
         assert_eq!(of(&[0xa5; 600]), None);
+        assert_eq!(sentence(None), "its contents match no known format");
+        assert_eq!(sentence(Some(Kind::Other("text"))), "this is text");
         assert_eq!(of_file(&dir.path().join("none")), None);
     }
 }

@@ -4,9 +4,11 @@
 use lastwords_ctf::session::Decoder;
 use lastwords_testkit::image::Image;
 use lastwords_testkit::layout::{packet as pk, session as se, stream as st};
+use lastwords_testkit::put::Packed;
 use lastwords_testkit::ring::Event;
 use lastwords_testkit::samples;
-use lastwords_testkit::session::Session as Made;
+use lastwords_testkit::schema::Type;
+use lastwords_testkit::session::{ChannelSpec, Session as Made};
 use lastwords_trace::evidence::Cause;
 use lastwords_trace::source::Source;
 use lastwords_walk::Options;
@@ -145,4 +147,64 @@ fn no_bit_invents_an_event() {
             assert_eq!(new, 0, "{reservation}, {closed} closed: offset {} bit {}", bit / 8, bit % 8);
         }
     }
+}
+
+/// Orders with contexts. The fields are such that other contexts may fit too: a number whose bytes are 0 but for one, and
+/// texts in which an event header and a number find room.
+fn orders(contexts: u32, count: u64, customer: usize, closed: u64) -> Made {
+    let mut made = Made::new("shop", se::LOCKLESS);
+    let channel = made.channel(ChannelSpec { contexts, ..ChannelSpec::new("main", 1024, 4) });
+    made.event(channel, 0, "order", &[("id", Type::U64), ("customer", Type::String)]);
+    made.event(channel, 1, "name", &[("name", Type::String)]);
+    made.stream(channel, 0, se::LOCKLESS);
+    let mut n = 0;
+    while n < count || made.rings[0].halves[0].position < closed * 1024 + 100 {
+        n += 1;
+        let body = (0..contexts.count_ones()).fold(Packed::new(made.order), |body, _| body.u32(20_190));
+        let body = if n % 3 == 2 { body } else { body.u64(n) }.string(&"y".repeat(customer));
+        let event = Event { clock: 1_000_000_000 + n * 3_000, id: u16::from(n % 3 == 2), body: body.done() };
+        made.rings[0].push(&event);
+    }
+    made
+}
+
+/// The clock and the payload of each event that is shown must be those of an event that was recorded.
+#[test]
+fn without_the_contexts_no_field_is_shifted() {
+    let mut shown = 0;
+    for contexts in [0, se::CONTEXT_TID, se::CONTEXT_PID | se::CONTEXT_TID] {
+        for (count, closed, customer) in [(1, 0), (2, 0), (9, 0), (9, 1), (9, 3), (9, 6)]
+            .into_iter()
+            .flat_map(|(n, c)| [0, 3, 5, 14, 30].map(|len| (n, c, len)))
+        {
+            let made = orders(contexts, count, customer, closed);
+            let skip = contexts.count_ones() as usize * 4;
+            let right: HashSet<_> =
+                truth(&made).into_iter().map(|(clock, body)| (clock, body[skip..].to_vec())).collect();
+            let image = made.image();
+            let (region, at) = place(&image, closed);
+            for cut in [usize::MAX, at + 700, at + 160, at + 90] {
+                let mut bad = image.clone();
+                bad.regions[region].bytes.truncate(cut);
+                bad.regions.retain(|region| !region.name.contains("session"));
+                let session = recover(&bad);
+                let decoder = Decoder::new(session.schema());
+                let (mut packets, mut bytes) = (session.packets(0), Vec::new());
+                let case =
+                    format!("contexts {contexts:#x}, {count}, {closed} closed, text of {customer}, cut at {cut}");
+                while let Some(info) = packets.next_packet(&mut bytes) {
+                    for event in decoder.events(0, &bytes, info.begin, info.events_at).map_while(Result::ok) {
+                        let found = (event.clock, bytes[event.payload_at..event.end].to_vec());
+                        assert!(right.contains(&found), "{case}: {found:?}");
+                        shown += 1;
+                    }
+                }
+                assert!(session.evidence().has_losses(), "{case}");
+                let is_hidden =
+                    session.evidence().gaps.iter().any(|gap| gap.place.contains("its events are not shown"));
+                assert_eq!(is_hidden, session.schema().channels[0].events.is_empty(), "{case}");
+            }
+        }
+    }
+    assert!(shown > 1000, "{shown}");
 }

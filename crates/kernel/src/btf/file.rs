@@ -21,7 +21,7 @@ pub fn of_module<F: Read + Seek>(what: &str, mut file: F, kernel: &Types, budget
     let found = match FileKind::parse(&cache) {
         Ok(FileKind::Elf64) => sections::<FileHeader64<Endianness>, F>(what, &cache)?,
         Ok(FileKind::Elf32) => sections::<FileHeader32<Endianness>, F>(what, &cache)?,
-        _ => return Err(problem(what, "an ELF file")),
+        _ => return Err(problem(what, "this is no ELF file")),
     };
     let (blob, base) = match found {
         TypeSource::Btf { blob, base: Some(base) } => (blob, Arc::new(Btf::parse(base, None, budget)?)),

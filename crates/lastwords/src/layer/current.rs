@@ -1,5 +1,5 @@
 //! The spans that this thread is in, the innermost last. They are kept as ids in thread-local storage without a
-//! destructor. Only what a thread that is very deep inside has beyond that is on the heap, until the thread ends.
+//! destructor. If a thread is in more spans than the array holds, the rest are on the heap until the thread ends.
 
 use std::cell::{Cell, RefCell};
 

@@ -1,5 +1,6 @@
 //! Errors of creating, joining or changing a session.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -116,7 +117,7 @@ pub enum Error {
         /// Description of what is missing.
         what: &'static str,
         /// Advice for the user.
-        remedy: &'static str,
+        remedy: Cow<'static, str>,
     },
 }
 

@@ -3,6 +3,7 @@
 //! [`lastwords_abi::session::Control::snapshot`] has the state: off, ready, swapping, taken, reading. All changes are
 //! made under the session's snapshot lock, which dead processes do not keep.
 
+use std::borrow::Cow;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
@@ -132,11 +133,8 @@ impl Regions {
             let (streams, are_all) = (&*rings.of(self)?, rings == Rings::All);
             match settled(self, control)? {
                 SNAPSHOT_OFF => {
-                    return Err(missing(
-                        self,
-                        "it has no spare rings",
-                        "enable snapshots first: `lastwords snapshot enable`",
-                    ));
+                    let enable = format!("lastwords snapshot enable --session {}", self.view.name());
+                    return Err(missing(self, "it has no spare rings", format!("enable snapshots first: `{enable}`")));
                 }
                 SNAPSHOT_TAKEN | SNAPSHOT_READING if !replaces => {
                     return Err(missing(self, "it has a snapshot", "read it first"));
@@ -264,8 +262,8 @@ fn note(regions: &Regions, control: &Control, (rings, cut): (Rings, &Cut), dropp
     Taken { number, clock, dropped, rest }
 }
 
-fn missing(regions: &Regions, what: &'static str, remedy: &'static str) -> Error {
-    Error::Snapshot { session: regions.view.name(), what, remedy }
+fn missing(regions: &Regions, what: &'static str, remedy: impl Into<Cow<'static, str>>) -> Error {
+    Error::Snapshot { session: regions.view.name(), what, remedy: remedy.into() }
 }
 
 /// A snapshot that is being read. If it is dropped, the snapshot can be read again.

@@ -49,6 +49,12 @@ impl Metadata {
         self.text.first() == Some(&SEPARATOR)
     }
 
+    /// True if the text begins as metadata do, in either version; the rest may be damaged.
+    #[must_use]
+    pub fn is_likely(&self) -> bool {
+        self.is_ctf2() || self.is_partial || self.text.starts_with(b"/* CTF")
+    }
+
     /// True if the metadata name this UUID.
     #[must_use]
     pub fn names(&self, uuid: &[u8; 16]) -> bool {

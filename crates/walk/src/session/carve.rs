@@ -13,7 +13,7 @@ use super::region::Region;
 use crate::pages::{PAGE, PageTables, Stitched, Whose, pieces};
 use lastwords_abi::packet::{CTF_MAGIC, HEADER_LEN, TRAILER_LEN};
 use lastwords_bytes::{Budget, ByteOrder, Error};
-use lastwords_image::{Image, Watch};
+use lastwords_image::{Image, Range, Watch};
 use lastwords_trace::evidence::Verdict;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -44,7 +44,11 @@ pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) ->
     let headers = headers(&**image, budget, watch)?;
     let heads = if image.is_virtual() { Vec::new() } else { heads(&**image, budget, watch)? };
     let large = headers.iter().filter(|(_, header, _)| header.packet_bits / 8 > PAGE).map(|(at, ..)| *at);
-    let wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
+    let mut wanted: HashSet<u64> = large.chain(heads.iter().map(|head| head.address)).collect();
+    // Files of regions are contiguous: words in them that look like entries of page tables are none.
+    if !heads.is_empty() && heads.iter().all(|head| is_file(&**image, head)) {
+        wanted.clear();
+    }
     let tables = PageTables::find(&**image, &wanted, Whose::Process, budget, watch)?;
     let mut found = Carved { image: Arc::clone(image), loose: BTreeMap::new() };
     for (at, header, order) in headers {
@@ -56,6 +60,12 @@ pub(crate) fn find(image: &Arc<dyn Image>, budget: &Budget, watch: Watch<'_>) ->
         found.image = Arc::new(stitched(image, &tables, &heads));
     }
     Ok(found)
+}
+
+/// True if a range of the image begins with the region and ends with it or before.
+fn is_file(image: &dyn Image, head: &Region) -> bool {
+    let begins = |range: &Range| range.address == head.address && range.offset == 0 && range.len <= head.size;
+    image.ranges().iter().any(begins)
 }
 
 /// Maps each region as one run of pages: in the order of a process's page tables, or contiguous if no table has them.

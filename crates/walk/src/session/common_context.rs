@@ -19,12 +19,13 @@ pub(crate) fn is_padded_text(bytes: &[u8; 16]) -> bool {
 }
 
 /// Returns the fields of `first`; fields that differ in one of `others` become words named `context0`, `context1` and
-/// so on.
-pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Vec<Field> {
+/// so on. Returns none if the sizes differ: where an event's fields begin is not known then.
+pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Option<Vec<Field>> {
     let size = size_of(first);
-    let is_sure = |at: usize, field: &Field| {
-        others.iter().all(|other| size_of(other) == size && placed(other).any(|f| f == (at, field)))
-    };
+    if others.iter().any(|other| size_of(other) != size) {
+        return None;
+    }
+    let is_sure = |at: usize, field: &Field| others.iter().all(|other| placed(other).any(|f| f == (at, field)));
     let mut fields = Vec::new();
     let mut unsure = 0usize;
     for (at, field) in placed(first) {
@@ -40,7 +41,7 @@ pub(crate) fn common(first: &[Field], others: &[Vec<Field>]) -> Vec<Field> {
             unsure = unsure.saturating_add(1);
         }
     }
-    fields
+    Some(fields)
 }
 
 fn size_of(fields: &[Field]) -> usize {
@@ -74,10 +75,11 @@ mod tests {
     #[test]
     fn only_what_all_agree_in_has_a_name() {
         let first = [number("vpid"), name()];
-        assert_eq!(names(&common(&first, &[vec![number("vtid"), name()]])), ["context0", "procname"]);
-        let shifted = common(&first, &[vec![name(), number("cpu")]]);
-        assert_eq!(names(&shifted), ["context0", "context1", "context2", "context3", "context4"]);
-        assert_eq!(names(&common(&[number("vpid")], &[vec![]])), ["context0"]);
+        let common = |first: &[Field], other| common(first, &[other]).map(|fields| names(&fields).join(" "));
+        assert_eq!(common(&first, vec![number("vtid"), name()]).as_deref(), Some("context0 procname"));
+        let shifted = common(&first, vec![name(), number("cpu")]);
+        assert_eq!(shifted.as_deref(), Some("context0 context1 context2 context3 context4"));
+        assert_eq!(common(&[number("vpid")], vec![]), None, "the sizes differ");
     }
 
     #[test]

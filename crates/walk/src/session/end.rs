@@ -1,4 +1,4 @@
-//! The range of a living stream that a reader gets who reads it in steps: a consumer, or a reader that follows it.
+//! The range of a live stream that a stepwise reader may read. Such a reader consumes events or follows the session.
 
 /// The end of a read of a stream, and where the read begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

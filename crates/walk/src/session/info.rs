@@ -246,6 +246,12 @@ impl Info {
         self.finished && !matches!(self.ending & 0xff, abi::ENDING_PANIC | abi::ENDING_SIGNAL)
     }
 
+    /// True if a panic ended the session.
+    #[must_use]
+    pub fn panicked(&self) -> bool {
+        self.ending & 0xff == abi::ENDING_PANIC
+    }
+
     /// Name of the session's scope: buffers of one process, or of all processes of a user.
     #[must_use]
     pub fn scope_word(&self) -> &'static str {

@@ -35,7 +35,7 @@ pub(crate) struct Loose {
 
 impl Loose {
     /// Key that identifies the sub-buffer in its session: stream index and number.
-    fn key(&self) -> (u64, u64) {
+    pub(crate) fn key(&self) -> (u64, u64) {
         (u64::from(self.identity.stream), self.header.number)
     }
 

@@ -340,7 +340,8 @@ impl Builder<'_> {
         (info.registry_dropped, info.spans_dropped) = (registry.dropped, spans.dropped);
         self.window(&mut info, &mut evidence);
         let mut pool = Pool { image: &**self.raw, loose };
-        let resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
+        let mut resolved = schema::resolve(&info, clock, &registry, (&data, &pool), self.budget, &mut self.notes);
+        evidence.gaps.append(&mut resolved.gaps);
         let flip = session.flip;
         let planning = Planning { builder: &self, info: &info, flip, resolved: &resolved, threads, ends };
         let mut outcomes = planning.all(&mut data)?;

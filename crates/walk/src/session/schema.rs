@@ -1,5 +1,5 @@
 //! Builds the trace's schema from session region and registry. If the session region is lost, the contexts are found by
-//! trial.
+//! trial. Contexts of a wrong size shift every field of an event: where the size is not certain, no event is decoded.
 
 use super::common_context;
 use super::data::Stream;
@@ -11,9 +11,10 @@ use super::registry::Registry;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_abi::session::context;
 use lastwords_bytes::{Budget, ByteOrder};
-use lastwords_ctf::session::{ChannelDecoder, Position};
+use lastwords_ctf::program;
+use lastwords_ctf::session::{ChannelDecoder, DecodeError, Expected, Position};
 use lastwords_trace::clock::Clock;
-use lastwords_trace::evidence::Verdict;
+use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use lastwords_trace::schema::{BOOT_ORIGIN, Channel, EnvValue, Field, FieldClass, Schema};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +32,8 @@ pub(crate) struct Resolved {
     pub(crate) decoders: Vec<Option<ChannelDecoder>>,
     /// By channel: the sub-buffers must be walked even if their checksums are right.
     pub(crate) thorough: Vec<bool>,
+    /// What is lost because the contexts of a channel are not known.
+    pub(crate) gaps: Vec<Gap>,
 }
 
 impl Resolved {
@@ -68,10 +71,12 @@ pub(crate) fn resolve(
         },
         decoders: Vec::new(),
         thorough: Vec::new(),
+        gaps: Vec::new(),
     };
     for id in ids {
         let described = info.channels.iter().find(|c| c.id == id);
-        let mut resolver = Resolver { registry, order, id, budget, notes, doubt: !registry.damage.is_empty() };
+        let (gaps, doubt) = (&mut resolved.gaps, !registry.damage.is_empty());
+        let mut resolver = Resolver { registry, order, id, budget, notes, gaps, doubt };
         let channel = resolver.channel(described, streams, pool);
         resolved.thorough.push(resolver.doubt);
         resolved.decoders.push((!channel.events.is_empty()).then(|| ChannelDecoder::new(&channel, order)));
@@ -114,6 +119,8 @@ fn env(info: &Info, registry: &Registry) -> BTreeMap<String, EnvValue> {
 struct Sample {
     bytes: Vec<u8>,
     begin: u64,
+    /// Clock of a committed sub-buffer's end.
+    end: Option<u64>,
 }
 
 /// Sub-buffers with which the contexts of a channel are tried.
@@ -121,7 +128,8 @@ struct Sample {
 struct Samples {
     /// Committed sub-buffers: their events fill them exactly.
     whole: Vec<Sample>,
-    /// Sub-buffers that were being written or have holes of dead threads: their events may end early.
+    /// Sub-buffers of a stream's first lap that were being written or have holes of dead threads: their events may end
+    /// early, before memory that was never written. In later laps, events of the lap before may follow.
     open: Vec<Sample>,
 }
 
@@ -131,6 +139,7 @@ struct Resolver<'a> {
     id: u32,
     budget: &'a Budget,
     notes: &'a mut Vec<String>,
+    gaps: &'a mut Vec<Gap>,
     /// The schema of this channel is uncertain.
     doubt: bool,
 }
@@ -147,10 +156,29 @@ impl Resolver<'_> {
             let samples = |enough| self.samples(streams, pool, enough);
             match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH), ENOUGH)) {
                 Some(bits) => self.fields(bits),
-                None => self.tried_contexts(declared, &channel, &samples(usize::MAX)),
+                None => match self.tried_contexts(declared, &channel, &samples(usize::MAX)) {
+                    Some(fields) => fields,
+                    None => {
+                        if !self.is_used(streams, pool) {
+                            self.gaps.pop();
+                        }
+                        channel.events.clear();
+                        Vec::new()
+                    }
+                },
             }
         };
         channel
+    }
+
+    /// True if something may have been recorded in the channel.
+    fn is_used(&self, streams: &[Stream], pool: &Pool<'_>) -> bool {
+        let is_begun = |stream: &Stream| {
+            let control = stream.control(self.budget);
+            control.map_or(true, |c| c.half.iter().any(|half| half.position(&stream.geometry) > half.first))
+        };
+        let mut own = streams.iter().filter(|s| s.geometry.channel == self.id);
+        own.any(is_begun) || pool.loose.iter().any(|l| l.identity.channel == self.id)
     }
 
     /// The context fields of a combination of bits.
@@ -177,9 +205,9 @@ impl Resolver<'_> {
         self.registry.contexts.iter().filter(|(key, _)| key.0 == self.id).map(|(_, field)| field)
     }
 
-    /// Returns the fields that all combinations of contexts that fit the samples have in common. The declared contexts
-    /// do not fit, or there are none.
-    fn tried_contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Vec<Field> {
+    /// Returns the fields that all combinations of contexts that fit the samples have in common; none if not even their
+    /// size is certain. The declared contexts do not fit, or there are none.
+    fn tried_contexts(&mut self, declared: Option<u32>, channel: &Channel, samples: &Samples) -> Option<Vec<Field>> {
         let id = self.id;
         self.doubt = true;
         let fitting: Vec<Vec<Field>> =
@@ -189,29 +217,38 @@ impl Resolver<'_> {
             Some(bits) => format!("{bits:#x} do not fit its events"),
         };
         let (fields, how) = match (fitting.as_slice(), declared) {
-            ([], None) => (Vec::new(), "none are taken".to_string()),
-            ([], Some(bits)) => (self.fields(bits), format!("nor do others; {bits:#x} are taken")),
-            ([only], _) => (only.clone(), format!("{}, the only ones that fit", names(only))),
+            ([], None) => (None, "and no combination fits".to_string()),
+            ([], Some(bits)) => (Some(self.fields(bits)), format!("nor do others; {bits:#x} are taken")),
+            ([only], _) => (Some(only.clone()), format!("{}, the only ones that fit", names(only))),
             ([first, others @ ..], _) => {
-                let fields = common_context::common(first, others);
                 let many = fitting.len();
-                let how =
-                    format!("{many} combinations fit its events; what they agree in is taken: {}", names(&fields));
-                (fields, how)
+                match common_context::common(first, others) {
+                    Some(fields) => {
+                        let how = format!("what they agree in is taken: {}", names(&fields));
+                        (Some(fields), format!("{many} combinations fit its events; {how}"))
+                    }
+                    None => (None, format!("and {many} combinations of different sizes fit")),
+                }
             }
         };
-        self.notes.push(format!("channel {id}: contexts {said}; {how}"));
+        if fields.is_some() {
+            self.notes.push(format!("channel {id}: contexts {said}; {how}"));
+        } else {
+            let place = format!("channel {id}: its contexts {said}, {how}; its events are not shown");
+            self.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+        }
         fields
     }
 
-    /// Returns the combinations with which all whole samples decode; without whole samples, those with which the most
-    /// bytes decode.
+    /// Returns the combinations with which all whole samples decode; without whole samples, those with which the open
+    /// ones may have been written. The true combination is one of them if there are samples.
     fn fitting(&self, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let described = self.user().next().is_some();
         let all = if described { COMBINATIONS } else { context::USER };
-        let mut fitting: Vec<u32> = match samples.whole.is_empty() {
-            false => (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX)).collect(),
-            true => self.farthest(all, channel, samples),
+        let mut fitting: Vec<u32> = match (samples.whole.is_empty(), samples.open.is_empty()) {
+            (true, true) => Vec::new(),
+            (false, _) => (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX)).collect(),
+            (true, false) => (0..all).filter(|bits| self.may_be_open(*bits, channel, samples)).collect(),
         };
         // A program that registers a context of its own uses it; and a thread's name is text.
         prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
@@ -233,7 +270,8 @@ impl Resolver<'_> {
         })
     }
 
-    /// True if the first events of each whole sample decode, up to `enough` bytes.
+    /// True if the first events of each whole sample decode, up to `enough` bytes, and none is later than its end. An event
+    /// of a kind whose description is damaged ends the decoding of a sample.
     fn decodes(&self, bits: u32, channel: &Channel, samples: &Samples, enough: usize) -> bool {
         let decoder = self.decoder(bits, channel);
         samples.whole.iter().all(|sample| {
@@ -241,26 +279,31 @@ impl Resolver<'_> {
             let (mut steps, mut events) = (decoder.steps(), 0u64);
             let error = loop {
                 match steps.step(&mut position, &sample.bytes) {
+                    Ok(_) if sample.end.is_some_and(|end| position.clock > end) => break true,
                     Ok(Some(_)) if position.offset < enough => events = events.saturating_add(1),
                     Ok(_) => break false,
-                    Err(_) => break true,
+                    Err(error) => break !self.may_lack(error.expected),
                 }
             };
             !error && self.budget.events("samples", events).is_ok()
         })
     }
 
-    /// The combinations with which the most bytes of the open samples decode, if any bytes do.
-    fn farthest(&self, all: u32, channel: &Channel, samples: &Samples) -> Vec<u32> {
-        let reach = |bits: u32| {
-            let decoder = self.decoder(bits, channel);
-            let rules = Rules::new(Zeros::Unwritten);
-            let ends = samples.open.iter().map(|s| walk(&decoder, &s.bytes, HEADER_LEN, s.begin, 0, rules).end);
-            ends.fold(0usize, |n, end| n.saturating_add(end.saturating_sub(HEADER_LEN)))
-        };
-        let reached: Vec<(u32, usize)> = (0..all).map(|bits| (bits, reach(bits))).collect();
-        let most = reached.iter().map(|r| r.1).max().filter(|most| *most > 0);
-        reached.into_iter().filter(|r| Some(r.1) == most).map(|r| r.0).collect()
+    /// True if the events of each open sample decode to its end, or to memory that was never written.
+    fn may_be_open(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+        let decoder = self.decoder(bits, channel);
+        let rules = Rules::new(Zeros::Unwritten);
+        samples.open.iter().all(|sample| {
+            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, rules);
+            let is_end = |e: DecodeError| e.expected == Expected::Written || self.may_lack(e.expected);
+            walked.error.is_none_or(is_end)
+        })
+    }
+
+    /// True if the description of an event that has none may be in a damaged part of the registry.
+    fn may_lack(&self, expected: Expected) -> bool {
+        let is_damaged = self.registry.damage.iter().any(|damage| damage.1 > 0);
+        is_damaged && expected == Expected::Class(program::Expected::EventClass)
     }
 
     fn decoder(&self, bits: u32, channel: &Channel) -> ChannelDecoder {
@@ -273,11 +316,17 @@ impl Resolver<'_> {
         let mut samples = Samples::default();
         for loose in pool.loose.iter().filter(|l| l.identity.channel == self.id) {
             let is_whole = loose.verdict == Verdict::Committed;
+            // A stream overwrites sub-buffer 0 first.
+            let is_first_lap = || pool.loose.iter().any(|l| l.key() == (u64::from(loose.identity.stream), 0));
+            if !is_whole && !is_first_lap() {
+                continue;
+            }
             let of_kind = if is_whole { &mut samples.whole } else { &mut samples.open };
             if of_kind.len() < SAMPLES {
                 let mut bytes = Vec::new();
                 loose.load(pool.image, loose.content, &mut bytes);
-                of_kind.push(Sample { bytes, begin: loose.header.begin });
+                let end = is_whole.then_some(loose.end);
+                of_kind.push(Sample { bytes, begin: loose.header.begin, end });
             }
         }
         for stream in streams.iter().filter(|s| s.geometry.channel == self.id) {
@@ -328,12 +377,13 @@ impl Samples {
             match judge(&stream.identity, number, &mut bytes) {
                 Judged::Whole(header, content) => {
                     bytes.truncate(content);
-                    self.whole.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
+                    let bytes = std::mem::take(&mut bytes);
+                    self.whole.push(Sample { bytes, begin: header.begin, end: Some(header.end) });
                 }
-                Judged::Unclosed(header) if self.open.len() < SAMPLES => {
+                Judged::Unclosed(header) if self.open.len() < SAMPLES && number < g.count => {
                     let limit = if number == current { g.within(position) } else { g.content_limit() };
                     bytes.truncate(usize::try_from(limit).unwrap_or(0));
-                    self.open.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin });
+                    self.open.push(Sample { bytes: std::mem::take(&mut bytes), begin: header.begin, end: None });
                 }
                 _ => {}
             }

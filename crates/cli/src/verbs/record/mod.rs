@@ -315,8 +315,8 @@ fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
 pub(crate) fn tell(saved: &Saved) {
     let (lost, overwritten) = (saved.lost(), saved.overwritten());
     let losses = Losses { events: lost, any: lost > 0, undescribed: false };
-    let overwritten = (overwritten > 0 && !saved.is_stream).then(|| format!("{overwritten} events"));
-    let words = losses.words(overwritten.as_deref());
+    let overwritten = (overwritten > 0 && !saved.is_stream).then(|| format!("{overwritten} events overwritten"));
+    let words = losses.words(&overwritten.unwrap_or_default());
     let (events, size) = (saved.events, human_bytes(saved.bytes));
     say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
     let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());

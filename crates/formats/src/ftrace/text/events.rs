@@ -36,6 +36,8 @@ struct Kind<'a> {
     is_selected: bool,
     /// True if a note exists already that this kind could not be printed.
     is_noted: bool,
+    /// A note for when the first event of the kind is printed.
+    note: Option<String>,
     /// True if its text is made by a plain program.
     is_line: bool,
     renderer: Renderer,
@@ -149,7 +151,7 @@ impl<'a> Printer<'a> {
             self.kinds.resize_with(at + 1, || None);
         }
         let Some(format) = self.tracing.formats.get(&id) else { return };
-        let mut is_noted = false;
+        let mut note = None;
         let renderer = if let Some(own) = Own::of(format) {
             Renderer::Own(own)
         } else if let Some(syscall) = Syscall::of(format, is_since(&self.tracing.release, (6, 18))) {
@@ -158,9 +160,8 @@ impl<'a> Printer<'a> {
             match compile(format, self.machine, &*self.tracing.symbols) {
                 Ok(program) => Renderer::Program(program.with_prefix(format!("{}: ", format.name).as_bytes())),
                 Err(why) => {
-                    is_noted = true;
                     let (system, name) = (&format.system, &format.name);
-                    self.notes.push(format!("{system}:{name}: its print format has {why}; its fields are shown"));
+                    note = Some(format!("{system}:{name}: its print format has {why}; its fields are shown"));
                     Renderer::Fields
                 }
             }
@@ -169,7 +170,7 @@ impl<'a> Printer<'a> {
         let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
         let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
         let named = self.state.tasks.named_by(format);
-        let kind = Kind { format, is_selected, is_noted, is_line, renderer, fields, named };
+        let kind = Kind { format, is_selected, is_noted: false, note, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {
             *place = Some(Box::new(kind));
         }
@@ -401,7 +402,7 @@ impl<'a> Printer<'a> {
                     }
                 }
             }
-            Renderer::Fields => {}
+            Renderer::Fields => self.notes.extend(kind.note.take()),
         }
         out.extend_from_slice(kind.format.name.as_bytes());
         out.push(b':');
