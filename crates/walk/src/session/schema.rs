@@ -156,16 +156,11 @@ impl Resolver<'_> {
             let samples = |enough| self.samples(streams, pool, enough);
             match declared.filter(|bits| self.decodes(*bits, &channel, &samples(ENOUGH), ENOUGH)) {
                 Some(bits) => self.fields(bits),
-                None => match self.tried_contexts(declared, &channel, &samples(usize::MAX)) {
-                    Some(fields) => fields,
-                    None => {
-                        if !self.is_used(streams, pool) {
-                            self.gaps.pop();
-                        }
-                        channel.events.clear();
-                        Vec::new()
-                    }
-                },
+                None if !self.is_used(streams, pool) => Vec::new(),
+                None => self.tried_contexts(declared, &channel, &samples(usize::MAX)).unwrap_or_else(|| {
+                    channel.events.clear();
+                    Vec::new()
+                }),
             }
         };
         channel
