@@ -23,7 +23,7 @@ pub(super) fn write(trace: &Report<'_>, verbose: bool, out: &mut dyn Write) -> i
         writeln!(out, "  clock {}", plain(clock))?;
     }
     activity::write_head(trace.activity.as_ref(), "  ", out)?;
-    losses::write(&trace.evidence, verbose, "  ", out)?;
+    losses::write(&trace.evidence, None, verbose, "  ", out)?;
     if let Some(activity) = &trace.activity {
         activity::write_events(activity, verbose, 2, out)?;
     }

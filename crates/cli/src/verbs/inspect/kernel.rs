@@ -11,7 +11,9 @@ use std::io::{self, Write};
 /// Writes the report for people.
 pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}: {}", bold(plain(&report.from.display().to_string())), report.kind)?;
-    writeln!(out, "  kernel     {}", plain(&report.uname))?;
+    if !report.uname.is_empty() {
+        writeln!(out, "  kernel     {}", plain(&report.uname))?;
+    }
     if let Some(uptime) = report.uptime_ns {
         let seconds = uptime / 1_000_000_000;
         let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -43,11 +45,9 @@ fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io
     if let Some(activity) = &instance.activity {
         activity::write_head(Some(activity), "    ", out)?;
     }
-    for account in &instance.evidence {
-        if instance.evidence.len() > 1 && !verbose {
-            writeln!(out, "    {}", plain(&account.name))?;
-        }
-        losses::write(account, verbose, "    ", out)?;
+    for (account, ring) in instance.evidence.iter().zip(["live ring", "snapshot"]) {
+        let ring = Some(ring).filter(|_| instance.evidence.len() > 1);
+        losses::write(account, ring, verbose, "    ", out)?;
     }
     if let Some(activity) = &instance.activity {
         activity::write_events(activity, verbose, 4, out)?;

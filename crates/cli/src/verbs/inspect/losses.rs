@@ -9,15 +9,22 @@ use lastwords_open::{Account, Losses};
 use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use std::io::{self, Write};
 
-/// Writes the losses, or with `verbose` the account. `indent` precedes each line.
-pub(super) fn write(account: &Account<'_>, verbose: bool, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+/// Writes the losses, or with `verbose` the account. `of` is the ring, if a trace has several; `indent` precedes each line.
+pub(super) fn write(
+    account: &Account<'_>,
+    of: Option<&str>,
+    verbose: bool,
+    indent: &str,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let mut text = Vec::new();
     if verbose {
         account.write(LIMIT, &mut text)?;
     } else {
         let overwritten = account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
         let words = Losses::of([account]).words(overwritten.then_some("older events"));
-        writeln!(text, "losses     {words}")?;
+        let of = of.map_or_else(String::new, |of| format!("{of}: "));
+        writeln!(text, "losses     {of}{words}")?;
         lines(account).iter().try_for_each(|line| writeln!(text, "  {}", plain(line)))?;
         account.write_spans(LIMIT, &mut text)?;
     }
@@ -70,7 +77,8 @@ impl Lost {
             (Some(events), Some(size)) => format!("{} ({size})", plural(events, &format!("{older}event"))),
             (Some(events), None) => plural(events, &format!("{older}event")),
             (None, Some(size)) => format!("{size} of {older}events"),
-            (None, None) => format!("an unknown number of {older}events"),
+            (None, None) if !older.is_empty() => "older events".to_owned(),
+            (None, None) => "an unknown number of events".to_owned(),
         };
         format!("{of}{amount} {why}")
     }
@@ -148,7 +156,6 @@ fn verdict(verdict: Verdict) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lastwords_open::Account;
     use lastwords_trace::evidence::{Evidence, SubBuffer};
     use std::borrow::Cow;
 

@@ -17,7 +17,7 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         writeln!(out, "    trace {uuid}, metadata of CTF {ctf}: {}", human_bytes(*metadata_bytes as u64))?;
     }
     activity::write_head(report.activity.as_ref(), "    ", out)?;
-    losses::write(&report.evidence, verbose, "    ", out)?;
+    losses::write(&report.evidence, None, verbose, "    ", out)?;
     if let Some(activity) = &report.activity {
         activity::write_events(activity, verbose, 4, out)?;
     }

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     head(report, verbose, out)?;
     activity::write_head(report.activity.as_ref(), "  ", out)?;
-    losses::write(&report.evidence, verbose, "  ", out)?;
+    losses::write(&report.evidence, None, verbose, "  ", out)?;
     write_crashes(&report.crashes, &ended::precise_time, out)?;
     for fault in report.faults.iter().take(50) {
         writeln!(out, "  not decoded: {fault}")?;
