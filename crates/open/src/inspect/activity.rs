@@ -7,6 +7,8 @@ use lastwords_ctf::read::{self, Watch};
 use lastwords_ctf::{Error, Result};
 use lastwords_formats::events::channel;
 use lastwords_formats::select::Selection;
+use lastwords_trace::class::StreamClass;
+use lastwords_walk::lttng;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -103,13 +105,19 @@ impl Read<'_> {
 impl Activity {
     fn of(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
         let class = packets.class();
+        // CTF 1.8 does not name channels.
+        let name_of = |stream: &StreamClass| {
+            let is_named = |own: &&lttng::Stream| u64::from(own.channel) == stream.id && !own.channel_name.is_empty();
+            let named = trace.lttng().and_then(|lttng| lttng.session.streams.iter().find(is_named));
+            named.map_or_else(|| channel(stream), |named| named.channel_name.clone())
+        };
         let (mut names, mut histogram) = (BTreeMap::new(), Histogram::default());
         let mut span: Option<(i64, i64)> = None;
         for part in counted {
             let Some(stream) = class.streams.get(part.class) else { continue };
             for (event, count) in stream.events.iter().zip(&part.classes) {
                 let name = event.name.as_deref().unwrap_or("<unknown>").to_owned();
-                let sum: &mut u64 = names.entry((name, channel(stream))).or_default();
+                let sum: &mut u64 = names.entry((name, name_of(stream))).or_default();
                 *sum = sum.saturating_add(*count);
             }
             histogram.merge(&part.histogram);

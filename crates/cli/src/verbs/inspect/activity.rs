@@ -24,7 +24,11 @@ pub(super) fn write_head(activity: Option<&Activity>, indent: &str, out: &mut dy
     let Some(highest) = activity.histogram.iter().max().filter(|_| activity.histogram.len() > 1) else { return Ok(()) };
     writeln!(out, "{indent}rate       {}", sparkline(&activity.histogram))?;
     let column = duration(activity.column_ns as f64 / 1e9);
-    writeln!(out, "{indent}           a column is {column}; the highest has {highest} events")
+    writeln!(
+        out,
+        "{indent}           a column is {column}; the highest has {highest} event{}",
+        if *highest == 1 { "" } else { "s" }
+    )
 }
 
 /// Writes a row for each name, the most frequent first: without `all` at most [`ROWS`].
