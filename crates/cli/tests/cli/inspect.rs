@@ -77,7 +77,7 @@ fn text_has_span_rate_and_reasons_and_no_internals() {
         {
             assert!(text.contains(words), "{input}: no {words} in\n{text}");
         }
-        assert!(text.contains('█') && text.lines().all(|line| line.chars().count() <= 140), "{input}:\n{text}");
+        assert!(text.contains('█') && text.lines().all(|line| line.chars().count() <= 160), "{input}:\n{text}");
         for words in ["positions ", "known to ", "reservation,", "0x"] {
             assert!(!text.contains(words), "{input}: {words} in\n{text}");
         }
