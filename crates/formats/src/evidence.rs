@@ -302,7 +302,7 @@ impl<'a> Account<'a> {
         lines(out, limit, "gaps", &gaps, |gap| self.gap_line(gap))?;
         let notes: Vec<&String> = self.evidence.notes.iter().collect();
         lines(out, limit, "notes", &notes, |note| plain(note))?;
-        spans::write(&self.spans, limit, out)
+        self.write_spans(limit, out)
     }
 
     fn gap_line(&self, gap: &Gap) -> String {
@@ -321,8 +321,17 @@ impl<'a> Account<'a> {
         format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
     }
 
+    /// Writes the spans that were open, at most `limit` lines.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn write_spans(&self, limit: usize, out: &mut dyn Write) -> io::Result<()> {
+        spans::write(&self.spans, limit, out)
+    }
+
     /// Returns a name such as `channel NAME, CPU 3`.
-    fn stream_name(&self, stream: usize) -> String {
+    #[must_use]
+    pub fn stream_name(&self, stream: usize) -> String {
         let Some(facts) = self.streams.get(stream) else { return format!("stream {stream}") };
         let cpu = facts.cpu.map_or_else(|| "no CPU".to_owned(), |cpu| format!("CPU {cpu}"));
         match facts.channel.as_str() {

@@ -47,23 +47,40 @@ fn of_stream(trace: &Trace, stream: &Stream, after: Option<i64>) -> StreamCounts
     let classes = trace.class().streams.get(stream.class).map_or(0, |class| class.events.len());
     let none = vec![Count::default(); classes];
     let counts = StreamCounts { class: stream.class, events: none.clone(), recent: none, faults: Vec::new() };
-    let counts = RefCell::new(counts);
-    let add = |event: &Event, time: Option<i64>| {
-        let mut counts = counts.borrow_mut();
-        let StreamCounts { events, recent, .. } = &mut *counts;
+    let add = |counts: &mut StreamCounts, event: &Event, time: Option<i64>| {
+        let StreamCounts { events, recent, .. } = counts;
         let is_recent = after.is_some_and(|after| time.is_some_and(|time| time > after));
         let one = Count { events: 1, bytes: event.end.saturating_sub(event.at) / 8 };
         let of = [Some(events), Some(recent).filter(|_| is_recent)];
         of.into_iter().flatten().filter_map(|of| of.get_mut(event.class)).for_each(|count| count.add(one));
     };
-    let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |event, time| add(&event, time));
-    Reader::new(trace, stream).rounded(Rounding::Floor).each(ahead, |reader, next| {
+    fold(Reader::new(trace, stream).rounded(Rounding::Floor), counts, add, |counts, next| {
+        if let Next::Fault(fault) = next {
+            counts.faults.push(fault.to_string());
+        }
+    })
+}
+
+/// Reads a stream to its end. Passes each event with its time to `take`, and all else that the reader returns to `other`. Returns
+/// the state that both have changed.
+pub(crate) fn fold<S>(
+    reader: Reader<'_>,
+    state: S,
+    take: impl Fn(&mut S, &Event, Option<i64>),
+    other: impl Fn(&mut S, &Next),
+) -> S {
+    let state = RefCell::new(state);
+    let ahead = |reader: &mut Reader<'_>| {
+        let mut state = state.borrow_mut();
+        reader.ahead(usize::MAX, |event, time| take(&mut state, &event, time));
+    };
+    reader.each(ahead, |reader, next| {
+        let mut state = state.borrow_mut();
         match next {
-            Next::Event(event) => add(event, reader.nanoseconds(event.clock)),
-            Next::Fault(fault) => counts.borrow_mut().faults.push(fault.to_string()),
-            _ => {}
+            Next::Event(event) => take(&mut state, event, reader.nanoseconds(event.clock)),
+            next => other(&mut state, next),
         }
         false
     });
-    counts.into_inner()
+    state.into_inner()
 }

@@ -6,16 +6,21 @@ use std::fmt;
 /// The facts about one ring from which its rate follows. Clocks are in ticks, sizes in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Ring {
-    /// The clock of the oldest event in it.
-    oldest: u64,
-    /// The clock of the newest event in it.
-    newest: u64,
     /// The bytes from the oldest event to the newest.
     bytes: u64,
     /// The capacity of the ring in bytes.
     capacity: u64,
-    /// The number of events in it, or 0 if they were not counted.
-    events: u64,
+    /// The events in it.
+    observed: Observed,
+}
+
+/// The events that were counted in a ring.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Their number.
+    pub events: u64,
+    /// Nanoseconds of the first and of the last one.
+    pub span: Option<(i64, i64)>,
 }
 
 /// The time for which the rings of a channel hold events.
@@ -28,29 +33,29 @@ pub struct Holds {
 }
 
 impl Holds {
-    /// Computes the time for a channel of a session, from the bounds of its rings. `events` has the number of events of
-    /// each stream, if known.
-    pub fn of_channel(info: &Info, channel: u32, events: &[u64]) -> Option<Self> {
+    /// Computes the time for a channel of a session. `observed` has the events of each stream.
+    pub fn of_channel(info: &Info, channel: u32, observed: &[Observed]) -> Option<Self> {
         let streams = info.streams.iter().enumerate().filter(|(_, stream)| stream.channel == channel);
         let ring = |(index, stream): (usize, &StreamInfo)| {
-            let (oldest, newest) = stream.clocks.unwrap_or_default();
             let capacity = stream.sub_buffer_size.saturating_mul(u64::from(stream.sub_buffers));
-            Ring { oldest, newest, bytes: stream.held, capacity, events: events.get(index).copied().unwrap_or(0) }
+            Ring { bytes: stream.held, capacity, observed: observed.get(index).copied().unwrap_or_default() }
         };
-        Self::of(&streams.map(ring).collect::<Vec<_>>(), info.clock.frequency)
+        Self::of(&streams.map(ring).collect::<Vec<_>>())
     }
 
-    /// Computes the time for rings whose clock has `frequency` ticks per second. Returns none if no ring shows a rate.
-    fn of(rings: &[Ring], frequency: u64) -> Option<Self> {
+    /// Computes the time for the rings of a channel. A ring is observed from its first event to the last one of the channel: two
+    /// events in quick succession on an idle CPU are no rate. Returns none if no ring has two events.
+    fn of(rings: &[Ring]) -> Option<Self> {
         let mut holds: Option<Self> = None;
-        for ring in rings {
-            let seconds = ring.newest.saturating_sub(ring.oldest) as f64 / frequency as f64;
-            if ring.bytes == 0 || frequency == 0 || seconds <= 0.0 {
+        let last = rings.iter().filter_map(|ring| ring.observed.span).map(|(_, last)| last).max()?;
+        for Ring { bytes, capacity, observed } in rings {
+            let seconds = observed.span.map_or(0, |(first, _)| last.abs_diff(first)) as f64 / 1e9;
+            if *bytes == 0 || observed.events < 2 || seconds <= 0.0 {
                 continue;
             }
             let of = Self {
-                seconds: ring.capacity as f64 * seconds / ring.bytes as f64,
-                events_per_second: ring.events as f64 / seconds,
+                seconds: *capacity as f64 * seconds / *bytes as f64,
+                events_per_second: observed.events as f64 / seconds,
             };
             holds = Some(holds.map_or(of, |all| Self {
                 seconds: all.seconds.min(of.seconds),
@@ -115,14 +120,23 @@ mod tests {
 
     #[test]
     fn the_ring_that_fills_soonest_decides() {
-        let slow = Ring { oldest: 0, newest: 4_000_000, bytes: 1000, capacity: 6000, events: 100 };
-        let fast = Ring { bytes: 2000, events: 4_800_000, ..slow };
-        let idle = Ring { capacity: 6000, ..Ring::default() };
+        let (capacity, span) = (6000, Some((0, 4_000_000_000)));
+        let slow = Ring { bytes: 1000, capacity, observed: Observed { events: 100, span } };
+        let fast = Ring { bytes: 2000, observed: Observed { events: 4_800_000, span }, ..slow };
+        let idle = Ring { capacity, ..Ring::default() };
         let holds = |seconds, events_per_second| Some(Holds { seconds, events_per_second });
-        assert_eq!(Holds::of(&[slow, fast, idle], 1_000_000), holds(12.0, 1_200_025.0));
-        assert_eq!(Holds::of(&[slow], 1_000_000), holds(24.0, 25.0));
-        assert_eq!(Holds::of(&[idle], 1_000_000), None);
-        assert_eq!(Holds::of(&[slow], 0), None);
+        assert_eq!(Holds::of(&[slow, fast, idle]), holds(12.0, 1_200_025.0));
+        assert_eq!(Holds::of(&[slow]), holds(24.0, 25.0));
+        assert_eq!(Holds::of(&[idle]), None);
+    }
+
+    #[test]
+    fn one_event_shows_no_rate_and_two_in_quick_succession_do_not_decide() {
+        let ring = |events, span| Ring { bytes: 100, capacity: 1000, observed: Observed { events, span: Some(span) } };
+        assert_eq!(Holds::of(&[ring(1, (5, 5))]), None);
+        let (pair, busy) = (ring(2, (0, 1000)), ring(50, (0, 2_000_000_000)));
+        assert_eq!(Holds::of(&[pair, busy]), Some(Holds { seconds: 20.0, events_per_second: 26.0 }));
+        assert_eq!(Holds::of(&[ring(1, (0, 0)), busy]), Holds::of(&[busy]));
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub use ended::EndedReport;
 pub use escape::escape;
 pub use file_names::FileNames;
 pub use follow::follow;
-pub use holds::{Holds, duration};
+pub use holds::{Holds, Observed, duration};
 pub use lastwords_formats::evidence::{Account, Losses};
 pub use live::{is_live, is_live_summary};
 pub use locate::{folders_of, sessions_dir};

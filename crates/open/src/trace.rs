@@ -1,7 +1,8 @@
 //! Defines a trace that was found, and the forms in which it can be read.
 
+use crate::counts::fold;
 use crate::{Lttng, Machine, Origin, RecoveredSession};
-use lastwords_ctf::read::{self, Next, Reader};
+use lastwords_ctf::read::{self, Reader};
 use lastwords_ctf::{Error, Version};
 use lastwords_formats::ftrace::text as ftrace;
 use lastwords_formats::select::Selection;
@@ -10,7 +11,6 @@ use lastwords_trace::clock::Rounding;
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, Ring};
 use lastwords_trace::parallel;
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
@@ -230,15 +230,9 @@ fn unrelated_clock(trace: &read::Trace) -> Option<UnrelatedClock> {
 /// Returns the time of the newest event of a stream in nanoseconds since the epoch. This reads all events of the
 /// stream.
 fn newest_of(trace: &read::Trace, stream: &read::Stream) -> Option<i64> {
-    let newest = Cell::new(None);
     // A time that 64 bits cannot hold belongs to no event.
-    let note = |time: Option<i64>| newest.set(newest.get().max(time.filter(|time| *time < i64::MAX)));
-    let ahead = |reader: &mut Reader<'_>| reader.ahead(usize::MAX, |_, time| note(time));
-    Reader::new(trace, stream).rounded(Rounding::Floor).each(ahead, |reader, next| {
-        if let Next::Event(event) = next {
-            note(reader.nanoseconds(event.clock));
-        }
-        false
-    });
-    newest.get()
+    let note =
+        |newest: &mut Option<i64>, time: Option<i64>| *newest = (*newest).max(time.filter(|time| *time < i64::MAX));
+    let reader = Reader::new(trace, stream).rounded(Rounding::Floor);
+    fold(reader, None, |newest, _, time| note(newest, time), |_, _| {})
 }

@@ -12,6 +12,7 @@ use lastwords::Triggered;
 use lastwords::processes::Life;
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
 use lastwords::rules::RuleSpec;
+use lastwords_open::inspect::session::observed;
 use lastwords_open::{EndedReport, Holds, chain, duration};
 use lastwords_trace::source::Source as _;
 use serde::Serialize;
@@ -159,10 +160,10 @@ fn details_text(summary: &Summary) -> String {
         text.push_str(&format!("retention removed {} ended sessions when it began\n", d.removed));
     }
     let opened = open(&summary.folder);
-    let holds = |channel: u32| {
-        let found = opened.as_ref().ok()?.sessions().next()?;
-        Some(duration(Holds::of_channel(found.session.info(), channel, &[])?.seconds))
-    };
+    let trace = opened.as_ref().ok().and_then(|traces| traces.all.iter().find(|trace| trace.session().is_some()));
+    let observed = trace.map(observed).unwrap_or_default();
+    let holds =
+        |channel: u32| Some(duration(Holds::of_channel(trace?.session()?.session.info(), channel, &observed)?.seconds));
     let columns = ["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "STREAMS", "KINDS", "RECORDS", "HOLDS"];
     let mut channels = Table::new(columns).indent(2);
     for c in &d.channels {

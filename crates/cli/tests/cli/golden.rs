@@ -55,6 +55,7 @@ fn golden_reports() {
 fn golden_inspect() {
     let place = place();
     golden(&place, "inspect", &["inspect", "./small-0001020304050607"]);
+    golden(&place, "inspect-verbose", &["inspect", "./small-0001020304050607", "--verbose"]);
     golden(&place, "inspect-core", &["inspect", "core"]);
     golden(&place, "inspect-json", &["inspect", "./small-0001020304050607", "--json"]);
 }

@@ -16,6 +16,7 @@ mod filters;
 mod follow;
 mod golden;
 mod inputs;
+mod inspect;
 mod kinds;
 mod layouts;
 mod lines;

@@ -231,7 +231,9 @@ fn a_damaged_sub_buffer_is_a_loss_with_a_reason() {
     let range = format!("offsets {:#x} to {:#x} of the region", second + 16, second + SIZE);
     assert!(ran.err.contains(&range), "{}", ran.err);
     let recover = &["recover", "--strict", "region", "-o", "out"][..];
-    for (status, args) in [(0, &["inspect", "region"][..]), (0, &["inspect", "--json", "region"]), (3, recover)] {
+    for (status, args) in
+        [(0, &["inspect", "--verbose", "region"][..]), (0, &["inspect", "--json", "region"]), (3, recover)]
+    {
         let ran = place.run(&[args, &["--bundle", "bundle"]].concat());
         assert_eq!(ran.status, status, "{args:?}: {}", ran.err);
         assert!((ran.out + &ran.err).contains(&range), "{args:?}");

@@ -173,8 +173,8 @@ fn inspect_counts_and_describes() {
     assert_eq!(session["channels"][0]["name"], "main");
     let of_streams: u64 = session["streams"].as_array().unwrap().iter().map(|s| s["events"].as_u64().unwrap()).sum();
     assert_eq!(of_streams, THREADS * EVENTS);
-    let text = place.ok(&["inspect", "app"]);
-    for word in ["test:tick", "rseq", "main", "evidence", "clock"] {
+    let text = place.ok(&["inspect", "app", "--verbose"]);
+    for word in ["test:tick", "rseq", "main", "nothing lost", "clock"] {
         assert!(text.contains(word) || (word == "rseq" && text.contains("lockless")), "{word} is not in\n{text}");
     }
 }

@@ -1,10 +1,11 @@
 //! Reports what is in a trace in a folder of CTF.
 
+use super::activity::{Activity, Read};
+use super::tally::Tally;
 use crate::Trace;
-use lastwords_ctf::read::{self, Next, Reader, Watch};
+use lastwords_ctf::read;
 use lastwords_formats::Totals;
 use lastwords_formats::evidence::Account;
-use lastwords_trace::parallel;
 use lastwords_trace::schema::EnvValue;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub struct Report<'a> {
     pub clocks: Vec<String>,
     /// Its streams.
     pub streams: Vec<Stream>,
+    /// The events by name and over time.
+    pub activity: Option<Activity>,
     /// The account.
     pub evidence: Account<'a>,
 }
@@ -38,6 +41,10 @@ pub struct Stream {
     pub id: Option<u64>,
     /// Its files.
     pub files: Vec<PathBuf>,
+    /// Its CPU, or null if it is not bound to a CPU.
+    pub cpu: Option<u32>,
+    /// The size of its packets in bytes.
+    pub bytes: u64,
     /// Packets that were read.
     pub packets: u64,
     /// Events that were decoded.
@@ -72,16 +79,16 @@ impl Report<'_> {
     }
 }
 
-/// Returns the report on a trace in a folder of CTF, or none for other traces. It decodes each event.
-pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
+/// Returns the report on a trace in a folder of CTF, or none for other traces.
+pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
     let (own, mut evidence) = (trace.ctf()?, trace.account());
     let class = own.class();
     let value = |value: &'a EnvValue| match value {
         EnvValue::Text(text) => Value::Text(text),
         EnvValue::Integer(number) => Value::Integer(*number),
     };
-    // Several streams are read in parallel, one on each CPU.
-    let streams = parallel::map(&own.streams, parallel::cpus(), |_, stream| stream_report(own, stream, watch));
+    let streams: Vec<Stream> =
+        own.streams.iter().zip(&read.tallies).map(|(stream, tally)| stream_report(own, stream, tally)).collect();
     evidence.add_reading(&totals(&streams));
     Some(Report {
         path: own.path.clone(),
@@ -90,6 +97,7 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
         env: class.env.iter().map(|(key, entry)| (key.as_str(), value(entry))).collect(),
         clocks: class.clocks.iter().map(|clock| format!("{}: {} Hz", clock.id, clock.frequency)).collect(),
         streams,
+        activity: read.activity.clone(),
         evidence,
     })
 }
@@ -105,40 +113,19 @@ fn totals(streams: &[Stream]) -> Totals {
     }
 }
 
-fn stream_report(trace: &read::Trace, stream: &read::Stream, watch: Watch<'_>) -> Stream {
-    let mut reader = Reader::new(trace, stream).watched(watch);
-    let mut report = Stream {
+fn stream_report(trace: &read::Trace, stream: &read::Stream, tally: &Tally) -> Stream {
+    Stream {
         class: trace.class().streams.get(stream.class).map_or(0, |class| class.id),
         id: stream.id,
         files: stream.files.clone(),
-        packets: 0,
-        events: 0,
-        discarded_events: 0,
-        discarded_packets: 0,
-        begin: None,
-        end: None,
-        faults: Vec::new(),
-    };
-    let (mut first, mut last) = (None, None);
-    loop {
-        match reader.advance() {
-            Next::Event(event) => {
-                add(&mut report.events, reader.pass().saturating_add(1));
-                first = first.or(Some(event.clock));
-                last = Some(reader.clock());
-            }
-            Next::Packet => add(&mut report.packets, 1),
-            Next::Loss(loss) if loss.packets => add(&mut report.discarded_packets, loss.count),
-            Next::Loss(loss) => add(&mut report.discarded_events, loss.count),
-            Next::Fault(fault) => report.faults.push(fault.to_string()),
-            Next::End => break,
-        }
+        cpu: read::cpu(trace, stream),
+        bytes: stream.bytes(),
+        packets: tally.packets,
+        events: tally.counted.events(),
+        discarded_events: tally.discarded_events,
+        discarded_packets: tally.discarded_packets,
+        begin: tally.counted.span.map(|(begin, _)| begin),
+        end: tally.counted.span.map(|(_, end)| end),
+        faults: tally.faults.clone(),
     }
-    report.begin = first.and_then(|clock| reader.nanoseconds(clock));
-    report.end = last.and_then(|clock| reader.nanoseconds(clock));
-    report
-}
-
-fn add(sum: &mut u64, count: u64) {
-    *sum = sum.saturating_add(count);
 }

@@ -1,5 +1,6 @@
 //! Reports what is in a kernel's tracer.
 
+use super::activity::{Activity, Read};
 use crate::{Ftrace, Machine, Origin, Trace, account};
 use lastwords_formats::evidence::Account;
 use lastwords_trace::ftrace::page::Events;
@@ -64,6 +65,8 @@ pub struct Instance {
     pub live: Vec<Cpu>,
     /// Its snapshot, by CPU, or null if none is allocated.
     pub snapshot: Option<Vec<Cpu>>,
+    /// The events of the ring that is read, the live one or the snapshot, by name and over time, or null if there is none.
+    pub activity: Option<Activity>,
     /// The accounts of the live ring and of the snapshot.
     pub evidence: Vec<Account<'static>>,
 }
@@ -95,7 +98,7 @@ pub struct Cpu {
 pub(super) fn of<'a>(
     origin: &Origin,
     machine: &Machine,
-    traces: &[&Trace],
+    traces: &[(&Trace, Option<&Read<'_>>)],
     lttng: Vec<super::lttng::Report<'a>>,
 ) -> Report<'a> {
     let tracing = &machine.tracing;
@@ -122,13 +125,13 @@ pub(super) fn of<'a>(
         modules: kernel.map_or(0, |k| k.modules.len()),
         tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
-        instances: traces.iter().filter_map(|trace| instance(trace)).collect(),
+        instances: traces.iter().filter_map(|(trace, read)| instance(trace, *read)).collect(),
         lttng,
         notes,
     }
 }
 
-fn instance(trace: &Trace) -> Option<Instance> {
+fn instance(trace: &Trace, read: Option<&Read<'_>>) -> Option<Instance> {
     let (Ftrace { machine, array, .. }, name) = (trace.ftrace()?, &trace.name);
     let cpus = |ring: &dyn Ring| -> Vec<Cpu> {
         let cpu = |(at, c): (usize, &CpuRing)| Cpu {
@@ -155,6 +158,7 @@ fn instance(trace: &Trace) -> Option<Instance> {
         tracing_on: array.is_on,
         live: cpus(&*array.live),
         snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),
+        activity: read.and_then(|read| read.activity.clone()),
         evidence: rings.map(|(name, ring)| account::of_ring(&name, &**ring, ring.checked())).collect(),
     })
 }

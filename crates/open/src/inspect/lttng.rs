@@ -1,5 +1,6 @@
 //! Reports what is in a session of LTTng.
 
+use super::activity::{Activity, Read};
 use crate::Trace;
 use lastwords_formats::evidence::Account;
 use lastwords_walk::lttng::{self, Session};
@@ -24,6 +25,8 @@ pub struct Report<'a> {
     pub ctf: u8,
     /// Its streams.
     pub streams: Vec<Stream>,
+    /// The events by name and over time, or null if nothing describes them.
+    pub activity: Option<Activity>,
     /// The account.
     pub evidence: Account<'a>,
 }
@@ -64,7 +67,7 @@ pub struct Stream {
 }
 
 /// Returns the report on a session of LTTng, or none for other traces.
-pub(super) fn of(trace: &Trace) -> Option<Report<'_>> {
+pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report<'a>> {
     let session = &trace.lttng()?.session;
     Some(Report {
         name: session.name.clone(),
@@ -75,6 +78,7 @@ pub(super) fn of(trace: &Trace) -> Option<Report<'_>> {
         metadata_bytes: session.metadata.text.len(),
         ctf: if session.metadata.is_ctf2() { 2 } else { 1 },
         streams: session.streams.iter().enumerate().map(|(index, of)| stream(session, index, of)).collect(),
+        activity: read.and_then(|read| read.activity.clone()),
         evidence: trace.account(),
     })
 }

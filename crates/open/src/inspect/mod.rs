@@ -1,12 +1,19 @@
 //! Reports what is in the inputs, as data. These are the reports of `inspect --json`, which docs/JSON.md describes.
 
+mod activity;
 pub mod ctf;
+mod histogram;
 pub mod kernel;
 pub mod lttng;
 pub mod session;
+mod tally;
+
+pub use activity::{Activity, Named};
 
 use crate::{Origin, Trace};
-use lastwords_ctf::read::Watch;
+use lastwords_ctf::Result;
+use lastwords_ctf::read::{self, Watch};
+use lastwords_formats::select::Selection;
 use serde::{Serialize, Serializer};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,23 +43,48 @@ pub struct Input<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Reads the traces of some inputs. It decodes all events of sessions and of folders of CTF. `watch` receives the
-    /// bytes that were decoded.
+    /// Reads the traces of some inputs, once without a selection. `packets` has the packets of each trace, if it has any: of a
+    /// kernel's trace array those that are selected. `selection` is for the counts by event and over time ([`Activity`]) alone.
+    /// `watch` receives the bytes that were read.
     #[must_use]
-    pub fn of(origins: &'a [Arc<Origin>], traces: &'a [Trace], watch: Watch<'_>) -> Self {
+    pub fn of(
+        origins: &'a [Arc<Origin>],
+        traces: &'a [Trace],
+        packets: &[Option<Result<read::Trace>>],
+        selection: Option<&Selection>,
+        watch: Watch<'_>,
+    ) -> Self {
         let mut report = Self::default();
+        let read = activity::read(traces, packets, selection, watch);
+        let all = || traces.iter().zip(&read).map(|(trace, read)| (trace, read.as_ref()));
         for origin in origins {
-            let own: Vec<&Trace> = traces.iter().filter(|trace| Arc::ptr_eq(&trace.origin, origin)).collect();
-            let sessions: Vec<lttng::Report<'a>> = own.iter().filter_map(|trace| lttng::of(trace)).collect();
+            let own: Vec<_> = all().filter(|(trace, _)| Arc::ptr_eq(&trace.origin, origin)).collect();
+            let sessions: Vec<lttng::Report<'a>> =
+                own.iter().filter_map(|(trace, read)| lttng::of(trace, *read)).collect();
             if let Some(machine) = &origin.machine {
                 report.kernels.push(kernel::of(origin, machine, &own, sessions));
             } else if !sessions.is_empty() {
                 report.inputs.push(Input { from: origin.path.clone(), sessions });
             }
         }
-        report.traces = traces.iter().filter_map(|trace| ctf::of(trace, watch)).collect();
-        report.sessions = traces.iter().filter_map(|trace| session::of(trace, watch)).collect();
+        report.traces = all().filter_map(|(trace, read)| ctf::of(trace, read?)).collect();
+        report.sessions = all().filter_map(|(trace, read)| session::of(trace, read?)).collect();
         report
+    }
+}
+
+impl Report<'_> {
+    /// Returns the number of events of all traces, or of those that were selected.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        let instances = self.kernels.iter().flat_map(|kernel| &kernel.instances).map(|instance| &instance.activity);
+        let in_kernels = self.kernels.iter().flat_map(|kernel| &kernel.lttng);
+        let lttng =
+            self.inputs.iter().flat_map(|input| &input.sessions).chain(in_kernels).map(|session| &session.activity);
+        let traces = self.traces.iter().map(|trace| &trace.activity);
+        let sessions = self.sessions.iter().map(|session| &session.activity);
+        let all = instances.chain(lttng).chain(traces).chain(sessions);
+        all.flatten().map(|activity| activity.total).fold(0, u64::saturating_add)
     }
 }
 
@@ -76,7 +108,7 @@ struct AllReports<'r, 'a> {
 /// Serializes the report of the only kind of trace. If there are several kinds, or if something cannot be read and the
 /// only kind is not folders of CTF, it serializes an object with their reports.
 impl Serialize for Report<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let Self { kernels, inputs, traces, sessions, faults } = self;
         let is_all_ctf = kernels.is_empty() && inputs.is_empty() && sessions.is_empty();
         let kernels = KindReport::Kernels { schema: "lastwords.inspect-kernel.v2", kernels };

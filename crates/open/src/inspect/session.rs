@@ -1,11 +1,10 @@
 //! Reports what is in a session of lastwords.
 
-use crate::{Crash, EndedReport, Holds, RecoveredSession, Trace};
-use lastwords_ctf::Version;
-use lastwords_ctf::read::{Due, Reader, Watch};
-use lastwords_formats::events::{Note, each};
+use super::activity::{Activity, Read};
+use super::tally::{self, Tally};
+use crate::{Crash, EndedReport, Holds, Observed, RecoveredSession, Trace};
+use lastwords_ctf::{Version, read};
 use lastwords_formats::evidence::Account;
-use lastwords_formats::select::Selection;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::source::Source;
 use lastwords_walk::session::info::{Info, StreamInfo, mode_word, reservation_word};
@@ -79,6 +78,8 @@ pub struct Report<'a> {
     pub regions: Vec<Region>,
     /// Events that could be decoded.
     pub events: u64,
+    /// The events by name and over time.
+    pub activity: Option<Activity>,
     /// Packets that could not be decoded to their end, as messages.
     pub faults: Vec<String>,
     /// Causes of death that the program recorded.
@@ -225,58 +226,47 @@ pub struct Region {
     pub held: u64,
 }
 
-/// Counts of decoded events, and packets that could not be decoded.
+/// Counts of decoded events.
 #[derive(Debug, Default)]
 struct Counts {
-    events: u64,
-    /// The number of events by stream.
-    streams: Vec<u64>,
+    /// What was counted in each stream.
+    streams: Vec<Observed>,
     /// The number of events by channel and class.
     classes: Vec<Vec<u64>>,
-    faults: Vec<String>,
 }
 
-/// Decodes all events of a session to count them.
-fn count(trace: &Trace, source: &dyn Source, watch: Watch<'_>) -> Counts {
+/// Sums up what was counted in the streams of the packets.
+fn counts(source: &dyn Source, read: &Read<'_>) -> Counts {
     let channels = &source.schema().channels;
     let mut counts = Counts {
-        streams: vec![0; source.streams().len()],
+        streams: vec![Observed::default(); source.streams().len()],
         classes: channels.iter().map(|c| vec![0; c.classes().count()]).collect(),
-        ..Counts::default()
     };
-    let traces = match trace.packets(Version::V2) {
-        Some(Ok(trace)) => [trace],
-        Some(Err(error)) => {
-            counts.faults.push(error.to_string());
-            return counts;
-        }
-        None => return counts,
-    };
-    let mut faults = Vec::new();
-    let mut visit = |reader: &mut Reader<'_>, event: &Due| {
-        let stream = reader.stream();
+    let streams = read.packets.iter().flat_map(|trace| &trace.streams);
+    for (stream, Tally { counted, .. }) in streams.zip(&read.tallies) {
         let own = stream.memory.as_ref().and_then(|memory| counts.streams.get_mut(memory.stream));
-        let class = counts.classes.get_mut(stream.class).and_then(|classes| classes.get_mut(event.class));
-        for count in own.into_iter().chain(class).chain([&mut counts.events]) {
-            *count = count.saturating_add(1);
-        }
-    };
-    each(&traces, &Selection::default(), watch, &mut visit, &mut |note| {
-        if let Note::Fault(fault) = note {
-            faults.push(fault.to_string());
-        }
-    });
-    counts.faults = faults;
+        own.into_iter().for_each(|own| *own = Observed { events: counted.events(), span: counted.span });
+        let classes = counts.classes.get_mut(stream.class).into_iter().flatten();
+        classes.zip(&counted.classes).for_each(|(sum, count)| *sum = sum.saturating_add(*count));
+    }
     counts
 }
 
+/// Counts the events in each stream of a session of lastwords. Other traces have no such streams.
+#[must_use]
+pub fn observed(trace: &Trace) -> Vec<Observed> {
+    let (Some(found), Some(packets)) = (trace.session(), trace.packets(Version::V2)) else { return Vec::new() };
+    let tallies = packets.as_ref().map(|packets| tally::all(packets, &read::unwatched)).unwrap_or_default();
+    counts(&*found.session, &Read { packets: &packets, tallies, activity: None }).streams
+}
+
 /// Returns the report on a session of lastwords, or none for other traces.
-pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
+pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
     let found = trace.session()?;
     let RecoveredSession { session, ended, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);
-    let counts = count(trace, source, watch);
-    let evidence = Account { faults: counts.faults.len() as u64, ..trace.account() };
+    let (counts, faults) = (counts(source, read), read.faults());
+    let evidence = Account { faults: faults.len() as u64, ..trace.account() };
     Some(Report {
         name: info.name.clone(),
         uuid: hexadecimal(&info.uuid),
@@ -313,8 +303,9 @@ pub(super) fn of<'a>(trace: &'a Trace, watch: Watch<'_>) -> Option<Report<'a>> {
         streams: info.streams.iter().enumerate().map(|(i, s)| stream(s, counts.streams.get(i))).collect(),
         modules: modules(info),
         regions: regions(info),
-        events: counts.events,
-        faults: counts.faults,
+        events: counts.streams.iter().map(|stream| stream.events).fold(0, u64::saturating_add),
+        activity: read.activity.clone(),
+        faults,
         crashes: found.crashes(),
         evidence,
     })
@@ -370,7 +361,7 @@ fn channels(source: &dyn Source, info: &Info, counts: &Counts) -> Vec<Channel> {
     schema.channels.iter().enumerate().map(|(position, channel)| of(position, channel)).collect()
 }
 
-fn stream(info: &StreamInfo, events: Option<&u64>) -> Stream {
+fn stream(info: &StreamInfo, observed: Option<&Observed>) -> Stream {
     let [full, too_big, no_entry, busy, lock, reclaimed, skipped] = info.lost;
     Stream {
         index: info.index,
@@ -378,7 +369,7 @@ fn stream(info: &StreamInfo, events: Option<&u64>) -> Stream {
         cpu: info.cpu,
         reservation: reservation_word(info.reservation),
         produced: info.produced,
-        events: events.copied().unwrap_or(0),
+        events: observed.map_or(0, |observed| observed.events),
         lost: Lost { full, too_big, no_entry, busy, lock, reclaimed, skipped },
     }
 }

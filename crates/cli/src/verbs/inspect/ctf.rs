@@ -1,40 +1,51 @@
 //! Prints the report of `inspect` on folders of CTF for people.
 
-use crate::account::LIMIT;
-use crate::table::plain;
+use super::activity::{self, ROWS, write_more};
+use super::losses;
+use crate::paint::bold;
+use crate::progress::human_bytes;
+use crate::table::{Table, plain};
 use lastwords_open::inspect::ctf::Report;
 use std::io::{self, Write};
 
 /// Writes the report for people.
-pub(super) fn write(trace: &Report<'_>, text: &mut dyn Write) -> io::Result<()> {
-    writeln!(text, "{}: CTF {}", plain(&trace.path.display().to_string()), trace.version)?;
-    for (key, value) in &trace.env {
-        writeln!(text, "  {}: {}", plain(key), plain(&serde_json::to_string(value)?))?;
+pub(super) fn write(trace: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}: CTF {}", bold(plain(&trace.path.display().to_string())), trace.version)?;
+    for (key, word) in [("hostname", "host"), ("domain", "domain"), ("tracer_name", "tracer"), ("procname", "process")]
+    {
+        if let Some(value) = trace.env.get(key).filter(|_| !verbose) {
+            writeln!(out, "  {word:<10} {}", plain(serde_json::to_string(value)?.trim_matches('"')))?;
+        }
     }
-    for clock in &trace.clocks {
-        writeln!(text, "  clock {}", plain(clock))?;
+    for (key, value) in trace.env.iter().filter(|_| verbose) {
+        writeln!(out, "  {}: {}", plain(key), plain(&serde_json::to_string(value)?))?;
     }
-    for stream in &trace.streams {
+    for clock in trace.clocks.iter().filter(|_| verbose) {
+        writeln!(out, "  clock {}", plain(clock))?;
+    }
+    activity::write_head(trace.activity.as_ref(), "  ", out)?;
+    losses::write(&trace.evidence, None, verbose, "  ", out)?;
+    if let Some(activity) = &trace.activity {
+        activity::write_events(activity, verbose, 2, out)?;
+    }
+    let columns = ["STREAM", "CPU", "PACKETS", "SIZE", "EVENTS", "DISCARDED"];
+    let mut table = Table::new(columns).indent(2);
+    let shown = if verbose { trace.streams.len() } else { ROWS };
+    for stream in trace.streams.iter().take(shown) {
         let file = stream.files.first().and_then(|file| file.file_name()).unwrap_or_default();
-        write!(
-            text,
-            "  {}: class {}, {} packets, {} events",
-            plain(&file.to_string_lossy()),
-            stream.class,
-            stream.packets,
-            stream.events
-        )?;
-        if stream.discarded_events > 0 || stream.discarded_packets > 0 {
-            write!(text, ", discarded {} events, {} packets", stream.discarded_events, stream.discarded_packets)?;
-        }
-        if let (Some(begin), Some(end)) = (stream.begin, stream.end) {
-            let second = |ns: i64| format!("{}.{:09}", ns.div_euclid(1_000_000_000), ns.rem_euclid(1_000_000_000));
-            write!(text, ", {} to {}", second(begin), second(end))?;
-        }
-        writeln!(text)?;
-        for fault in &stream.faults {
-            writeln!(text, "    fault: {}", plain(fault))?;
-        }
+        table.row([
+            file.to_string_lossy().into_owned(),
+            stream.cpu.map_or_else(|| "-".to_owned(), |cpu| cpu.to_string()),
+            stream.packets.to_string(),
+            human_bytes(stream.bytes),
+            stream.events.to_string(),
+            stream.discarded_events.to_string(),
+        ]);
     }
-    trace.evidence.write(LIMIT, text)
+    write!(out, "{}", table.render())?;
+    write_more(trace.streams.len(), shown, "streams", "  ", out)?;
+    let faults: Vec<&String> = trace.streams.iter().flat_map(|stream| &stream.faults).collect();
+    let shown = if verbose { faults.len() } else { ROWS };
+    faults.iter().take(shown).try_for_each(|fault| writeln!(out, "  fault: {}", plain(fault)))?;
+    write_more(faults.len(), shown, "faults", "  ", out)
 }

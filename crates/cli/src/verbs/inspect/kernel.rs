@@ -1,14 +1,19 @@
 //! Prints the report of `inspect` on a kernel's trace for people.
 
-use super::indented;
+use super::activity::{self, ROWS, write_more};
+use super::losses;
+use crate::paint::bold;
+use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use lastwords_open::inspect::kernel::{Instance, Report};
 use std::io::{self, Write};
 
 /// Writes the report for people.
-pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}: {}", report.from.display(), report.kind)?;
-    writeln!(out, "  kernel     {}", plain(&report.uname))?;
+pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", bold(plain(&report.from.display().to_string())), report.kind)?;
+    if !report.uname.is_empty() {
+        writeln!(out, "  kernel     {}", plain(&report.uname))?;
+    }
     if let Some(uptime) = report.uptime_ns {
         let seconds = uptime / 1_000_000_000;
         let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -25,33 +30,40 @@ pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> 
     let modules = if report.has_memory { format!(", {modules} modules") } else { String::new() };
     writeln!(out, "  there are  {cpus_online} CPUs online, {tasks} tasks{modules}, {event_formats} event formats")?;
     for instance in &report.instances {
-        write_instance(instance, out)?;
+        write_instance(instance, verbose, out)?;
     }
-    report.lttng.iter().try_for_each(|session| super::lttng::write(session, out))?;
-    report.notes.iter().try_for_each(|note| writeln!(out, "  note: {}", plain(note)))
+    report.lttng.iter().try_for_each(|session| super::lttng::write(session, verbose, out))?;
+    let notes = if verbose { report.notes.clone() } else { losses::remarks(&report.notes) };
+    notes.iter().try_for_each(|note| writeln!(out, "  note: {}", plain(note)))
 }
 
-fn write_instance(instance: &Instance, out: &mut dyn Write) -> io::Result<()> {
+fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let name =
         if instance.name.is_empty() { "top level".to_owned() } else { format!("instance {}", plain(&instance.name)) };
     let on = if instance.tracing_on { "on" } else { "off" };
     writeln!(out, "\n  {name}: tracer {}, clock {}, tracing {on}", plain(&instance.tracer), plain(&instance.clock))?;
-    let mut table =
-        Table::new(["ring", "cpu", "sub-buffers", "size", "entries", "overrun", "dropped", "read"]).indent(4);
+    if let Some(activity) = &instance.activity {
+        activity::write_head(Some(activity), "    ", out)?;
+    }
+    for (account, ring) in instance.evidence.iter().zip(["live ring", "snapshot"]) {
+        let ring = Some(ring).filter(|_| instance.evidence.len() > 1);
+        losses::write(account, ring, verbose, "    ", out)?;
+    }
+    if let Some(activity) = &instance.activity {
+        activity::write_events(activity, verbose, 4, out)?;
+    }
     let rings = [("live", Some(&instance.live)), ("snapshot", instance.snapshot.as_ref())];
-    for (ring, cpu) in rings.into_iter().flat_map(|(name, cpus)| cpus.into_iter().flatten().map(move |cpu| (name, cpu)))
-    {
-        let numbers = [
-            u64::from(cpu.cpu),
-            cpu.sub_buffers as u64,
-            cpu.sub_buffer_size.into(),
-            cpu.entries,
-            cpu.overrun,
-            cpu.dropped_events,
-            cpu.read_events,
-        ];
-        table.row(std::iter::once(ring.to_owned()).chain(numbers.map(|n| n.to_string())));
+    let cpus: Vec<_> =
+        rings.into_iter().flat_map(|(name, cpus)| cpus.into_iter().flatten().map(move |cpu| (name, cpu))).collect();
+    let mut table = Table::new(["RING", "CPU", "SIZE", "EVENTS", "OVERWRITTEN", "DROPPED", "READ"]).indent(4);
+    let shown = if verbose { cpus.len() } else { ROWS };
+    for (ring, cpu) in cpus.iter().take(shown) {
+        let size = (cpu.sub_buffers as u64).saturating_mul(cpu.sub_buffer_size.into());
+        let counts = [cpu.entries, cpu.overrun, cpu.dropped_events, cpu.read_events].map(|n| n.to_string());
+        let sub_buffers = if verbose { format!(" in {}", cpu.sub_buffers) } else { String::new() };
+        let begin = [(*ring).to_owned(), cpu.cpu.to_string(), human_bytes(size) + &sub_buffers];
+        table.row(begin.into_iter().chain(counts));
     }
     write!(out, "{}", table.render())?;
-    instance.evidence.iter().try_for_each(|account| indented(account, out))
+    write_more(cpus.len(), shown, "rings", "    ", out)
 }

@@ -1,19 +1,23 @@
 //! Implements `lastwords inspect`: prints what the inputs hold.
 
+mod activity;
 mod ctf;
 mod kernel;
+mod losses;
 mod lttng;
 mod session;
 
-use crate::account::{self, LIMIT};
+use crate::account;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Traces};
+use crate::kernels::{kernels, print_remarks};
 use crate::progress::Shared;
 use crate::say;
-use crate::text::bytes;
-use lastwords_ctf::Version;
-use lastwords_open::Account;
+use crate::select::{Chosen, Events};
+use lastwords_ctf::{Error, Version, read};
+use lastwords_formats::ftrace::ctf::Form;
 use lastwords_open::inspect::Report;
+use lastwords_open::{Ftrace, Trace};
 use std::io::{self, Write};
 
 /// The arguments of `inspect`.
@@ -22,6 +26,13 @@ use std::io::{self, Write};
 pub(crate) struct Args {
     #[command(flatten)]
     input: Input,
+
+    #[command(flatten)]
+    events: Events,
+
+    /// Print all events and rings, and what a developer of recorders wants to know: positions, addresses, the clock, how space is reserved
+    #[arg(long, short = 'v')]
+    verbose: bool,
 
     /// Print data instead of text
     #[arg(long)]
@@ -34,10 +45,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
-    let read = traces.all.iter().filter(|trace| trace.lttng().is_none());
-    let read = read.filter_map(|trace| trace.packets(Version::V2)?.ok());
-    let bar = Shared::new("inspect", bytes(&read.collect::<Vec<_>>()));
-    let mut report = Report::of(&traces.origins, &traces.all, &|bytes| bar.add(bytes));
+    let chosen = args.events.choose(traces)?;
+    let (packets, selection) = (packets(traces, &chosen)?, chosen.selection());
+    let selection = Some(&selection).filter(|_| !args.events.is_default());
+    let bar = Shared::new("inspect", work(traces, &packets, selection.is_some()));
+    let mut report = Report::of(&traces.origins, &traces.all, &packets, selection, &|bytes| bar.add(bytes));
     drop(bar);
     report.faults.clone_from(&traces.faults);
     if traces.symbols {
@@ -48,32 +60,55 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         say::line(serde_json::to_string_pretty(&report)?);
     } else {
         let mut text = Vec::new();
-        write(&report, &mut text)?;
+        write(&report, args.verbose, &mut text)?;
         say::print(text);
     }
-    Ok(Facts { worst_failure: traces.worst_failure, failed, ..Facts::default() }.outcome())
+    let nothing = selection.is_some() && chosen.report_empty(traces, report.total());
+    Ok(Facts { worst_failure: traces.worst_failure, failed, nothing, ..Facts::default() }.outcome())
+}
+
+/// Returns the packets of each trace: of a kernel's trace array those that are chosen.
+fn packets(traces: &Traces, chosen: &Chosen) -> anyhow::Result<Vec<Option<Result<read::Trace, Error>>>> {
+    let packets = |trace: &Trace| trace.packets(Version::V2);
+    let mut all: Vec<Option<Result<read::Trace, Error>>> = traces.all.iter().map(packets).collect();
+    // An array without a snapshot has nothing to count if the snapshot is read.
+    let has_ring = |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
+    let arrays: Vec<(usize, &Trace)> = traces.all.iter().enumerate().filter(has_ring).collect();
+    let own = Traces::of(arrays.iter().map(|(_, trace)| (*trace).clone()).collect());
+    let (found, positions, remarks) = kernels(&own, chosen, Form::Plain, false)?;
+    for (trace, position) in found.into_iter().zip(positions) {
+        let at = position.and_then(|position| arrays.get(position)).map(|(at, _)| *at);
+        if let Some(place) = at.and_then(|at| all.get_mut(at)) {
+            *place = Some(Ok(trace));
+        }
+    }
+    print_remarks(&remarks);
+    Ok(all)
+}
+
+/// Returns the number of bytes that are read: twice those of all but a kernel's if there is a selection.
+fn work(traces: &Traces, packets: &[Option<Result<read::Trace, Error>>], is_selected: bool) -> u64 {
+    let times = |trace: &Trace| if is_selected && trace.ftrace().is_none() { 2 } else { 1 };
+    let bytes = |packets: &Option<Result<read::Trace, Error>>| match packets {
+        Some(Ok(packets)) => packets.bytes(),
+        _ => 0,
+    };
+    traces.all.iter().zip(packets).map(|(trace, packets)| times(trace) * bytes(packets)).sum()
 }
 
 /// Writes the reports for people.
-fn write(report: &Report<'_>, text: &mut Vec<u8>) -> io::Result<()> {
-    report.kernels.iter().try_for_each(|kernel| kernel::write(kernel, text))?;
+fn write(report: &Report<'_>, verbose: bool, text: &mut Vec<u8>) -> io::Result<()> {
+    report.kernels.iter().try_for_each(|kernel| kernel::write(kernel, verbose, text))?;
     for input in &report.inputs {
         writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
-        input.sessions.iter().try_for_each(|session| lttng::write(session, text))?;
+        input.sessions.iter().try_for_each(|session| lttng::write(session, verbose, text))?;
     }
-    report.traces.iter().try_for_each(|trace| ctf::write(trace, text))?;
+    report.traces.iter().try_for_each(|trace| ctf::write(trace, verbose, text))?;
     for session in &report.sessions {
         if !text.is_empty() {
             text.push(b'\n');
         }
-        session::write(session, text)?;
+        session::write(session, verbose, text)?;
     }
     Ok(())
-}
-
-/// Writes an account, indented by four blanks.
-fn indented(account: &Account<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut text = Vec::new();
-    account.write(LIMIT, &mut text)?;
-    String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "    {line}"))
 }

@@ -1,27 +1,32 @@
 //! Prints the report of `inspect` on sessions of lastwords for people.
 
+use super::{activity, losses};
+use crate::ended;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
-use crate::{account, ended};
-use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
+use lastwords_open::{Holds, write_crashes};
 use std::io::{self, Write};
 
 /// Writes one session.
-pub(super) fn write(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    head(report, out)?;
-    channels(report, out)?;
-    streams(report, out)?;
-    events(report, out)?;
-    writeln!(out, "{}", bold("evidence"))?;
+pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
+    head(report, verbose, out)?;
+    activity::write_head(report.activity.as_ref(), "  ", out)?;
+    losses::write(&report.evidence, None, verbose, "  ", out)?;
+    write_crashes(&report.crashes, &ended::precise_time, out)?;
     for fault in report.faults.iter().take(50) {
         writeln!(out, "  not decoded: {fault}")?;
     }
-    account::write_session(&report.evidence, &report.crashes, true, 50, out)
+    if let Some(activity) = &report.activity {
+        writeln!(out, "{}", bold("events"))?;
+        activity::write_events(activity, verbose, 2, out)?;
+    }
+    channels(report, out)?;
+    if verbose { streams(report, out) } else { Ok(()) }
 }
 
-fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn head(data: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let state = match (&data.ended, data.finished, data.recording) {
         (Some(ended), ..) => ended::line(ended),
         (None, true, _) => "ended in good order".to_owned(),
@@ -38,23 +43,14 @@ fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
         data.uid,
         plain(&data.hostname)
     )?;
-    writeln!(
-        out,
-        "  recorded   {} reservation, {} back-end, buffers of one {}",
-        data.reservation, data.back_end, data.scope
-    )?;
-    if let Some(note) = &data.back_end_note {
+    if verbose {
+        internals(data, out)?;
+    } else if let Some(note) = data.back_end_note.as_ref().filter(|_| data.back_end != "shm") {
         writeln!(out, "  memory     {}", plain(note))?;
     }
-    writeln!(
-        out,
-        "  clock      {}, {} Hz, known to {} ns over {:.3} s",
-        data.clock.name,
-        data.clock.frequency,
-        data.clock.uncertainty_ns,
-        data.clock.sampled_over_ns as f64 / 1e9
-    )?;
-    writeln!(out, "  snapshot   {}, {} taken", data.snapshot, data.snapshots_taken)?;
+    if verbose || data.snapshot != "off" {
+        writeln!(out, "  snapshot   {}, {} taken", data.snapshot, data.snapshots_taken)?;
+    }
     let pids: Vec<String> = data.processes.iter().map(|p| p.pid.to_string()).collect();
     writeln!(
         out,
@@ -76,15 +72,34 @@ fn head(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes how the session records.
+fn internals(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "  recorded   {} reservation, {} back-end, buffers of one {}",
+        data.reservation, data.back_end, data.scope
+    )?;
+    if let Some(note) = &data.back_end_note {
+        writeln!(out, "  memory     {}", plain(note))?;
+    }
+    writeln!(
+        out,
+        "  clock      {}, {} Hz, known to {} ns over {:.3} s",
+        data.clock.name,
+        data.clock.frequency,
+        data.clock.uncertainty_ns,
+        data.clock.sampled_over_ns as f64 / 1e9
+    )
+}
+
 fn channels(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::new(["CHANNEL", "MODE", "SUB-BUFFERS", "BYTES EACH", "CONTEXTS", "EVENTS"]).indent(2);
+    let mut table = Table::new(["CHANNEL", "MODE", "RING", "CONTEXTS", "EVENTS"]).indent(2);
     for c in &data.channels {
         let contexts = if c.contexts.is_empty() { "-".to_owned() } else { c.contexts.join(",") };
         table.row([
             c.name.clone(),
             c.mode.into(),
-            c.sub_buffers.to_string(),
-            c.sub_buffer_size.to_string(),
+            format!("{} x {}", c.sub_buffers, human_bytes(c.sub_buffer_size)),
             contexts,
             c.events.values().sum::<u64>().to_string(),
         ]);
@@ -122,15 +137,4 @@ fn streams(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 fn total(lost: &Lost) -> u64 {
     [lost.full, lost.too_big, lost.no_entry, lost.busy, lost.lock].iter().fold(0, |sum, n| sum.saturating_add(*n))
-}
-
-fn events(data: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::new(["COUNT", "EVENT", "CHANNEL"]).indent(2);
-    for channel in &data.channels {
-        for (name, count) in &channel.events {
-            table.row([count.to_string(), name.clone(), channel.name.clone()]);
-        }
-    }
-    writeln!(out, "{}", bold("events"))?;
-    out.write_all(table.render().as_bytes())
 }

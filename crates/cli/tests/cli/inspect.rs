@@ -1,0 +1,94 @@
+//! `inspect`: counts by event, spans of time and losses, against `report` and babeltrace2.
+
+use crate::kinds::place;
+use crate::support::{Place, tool};
+use serde_json::Value;
+
+/// The activity of the only trace of an input.
+fn activity(place: &Place, args: &[&str]) -> Value {
+    let report = place.json(&[&["inspect", "--json"], args].concat());
+    let of = ["/sessions/0", "/traces/0", "/kernels/0/instances/0"]
+        .map(|at| report.pointer(at).map(|of| of["activity"].clone()).unwrap_or_default());
+    of.into_iter().find(|activity| activity.is_object()).expect("an activity")
+}
+
+/// The events that `report` prints, each in a line: of a session also the copies that another channel has.
+fn printed(place: &Place, args: &[&str]) -> u64 {
+    let style: &[&str] = if args[0] == "k.dat" { &[] } else { &["--style", "babeltrace"] };
+    let text = place.run(&[&["report"], args, style].concat()).out;
+    text.lines().filter(|line| !line.starts_with('#')).count() as u64
+}
+
+#[test]
+fn counts_are_those_that_report_prints() {
+    let place = place();
+    for input in ["a", "ctf", "k.dat"] {
+        let activity = activity(&place, &[input]);
+        assert_eq!(activity["total"], printed(&place, &[input]), "{input}");
+        assert_eq!(activity["selected"], false);
+        let columns = activity["histogram"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
+        assert_eq!(activity["total"], columns.sum::<u64>(), "{input}");
+        let events = activity["events"].as_array().unwrap();
+        assert!(!events.is_empty() && events.is_sorted_by_key(|event| u64::MAX - event["count"].as_u64().unwrap()));
+        for event in events {
+            let name = event["name"].as_str().unwrap();
+            let of_name =
+                events.iter().filter(|event| event["name"] == name).map(|event| event["count"].as_u64().unwrap());
+            assert_eq!(of_name.sum::<u64>(), printed(&place, &[input, "-e", name]), "{input}: {name}");
+        }
+    }
+    let babeltrace = tool("babeltrace2", &["--clock-seconds", "--no-delta", place.at("ctf").to_str().unwrap()]).out;
+    let activity = activity(&place, &["ctf"]);
+    assert_eq!(activity["total"], babeltrace.lines().count());
+    let time = |line: Option<&str>| line.unwrap().split(['[', ']']).nth(1).unwrap().replace('.', "");
+    assert_eq!(activity["begin_ns"], time(babeltrace.lines().next()));
+    assert_eq!(activity["end_ns"], time(babeltrace.lines().last()));
+}
+
+#[test]
+fn a_selection_is_counted_and_said() {
+    let place = place();
+    for (input, name) in [("a", "wide"), ("ctf", "testkit:varied"), ("k.dat", "sched_*")] {
+        let whole = activity(&place, &[input]);
+        for options in [&["-e", name][..], &["--cpu", "0"], &["--last", "9"], &["--filter", "cpu == 0"]] {
+            let args = [&[input], options].concat();
+            let selected = activity(&place, &args);
+            assert_eq!(selected["selected"], true);
+            assert_eq!(selected["total"], printed(&place, &args), "{args:?}");
+            assert!(selected["total"].as_u64() <= whole["total"].as_u64(), "{args:?}");
+            let text = place.run(&[&["inspect"], &args[..]].concat()).out;
+            assert!(text.contains("selected by the options; losses and rings are those of all"), "{text}");
+        }
+    }
+    let of_channels =
+        |args: &[&str]| place.json(&[&["inspect", "a", "--json"], args].concat())["sessions"][0]["events"].clone();
+    assert_eq!(of_channels(&["-e", "wide"]), of_channels(&[]));
+    let ran = place.run(&["inspect", "a", "-e", "nothing"]);
+    assert!(ran.status == 1 && ran.err.contains("no event is called nothing"), "{}", ran.err);
+}
+
+#[test]
+fn text_has_span_rate_and_reasons_and_no_internals() {
+    let place = place();
+    for input in ["a", "ctf", "k.dat"] {
+        let text = place.ok(&["inspect", input]);
+        for words in
+            ["  time       ", "  events     ", "  rate       ", "a column is ", "  losses     ", "COUNT  EVENT"]
+        {
+            assert!(text.contains(words), "{input}: no {words} in\n{text}");
+        }
+        assert!(text.contains('█') && text.lines().all(|line| line.chars().count() <= 160), "{input}:\n{text}");
+        for words in ["positions ", "known to ", "reservation,", "0x"] {
+            assert!(!text.contains(words), "{input}: {words} in\n{text}");
+        }
+    }
+    let text = place.ok(&["inspect", "a"]);
+    assert!(
+        text.contains("channel main, CPU 0: 4.00 KiB of older events overwritten, because the ring was full"),
+        "{text}"
+    );
+    let verbose = place.ok(&["inspect", "a", "--verbose"]);
+    for words in ["positions ", "known to ", "reservation,", "sub-buffers: ", "STREAM"] {
+        assert!(verbose.contains(words), "no {words} in\n{verbose}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Reports the events of a trace: how many there are of each name, and when.
+
+use super::histogram::Histogram;
+use super::tally::{self, Counted, Tally};
+use crate::Trace;
+use lastwords_ctf::read::{self, Watch};
+use lastwords_ctf::{Error, Result};
+use lastwords_formats::events::channel;
+use lastwords_formats::select::Selection;
+use lastwords_trace::class::StreamClass;
+use lastwords_walk::lttng;
+use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
+
+/// The most columns of [`Activity::histogram`]: a line on a terminal of 80 columns.
+const COLUMNS: u64 = 60;
+
+/// The events of a trace, or those of them that were selected.
+#[derive(Debug, Clone, Serialize)]
+pub struct Activity {
+    /// The counts are of a selection.
+    pub selected: bool,
+    /// The number of events.
+    pub total: u64,
+    /// The number of events by channel and name, the most frequent first.
+    pub events: Vec<Named>,
+    /// The time of the first event, in nanoseconds since the epoch or since the origin of the clock.
+    #[serde(serialize_with = "text")]
+    pub begin_ns: Option<i64>,
+    /// The time of the last event, as the first.
+    #[serde(serialize_with = "text")]
+    pub end_ns: Option<i64>,
+    /// The times are since the epoch.
+    pub since_epoch: bool,
+    /// The width of the columns of `histogram` in nanoseconds.
+    pub column_ns: u64,
+    /// The number of events in each column, from the first event to the last. An event near the edge of a column may be
+    /// in its neighbour.
+    pub histogram: Vec<u64>,
+    /// What is added to readings of a kernel's clock to get these times.
+    #[serde(skip)]
+    pub offset_ns: i64,
+}
+
+/// The number of events of a name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Named {
+    /// `provider:name`, or the name alone.
+    pub name: String,
+    /// The channel: the name of the class of the streams.
+    pub channel: String,
+    /// How many there are. It is 0 if a session describes the event and none was recovered.
+    pub count: u64,
+}
+
+fn text<S: Serializer>(time: &Option<i64>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    time.map(|time| time.to_string()).serialize(serializer)
+}
+
+/// The packets of a trace, what reading all of them found, and the report on the events that were selected.
+pub(super) struct Read<'p> {
+    pub(super) packets: &'p Result<read::Trace>,
+    /// By stream.
+    pub(super) tallies: Vec<Tally>,
+    pub(super) activity: Option<Activity>,
+}
+
+/// Reads the packets of traces. `packets` has those of each trace, or none if a trace has no packets. A kernel's are
+/// selected already, and are read only once.
+pub(super) fn read<'p>(
+    traces: &[Trace],
+    packets: &'p [Option<Result<read::Trace>>],
+    selection: Option<&Selection>,
+    watch: Watch<'_>,
+) -> Vec<Option<Read<'p>>> {
+    let mut selected = selection.map(|selection| {
+        let usable: Vec<read::Trace> = packets.iter().flatten().flatten().cloned().collect();
+        tally::selected(&usable, selection, watch).unwrap_or_default().into_iter()
+    });
+    let of = |(trace, packets): (&Trace, &'p Option<Result<read::Trace>>)| {
+        let packets = packets.as_ref()?;
+        let Ok(usable) = packets else { return Some(Read { packets, tallies: Vec::new(), activity: None }) };
+        let is_read = selected.is_some() && trace.ftrace().is_some();
+        let tallies = if is_read { Vec::new() } else { tally::all(usable, watch) };
+        let activity = match &mut selected {
+            Some(selected) => Activity::of(trace, usable, &selected.next().unwrap_or_default(), true),
+            None => {
+                let counted: Vec<Counted> = tallies.iter().map(|tally| tally.counted.clone()).collect();
+                Activity::of(trace, usable, &counted, false)
+            }
+        };
+        Some(Read { packets, tallies, activity: Some(activity) })
+    };
+    traces.iter().zip(packets).map(of).collect()
+}
+
+impl Read<'_> {
+    /// Returns the messages about what cannot be read.
+    pub(super) fn faults(&self) -> Vec<String> {
+        let unusable = self.packets.as_ref().err().map(Error::to_string);
+        self.tallies.iter().flat_map(|tally| tally.faults.iter().cloned()).chain(unusable).collect()
+    }
+}
+
+impl Activity {
+    fn of(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
+        let class = packets.class();
+        // CTF 1.8 does not name channels.
+        let name_of = |stream: &StreamClass| {
+            let is_named = |own: &&lttng::Stream| u64::from(own.channel) == stream.id && !own.channel_name.is_empty();
+            let named = trace.lttng().and_then(|lttng| lttng.session.streams.iter().find(is_named));
+            named.map_or_else(|| channel(stream), |named| named.channel_name.clone())
+        };
+        let (mut names, mut histogram) = (BTreeMap::new(), Histogram::default());
+        let mut span: Option<(i64, i64)> = None;
+        for part in counted {
+            let Some(stream) = class.streams.get(part.class) else { continue };
+            for (event, count) in stream.events.iter().zip(&part.classes) {
+                let name = event.name.as_deref().unwrap_or("<unknown>").to_owned();
+                let sum: &mut u64 = names.entry((name, name_of(stream))).or_default();
+                *sum = sum.saturating_add(*count);
+            }
+            histogram.merge(&part.histogram);
+            if let Some((first, last)) = part.span {
+                span = Some(span.map_or((first, last), |(begin, end)| (begin.min(first), end.max(last))));
+            }
+        }
+        // A session describes events when the program reaches them.
+        let is_kept = |count: u64| count > 0 || trace.session().is_some() && !selected;
+        let events = names.into_iter().filter(|(_, count)| is_kept(*count));
+        let mut events: Vec<Named> = events.map(|((name, channel), count)| Named { name, channel, count }).collect();
+        events.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cmp(b)));
+        let (column_ns, columns) = span.map_or((0, Vec::new()), |(begin, end)| histogram.columns(begin, end, COLUMNS));
+        let real_time = trace.ftrace().map(|ftrace| ftrace.real_time());
+        Self {
+            selected,
+            total: events.iter().map(|named| named.count).fold(0, u64::saturating_add),
+            events,
+            begin_ns: span.map(|(begin, _)| begin),
+            end_ns: span.map(|(_, end)| end),
+            since_epoch: real_time.map_or_else(|| trace.unrelated_clock().is_none(), |offset| offset.is_some()),
+            column_ns,
+            histogram: columns,
+            offset_ns: real_time.flatten().unwrap_or(0),
+        }
+    }
+}

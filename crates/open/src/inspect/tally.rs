@@ -1,0 +1,103 @@
+//! Counts the events of streams by class and over time, in one pass: a stream on each CPU, or merged where a selection
+//! needs their order.
+
+use super::histogram::Histogram;
+use crate::counts::fold;
+use lastwords_ctf::Result;
+use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch};
+use lastwords_formats::events::{StreamInfo, Take, take};
+use lastwords_formats::select::Selection;
+use lastwords_trace::clock::Rounding;
+use lastwords_trace::parallel;
+
+/// Events, by class and over time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Counted {
+    /// Position of their stream class in the trace.
+    pub(super) class: usize,
+    /// Number of events of each event class, by position in the stream class.
+    pub(super) classes: Vec<u64>,
+    /// Nanoseconds of the first and the last event.
+    pub(super) span: Option<(i64, i64)>,
+    pub(super) histogram: Histogram,
+}
+
+impl Counted {
+    fn new(trace: &Trace, class: usize) -> Self {
+        let classes = trace.class().streams.get(class).map_or(0, |class| class.events.len());
+        Self { class, classes: vec![0; classes], ..Self::default() }
+    }
+
+    #[inline]
+    fn add(&mut self, class: usize, time: Option<i64>) {
+        if let Some(count) = self.classes.get_mut(class) {
+            *count = count.saturating_add(1);
+        }
+        // A time that 64 bits cannot hold belongs to no event.
+        if let Some(time) = time.filter(|time| !matches!(*time, i64::MIN | i64::MAX)) {
+            let (first, last) = self.span.unwrap_or((time, time));
+            self.span = Some((first.min(time), last.max(time)));
+            self.histogram.add(time, 1);
+        }
+    }
+
+    /// Returns the number of events.
+    pub(super) fn events(&self) -> u64 {
+        self.classes.iter().copied().fold(0, u64::saturating_add)
+    }
+}
+
+/// All that reading a stream found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tally {
+    pub(super) counted: Counted,
+    /// Packets that were read.
+    pub(super) packets: u64,
+    /// Events that the packets count as discarded.
+    pub(super) discarded_events: u64,
+    /// Packets that are missing between others.
+    pub(super) discarded_packets: u64,
+    /// The messages about what cannot be read.
+    pub(super) faults: Vec<String>,
+}
+
+/// Reads all streams of a trace, a stream on each CPU.
+pub(super) fn all(trace: &Trace, watch: Watch<'_>) -> Vec<Tally> {
+    parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
+        let tally = Tally { counted: Counted::new(trace, stream.class), ..Tally::default() };
+        let reader = Reader::new(trace, stream).rounded(Rounding::Floor).watched(watch);
+        fold(reader, tally, |tally, event, time| tally.counted.add(event.class, time), other)
+    })
+}
+
+fn other(tally: &mut Tally, next: &Next) {
+    let (sum, count) = match next {
+        Next::Packet => (&mut tally.packets, 1),
+        Next::Loss(loss) if loss.packets => (&mut tally.discarded_packets, loss.count),
+        Next::Loss(loss) => (&mut tally.discarded_events, loss.count),
+        Next::Fault(fault) => return tally.faults.push(fault.to_string()),
+        Next::Event(_) | Next::End => return,
+    };
+    *sum = sum.saturating_add(count);
+}
+
+/// Counts the selected events of all traces together. Returns those of each trace, by stream class.
+///
+/// # Errors
+/// There are none so far.
+pub(super) fn selected(traces: &[Trace], selection: &Selection, watch: Watch<'_>) -> Result<Vec<Vec<Counted>>> {
+    let of = |trace: &Trace| (0..trace.class().streams.len()).map(|class| Counted::new(trace, class)).collect();
+    let mut counting = Counting(traces.iter().map(of).collect());
+    take(traces, selection, watch, &mut counting, &mut |_| {})?;
+    Ok(counting.0)
+}
+
+/// The counts of each trace and stream class.
+struct Counting(Vec<Vec<Counted>>);
+
+impl Take for Counting {
+    fn event(&mut self, stream: &StreamInfo, _: &mut Reader<'_>, event: &Due) {
+        let counted = self.0.get_mut(stream.trace).and_then(|trace| trace.get_mut(stream.class));
+        counted.into_iter().for_each(|counted| counted.add(event.class, event.nanoseconds));
+    }
+}
