@@ -11,7 +11,7 @@ use clap::{Command, CommandFactory, FromArgMatches, Parser};
 #[command(
     name = "lastwords",
     version,
-    about = "A flight recorder: keeps the newest events in memory that outlives the crash, and recovers them afterwards",
+    about = "A flight recorder: keeps the newest events in memory that outlives a crash, and recovers them",
     after_help = "`lastwords VERB -h` is a short help, `lastwords VERB --help` or `lastwords help VERB` a long one.",
     after_long_help = AFTER,
     max_term_width = 110

@@ -57,7 +57,7 @@ pub(crate) struct Input {
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
-    /// What describes a persistent ring buffer's events
+    /// The description of a persistent ring buffer's events
     ///
     /// FILE has formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a bundle that `lastwords bundle save`
     /// wrote, a crash dump of that kernel, its image (vmlinuz or vmlinux, x86-64), or its Debian package. `running` is the running

@@ -25,7 +25,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords recover vmcore -o crash", "a trace.dat file for each kernel's trace in a crash dump"),
             ("lastwords recover shop -o out --to json", "a file of JSON lines in the folder out"),
-            ("lastwords recover core -o out --carve", "also what no structure of the damaged core leads to"),
+            ("lastwords recover core -o out --carve", "search all memory of a damaged core"),
         ],
     ),
     (
@@ -102,21 +102,21 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("lastwords enable 'shop:*' -s shop", "record all events of the provider shop"),
             ("lastwords enable order -f 'amount > 100'", "record only orders of more than 100"),
-            ("lastwords enable '*' --level warn --also errors", "copy warnings and errors into a channel"),
+            ("lastwords enable slow_payment --to payments", "record these events in the channel payments"),
         ],
     ),
     (
         "disable",
         &[
             ("lastwords disable 'shop:*' -s shop", "do not record the events of the provider shop"),
-            ("lastwords disable order --channel errors", "do not record this event in the channel errors"),
+            ("lastwords disable order --channel payments", "do not record this event in the channel payments"),
         ],
     ),
-    ("channel", &[("lastwords channel create errors -s shop", "a second ring, for events that matter")]),
+    ("channel", &[("lastwords channel create payments -s shop", "rings of their own for events that matter")]),
     (
         "channel create",
         &[
-            ("lastwords channel create errors --size 1M", "a channel, into which `enable --also errors` sends events"),
+            ("lastwords channel create payments --size 1M", "rings into which `enable --to payments` sends events"),
             ("lastwords channel create slow -f 'millis > 500'", "a channel that takes all events with such a field"),
         ],
     ),
@@ -150,7 +150,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("lastwords snapshot take shop --cpu 0", "the same for the streams of CPU 0 only"),
         ],
     ),
-    ("snapshot record", &[("lastwords snapshot record shop -o out", "take a snapshot, and write it into the folder out")]),
+    (
+        "snapshot record",
+        &[("lastwords snapshot record shop -o out", "take a snapshot, and write it into the folder out")],
+    ),
     (
         "trigger",
         &[
@@ -202,12 +205,12 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "core-helper",
         &[
             ("lastwords core-helper install", "keep the sessions of processes that a signal kills"),
-            ("lastwords core-helper status", "is it installed, and where do cores go?"),
+            ("lastwords core-helper status", "print whether it is installed, and where cores go"),
         ],
     ),
     ("core-helper install", &[("lastwords core-helper install", "put the helper in front of core_pattern, as root")]),
     ("core-helper remove", &[("lastwords core-helper remove", "restore the core_pattern of before, as root")]),
-    ("core-helper status", &[("lastwords core-helper status", "is it installed, and where do cores go?")]),
+    ("core-helper status", &[("lastwords core-helper status", "print whether it is installed, and where cores go")]),
     ("bundle", &[("lastwords bundle save -o kernel.bundle", "describe the running kernel's events, as root")]),
     ("bundle save", &[("lastwords bundle save -o kernel.bundle", "describe the running kernel's events, as root")]),
     ("bundle pack", &[("lastwords bundle pack copied -o kernel.bundle", "the same from files of another machine")]),
@@ -221,17 +224,11 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "completions",
         &[
-            (
-                "lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords",
-                "for bash",
-            ),
+            ("lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords", "for bash"),
             ("lastwords completions fish > ~/.config/fish/completions/lastwords.fish", "for fish"),
         ],
     ),
-    (
-        "man",
-        &[("lastwords man -o pages && man -l pages/lastwords-recover.1", "write all pages, and read one")],
-    ),
+    ("man", &[("lastwords man -o pages && man -l pages/lastwords-recover.1", "write all pages, and read one")]),
 ];
 
 /// Returns the examples of a verb.

@@ -12,7 +12,10 @@ use clap::Command;
 pub(crate) const ENVIRONMENT: &[(&str, &str)] = &[
     ("LASTWORDS_DIR", "The folder of the sessions."),
     ("XDG_RUNTIME_DIR", "Without LASTWORDS_DIR, sessions are in its folder lastwords."),
-    ("LASTWORDS", "Settings of the sessions that programs begin, such as shop=warn,size=16M. Programs read it; this command does not."),
+    (
+        "LASTWORDS",
+        "Settings of the sessions that programs begin, such as shop=warn,size=16M. Programs read it; this command does not.",
+    ),
     ("LASTWORDS_STATE", "The folder of saved bundles; /var/lib/lastwords by default."),
     (
         "PAGER, LESS",
@@ -47,7 +50,10 @@ const LOSSES: Status = (
 
 /// The exit statuses of verbs where they mean something else.
 const OTHER_STATUSES: &[(&str, &[Status])] = &[
-    ("core-helper status", &[("0", "The helper is installed."), ("1", "The helper is not installed, or an error occurred.")]),
+    (
+        "core-helper status",
+        &[("0", "The helper is installed."), ("1", "The helper is not installed, or an error occurred.")],
+    ),
     (
         "demo",
         &[
@@ -72,7 +78,10 @@ const OTHER_STATUSES: &[(&str, &[Status])] = &[
     (
         "record",
         &[
-            ("0", "The recording is saved or sent. COMMAND, if there is one, ended with 0, or a signal ended the recording before it."),
+            (
+                "0",
+                "The recording is saved or sent. COMMAND, if there is one, ended with 0, or a signal ended the recording before it.",
+            ),
             ("1", "The recording failed."),
             (
                 "N",
@@ -169,9 +178,11 @@ fn complete_verb(mut command: Command, verb: &str) -> Command {
     let notes = command.get_after_long_help().map(ToString::to_string).or_else(|| note.clone());
     let statuses = Some(statuses_text(verb, &command));
     let join = |parts: [Option<String>; 3]| parts.into_iter().flatten().collect::<Vec<_>>().join("\n\n");
-    command = command
-        .after_help(join([note, None, Some(examples.clone())]))
-        .after_long_help(join([notes, statuses, Some(examples)]));
+    command = command.after_help(join([note, None, Some(examples.clone())])).after_long_help(join([
+        notes,
+        statuses,
+        Some(examples),
+    ]));
     command.mut_subcommands(|own| {
         let name = below(verb, own.get_name());
         complete_verb(own, &name)

@@ -58,7 +58,7 @@ struct Create {
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
-    /// The least severe level
+    /// Least severe level
     ///
     /// The channel takes only events of this level and more severe ones, whatever rules follow. Without a filter, it takes those that
     /// the session's rules enable.

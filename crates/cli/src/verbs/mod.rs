@@ -85,7 +85,7 @@ pub(crate) enum Verb {
     CoreHelper(core_helper::Args),
     /// Save what describes a kernel's events, for a ring buffer that outlives it
     Bundle(bundle::Args),
-    /// Check whether sessions and traces outlive a crash here, and print remedies
+    /// Check whether sessions and traces outlive a crash on this machine, and print remedies
     Doctor(doctor::Args),
     /// Print a shell's completions
     Completions(completions::Args),

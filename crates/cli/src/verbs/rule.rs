@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "CHANNEL")]
     channel: Option<String>,
 
-    /// The least severe level
+    /// Least severe level
     ///
     /// The rule is for events of this level and more severe ones.
     #[arg(long, value_enum, value_name = "LEVEL")]

@@ -72,7 +72,7 @@ struct Add {
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
-    /// The least severe level
+    /// Least severe level
     ///
     /// Only events of this level and more severe ones fire.
     #[arg(long, value_enum, value_name = "LEVEL")]
@@ -95,9 +95,9 @@ struct Add {
     #[arg(long)]
     always: bool,
 
-    /// snapshot, save:DIR, stop, start, enable:EVENT, disable:EVENT
+    /// The action of the trigger, such as save:DIR or stop
     ///
-    /// The action of the trigger: `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops recording
+    /// `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops recording
     /// after the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or disable events by a glob. `lastwords trigger
     /// watch` runs commands.
     #[arg(long = "do", value_name = "ACTION", default_value = "snapshot", value_parser = action)]

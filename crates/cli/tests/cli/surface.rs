@@ -171,7 +171,11 @@ fn a_page_a_verb() {
         assert!(!folder.join(format!("lastwords-{none}.1")).exists(), "{none}");
     }
     let text = |verb: &str| std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).unwrap();
-    assert!(text("recover").replace('\\', "").contains("lastwords-report(1), lastwords-inspect(1)"), "{}", text("recover"));
+    assert!(
+        text("recover").replace('\\', "").contains("lastwords-report(1), lastwords-inspect(1)"),
+        "{}",
+        text("recover")
+    );
     let record = text("record");
     assert!(record.contains("fBN") && record.contains("own exit status, if it is not 0"), "{record}");
     assert!(text("core-helper-status").contains("The helper is not installed"), "{}", text("core-helper-status"));

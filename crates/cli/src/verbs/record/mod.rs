@@ -26,7 +26,7 @@ const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
 /// The arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
-#[command(after_help = "Ctrl-C or the end of COMMAND stops the tracing and saves it. It needs root, or access to /sys/kernel/tracing.")]
+#[command(after_help = "Ctrl-C or the end of COMMAND stops the tracing and saves it. The kernel's tracer needs root.")]
 #[command(after_long_help = "\
 The rings keep the newest events. Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
 written while recording goes on.

@@ -50,7 +50,9 @@ pub(crate) struct Args {
     #[arg(long, short = 'i', value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
-    /// Order of the events
+    /// The order
+    ///
+    /// Events are listed in this order.
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = Sort::Rate)]
     sort: Sort,
 
