@@ -31,7 +31,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "convert",
         &[
-            ("lastwords convert shop -o shop.jsonl", "all events as JSON lines; the extension names the format"),
+            ("lastwords convert shop -o shop.jsonl", "JSON lines; the extension names the format"),
             ("lastwords convert shop -o - --to json | jq .event", "the same on stdout"),
             ("lastwords convert vmcore shop -o all.perfetto-trace", "the kernel and a program, for ui.perfetto.dev"),
         ],
@@ -116,7 +116,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "channel create",
         &[
-            ("lastwords channel create payments --size 1M", "rings into which `enable --to payments` sends events"),
+            ("lastwords channel create payments --size 1M", "rings of their own; see `enable --to payments`"),
             ("lastwords channel create slow -f 'millis > 500'", "a channel that takes all events with such a field"),
         ],
     ),
