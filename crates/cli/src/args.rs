@@ -1,22 +1,23 @@
 //! Defines the command line: what all verbs share.
 
+use crate::help;
 use crate::moment;
 use crate::paint::When;
 use crate::verbs::Verb;
-use clap::{CommandFactory, Parser};
+use clap::{Command, CommandFactory, FromArgMatches, Parser};
 
 /// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "lastwords",
     version,
-    about = "A flight recorder: keeps the newest events in memory that outlives the crash, and recovers them afterwards",
-    after_help = AFTER,
-    max_term_width = 110,
-    disable_help_subcommand = true
+    about = "A flight recorder: keeps the newest events in memory that outlives a crash, and recovers them",
+    after_help = "`lastwords VERB -h` is a short help, `lastwords VERB --help` or `lastwords help VERB` a long one.",
+    after_long_help = AFTER,
+    max_term_width = 110
 )]
 pub(crate) struct Args {
-    /// When to colour the output
+    /// Use colours
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub(crate) color: When,
 
@@ -32,8 +33,7 @@ these. Several inputs are merged in one timeline. Reading does not stop a sessio
 
 Sessions live under $LASTWORDS_DIR, else $XDG_RUNTIME_DIR/lastwords, else /dev/shm/lastwords-UID.
 
-Exit status: 0 done; 1 an error occurred, a named input could not be read, or no event matched; 2 wrong usage; 3 events were lost and \
---strict was given. With several inputs, unreadable ones are reported on stderr and the rest are read. A trace in a folder that cannot \
+With several inputs, unreadable ones are reported on stderr and the rest are read. A trace in a folder that cannot \
 be read counts as a loss. A file in a folder that has nothing to recover gets a note.";
 
 /// Parses the process's arguments. Wrong arguments end the process with status 2.
@@ -42,10 +42,16 @@ pub(crate) fn parse() -> Args {
     if std::env::args_os().any(|word| word == "--utc") {
         moment::read_as_utc();
     }
-    Args::parse()
+    let matches = command().get_matches();
+    Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command()).exit())
 }
 
-/// Returns the command, for completions and manual pages.
-pub(crate) fn command() -> clap::Command {
+/// Returns the command with its whole help.
+pub(crate) fn command() -> Command {
+    help::complete(described())
+}
+
+/// Returns the command without what [`help`] adds, for manual pages, which have sections for that.
+pub(crate) fn described() -> Command {
     Args::command()
 }

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 /// The session of a control verb, given by `--session` alone, because the verb's other words have another meaning.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct SessionOption {
-    /// The session's name or folder. It may be left out if only one session is live
+    /// The session's name or folder
+    ///
+    /// The option may be left out if only one session is live.
     #[arg(short = 's', long = "session", value_name = "SESSION")]
     session: Option<String>,
 }

@@ -20,13 +20,17 @@ pub(crate) const MOST_NOTES: usize = 1000;
 /// The inputs, and the options that select traces in them.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Input {
-    /// A session (its name or folder), a process core, a kernel crash dump, ftrace's persistent ring buffer, a trace.dat
-    /// file, a folder of CTF, LTTng's shared memory, or a folder with any of these
+    /// A session, core, crash dump, trace file, or a folder of them
+    ///
+    /// An input is a session (its name or folder), a process core, a kernel crash dump, ftrace's persistent ring buffer, a trace.dat
+    /// file, a folder of CTF, LTTng's shared memory, or a folder with any of these.
     #[arg(value_name = "INPUT", required_unless_present = "pid")]
     pub(crate) inputs: Vec<String>,
 
-    /// Only sessions whose name matches (`*`, `?`, `[a-z]`); may be given several times. For a kernel: only these
-    /// instances (`top` is the top level and the default)
+    /// Only sessions or instances that match
+    ///
+    /// GLOB may have `*`, `?` and `[a-z]`, and the option may be repeated. It selects sessions of applications, and trace instances of
+    /// a kernel, where `top` is the top level and the default.
     #[arg(short = 's', long = "session", visible_alias = "instance", value_name = "GLOB", value_parser = glob)]
     pub(crate) sessions: Vec<String>,
 
@@ -34,33 +38,42 @@ pub(crate) struct Input {
     #[arg(long)]
     pub(crate) snapshot: bool,
 
-    /// Read all of the saved snapshot of a trigger, not only the window of the trigger
+    /// Read all of a trigger's snapshot, not only its window
     #[arg(long)]
     whole: bool,
 
-    /// Read the sessions of this process through /proc: those in memfds, or else those on its heap
+    /// Read the sessions in the memory of this process
+    ///
+    /// The sessions are read through /proc: those in memfds, or else those on the heap.
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
     #[command(flatten)]
     memory: Memory,
 
-    /// The description of the events of LTTng's user-space streams: a metadata file, or a core of its session or
-    /// consumer daemon
+    /// The metadata of LTTng's user-space streams
+    ///
+    /// It describes their events. FILE is a metadata file, or a core of LTTng's session daemon or consumer daemon.
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 
-    /// Formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a bundle that `lastwords bundle
-    /// save` wrote, a crash dump of that kernel, its image (vmlinuz or vmlinux, x86-64), its Debian package, or `running`
-    /// for the running kernel. With several, those of another build than the ring buffer are not used
+    /// The description of a persistent ring buffer's events
+    ///
+    /// FILE has formats and symbols of the kernel that wrote a persistent ring buffer of ftrace: a bundle that `lastwords bundle save`
+    /// wrote, a crash dump of that kernel, its image (vmlinuz or vmlinux, x86-64), or its Debian package. `running` is the running
+    /// kernel. The option may be repeated; files of another build than that of the ring buffer are not used.
     #[arg(long, value_name = "FILE")]
     bundle: Vec<PathBuf>,
 
-    /// Do not look for the names of functions in the files of programs and libraries, only print addresses
+    /// Print addresses in place of the names of functions
+    ///
+    /// The files of programs and libraries are not searched for the names then.
     #[arg(long)]
     pub(crate) no_symbols: bool,
 
-    /// Multiply the work and memory that an input may cost. Use this if an input is refused for its budget
+    /// Multiply the work and memory that an input may cost
+    ///
+    /// Use this option if an input is refused for its budget.
     #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true)]
     budget: u64,
 }

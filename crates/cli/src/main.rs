@@ -10,6 +10,7 @@ mod control;
 mod deaths;
 mod ended;
 mod exit;
+mod help;
 mod input;
 mod kernels;
 mod lines;

@@ -7,8 +7,9 @@ use std::path::PathBuf;
 /// Facts that the image lacks. They are seldom needed, because a kernel's memory describes itself.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Memory {
-    /// The file is raw physical memory. Its physical addresses are found by a search, or given as ADDRESS+LENGTH of
-    /// each run, in the order of the file
+    /// The file is raw physical memory
+    ///
+    /// Its physical addresses are found by a search, or given as ADDRESS+LENGTH of each run, in the order of the file.
     #[arg(long, value_name = "RUN,...", num_args = 0..=1, require_equals = true, value_delimiter = ',', help_heading = "Kernel memory", conflicts_with = "split")]
     raw: Option<Vec<RawRun>>,
 
@@ -16,7 +17,9 @@ pub(crate) struct Memory {
     #[arg(long, help_heading = "Kernel memory")]
     split: bool,
 
-    /// Take symbols and types from this kernel file: its BTF or its debug information
+    /// Take symbols and types from this kernel file
+    ///
+    /// The types come from its BTF or its debug information.
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     vmlinux: Option<PathBuf>,
 
@@ -28,8 +31,9 @@ pub(crate) struct Memory {
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     btf: Option<PathBuf>,
 
-    /// Take the types of LTTng's modules from this file: lttng-tracer.ko of the kernel in the image, with BTF or debug
-    /// information
+    /// Take the types of LTTng's modules from this file
+    ///
+    /// FILE is lttng-tracer.ko of the kernel in the image, with BTF or debug information.
     #[arg(long, value_name = "FILE", help_heading = "Kernel memory")]
     module: Option<PathBuf>,
 

@@ -24,28 +24,37 @@ const OPTIONS: &str = "--cpu, --channel, --event, --filter, --since, --until and
 /// The options that select events.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Events {
-    /// Only events of these CPUs: numbers and ranges (`0,4-7`)
+    /// Only events of these CPUs: numbers and ranges (0,4-7)
     #[arg(long = "cpu", value_name = "CPUS", value_delimiter = ',')]
     cpus: Vec<Cpus>,
 
-    /// Only events of these channels of sessions (`*`, `?`, `[a-z]`), including a channel's own copy of an event that
-    /// several channels have; may be given several times
+    /// Only events of the channels that match; may be repeated
+    ///
+    /// Channels exist in sessions. GLOB may have `*`, `?` and `[a-z]`. If several channels have an event, the copies in the channels
+    /// that match are selected.
     #[arg(long = "channel", value_name = "GLOB", value_parser = glob)]
     channels: Vec<String>,
 
-    /// Only events whose name matches (`*`, `?`, `[a-z]`, `[!a-z]`): the whole `provider:name`, or the part after the
-    /// last colon; may be given several times
+    /// Only events whose name matches; may be repeated
+    ///
+    /// GLOB may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the part after the last colon. In
+    /// `recover` and `convert`, trace.dat, and CTF of all but a kernel's trace, copy whole packets and take no selection: add
+    /// `--to json`, `text` or `perfetto`.
     #[arg(short = 'e', long = "event", value_name = "GLOB", value_parser = glob)]
     events: Vec<String>,
 
-    /// Only events for which this expression is true, as in filters of ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio <
-    /// 100`. Names are those of fields and contexts, and cpu, comm, pid, tid, level, event, channel. As in C, `&` is weaker than
-    /// `==`: write `(flags & 4) == 4`. docs/FILTER.md has the grammar
+    /// Only events for which EXPR is true
+    ///
+    /// Expressions are those of the filters of ftrace and LTTng: `prev_comm ~ "kworker/*" && prev_prio < 100`. Names are those of
+    /// fields and contexts, and cpu, comm, pid, tid, level, event, channel. As in C, `&` is weaker than `==`: write
+    /// `(flags & 4) == 4`. docs/FILTER.md has the grammar.
     #[arg(long, value_name = "EXPR", value_parser = expression, allow_hyphen_values = true)]
     filter: Option<Arc<Filter>>,
 
-    /// Only events at or after this moment: a date and time, a time of day, seconds as they are printed (17.6 or
-    /// @17.6), or -2s before the newest event
+    /// Only events at or after this moment
+    ///
+    /// A moment is a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or a time before the newest event
+    /// (-2s).
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     since: Option<Moment>,
 
@@ -53,8 +62,10 @@ pub(crate) struct Events {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     until: Option<Moment>,
 
-    /// Only the last N events of all traces together. If nothing relates the clocks of instances or kernels, a note
-    /// says so and N counts for each of them
+    /// Only the last N events of all traces together
+    ///
+    /// If nothing relates the clocks of instances or kernels, a note says so, and N events of each of them are selected. In `recover`
+    /// and `convert`, trace.dat and CTF copy whole packets and do not take this option: add `--to json`, `text` or `perfetto`.
     #[arg(long, value_name = "N")]
     last: Option<u64>,
 }

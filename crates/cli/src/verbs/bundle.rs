@@ -22,7 +22,9 @@ enum What {
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
     },
-    /// Make a bundle from files that were copied from a machine: a folder with events/, kallsyms, modules and others
+    /// Make a bundle from files that were copied from a machine
+    ///
+    /// They are in a folder with events/, kallsyms, modules and others.
     Pack {
         /// The folder with the files
         tree: PathBuf,

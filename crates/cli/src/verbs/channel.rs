@@ -20,39 +20,48 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Create a channel: rings of its own size and mode, in all processes of the session. `enable --to` and `enable --also` send
-    /// events there
+    /// Create a channel: rings of their own size and mode
+    ///
+    /// The rings exist in all processes of the session. `enable --to` and `enable --also` send events there.
     Create(Create),
 }
 
 #[derive(Debug, clap::Args)]
 struct Create {
-    /// The channel's name: 1 to 47 letters, digits, `.`, `_` and `-`
+    /// The channel's name: 1 to 47 letters, digits, `.`, `_`, `-`
     #[arg(value_name = "CHANNEL")]
     name: String,
 
     #[command(flatten)]
     which: SessionOption,
 
-    /// The most bytes that the rings of all CPUs together take, such as 4M
+    /// The most bytes of the rings of all CPUs together
     #[arg(long, value_name = "BYTES", default_value = "4M", value_parser = super::record::bytes)]
     size: u64,
 
-    /// The bytes of a sub-buffer, a power of two; by default, an eighth of a ring
+    /// The bytes of a sub-buffer
+    ///
+    /// The number is a power of two; by default, it is an eighth of a ring.
     #[arg(long, value_name = "BYTES", value_parser = super::record::bytes)]
     subbuf_size: Option<u64>,
 
-    /// Whether a full ring overwrites its oldest events or discards new ones
+    /// A full ring
+    ///
+    /// It overwrites its oldest events, or discards new ones.
     #[arg(long, value_enum, value_name = "MODE", default_value = "overwrite")]
     mode: Mode,
 
-    /// Take all events for which the expression is true, from now on, whatever the session's rules say. Without it, the channel takes
-    /// nothing until `enable` sends events there
+    /// Take all events for which EXPR is true
+    ///
+    /// This begins at once, whatever the session's rules say. Without the option, the channel takes nothing until `enable` sends events
+    /// there.
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
-    /// Take events of this level and more severe ones only, whatever rules follow. Without a filter, the channel takes those that
-    /// the session's rules enable
+    /// Least severe level
+    ///
+    /// The channel takes only events of this level and more severe ones, whatever rules follow. Without a filter, it takes those that
+    /// the session's rules enable.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<Level>,
 }

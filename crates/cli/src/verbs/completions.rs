@@ -4,9 +4,10 @@ use crate::exit::Outcome;
 
 /// The arguments of `completions`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "For bash: lastwords completions bash > ~/.local/share/bash-completion/completions/lastwords")]
 pub(crate) struct Args {
-    /// The shell. Its script asks the program for verbs, options, names of sessions and instances, and paths
+    /// The shell
+    ///
+    /// Its script asks the program for verbs, options, names of sessions and instances, and paths.
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }

@@ -15,11 +15,13 @@ pub(crate) struct Args {
     #[arg(value_name = "SESSION", required_unless_present_any = ["left_over", "named"])]
     sessions: Vec<String>,
 
-    /// The name or folder of a session; may be given several times
+    /// The name or folder of a session; may be repeated
     #[arg(short = 's', long = "session", value_name = "SESSION", conflicts_with = "sessions")]
     named: Vec<String>,
 
-    /// All sessions that have ended, and folders whose memory was lost with its process
+    /// All sessions that have ended
+    ///
+    /// Folders whose memory was lost with its process are removed too.
     #[arg(long, conflicts_with_all = ["sessions", "named"])]
     left_over: bool,
 

@@ -21,8 +21,11 @@ use std::path::Path;
 
 /// The arguments of `list`.
 #[derive(Debug, clap::Args)]
+#[command(after_long_help = "\
+STATE is live, or how the session ended. SINCE is when the session began to be in this state: when a live one began, when another one \
+ended or was last seen alive.")]
 pub(crate) struct Args {
-    /// The name or folder of a session whose channels, rules and events are printed
+    /// A session whose channels, rules and events are printed
     #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
 

@@ -35,7 +35,7 @@ use lastwords::remote_control::Handle;
 pub(crate) enum Verb {
     /// Record in a child, kill it with SIGKILL, recover its events, compare and show them
     Demo(demo::Args),
-    /// Write every trace in dumps, cores, sessions and files as a folder or file of its own
+    /// Write every trace of the inputs as a folder or file of its own
     Recover(recover::Args),
     /// Write all traces as one output: one file, merged by time
     Convert(recover::Convert),
@@ -45,11 +45,13 @@ pub(crate) enum Verb {
     View(view::Args),
     /// Print what an input holds: channels, CPUs, counts, the account of losses
     Inspect(inspect::Args),
-    /// Record with the kernel's own tracer, and with a command the applications that it runs
+    /// Record with the kernel's own tracer, and the applications that a command runs
     Record(record::Args),
-    /// Receive the streams of `record -o tcp:HOST:PORT` from many hosts, each into a trace.dat file
+    /// Receive the streams of `record -o tcp:HOST:PORT` from many hosts
+    ///
+    /// Each stream becomes a trace.dat file, or the folder of a session.
     Receive(receive::Args),
-    /// Save the trace of a `record` that was killed, and leave the kernel's tracer as it was before
+    /// Save the trace of a `record` that was killed, and clean up the kernel's tracer
     Restore(restore::Args),
     /// List sessions, live and left over
     List(list::Args),
@@ -73,15 +75,17 @@ pub(crate) enum Verb {
     Clear(clear::Args),
     /// End sessions and remove what they held
     Destroy(destroy::Args),
-    /// Show live sessions as files to cat and echo into, in the shape of the kernel's tracefs
+    /// Show live sessions as files to read and write, as the kernel's tracefs does
     Mount(mount::Args),
     /// End a mount
     Umount(mount::Umount),
-    /// Keep the sessions of processes that a signal kills: a helper of the kernel's core_pattern
+    /// Keep the sessions of processes that a signal kills
+    ///
+    /// The kernel starts the helper by its core_pattern.
     CoreHelper(core_helper::Args),
-    /// Save what describes this kernel's events, for a persistent ring buffer that outlives it
+    /// Save what describes a kernel's events, for a ring buffer that outlives it
     Bundle(bundle::Args),
-    /// Check whether this machine can keep its last words, and print how to mend what is missing
+    /// Check whether sessions and traces outlive a crash on this machine, and print remedies
     Doctor(doctor::Args),
     /// Print a shell's completions
     Completions(completions::Args),

@@ -16,15 +16,18 @@ const SYSTEM_LOG: &str = "/dev/log";
 /// The arguments of `mount`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "docs/MOUNT.md describes each file. Only this user may look. `lastwords umount DIR` or `umount DIR` ends the mount."
+    after_help = "`lastwords umount DIR` or `umount DIR` ends the mount.",
+    after_long_help = "docs/MOUNT.md describes each file. Only this user may read them. `lastwords umount DIR` or `umount DIR` ends the mount."
 )]
 pub(crate) struct Args {
     /// The folder to mount on
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
-    /// The name or folder of the session at the top level; by default, the live session that began last. The other live
-    /// sessions are in `instances`
+    /// The session at the top level; by default, the newest live one
+    ///
+    /// SESSION is the name or folder of a session. By default, it is the live session that began last. The other live sessions are in
+    /// the folder `instances`.
     #[arg(value_name = "SESSION")]
     session: Option<String>,
 
@@ -32,7 +35,9 @@ pub(crate) struct Args {
     #[arg(long)]
     foreground: bool,
 
-    /// Print a line once the folder is mounted; used by `mount` without --foreground
+    /// Print a line once the folder is mounted
+    ///
+    /// `mount` without --foreground uses this option.
     #[arg(long, hide = true, requires = "foreground")]
     announce: bool,
 }
@@ -44,7 +49,9 @@ pub(crate) struct Umount {
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
-    /// Unmount although files are open; they fail from then on
+    /// Unmount although files are open
+    ///
+    /// Reads and writes of these files fail from then on.
     #[arg(long)]
     lazy: bool,
 }

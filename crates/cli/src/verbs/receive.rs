@@ -18,27 +18,33 @@ use std::time::Duration;
 
 /// The arguments of `receive`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-Each stream becomes a file HOST-TIME.dat in DIR when it ends, which `report` and trace-cmd read, or of a session a folder \
-HOST-TIME-UUID, which all commands read. A stream that ends early, because its \
-sender died or a limit is reached, is kept as far as it came, and its file says so. What a killed receiver has left in DIR, the next \
-one saves. Ctrl-C and SIGTERM end the receiver; streams under way are saved as far as they came.
+#[command(after_help = "Ctrl-C ends the receiver. Nothing is encrypted, and everybody who can connect can send.")]
+#[command(after_long_help = "\
+When a stream ends, it becomes a file or folder in DIR. The stream of a kernel becomes HOST-TIME.dat, which `report` and trace-cmd read. The \
+stream of a session becomes a folder HOST-TIME-UUID, which all commands read. A stream ends early if its sender dies or a limit is reached. \
+The part that came is saved then, and the file says so. If a receiver is killed, the next receiver saves what it left in DIR. Ctrl-C and \
+SIGTERM end the receiver, which saves the part that came of each stream.
 
-Nothing is encrypted. Whoever can connect to a TCP port or a vsock can send a stream, up to the limits. At unix:PATH, only this user and \
-root can. docs/STREAM.md has the form of a stream, and how to send one through ssh.
+Nothing is encrypted. Everybody who can connect to a TCP port or a vsock can send a stream, up to the limits. Only this user and root can \
+send to unix:PATH. docs/STREAM.md describes the form of a stream, and how to send one through ssh.
 
-With --json, each line of stdout is an object (docs/JSON.md). The exit status is 1 if a stream could not be saved, else 3 with --strict \
-if a stream ended early or events were lost, else 0.")]
+With --json, each line of stdout is an object (docs/JSON.md).")]
 pub(crate) struct Args {
-    /// Where to listen: tcp:HOST:PORT (tcp:0.0.0.0:7117 is every network), vsock:any:PORT or unix:PATH
+    /// Where to listen
+    ///
+    /// ADDRESS is tcp:HOST:PORT, vsock:any:PORT or unix:PATH. tcp:0.0.0.0:7117 listens on every network.
     #[arg(long, value_name = "ADDRESS", default_value = "tcp:127.0.0.1:7117")]
     listen: Address,
 
-    /// The folder for the files; it is made if it does not exist, and only this user may be able to write into it
+    /// The folder for the files
+    ///
+    /// It is made if it does not exist. It is refused if other users can write into it.
     #[arg(short, long, value_name = "DIR")]
     dir: PathBuf,
 
-    /// The largest stream. For a moment at its end, a stream takes twice its size
+    /// The size of the largest stream
+    ///
+    /// For a moment at its end, a stream takes twice its size.
     #[arg(long, value_name = "BYTES", default_value = "4G", value_parser = record::bytes)]
     max_size: u64,
 
@@ -46,7 +52,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     max_senders: u16,
 
-    /// End a stream if nothing comes for as long. A sender without events gives a sign of life every 5 seconds
+    /// End a stream if nothing comes for this time
+    ///
+    /// A sender without events sends a sign of life every 5 seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     timeout: u32,
 
@@ -54,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Exit with status 3 if a stream ended early or events were lost
+    /// Exit with status 3 if a stream ended early or lost events
     #[arg(long)]
     strict: bool,
 }

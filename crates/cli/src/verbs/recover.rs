@@ -15,15 +15,19 @@ struct Common {
     #[command(flatten)]
     input: Input,
 
-    /// The format to write; by default, the extension of OUT decides (.json, .jsonl, .txt, .dat, .perfetto-trace,
-    /// .pftrace), or else it is ctf, and trace-dat for a kernel's trace
+    /// The format
+    ///
+    /// By default, the extension of OUT names the format (.json, .jsonl, .txt, .dat, .perfetto-trace, .pftrace). Without such an
+    /// extension, it is ctf, and trace-dat for a kernel's trace.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<Format>,
 
     #[command(flatten)]
     events: Events,
 
-    /// Write the kernel's log among the events, if the input is its memory; for text, json and perfetto
+    /// Write the kernel's log among the events
+    ///
+    /// The input must be the kernel's memory, and the format text, json or perfetto.
     #[arg(long)]
     with_log: bool,
 
@@ -59,22 +63,28 @@ pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
 
-    /// The folder to write into, with one folder or file for each trace; it is made if it is missing. If the extension
-    /// of OUT names a format, OUT is one file for all traces
+    /// The folder to write into, a folder or file for each trace
+    ///
+    /// It is made if it does not exist. If the extension of OUT names a format, OUT is one file for all traces.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 
-    /// Search all of the memory for sub-buffers of sessions and of ftrace (as text), and for LTTng's packets (with
-    /// --metadata FILE), even if no structure leads there
+    /// Search all of the memory, even if no structure leads there
+    ///
+    /// The search finds sub-buffers of sessions and of ftrace (as text), and LTTng's packets (with --metadata FILE).
     #[arg(long)]
     carve: bool,
 
-    /// Consume the events that are written: the next such run begins after them, and a session that discards events has
-    /// its room again. Only for sessions in their folders
+    /// Consume the events that are written
+    ///
+    /// The next run with --consume begins after them, and a session in discard mode has room for new events again. This works for
+    /// sessions in their folders.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "carve", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
-    /// Do not count the events of CTF: counting takes longer than copying
+    /// Do not count the events of CTF
+    ///
+    /// Counting takes longer than copying.
     #[arg(long)]
     no_count: bool,
 }
@@ -88,8 +98,9 @@ pub(crate) struct Convert {
     #[command(flatten)]
     common: Common,
 
-    /// The file to write, with all traces merged by time (`-` is stdout, for text, json and perfetto); for CTF it is a
-    /// folder
+    /// The file to write, with all traces merged by time
+    ///
+    /// `-` is stdout, for text, json and perfetto. For CTF, OUT is a folder.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 }

@@ -22,14 +22,9 @@ use std::io::IsTerminal;
 
 /// The arguments of `report`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-On a terminal the text goes through $PAGER (`less -FRX` where that is unset).
-
-Examples:
-  lastwords report svc --last 20
-  lastwords report svc -e order -F time,customer,amount
-  lastwords report vmcore --relative -F time,cpu,comm,event
-  lastwords report trace.dat -e sched_switch -F prev_comm,next_comm --separator ,")]
+#[command(
+    after_long_help = "On a terminal, the text goes through the program $PAGER, or `less -FRX` if PAGER is not set."
+)]
 #[command(override_usage = "lastwords report [OPTIONS] <INPUT>...\n       lastwords report [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,38 +33,51 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// The style of a line; by default, fields for sessions and CTF as babeltrace2 prints it, while a kernel's trace
-    /// follows its own options. In the style fields, several instances are merged by time, and each line has the name
-    /// of its instance
+    /// Line style
+    ///
+    /// By default, sessions have the style fields, CTF traces look as babeltrace2 prints them, and a kernel's trace follows its own
+    /// options. In the style fields, several instances are merged by time, and each line has the name of its instance.
     #[arg(long, value_enum, value_name = "STYLE")]
     style: Option<LineStyle>,
 
-    /// Print these fields, in this order, in place of a style: time,cpu,event,id,customer. Names are those of fields and contexts, and
-    /// cpu, comm, pid, tid, level, event, channel, as in --filter; and time, delta (seconds since the line before), ticks (the clock),
-    /// trace (the session or instance) and message (what follows the event's name in the other styles). `args[0]` and `request.path` are
-    /// parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. A hyphen stands for what an event does not have
+    /// Print these fields, in this order, in place of a style
+    ///
+    /// An example is `time,cpu,event,id,customer`. Names are those of fields and contexts, and cpu, comm, pid, tid, level, event,
+    /// channel, as in --filter. Other names are time, delta (seconds since the line before), ticks (the reading of the clock), trace
+    /// (the session or instance) and message (what follows the event's name in the other styles). `args[0]` and `request.path` are
+    /// parts of fields, `$ctx.NAME` is a context, `$fields.NAME` a field. If an event lacks a field, a hyphen is printed.
     #[arg(short = 'F', long, value_name = "LIST", value_delimiter = ',', value_parser = field, conflicts_with = "style")]
     fields: Vec<String>,
 
-    /// The text between the fields of --fields; `\t` is a tab. A value in which it occurs stands in double quotes
+    /// The text between the fields of --fields
+    ///
+    /// `\t` is a tab. A value that contains the text is printed in double quotes.
     #[arg(long, value_name = "TEXT", default_value = "\\t", requires = "fields", value_parser = separator)]
     separator: String,
 
-    /// Only events whose line matches this regular expression; `(?i)` at its begin ignores case. May be given several times: all must
-    /// match. On a terminal, the matches are highlighted. With --last, the last N matching events are printed
+    /// Only events whose line matches; may be repeated
+    ///
+    /// REGEX is a regular expression; `(?i)` at its beginning ignores case. If the option is repeated, all expressions must match. On
+    /// a terminal, the matches are highlighted. With --last, the last N matching events are printed.
     #[arg(long, short = 'g', value_name = "REGEX", value_parser = expression, conflicts_with = "consume")]
     grep: Vec<Regex>,
 
-    /// Print and read times of day as UTC, not in the machine's time zone
+    /// Print and read times of day as UTC
+    ///
+    /// Without this option, they are in the machine's time zone.
     #[arg(long)]
     utc: bool,
 
-    /// Print times as seconds before the newest event: -0.003200000; of a kernel's clock that does not count nanoseconds, as readings
-    /// before that of the newest event
+    /// Print times as seconds before the newest event
+    ///
+    /// -0.003200000 is 3.2 milliseconds before it. If a kernel's clock does not count nanoseconds, the differences of its readings are
+    /// printed.
     #[arg(long, conflicts_with = "follow")]
     relative: bool,
 
-    /// Print the kernel's log among the events of its trace, in lines that begin with `## dmesg:`
+    /// Print the kernel's log among the events of its trace
+    ///
+    /// Lines of the log begin with `## dmesg:`.
     #[arg(long)]
     with_log: bool,
 
@@ -77,15 +85,18 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
 
-    /// Consume the events that are reported: the next such report begins after them, and a session that discards events
-    /// has its room again. Only for sessions in their folders, and always for all events of a session
+    /// Consume the events that are reported
+    ///
+    /// The next report with --consume begins after them, and a session in discard mode has room for new events again. This works for
+    /// sessions in their folders, and always for all events of a session.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
-    /// Go on and print events as they are recorded, until all sessions have ended or Ctrl-C. For sessions in their folders, of which
-    /// nothing is consumed, and for trace instances of the running kernel (a name, or a folder below /sys/kernel/tracing), whose rings
-    /// give up the events that are printed, as with trace_pipe. With --last, only so many of the events that are there already are
-    /// printed
+    /// Go on, and print events as they are recorded
+    ///
+    /// This ends when all sessions have ended, or at Ctrl-C. It works for sessions in their folders, of which nothing is consumed, and
+    /// for trace instances of the running kernel (a name, or a folder below /sys/kernel/tracing). The rings of an instance lose the
+    /// events that are printed, as with trace_pipe. With --last N, only N of the events that were recorded before are printed.
     #[arg(long, short = 'f', conflicts_with_all = ["consume", "pid", "metadata", "with_log", "snapshot", "since", "until"])]
     follow: bool,
 

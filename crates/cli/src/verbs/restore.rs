@@ -8,12 +8,12 @@ use std::path::PathBuf;
 /// The arguments of `restore`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A killed `lastwords record` leaves its instance of the kernel's tracer, which goes on recording, the probes that it \
-defined, and a journal of both in the folder of the user's sessions. `restore` saves the trace under the name that `record` was given, \
-and removes the rest. It does nothing where there is nothing to do."
+    after_long_help = "A killed `lastwords record` leaves three things: its instance of the kernel's tracer, which goes on recording; the \
+probes that it defined; and a journal of both in the folder of the user's sessions. `restore` saves the trace under the name that `record` \
+was given, and removes the rest. It does nothing if no `record` was killed."
 )]
 pub(crate) struct Args {
-    /// Do not save the traces of killed recorders: remove them
+    /// Remove the traces of killed recorders without saving them
     #[arg(long)]
     discard: bool,
 }

@@ -17,8 +17,10 @@ pub(crate) struct EnableArgs {
     #[command(flatten)]
     rule: Args,
 
-    /// Only events for which the expression is true, such as `bytes > 4096 && comm ~ "redis*"`; the application evaluates it
-    /// before it records. An event that lacks a field of the expression is not recorded
+    /// Only events for which EXPR is true
+    ///
+    /// An example is `bytes > 4096 && comm ~ "redis*"`. The application evaluates the expression before it records. An event that
+    /// lacks a field of the expression is not recorded.
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
@@ -26,7 +28,9 @@ pub(crate) struct EnableArgs {
     #[arg(long, value_name = "CHANNEL", conflicts_with_all = ["channel", "also"])]
     to: Option<String>,
 
-    /// Record the events in this channel, besides those that have them already
+    /// Record the events in this channel too
+    ///
+    /// The channels that record them already go on.
     #[arg(long, value_name = "CHANNEL", conflicts_with = "channel")]
     also: Option<String>,
 }
@@ -35,7 +39,9 @@ pub(crate) struct EnableArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The last rule that matches an event decides. `lastwords list SESSION` shows rules and events.")]
 pub(crate) struct Args {
-    /// Globs (`*`, `?`, `[a-z]`, `[!a-z]`) over the whole `provider:name`, or over the part after the last colon
+    /// Globs over the names of events
+    ///
+    /// A glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the part after the last colon.
     #[arg(value_name = "EVENT", required = true, value_parser = crate::input::glob)]
     events: Vec<String>,
 
@@ -46,7 +52,9 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "CHANNEL")]
     channel: Option<String>,
 
-    /// Only events of this level and more severe ones
+    /// Least severe level
+    ///
+    /// The rule is for events of this level and more severe ones.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<Level>,
 }

@@ -24,8 +24,9 @@ enum Verb {
     Enable(SessionChoice),
     /// Free the spare rings and the events in them
     Disable(SessionChoice),
-    /// Swap live and spare rings: the events until now become the snapshot and replace the previous one (`report
-    /// --snapshot` shows it)
+    /// Swap live and spare rings: the events until now become the snapshot
+    ///
+    /// It replaces the previous snapshot. `report --snapshot` shows it.
     Take(Take),
     /// Take a snapshot and write it: `take`, then `recover --snapshot`
     Record(Record),
@@ -36,18 +37,22 @@ struct Take {
     #[command(flatten)]
     session: SessionChoice,
 
-    /// Only the streams of this CPU, in all channels; by default, all streams
+    /// Only the streams of this CPU, in all channels
+    ///
+    /// By default, the snapshot has all streams.
     #[arg(long, value_name = "N", conflicts_with = "stream")]
     cpu: Option<u32>,
 
-    /// Only the stream with this index: the ring of one channel on one CPU (`lastwords inspect` lists them)
+    /// Only the stream with this index
+    ///
+    /// A stream is the ring of one channel on one CPU. `lastwords inspect` lists them.
     #[arg(long, value_name = "N")]
     stream: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Record {
-    /// The folder to write into; it is made if it is missing
+    /// The folder to write into; it is made if it does not exist
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 

@@ -27,8 +27,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Fire a trigger: the program records an event `lastwords:trigger`, takes a snapshot if snapshots are enabled, and saves
-    /// it as a session of its own, while recording goes on
+    /// Fire a trigger: the program keeps the moments before as a session of its own
+    ///
+    /// The program records an event `lastwords:trigger`, takes a snapshot if snapshots are enabled, and saves it as a session of its
+    /// own, while recording goes on.
     Fire(Fire),
     /// Fire a trigger at each event that matches, from now on
     Add(Add),
@@ -36,13 +38,15 @@ enum Verb {
     List(SessionChoice),
     /// Remove conditions
     Remove(Remove),
-    /// Print the folder of each snapshot that triggers save from now on, and run a command for it, until the session ends
+    /// Print the folder of each snapshot that triggers save, and run a command for it
+    ///
+    /// This begins with the next snapshot, and ends with the session.
     Watch(watch::Args),
 }
 
 #[derive(Debug, clap::Args)]
 struct Fire {
-    /// The name that the trigger's event has, at most 64 bytes
+    /// The name of the trigger in its event, at most 64 bytes
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
 
@@ -52,18 +56,25 @@ struct Fire {
 
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// A glob over `provider:name` (`*`, `?`, `[a-z]`, `[!a-z]`) of events that are recorded; `crash:panic` is a panic
+    /// A glob over the names of events; `crash:panic` is a panic
+    ///
+    /// The glob may have `*`, `?`, `[a-z]` and `[!a-z]`. It matches the whole `provider:name`, or the part after the last colon, of
+    /// events that are recorded.
     #[arg(value_name = "EVENT", value_parser = crate::input::event_glob)]
     event: String,
 
     #[command(flatten)]
     which: SessionOption,
 
-    /// Only events for which the expression is true, such as `status >= 500 && comm ~ "redis*"`
+    /// Only events for which EXPR is true
+    ///
+    /// An example is `status >= 500 && comm ~ "redis*"`.
     #[arg(short, long, value_name = "EXPR", value_parser = crate::select::expression)]
     filter: Option<Arc<Filter>>,
 
-    /// Only events of this level and more severe ones
+    /// Least severe level
+    ///
+    /// Only events of this level and more severe ones fire.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<Level>,
 
@@ -71,34 +82,48 @@ struct Add {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
 
-    /// Fire at most N times. `start`, `stop`, `enable` and `disable` fire only where they change something
+    /// Fire at most N times
+    ///
+    /// The actions `start`, `stop`, `enable` and `disable` fire only if they change something.
     #[arg(long, value_name = "N")]
     times: Option<u64>,
 
-    /// Fire also at events that are not recorded, because they are disabled or recording is off. `start`, `enable` and `disable`
-    /// always do
+    /// Fire also at events that are not recorded
+    ///
+    /// Events are not recorded if they are disabled or recording is off. The actions `start`, `enable` and `disable` fire at them
+    /// without this option.
     #[arg(long)]
     always: bool,
 
-    /// The action of the trigger: `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops
-    /// recording behind the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or disable events by a glob.
-    /// `lastwords trigger watch` runs commands
+    /// The action of the trigger, such as save:DIR or stop
+    ///
+    /// `snapshot` takes a snapshot and saves it, `save:DIR` saves it in this folder, `stop` stops recording
+    /// after the event, `start` starts it, `enable:EVENT` and `disable:EVENT` enable or disable events by a glob. `lastwords trigger
+    /// watch` runs commands.
     #[arg(long = "do", value_name = "ACTION", default_value = "snapshot", value_parser = action)]
     action: Do,
 
-    /// The saved snapshot has the events from this time ahead of the trigger on (10s, 1.5ms). Default: all that the rings have
+    /// Save the events of this time before the trigger: 10s, 1.5ms
+    ///
+    /// By default, all events that the rings have are saved.
     #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
     before: Option<Duration>,
 
-    /// The saved snapshot has the events up to this time behind the trigger; it is taken then. Default: it is taken at once
+    /// Save also the events of this time after the trigger
+    ///
+    /// The snapshot is taken when this time has passed. By default, it is taken at once.
     #[arg(long, value_name = "TIME", value_parser = crate::moment::length)]
     after: Option<Duration>,
 
-    /// At most N of these triggers in any TIME lead to anything, such as 1/10s, besides the session's limit
+    /// Let at most N triggers act in any TIME, such as 1/10s
+    ///
+    /// The session's own limit holds too.
     #[arg(long, value_name = "N/TIME", value_parser = limit)]
     limit: Option<(u32, Duration)>,
 
-    /// Fire at events that match this glob and follow one of EVENT later than --above
+    /// Fire at this event if it comes too late after EVENT
+    ///
+    /// The trigger fires at an event that matches this glob and comes later after one of EVENT than the time of --above.
     #[arg(long, value_name = "EVENT", value_parser = crate::input::event_glob, requires = "above")]
     then: Option<String>,
 
@@ -106,7 +131,9 @@ struct Add {
     #[arg(long, value_name = "TIME", value_parser = crate::moment::length, requires = "then")]
     above: Option<Duration>,
 
-    /// Match the two events by equal values of this field or context. Default: by thread
+    /// Match the two events by this field or context
+    ///
+    /// Its values must be equal. By default, the two events must be of one thread.
     #[arg(long, value_name = "FIELD", requires = "then")]
     on: Option<String>,
 }

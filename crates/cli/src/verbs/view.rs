@@ -11,16 +11,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The examples at the end of `--help`.
-const EXAMPLES: &str = "Examples:
-  lastwords view shop                           the newest session of this name, in the browser
-  lastwords view vmcore -o crash.html           a kernel's last events, its log and its panic, to attach to a ticket
-  lastwords view trace.dat trace.dat.user       the kernel and its applications in one timeline
-  lastwords view vmcore --since -2s -e 'sched:*' only these events";
-
 /// The arguments of `view`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
 #[command(override_usage = "lastwords view [OPTIONS] <INPUT>...\n       lastwords view [OPTIONS] --pid <PID>")]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -29,11 +21,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// The file to write (`-` is stdout). Without it, the page goes into a temporary file, which xdg-open shows
+    /// The file to write (`-` is stdout)
+    ///
+    /// Without this option, the page is written into a temporary file, and xdg-open shows it.
     #[arg(short, long, value_name = "PAGE")]
     output: Option<PathBuf>,
 
-    /// Most events of the page: it keeps the newest
+    /// The most events of the page; it keeps the newest
     #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     limit: u64,
 

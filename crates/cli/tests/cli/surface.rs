@@ -163,11 +163,81 @@ fn a_page_a_verb() {
         ["lastwords.1", "lastwords-recover.1", "lastwords-snapshot-take.1", "lastwords-report.1", "lastwords-record.1"]
     {
         let text = std::fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
-        for section in ["NAME", "SYNOPSIS", "ENVIRONMENT", "FILES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
+        for section in ["NAME", "SYNOPSIS", "EXAMPLES", "ENVIRONMENT", "FILES", "\"EXIT STATUS\"", "\"SEE ALSO\""] {
             assert!(text.contains(&format!(".SH {section}\n")), "{page}: {section}");
         }
     }
-    assert!(!folder.join("lastwords-demo-child.1").exists());
+    for none in ["demo-child", "help", "snapshot-help", "help-recover"] {
+        assert!(!folder.join(format!("lastwords-{none}.1")).exists(), "{none}");
+    }
+    let text = |verb: &str| std::fs::read_to_string(folder.join(format!("lastwords-{verb}.1"))).unwrap();
+    assert!(
+        text("recover").replace('\\', "").contains("lastwords-report(1), lastwords-inspect(1)"),
+        "{}",
+        text("recover")
+    );
+    let record = text("record");
+    assert!(record.contains("fBN") && record.contains("own exit status, if it is not 0"), "{record}");
+    assert!(text("core-helper-status").contains("The helper is not installed"), "{}", text("core-helper-status"));
+    for verb in ["demo", "doctor", "core-helper-status"] {
+        assert!(!text(verb).contains("no event matched"), "{}", text(verb));
+    }
+}
+
+/// The rows of the first table of a section of the book, without its head: the first cell of each.
+fn first_cells(page: &str, section: &str) -> BTreeSet<String> {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../book/src/reference/");
+    let text = std::fs::read_to_string(format!("{book}{page}")).expect("a page of the book");
+    let (_, rest) = text.split_once(&format!("\n## {section}\n")).expect("the section");
+    let rows = rest.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).skip(2);
+    rows.flat_map(|row| row.split('|').nth(1).expect("a cell").split(','))
+        .map(|word| word.trim().trim_matches('`').to_owned())
+        .collect()
+}
+
+/// The entries of a section of a manual page.
+fn entries(page: &str, section: &str) -> BTreeSet<String> {
+    let (_, rest) = page.split_once(&format!(".SH {section}\n")).expect("the section");
+    let rest = rest.split(".SH ").next().expect("its text").replace('\\', "");
+    let words = rest.lines().filter_map(|line| line.strip_prefix("fB")?.strip_suffix("fR"));
+    words.flat_map(|words| words.split(',')).map(|word| word.trim().to_owned()).collect()
+}
+
+#[test]
+fn book_and_manual_name_the_same_variables_statuses_and_commands() {
+    let place = Place::new();
+    let folder = place.at("man");
+    place.ok(&["man", "-o", folder.to_str().unwrap()]);
+    let page = std::fs::read_to_string(folder.join("lastwords.1")).unwrap();
+    assert_eq!(first_cells("command-line.md", "Environment"), entries(&page, "ENVIRONMENT"));
+    assert_eq!(first_cells("command-line.md", "Exit status"), entries(&page, "\"EXIT STATUS\""));
+    let commands = first_cells("command-line.md", "Commands");
+    let verbs = |cells: BTreeSet<String>| -> BTreeSet<String> {
+        cells.iter().filter_map(|cell| Some(cell.split_whitespace().next()?.to_owned())).collect()
+    };
+    let listed = page.split(".SH SUBCOMMANDS\n").nth(1).expect("the verbs").split(".SH ").next().unwrap();
+    let listed = listed.replace('\\', "");
+    let listed = listed.lines().filter_map(|line| line.strip_prefix("lastwords-")?.strip_suffix("(1)"));
+    assert_eq!(verbs(commands), listed.map(str::to_owned).collect());
+}
+
+#[test]
+fn help_is_a_verb_too() {
+    let place = Place::new();
+    for verb in [&[][..], &["recover"], &["snapshot", "take"]] {
+        assert_eq!(place.ok(&[&["help"], verb].concat()), place.ok(&[verb, &["--help"]].concat()), "{verb:?}");
+    }
+    assert_eq!(place.run(&["help", "no-such-verb"]).status, 2);
+}
+
+#[test]
+fn help_of_list_explains_since() {
+    let place = Place::new();
+    assert!(place.ok(&["list", "--help"]).contains("SINCE is when"));
+    for verb in ["recover", "convert"] {
+        let help = place.ok(&[verb, "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(help.matches("copy whole packets").count(), 2, "{help}");
+    }
 }
 
 #[test]

@@ -21,10 +21,11 @@ use std::path::PathBuf;
 /// The arguments of `core-helper`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "While the helper is installed, a process that a signal kills with a core dump leaves its sessions: those in shared memory \
-are marked with the signal; those that would go with the process (on its heap, in a memfd, in the /dev/shm of a container) are copied to \
-/dev/shm/lastwords-UID of its user, as NAME.dead-PID-ID. The core then goes where it went before, to the same file or program. SIGKILL makes \
-no core, so nobody is told of it; sessions in shared memory outlive it. The kernel forgets the helper at a reboot. See docs/CORE-HELPER.md."
+    after_long_help = "While the helper is installed, a process that a signal kills with a core dump leaves its sessions. Sessions in shared \
+memory are marked with the signal. Sessions that would be lost with the process (on its heap, in a memfd, in the /dev/shm of a container) are \
+copied to /dev/shm/lastwords-UID of its user, as NAME.dead-PID-ID. The core then goes to the same file or program as before. SIGKILL makes \
+no core, so the kernel does not start the helper; sessions in shared memory outlive it. The kernel forgets the helper at a reboot. \
+docs/CORE-HELPER.md has the details."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -37,7 +38,7 @@ enum What {
     Install(State),
     /// Restore the core_pattern that there was before `install`
     Remove(State),
-    /// Print whether the helper is installed, and where cores go behind it; exit status 1 if it is not
+    /// Print whether the helper is installed, and where cores go then
     Status {
         /// Print data instead of text
         #[arg(long)]
@@ -56,7 +57,7 @@ enum What {
 
 #[derive(Debug, clap::Args)]
 struct State {
-    /// The folder in which the core_pattern of before is kept
+    /// The folder that keeps the previous core_pattern
     #[arg(long, value_name = "DIR", default_value = "/var/lib/lastwords")]
     state: PathBuf,
 }

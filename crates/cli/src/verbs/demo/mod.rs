@@ -15,7 +15,6 @@ use std::path::PathBuf;
 
 /// The arguments of `demo`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 where nothing committed is missing and nothing is invented, else 1.")]
 pub(crate) struct Args {
     /// The folder for the recovered CTF trace; it must not exist
     #[arg(short, long, value_name = "DIR")]
@@ -25,15 +24,17 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
     threads: u64,
 
-    /// The child is killed at a random moment within this many seconds
+    /// Kill the child at a random moment within this time
     #[arg(long, default_value_t = 2.0, value_name = "S", value_parser = seconds)]
     seconds: f64,
 
-    /// The way in which space in the rings is reserved; by default, the fastest way that works
+    /// How to reserve space
+    ///
+    /// By default, the fastest way that works is used.
     #[arg(long, value_enum, value_name = "HOW")]
     reservation: Option<child::ReservationChoice>,
 
-    /// The seed of the random moment; by default, it is taken from the clock
+    /// The seed of the random moment; by default, from the clock
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }

@@ -13,13 +13,14 @@ use std::path::Path;
 
 /// The arguments of `doctor`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0 where sessions can be recorded and recovered; 1 where they cannot.")]
 pub(crate) struct Args {
     /// Print data instead of text
     #[arg(long)]
     json: bool,
 
-    /// Print the kernel arguments that give this machine a trace instance which outlives a reboot
+    /// Print kernel arguments for a trace that outlives a reboot
+    ///
+    /// They give this machine a trace instance in memory that a reboot does not clear.
     #[arg(long, conflicts_with = "json")]
     kernel_args: bool,
 }

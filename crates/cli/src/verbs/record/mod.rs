@@ -26,32 +26,43 @@ const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
 /// The arguments of `record`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "lastwords record [OPTIONS]\n       lastwords record [OPTIONS] -- <COMMAND> [ARGS]...")]
-#[command(after_help = "\
-The rings keep the newest events; Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
-written while recording goes on; with an address in place of the FILE, they are sent to `lastwords receive` (docs/STREAM.md). There, --user \
-sends the sessions of COMMAND's applications, and --session one that lives; without -e, -p and probes, the kernel's tracer is not used. The kernel's tracer is used in an instance of its own, and left as it was found. After `kill -9`, \
-`lastwords restore` saves the trace and cleans up. It needs root, or access to /sys/kernel/tracing.
+#[command(after_help = "Ctrl-C or the end of COMMAND stops the tracing and saves it. The kernel's tracer needs root.")]
+#[command(after_long_help = "\
+The rings keep the newest events. Ctrl-C, SIGTERM or the end of COMMAND stops the tracing and saves them. With --stream, all events are \
+written while recording goes on.
 
-The exit status is that of COMMAND if it fails (128 and the signal's number if a signal ends it), else 3 with --strict if events were \
-lost, else 0. It is 1 if the recording itself fails. A recording that a signal ends does not have the status of COMMAND. COMMAND is sent \
-SIGTERM if it still runs then.")]
+With an address in place of FILE, all events are sent to `lastwords receive` (docs/STREAM.md). Then --user sends the sessions of \
+COMMAND's applications too, and --session sends one live session. Without -e, -p and probes, the kernel's tracer is not used then.
+
+The kernel's tracer records in an instance of its own, and is left as it was found. After `kill -9`, `lastwords restore` saves the trace \
+and cleans up. The kernel's tracer needs root, or access to /sys/kernel/tracing.
+
+If a signal ends the recording, the exit status is not that of COMMAND, and COMMAND is sent SIGTERM if it still runs.")]
 pub(crate) struct Args {
     #[command(flatten)]
     events: EventOptions,
 
-    /// The kernel's tracer: function, function_graph, ... (/sys/kernel/tracing/available_tracers)
+    /// The kernel's tracer: function, function_graph, ...
+    ///
+    /// /sys/kernel/tracing/available_tracers has all names.
     #[arg(short, long, value_name = "PLUGIN")]
     plugin: Option<String>,
 
-    /// Define and record a probe in the kernel: `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at its return
+    /// Define and record a probe in the kernel
+    ///
+    /// PROBE is `p:NAME FUNCTION [ARGS]`, or `r:NAME FUNCTION [ARGS]` at the return of the function.
     #[arg(long, value_name = "PROBE")]
     kprobe: Vec<String>,
 
-    /// Define and record a probe in a program or library: `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME ...`
+    /// Define and record a probe in a program or library
+    ///
+    /// PROBE is `p:NAME /PATH:OFFSET [ARGS]`, or `r:NAME /PATH:OFFSET [ARGS]` at the return of the function.
     #[arg(long, value_name = "PROBE")]
     uprobe: Vec<String>,
 
-    /// Define and record a synthetic event: `NAME TYPE FIELD[; TYPE FIELD]...`
+    /// Define and record a synthetic event
+    ///
+    /// EVENT is `NAME TYPE FIELD[; TYPE FIELD]...`.
     #[arg(long, value_name = "EVENT")]
     synthetic: Vec<String>,
 
@@ -59,20 +70,26 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
     size: u64,
 
-    /// The clock of the events; only mono, mono_raw and boot can be shown in one timeline with applications
+    /// The clock of the events
+    ///
+    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications.
     #[arg(short = 'C', long, value_name = "CLOCK", default_value = "mono")]
     clock: String,
 
-    /// A full ring refuses new events, in place of overwriting the oldest
+    /// A full ring discards new events, not the oldest ones
     #[arg(long)]
     discard: bool,
 
-    /// Write all events while recording goes on, not only what the rings still have at the end
+    /// Write all events while recording goes on
+    ///
+    /// Without this option, the file has what the rings have at the end.
     #[arg(long)]
     stream: bool,
 
-    /// The file to write, or the address of a `lastwords receive`, to which all events are sent while recording goes on:
-    /// tcp:HOST:PORT, vsock:CID:PORT or unix:PATH
+    /// The file to write, or the address of a receiver
+    ///
+    /// An address is tcp:HOST:PORT, vsock:CID:PORT or unix:PATH of a `lastwords receive`, to which all events are sent while recording
+    /// goes on.
     #[arg(short, long, value_name = "FILE", default_value = "trace.dat", value_hint = ValueHint::FilePath)]
     #[arg(value_parser = OsStringValueParser::new().try_map(output))]
     output: Output,
@@ -81,15 +98,22 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// The name of the kernel's trace instance; by default lastwords- and the process ID
+    /// The name of the kernel's trace instance
+    ///
+    /// By default, it is lastwords- and the process ID.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 
-    /// Let applications of COMMAND that use lastwords record into the folder FILE.user, or send their sessions to the receiver too
+    /// Keep the sessions of COMMAND's applications in FILE.user
+    ///
+    /// Applications that use lastwords record into this folder. With an address in place of FILE, their sessions are sent to the
+    /// receiver.
     #[arg(long, requires = "command")]
     user: bool,
 
-    /// Send a live session to the receiver, by its name or folder, until it ends
+    /// Send a live session to the receiver, until it ends
+    ///
+    /// SESSION is its name or folder.
     #[arg(short, long, value_name = "SESSION", conflicts_with = "user")]
     session: Option<String>,
 

@@ -62,7 +62,11 @@ impl clap::Args for EventOptions {
                     .long("event")
                     .value_name("EVENT")
                     .action(ArgAction::Append)
-                    .help("Record these events: SYSTEM:EVENT, where both may be globs (`syscalls:*`), the name of a system or of an event, or `all`"),
+                    .help("Record these events: SYSTEM:EVENT, a name, or `all`")
+                    .long_help(
+                        "Record these events\n\nEVENT is SYSTEM:EVENT, where both may be globs (`syscalls:*`), the name of a system or \
+                         of an event, or `all`.",
+                    ),
             )
             .arg(
                 Arg::new(FILTER)
@@ -70,7 +74,11 @@ impl clap::Args for EventOptions {
                     .long("filter")
                     .value_name("FILTER")
                     .action(ArgAction::Append)
-                    .help("The kernel's filter for the events of the --event before it, which must all have its fields: `prev_pid != 0`"),
+                    .help("The kernel's filter for the events of the last --event")
+                    .long_help(
+                        "The kernel's filter for the events of the last --event\n\nAn example is `prev_pid != 0`. All events of the \
+                         --event before this option must have the fields of the filter.",
+                    ),
             )
             .arg(
                 Arg::new(TRIGGER)
@@ -78,10 +86,11 @@ impl clap::Args for EventOptions {
                     .long("trigger")
                     .value_name("TRIGGER")
                     .action(ArgAction::Append)
-                    .help(
-                        "A trigger of the kernel for the events of the --event before it: `snapshot:1 if prev_pid == 1` saves the rings of \
-                         that moment as FILE.snapshot, `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording; \
-                         `stacktrace` and the kernel's others work as it describes them",
+                    .help("A trigger of the kernel for the events of the last --event")
+                    .long_help(
+                        "A trigger of the kernel for the events of the last --event\n\n`snapshot:1 if prev_pid == 1` saves the rings of \
+                         that moment as FILE.snapshot. `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording. \
+                         `stacktrace` and the kernel's other triggers work as the kernel describes them.",
                     ),
             )
     }

@@ -29,21 +29,16 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The arguments of `top`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "\
-On a terminal, the readings follow each other until q is pressed. `?` shows the keys. Otherwise one reading is printed, and so with \
---once and --json. A live session needs one interval for that.
+#[command(after_help = "On a terminal, q ends the program, and ? shows the keys.")]
+#[command(after_long_help = "\
+On a terminal, the readings follow each other until q is pressed. `?` shows the keys. If the output is not a terminal, or with --once \
+or --json, one reading is printed. A live session needs one interval for that.
 
-Of an ended session, the newest interval is the last one before its newest event.
+If the session has ended, the newest interval is the last one before its newest event.
 
-Nothing is consumed, and the session is not stopped. Overwritten events are normal for a flight recorder and are not listed as losses.
-
-Examples:
-  lastwords top                        the newest session that is live
-  lastwords top svc --interval 5s      a session by its name, a reading each 5 seconds
-  lastwords top svc --once             one reading as text
-  lastwords top svc --json | jq '.events[] | {event, events_per_second}'")]
+Nothing is consumed, and the session is not stopped. Overwritten events are normal for a flight recorder and are not listed as losses.")]
 pub(crate) struct Args {
-    /// A session: its name, or its folder. By default, the newest session that is live
+    /// The session's name or folder; by default, the newest live one
     #[arg(value_name = "SESSION", conflicts_with = "named")]
     session: Option<String>,
 
@@ -55,7 +50,9 @@ pub(crate) struct Args {
     #[arg(long, short = 'i', value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
 
-    /// Order of the events
+    /// The order
+    ///
+    /// Events are listed in this order.
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = Sort::Rate)]
     sort: Sort,
 
@@ -63,7 +60,9 @@ pub(crate) struct Args {
     #[arg(long)]
     once: bool,
 
-    /// Print one reading as data and exit. docs/JSON.md describes it
+    /// Print one reading as data and exit
+    ///
+    /// docs/JSON.md describes it.
     #[arg(long)]
     json: bool,
 }

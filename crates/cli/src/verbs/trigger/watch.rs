@@ -22,8 +22,9 @@ pub(super) struct Args {
     #[command(flatten)]
     which: SessionChoice,
 
-    /// Run this command with `sh -c` for each snapshot. LASTWORDS_SNAPSHOT is the folder of the snapshot, LASTWORDS_SESSION
-    /// the name of the session
+    /// Run this command for each snapshot
+    ///
+    /// `sh -c` runs it. Its variable LASTWORDS_SNAPSHOT is the folder of the snapshot, LASTWORDS_SESSION the name of the session.
     #[arg(long, value_name = "COMMAND")]
     exec: Option<String>,
 
