@@ -119,7 +119,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     let Collected { columns, names, mut slices, gaps, blocks, log, dropped, .. } = collected;
     let cut = blocks.cut;
     let (blocks, first) = blocks.finish();
-    slices.all.sort_by_key(|slice| (slice.track, slice.begin, std::cmp::Reverse(slice.end)));
+    // The slices of a track do not overlap. One without a length comes before the one that begins where it ends.
+    slices.all.sort_by_key(|slice| (slice.track, slice.begin, slice.end));
     let row = |event: u64| -> Option<u64> {
         let row = event.checked_sub(dropped)?;
         match &order {
