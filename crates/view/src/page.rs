@@ -74,6 +74,8 @@ struct Head<'a> {
     counts: Vec<u64>,
     traces: &'a [String],
     machines: &'a [String],
+    /// The machine of each trace.
+    machine_of: &'a [u32],
     processes: &'a [(u32, i64, String)],
     cpus: &'a [Cpu],
     threads: &'a [Thread],
@@ -150,6 +152,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         counts: counts(&columns.kinds, collected.kinds.len()),
         traces: &collected.traces,
         machines: &collected.machines,
+        machine_of: &collected.machine_of,
         processes: &collected.processes,
         cpus: &names.cpus,
         threads: &names.threads,
