@@ -2,7 +2,7 @@
 // frame follows the pixels, not the events.
 
 import { NO_BEGIN, NO_END, UNSURE } from "view/data.js";
-import { colour } from "view/dom.js";
+import { colour, visible } from "view/dom.js";
 
 // Colours that people with each kind of colour blindness can tell apart (Okabe and Ito 2008), with the colour of text.
 const PALETTE = [
@@ -52,8 +52,9 @@ export class Surface {
 const widths = new Map();
 
 // Returns a text that is cut to a width, or nothing if not even one letter fits.
-export function fitted(context, text, width) {
+export function fitted(context, whole, width) {
   if (width < 12) return "";
+  const text = visible(whole);
   const letter = 5.2;
   if (text.length * 4 <= width && text.length * 9 <= width) return text;
   let full = widths.get(text);
@@ -63,7 +64,9 @@ export function fitted(context, text, width) {
     widths.set(text, full);
   }
   if (full <= width) return text;
-  const count = Math.floor((width - 8) / Math.max(letter, full / text.length));
+  let count = Math.floor((width - 8) / Math.max(letter, full / text.length));
+  // A character of two units is not cut in half.
+  if (/[\ud800-\udbff]/.test(text[count - 1])) count--;
   return count > 0 ? `${text.slice(0, count)}\u2026` : "";
 }
 
@@ -217,7 +220,7 @@ export function drawGaps(context, gaps, scale, y, height, colours, isEmpty = () 
       const width = context.measureText(shown).width + 8;
       context.fillStyle = colours.paper;
       context.fillRect(left + 4, y + height / 2 - 7, width, 14);
-      context.fillStyle = ink;
+      context.fillStyle = gap.loss ? colours.hatch : colours.soft;
       context.fillText(shown, left + 8, y + height / 2 + 0.5);
     }
   }

@@ -154,46 +154,45 @@ class Fields {
     return [Math.floor(at / this.size), at % this.size];
   }
 
-  // Returns the fields of an event as text, and as an object in which large integers are `Digits`.
+  // Returns the fields of an event as text, and as `parse` returns them.
   async of(row) {
     const [block, line] = this.place(row);
     const text = (await this.lines(block))[line];
-    return { text, value: parseExactly(text) };
+    return { text, value: parse(text) };
   }
 }
 
-// Strings, and integers of so many digits that JavaScript's numbers may not hold them.
-const LARGE = /"(?:[^"\\]|\\.)*"|(?<![\d.])-?\d{16,}(?![\d.eE])/g;
+// JSON has no form for some values of fields. They are objects of one member without a name, which no structure of a trace
+// has: `{"":[value,label]}` is an enumeration, `{"":"18446744073709551615"}` a number as it is written, `{"":"inf"}` a
+// float that is not finite. `view` writes the first and the last; `parse` makes the numbers.
 
-// A large integer.
-export class Digits {
-  constructor(text) {
-    this.text = text;
-  }
+// Strings, with the colon that follows names; and numbers that JavaScript's numbers may not hold, or would show otherwise.
+const TOKEN = /"(?:[^"\\]|\\.)*"(:?)|(?<![\w.+-])-?(?:\d{16,}|\d+(?=[.eE]))[\d.eE+-]*/g;
+const NUMERAL = /^"(?:\\u0000)*\d+":$/;
 
-  toString() {
-    return this.text;
-  }
-}
+// Most fields have none of these, and are parsed as they are.
+const SPECIAL = /\d{16}|\d[.eE]|"(?:\\u0000)*\d+":/;
 
-// Parses JSON. A large integer becomes `Digits`.
-export const parseExactly = (text) => withDigits(JSON.parse(text), parse(text));
-
-// Returns what JSON was parsed to, with `Digits` where one way of parsing gave a number and `parse` a text.
-function withDigits(rounded, exact) {
-  if (typeof rounded === "number" && typeof exact === "string") return new Digits(exact);
-  if (Array.isArray(exact)) return exact.map((item, at) => withDigits(rounded[at], item));
-  if (exact === null || typeof exact !== "object") return exact;
-  return Object.fromEntries(Object.entries(exact).map(([name, value]) => [name, withDigits(rounded[name], value)]));
-}
-
-// Returns true for an enumeration's value as the page has it: its number, then its label or null, and nothing else.
-export function isEnumeration(value) {
-  if (value === null || typeof value !== "object" || Object.keys(value).join() !== "value,label") return false;
-  return /^-?\d+$/.test(value.value) && (value.label === null || typeof value.label === "string");
-}
-
-// Parses JSON. A large integer becomes a text, so that it keeps its digits.
+// Parses the JSON of an event's fields.
 export function parse(text) {
-  return JSON.parse(text.replace(LARGE, (match) => (match[0] === '"' ? match : `"${match}"`)));
+  if (!SPECIAL.test(text)) return JSON.parse(text);
+  return JSON.parse(text.replace(TOKEN, (match, colon) => {
+    if (match[0] !== '"') return `{"":"${match}"}`;
+    return colon && NUMERAL.test(match) ? `"\\u0000${match.slice(1)}` : match;
+  }));
 }
+
+// Returns the key of a name in what was parsed. JavaScript would put keys that are numbers before all others.
+export const keyOf = (name) => (/^\0*\d+$/.test(name) ? `\0${name}` : name);
+
+// Returns the names and values of a structure, in the order of the trace.
+export const members = (structure) => Object.entries(structure).map(([key, value]) => [/^\0+\d+$/.test(key) ? key.slice(1) : key, value]);
+
+// Returns the text of a number that was parsed, or null if the value is no number.
+export function numberText(value) {
+  if (typeof value === "number") return String(value);
+  return typeof value?.[""] === "string" ? value[""] : null;
+}
+
+// Returns the value and the label of an enumeration, or null if the value is none.
+export const enumeration = (value) => (Array.isArray(value?.[""]) ? value[""] : null);

@@ -1,8 +1,8 @@
 // The panel: the fields of an event, a slice or a gap; the statistics of a range; the kernel's log; the kinds of events.
 
-import { Digits, isEnumeration, NO_BEGIN, NO_END, NONE, UNSURE } from "view/data.js";
+import { enumeration, members, NO_BEGIN, NO_END, NONE, numberText, UNSURE } from "view/data.js";
 import { byId, make, table } from "view/dom.js";
-import { threadName } from "view/rows.js";
+import { machineName, onMachine, threadName } from "view/rows.js";
 import { quoted } from "view/search.js";
 import { duration } from "view/time.js";
 
@@ -14,36 +14,60 @@ export class Panel {
     this.open = "details";
     this.asked = 0;
     const tabs = TABS.filter(([key]) => key !== "log" || app.data.head.log.length > 0);
-    byId("tabs").replaceChildren(...tabs.map(([key, text]) => make("button", { type: "button", role: "tab", id: `tab-${key}`, onclick: () => this.show(key) }, text)));
-    this.details = [make("p", { class: "soft" }, "Click an event or a slice for all its fields. Drag over the timeline for the statistics of a range.")];
+    byId("tabs").replaceChildren(...tabs.map(([key, text]) => make("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-controls": "content", onclick: () => this.show(key) }, text)));
+    byId("tabs").addEventListener("keydown", (event) => this.moveTab(event));
+    this.details = () => [make("p", { class: "soft" }, "Click an event or a slice for all its fields. Drag over the timeline for the statistics of a range.")];
     this.show("statistics");
   }
 
   show(key) {
     this.open = key;
-    for (const tab of byId("tabs").children) tab.setAttribute("aria-selected", String(tab.id === `tab-${key}`));
-    const contents = { details: () => this.details, statistics: () => this.statistics(), log: () => this.log(), about: () => this.about() };
+    for (const tab of byId("tabs").children) {
+      const isOpen = tab.id === `tab-${key}`;
+      tab.setAttribute("aria-selected", String(isOpen));
+      // The Tab key reaches the open tab, arrows the others.
+      tab.tabIndex = isOpen ? 0 : -1;
+    }
+    byId("content").setAttribute("aria-labelledby", `tab-${key}`);
+    const contents = { details: this.details, statistics: () => this.statistics(), log: () => this.log(), about: () => this.about() };
     byId("content").replaceChildren(...contents[key]());
   }
 
-  setDetails(...elements) {
-    this.details = elements;
+  // Opens the next tab or the one before.
+  moveTab(event) {
+    const tabs = [...byId("tabs").children];
+    const at = tabs.findIndex((tab) => tab.tabIndex === 0);
+    const next = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (next === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+    event.preventDefault();
+    const tab = tabs[(next + tabs.length) % tabs.length];
+    tab.click();
+    tab.focus();
+  }
+
+  // Shows details. `build` makes the elements again when times are shown in another form.
+  setDetails(build) {
+    this.details = build;
     this.show("details");
   }
 
   // Shows all fields of an event.
   async event(row) {
     const asked = ++this.asked;
-    const { app } = this;
-    const { data } = app;
-    const kind = data.head.kinds[data.kinds[row]];
+    const { data } = this.app;
     let fields;
     try {
       fields = await data.fields.of(row);
     } catch (error) {
       fields = { value: { fields: {} }, error: String(error.message ?? error) };
     }
-    if (asked !== this.asked) return;
+    if (asked === this.asked) this.setDetails(() => this.eventDetails(row, fields));
+  }
+
+  eventDetails(row, fields) {
+    const { app } = this;
+    const { data } = app;
+    const kind = data.head.kinds[data.kinds[row]];
     const { ticks, context = {}, specific = {}, fields: payload } = fields.value;
     const [text, others] = message(context);
     const parts = [make("h2", {}, kind.name)];
@@ -57,15 +81,21 @@ export class Panel {
     if (cpu) facts.push(["CPU", cpu.cpu]);
     if (thread) facts.push(["Thread", threadName(thread)]);
     if (thread && thread.pid !== null) facts.push(["Process", String(thread.pid)]);
-    if (ticks !== undefined) facts.push(["Clock reading", String(ticks)]);
-    const shown = (object) => Object.entries(object).map(([name, value]) => [name, valueText(value)]);
+    facts.push(...machineFact(data.head, data.head.machine_of[kind.trace]));
+    if (ticks !== undefined) facts.push(["Clock reading", valueText(ticks)]);
+    const shown = (structure) => members(structure).map(([name, value]) => [name, valueText(value)]);
     const columns = [valueTable("Event", facts), valueTable("Fields", shown(payload))];
     if (Object.keys(others).length > 0) columns.push(valueTable("Context", shown(others)));
     if (Object.keys(specific).length > 0) columns.push(valueTable("Context of this event class", shown(specific)));
-    this.setDetails(...parts, make("div", { class: "columns" }, ...columns));
+    return [...parts, make("div", { class: "columns" }, ...columns)];
   }
 
   slice(slice) {
+    this.asked++;
+    this.setDetails(() => this.sliceDetails(slice));
+  }
+
+  sliceDetails(slice) {
     const { app } = this;
     const { slices, head } = app.data;
     const track = head.tracks[slices.tracks[slice]];
@@ -76,29 +106,29 @@ export class Panel {
     const what = { running: "Runs on a CPU", interrupts: "Interrupt", thread: "Of a thread", spans: "Span" }[track.of];
     const rows = [
       ["What", what],
-      ["Duration", `${duration(slices.lengthOf(slice))}${flags & (NO_BEGIN | NO_END) ? " at least" : ""}`],
+      ["Duration", lengthText(slices, slice)],
       ["Begin", `${app.times.full(begin)}${flags & NO_BEGIN ? " or earlier: the begin is not recorded" : ""}`],
       ["End", `${app.times.full(end)}${endNote(flags)}`],
-      ["Before the end", app.times.beforeEnd(begin)],
+      [`Before the ${app.times.origin}`, app.times.beforeEnd(begin)],
     ];
     if (track.of === "running" || track.of === "interrupts") rows.push(["CPU", String(head.cpus[track.owner]?.cpu)]);
     if (thread) rows.push(["Thread", threadName(thread)]);
+    rows.push(...machineFact(head, machineOf(head, track)));
     const event = slices.events[slice];
-    const more = event !== NONE ? make("button", { type: "button", onclick: () => app.chooseEvent(event) }, "The event that began it") : null;
-    this.setDetails(make("h2", {}, name), valueTable("Slice", rows), ...(more ? [more] : []));
-    this.asked++;
+    const more = event !== NONE ? make("button", { type: "button", onclick: () => app.goTo(event) }, "The event that began it") : null;
+    return [make("h2", {}, name), valueTable("Slice", rows), ...(more ? [more] : [])];
   }
 
   gap(gap) {
     this.asked++;
     const { times } = this.app;
-    const rows = [
+    const rows = () => [
       ["Missing", gap.what], ["Stream", gap.stream],
       ["From", gap.begin === null ? "before the first event" : times.full(gap.begin)],
       ["To", gap.end === null ? "behind the last event" : times.full(gap.end)],
       ["Counts as a loss", gap.loss ? "yes" : "no"],
     ];
-    this.setDetails(make("h2", {}, "Gap"), valueTable("Gap", rows));
+    this.setDetails(() => [make("h2", {}, "Gap"), valueTable("Gap", rows())]);
   }
 
   // Shows what is in the chosen range, or in what is shown.
@@ -111,14 +141,16 @@ export class Panel {
     const title = isAll ? "What is shown" : "The chosen range";
     const index = app.marks.every.all;
     const counts = new Uint32Array(head.kinds.length);
+    const nameOf = ({ name, trace }) => `${name}${onMachine(head, head.machine_of[trace])}`;
     const [first, last] = [index.lower(from), index.lower(to + 1e-6)];
     for (let at = first; at < last; at++) counts[data.kinds[index.items[at]]]++;
     const byName = new Map();
-    head.kinds.forEach((kind, at) => counts[at] && byName.set(kind.name, (byName.get(kind.name) ?? 0) + counts[at]));
-    const names = [...byName].sort((a, b) => b[1] - a[1]);
+    head.kinds.forEach((kind, at) => counts[at] && byName.set(nameOf(kind), { name: kind.name, count: (byName.get(nameOf(kind))?.count ?? 0) + counts[at] }));
+    const names = [...byName].sort((a, b) => b[1].count - a[1].count);
     const tables = [];
-    if (names.length > 0) tables.push(table("Events", ["Name", "Count"], names, (at) => this.filterBy(names[at][0])));
+    if (names.length > 0) tables.push(table("Events", ["Name", "Count"], names.map(([text, { count }]) => [text, count]), (at) => this.filterBy(names[at][1].name)));
     tables.push(...this.durations(from, to));
+    if (head.rows === 0) return [make("h2", {}, "No events")];
     const summary = `${title}: ${duration(to - from)}, from ${app.times.full(from)} to ${app.times.full(to)}; ${(last - first).toLocaleString("en")} events`;
     return [make("h2", {}, summary), make("div", { class: "columns", id: "statistics" }, ...tables)];
   }
@@ -128,10 +160,12 @@ export class Panel {
     this.app.search.filter(byId("filter").value);
   }
 
-  // Returns tables of how long threads ran, and how long interrupts, system calls and spans took.
+  // Returns tables of how long threads ran, and how long interrupts, system calls and spans took. Only slices that are
+  // whole in the range have a mean and a longest one: how long the others took is not known.
   durations(from, to) {
     const { data, slices } = this.app;
     const { head } = data;
+    const nameOf = (track, slice) => `${track.of === "running" ? threadName(head.threads[data.slices.threads[slice]]) : head.labels[data.slices.labels[slice]]}${onMachine(head, machineOf(head, track))}`;
     const sums = { running: new Map(), interrupts: new Map(), thread: new Map(), spans: new Map() };
     head.tracks.forEach((track, number) => {
       const { items, ends } = slices.tracks[number];
@@ -139,31 +173,35 @@ export class Panel {
       for (let at = ends.lower(from); at < items.length && data.slices.begins[items[at]] <= to; at++) {
         const slice = items[at];
         const time = timeIn(data.slices, slice, from, to);
-        const key = track.of === "running" ? data.slices.threads[slice] : data.slices.labels[slice];
-        const own = sum.get(key) ?? { count: 0, total: 0, most: 0 };
+        const key = track.of === "running" ? data.slices.threads[slice] : `${machineOf(head, track)} ${data.slices.labels[slice]}`;
+        const own = sum.get(key) ?? { name: nameOf(track, slice), count: 0, others: 0, total: 0, whole: 0, most: 0 };
         own.count++;
         own.total += time;
-        own.most = Math.max(own.most, time);
+        if (data.slices.flags[slice] === 0 && data.slices.begins[slice] >= from && data.slices.ends[slice] <= to) {
+          own.whole += time;
+          own.most = Math.max(own.most, time);
+        } else {
+          own.others++;
+        }
         sum.set(key, own);
       }
     });
     const titles = { running: "Threads on CPUs", interrupts: "Interrupts", thread: "In threads", spans: "Spans" };
     return Object.entries(sums).filter(([, sum]) => sum.size > 0).map(([of, sum]) => {
-      const name = (key) => (of === "running" ? threadName(head.threads[key]) : head.labels[key]);
-      const rows = [...sum].sort((a, b) => b[1].total - a[1].total).slice(0, 200);
-      const number = (value) => ({ number: duration(value) });
-      return table(titles[of], ["Name", "Count", "Total", "Mean", "Longest"], rows.map(([key, own]) => [name(key), own.count, number(own.total), number(own.total / own.count), number(own.most)]));
+      const rows = [...sum.values()].sort((a, b) => b.total - a.total).slice(0, 200);
+      const number = (text) => ({ number: text });
+      const mean = ({ count, others, whole }) => (count > others ? duration(whole / (count - others)) : "-");
+      const cells = (own) => [own.name, own.count, number(`${own.others > 0 ? "at least " : ""}${duration(own.total)}`), number(mean(own)), number(own.count > own.others ? duration(own.most) : "-"), own.others];
+      return table(titles[of], ["Name", "Count", "Total", "Mean", "Longest", "Not whole"], rows.map(cells));
     });
   }
 
   log() {
     const { app } = this;
-    const { head, times, timeOf } = app.data;
-    const rows = head.log.map(([row, level, text]) => [app.times.tick(timeOf(row), 1000), app.times.beforeEnd(timeOf(row)), level, text]);
-    const element = table("Kernel log", ["Time", "Before the end", "Level", "Text"], rows, (at) => {
-      app.chooseEvent(head.log[at][0]);
-      app.reveal(times[head.log[at][0]]);
-    });
+    const { head, timeOf } = app.data;
+    const isOne = head.machines.length < 2;
+    const rows = head.log.map(([row, level, text]) => [...(isOne ? [] : [machineName(head, app.machineOf(row))]), app.times.tick(timeOf(row), 1000), app.times.beforeEnd(timeOf(row)), level, text]);
+    const element = table("Kernel log", [...(isOne ? [] : ["Machine"]), "Time", `Before the ${app.times.origin}`, "Level", "Text"], rows, (at) => app.goTo(head.log[at][0]));
     element.querySelectorAll("tbody tr").forEach((line, at) => {
       if (head.log[at][1] <= 3) line.classList.add("level-error");
     });
@@ -206,18 +244,31 @@ function timeIn({ begins, ends, lengthOf }, slice, from, to) {
 }
 
 // Returns the text of a value. An enumeration shows its label and number.
-export function valueText(value) {
-  if (isEnumeration(value)) return value.label === null ? String(value.value) : `${value.label} (${value.value})`;
-  return typeof value === "string" ? value : jsonText(value);
-}
+export const valueText = (value) => (typeof value === "string" ? value : jsonText(value));
 
-// Returns a value as JSON, in which large integers have all their digits, and a zero its sign.
+// Returns a value as JSON, in which numbers are as they are written.
 function jsonText(value) {
   if (typeof value === "string") return JSON.stringify(value);
-  if (Object.is(value, -0)) return "-0.0";
   if (Array.isArray(value)) return `[${value.map(jsonText).join(",")}]`;
-  if (value === null || typeof value !== "object" || value instanceof Digits) return String(value);
-  return `{${Object.entries(value).map(([name, inner]) => `${JSON.stringify(name)}:${jsonText(inner)}`).join(",")}}`;
+  if (enumeration(value)) {
+    const [number, label] = enumeration(value);
+    return label === null ? jsonText(number) : `${label} (${jsonText(number)})`;
+  }
+  if (value === null || typeof value !== "object") return String(value);
+  return numberText(value) ?? `{${members(value).map(([name, inner]) => `${JSON.stringify(name)}:${jsonText(inner)}`).join(",")}}`;
+}
+
+// Returns the machine of a track.
+const machineOf = (head, { of, owner }) => (of === "running" || of === "interrupts" ? head.cpus : head.threads)[owner]?.machine ?? 0;
+
+const machineFact = (head, machine) => (head.machines.length > 1 ? [["Machine", machineName(head, machine)]] : []);
+
+// Returns how long a slice took, as far as that is known.
+export function lengthText(slices, slice) {
+  const flags = slices.flags[slice];
+  const text = duration(slices.lengthOf(slice));
+  if (flags & (NO_BEGIN | NO_END)) return `at least ${text}`;
+  return flags & UNSURE ? `${text}, if its end is its own` : text;
 }
 
 function valueTable(caption, rows) {

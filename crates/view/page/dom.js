@@ -1,5 +1,11 @@
 // Makes elements. Texts of traces become text nodes only, never HTML.
 
+// Characters that reorder the text around them, so that it would look like another.
+const REORDERS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+// Returns a text with visible escapes in place of such characters. Every text of a trace is shown so.
+export const visible = (text) => text.replace(REORDERS, (sign) => `\\u{${sign.charCodeAt(0).toString(16)}}`);
+
 export const byId = (id) => document.getElementById(id);
 
 // Returns an element with properties and children; a child that is no node becomes text.
@@ -10,7 +16,7 @@ export function make(name, properties = {}, ...children) {
     else if (key === "class") element.className = value;
     else if (value !== undefined) element.setAttribute(key, value);
   }
-  element.append(...children.filter((child) => child !== null && child !== undefined).map((child) => (child instanceof Node ? child : String(child))));
+  element.append(...children.filter((child) => child !== null && child !== undefined).map((child) => (child instanceof Node ? child : visible(String(child)))));
   return element;
 }
 

@@ -27,10 +27,10 @@ export function showHead(head, times) {
   if (!head.exact) parts.push(make("span", { class: "lost" }, inexact(head)));
   if (head.slices_not_drawn > 0) parts.push(make("span", { class: "lost" }, `${number(head.slices_not_drawn)} spans and calls are not drawn: too many were open at a time`));
   if (head.without_row > 0) parts.push(make("span", { class: "lost" }, `${number(head.without_row)} events are of threads that have no row: there are too many threads`));
-  if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} events are longer than 64 KiB and are not on the page`));
+  if (head.cut > 0) parts.push(make("span", { class: "lost" }, `the fields of ${number(head.cut)} ${head.cut === 1 ? "event" : "events"} are longer than 64 KiB and are not on the page`));
   const untimed = head.kinds.filter((kind) => !kind.timed).length;
   if (untimed > 0) parts.push(make("span", { class: "lost" }, `events of ${number(untimed)} kinds have no time: they are drawn where they were read`));
-  parts.push(make("span", {}, `from ${times.clock(head.home[0])} to ${times.clock(times.end)}`));
+  if (head.rows > 0) parts.push(make("span", { id: "range" }, `from ${times.clock(head.home[0])} to ${times.clock(times.last)}`));
   parts.push(make("details", {}, make("summary", {}, "Inputs"), make("pre", {}, head.machine.join("\n"))));
   byId("summary").replaceChildren(...parts);
 }

@@ -40,8 +40,8 @@ export class Histogram {
     context.fillStyle = colours.ink;
     context.fillText("Events over time", 8, 14);
     context.fillStyle = colours.soft;
-    const span = (scale.to - scale.from) / bins;
-    context.fillText(`highest: ${most.toLocaleString("en")} in ${this.app.span(span)}`, 8, 32);
+    const span = most > 0 ? ` in ${this.app.span((scale.to - scale.from) / bins)}` : "";
+    context.fillText(`highest: ${most.toLocaleString("en")}${span}`, 8, 32);
     for (const death of this.app.deaths) {
       context.fillStyle = colours.bad;
       context.fillRect(scale.x(death.time) - 1, 0, 2, height);
@@ -73,7 +73,7 @@ export class Histogram {
     if (!this.drag) return;
     const x = event.clientX - this.canvas.getBoundingClientRect().left;
     if (Math.abs(x - this.drag.x) < 3) return;
-    const time = this.time(Math.max(LEFT, x));
+    const time = this.time(Math.min(this.surface.width, Math.max(LEFT, x)));
     this.app.show(Math.min(time, this.drag.time), Math.max(time, this.drag.time));
   }
 }
@@ -82,7 +82,7 @@ export class Histogram {
 function drawBins({ context, width, height }, scale, all, levelled, colours) {
   context.fillStyle = colours.paper;
   context.fillRect(0, 0, width, height);
-  const most = all.reduce((most, count) => Math.max(most, count), 1);
+  const most = all.reduce((most, count) => Math.max(most, count), 0);
   const bar = (count) => (count ? Math.max(2, (count / most) * (height - 14)) : 0);
   const binWidth = scale.width / all.length;
   for (let bin = 0; bin < all.length; bin++) {

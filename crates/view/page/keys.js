@@ -5,12 +5,14 @@ import { byId, make } from "view/dom.js";
 const HELP = [
   ["W, S", "zoom in and out, around the mouse"],
   ["A, D (or \u2190, \u2192)", "move to earlier and to later times"],
-  ["\u2191, \u2193", "scroll the rows"],
+  ["\u2191, \u2193", "go from row to row; the row has a frame"],
+  ["Enter, Space", "open or close the group of the row, or choose what the row shows first; again: what is nested in it"],
+  ["Page up, Page down", "scroll the rows"],
   ["0, Home", "show all events"],
   ["F", "show what is chosen, or the chosen range, in full width"],
-  [".  ,", "choose the next event of the same row, the one before"],
+  [".  ,", "choose the next event or slice of the same row, the one before"],
   ["/", "search; Enter and Shift+Enter, or ] and [, go to the next result and to the one before"],
-  ["T", "times by the clock, before the end, since the start"],
+  ["T", "times by the clock, before the death or the last event, since the start"],
   ["Esc", "choose nothing"],
   ["?", "this help"],
   ["Mouse", "drag: choose a range for its statistics; Shift and drag: move; wheel: scroll the rows; Ctrl and wheel: zoom; click: all fields of an event; double click: a slice in full width; drag in the histogram: what is shown"],
@@ -59,13 +61,20 @@ function move(app, what, passed) {
 function isTyped(event) {
   const { target } = event;
   if (event.key === "Escape") target.blur?.();
-  return target.matches?.("input, select, textarea") || (target.matches?.("button, tr, summary") && event.key === "Enter");
+  if (target.matches?.("input, select, textarea")) return true;
+  if (target.matches?.("button, tr, summary") && ["Enter", " "].includes(event.key)) return true;
+  return target.closest?.("dialog, #content, #header, #tabs") && SCROLLING.test(event.key);
 }
+
+// The keys that scroll what has the focus.
+const SCROLLING = /^(Arrow.*|Page.*|Home|End| )$/;
 
 function actions(app) {
   return {
-    arrowup: () => app.scroll(-60),
-    arrowdown: () => app.scroll(60),
+    arrowup: () => app.cursor.move(-1),
+    arrowdown: () => app.cursor.move(1),
+    enter: () => app.cursor.enter(),
+    " ": () => app.cursor.enter(),
     pageup: () => app.scroll(-400),
     pagedown: () => app.scroll(400),
     "0": () => app.showAll(),

@@ -1,9 +1,10 @@
 // Starts the page: shows its head, reads the columns, draws the timeline.
 
 import { theme } from "view/canvas.js";
+import { Cursor, groupsOf, step } from "view/cursor.js";
 import { head as readHead, load } from "view/data.js";
-import { Panel } from "view/details.js";
-import { byId } from "view/dom.js";
+import { lengthText, Panel } from "view/details.js";
+import { byId, visible } from "view/dom.js";
 import { showHead } from "view/head.js";
 import { Histogram, preview } from "view/histogram.js";
 import { listen } from "view/keys.js";
@@ -26,8 +27,10 @@ class App {
     // Pixels of a shorter range would be one and the same of JavaScript's numbers.
     this.shortest = Math.max(SHORTEST, ...this.outer.map((time) => Math.abs(time) * 2 ** -49));
     this.view = { from: this.whole[0], to: this.whole[1] };
-    this.marks = new Marks(data, null);
+    this.machineOf = (row) => head.machine_of[head.kinds[data.kinds[row]].trace];
+    this.marks = new Marks(data, null, this.machineOf);
     this.slices = new Slices(data);
+    this.cursor = new Cursor(this);
     this.timeline = new Timeline(byId("timeline"), this);
     this.histogram = new Histogram(byId("histogram"), this);
     this.colours = theme();
@@ -44,6 +47,7 @@ class App {
     byId("fit").addEventListener("click", () => this.showAll());
     const select = byId("times-as");
     if (!this.data.head.absolute) select.options[0].textContent = "by the trace's clock";
+    select.options[1].textContent = this.times.before;
     select.value = this.times.as;
     select.addEventListener("change", () => this.setTimes(select.value));
     new ResizeObserver(() => {
@@ -95,6 +99,8 @@ class App {
     const size = Math.max(this.shortest, Math.min(to - from, last - first));
     const begin = Math.max(first, Math.min(from + (to - from - size) / 2, last - size));
     this.view = { from: begin, to: begin + size };
+    // It shows what was under the mouse.
+    byId("tip").hidden = true;
     this.changed();
   }
 
@@ -105,9 +111,10 @@ class App {
   }
 
   // Multiplies the length of what is shown; the time under the mouse stays where it is.
-  zoom(factor, around = this.timeline.hover?.time) {
+  zoom(factor, around) {
     const { from, to } = this.view;
-    const middle = around ?? (from + to) / 2;
+    const { hover } = this.timeline;
+    const middle = around ?? (hover ? this.timeline.time(hover.x) : (from + to) / 2);
     if ((to - from) * factor < this.shortest && factor < 1) factor = this.shortest / (to - from);
     this.show(middle - (middle - from) * factor, middle + (to - middle) * factor);
   }
@@ -131,6 +138,17 @@ class App {
     if (time < from || time > to) this.show(time - (to - from) / 2, time + (to - from) / 2);
   }
 
+  // Chooses an event, and shows its time and its row.
+  goTo(row) {
+    this.reveal(this.data.times[row]);
+    const isOpened = groupsOf(this, { row }).map((group) => this.collapsed.delete(group)).includes(true);
+    if (isOpened) this.setRows();
+    const chosen = this.chooseEvent(row);
+    const { shownAt } = this.timeline;
+    if (shownAt) this.timeline.showRow(shownAt.row);
+    return chosen;
+  }
+
   fit() {
     const { range, chosen } = this.timeline;
     const [from, to] = range ?? (chosen ? [chosen.begin, chosen.end] : this.whole);
@@ -147,35 +165,28 @@ class App {
 
   chooseEvent(row) {
     const time = this.data.times[row];
-    this.timeline.chosen = { begin: time, end: time, row };
+    this.timeline.choose({ begin: time, end: time, row });
     this.redraw();
     return this.panel.event(row);
   }
 
   chooseSlice(slice) {
     const { begins, ends } = this.data.slices;
-    this.timeline.chosen = { begin: begins[slice], end: ends[slice] };
+    this.timeline.choose({ begin: begins[slice], end: ends[slice], slice });
     this.panel.slice(slice);
     this.redraw();
   }
 
   chooseGap(gap) {
-    this.timeline.chosen = null;
+    this.timeline.choose({ begin: gap.begin ?? this.outer[0], end: gap.end ?? this.outer[1], gap });
     this.panel.gap(gap);
     if (gap.begin !== null) this.reveal(gap.begin);
     this.redraw();
   }
 
-  // Chooses the next event of the same thread or CPU, or the one before.
+  // Chooses what comes next in the same row, or before.
   step(by) {
-    const row = this.timeline.chosen?.row;
-    if (row === undefined) return;
-    const of = this.marks.byThread[this.data.threads[row]] ?? this.marks.byCpu[this.data.cpus[row]] ?? { all: this.marks.log };
-    const at = of.all.items.indexOf(row);
-    const next = of.all.items[at + by];
-    if (next === undefined) return;
-    this.chooseEvent(next);
-    this.reveal(this.data.times[next]);
+    return step(this, by);
   }
 
   chooseRange(range) {
@@ -186,7 +197,7 @@ class App {
 
   clear() {
     this.timeline.range = null;
-    this.timeline.chosen = null;
+    this.timeline.choose(null);
     if (this.panel.open === "statistics") this.panel.show("statistics");
     this.redraw();
   }
@@ -206,12 +217,14 @@ class App {
     return !this.visible || this.visible[row] === 1;
   }
 
-  setVisible(visible) {
+  // Shows only some events, and searches these again.
+  async setVisible(visible) {
     this.visible = visible;
-    this.marks = new Marks(this.data, visible);
+    this.marks = new Marks(this.data, visible, this.machineOf);
     this.setRows();
     if (this.panel.open === "statistics") this.panel.show("statistics");
     this.redraw();
+    if (this.search.text) await this.search.find(this.search.text, false);
   }
 
   // Returns the number of events that are visible.
@@ -222,7 +235,7 @@ class App {
   setTimes(as) {
     this.times.as = as;
     byId("times-as").value = as;
-    if (this.panel.open !== "details") this.panel.show(this.panel.open);
+    this.panel.show(this.panel.open);
     this.redraw();
   }
 
@@ -232,6 +245,7 @@ class App {
   }
 
   span(time) {
+    if (time < 1) return `${Number(time.toPrecision(1))} ns`;
     // Three digits are enough here.
     const digit = 10 ** Math.max(0, Math.floor(Math.log10(Math.max(time, 1))) - 2);
     return duration(Math.round(time / digit) * digit);
@@ -240,7 +254,7 @@ class App {
   // Returns a time in all forms.
   timeRows(time, timed) {
     if (!timed) return [["Time", "none: its stream has no clock"]];
-    return [["Time", this.times.clock(time)], ["Before the end", this.times.beforeEnd(time)], ["Since the start", this.times.sinceStart(time)]];
+    return [["Time", this.times.clock(time)], [`Before the ${this.times.origin}`, this.times.beforeEnd(time)], ["Since the start", this.times.sinceStart(time)]];
   }
 
   // Shows what is under the mouse.
@@ -249,7 +263,7 @@ class App {
     const text = hit && this.tipText(hit);
     tip.hidden = !text;
     if (!text) return;
-    tip.textContent = text;
+    tip.textContent = visible(text);
     const top = byId("timeline").offsetTop;
     const { offsetWidth: width, offsetHeight: height } = tip;
     const [right, bottom] = [this.timeline.surface.width, this.timeline.surface.height];
@@ -257,19 +271,19 @@ class App {
     tip.style.top = `${top + (y + 18 + height > bottom ? y - height - 8 : y + 18)}px`;
   }
 
-  tipText({ row, gap, slice, event }) {
+  tipText({ row, gap, slice, event, isNamed = this.timeline.hover === null }) {
     const { head, slices, kinds, timeOf } = this.data;
     if (gap) return `Gap: ${gap.what}\n${gap.stream}`;
     if (slice !== undefined) {
       const track = head.tracks[slices.tracks[slice]];
       const name = track.of === "running" ? threadName(head.threads[slices.threads[slice]]) : head.labels[slices.labels[slice]];
-      return `${name}\n${duration(slices.lengthOf(slice))} from ${this.times.full(slices.beginOf(slice))}`;
+      return `${name}\n${lengthText(slices, slice)} from ${this.times.full(slices.beginOf(slice))}`;
     }
     if (event !== undefined) {
       const line = this.log.get(event);
       return `${line ? line.text : head.kinds[kinds[event]].name}\n${this.times.full(timeOf(event))}`;
     }
-    return row && this.timeline.hover === null ? row.title : "";
+    return row && isNamed ? row.title : "";
   }
 }
 
@@ -283,18 +297,24 @@ function lastTime({ head, times, timeOf }) {
   return isNear ? timeOf(row) : head.last;
 }
 
+// Returns a time of the page as a number, if JavaScript's numbers hold it.
+const fromStart = (time) => (Number.isSafeInteger(Number(time)) ? Number(time) : time);
+
 async function start() {
   const head = readHead();
   const begin = BigInt(head.start);
   head.last = head.home[1];
   for (const death of head.deaths) death.offset = death.time === null ? null : Number(BigInt(death.time) - begin);
   const times = new Times(head);
+  const death = head.deaths.find(({ time }) => time !== null);
+  if (death) Object.assign(times, { end: fromStart(BigInt(death.time) - begin), origin: death.word });
   showHead(head, times);
   preview(head, theme());
   performance.mark("head");
   const data = await load(head);
   if (!head.exact) {
-    times.end = lastTime(data);
+    times.last = lastTime(data);
+    if (!death) times.end = times.last;
     showHead(head, times);
   }
   const app = new App(data, times);

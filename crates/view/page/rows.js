@@ -71,7 +71,7 @@ function chosen(count, wanted) {
 // The positions of events: of all, of those with a level, and by CPU and thread. `visible` has a 1 for each event that
 // the filter lets pass.
 export class Marks {
-  constructor(data, visible) {
+  constructor(data, visible, machineOf) {
     const { head, times, kinds, cpus, threads } = data;
     const levels = head.kinds.map((kind) => ({ error: 2, warn: 1 })[kind.level] ?? 0);
     const logs = head.kinds.map((kind) => kind.log);
@@ -88,7 +88,9 @@ export class Marks {
     this.byThread = pairs(threads, head.threads.length);
     this.every = { all: index(every), levelled: index(levelled) };
     const seen = (row) => !visible || visible[row] === 1;
-    this.log = index(Uint32Array.from(head.log.map(([row]) => row).filter(seen)).sort());
+    // The lines of each machine's log.
+    this.logs = head.machines.map((_, machine) => index(Uint32Array.from(head.log.map(([row]) => row).filter((row) => seen(row) && machineOf(row) === machine)).sort()));
+    this.hasLog = head.machines.map((_, machine) => head.log.some(([row]) => machineOf(row) === machine));
   }
 }
 
@@ -160,11 +162,22 @@ export function threadName(thread) {
   return `${thread.name || "thread"} ${thread.tid}`;
 }
 
+export const machineName = (head, machine) => head.machines[machine] || "a machine";
+
+// Returns what follows a name where there are several machines.
+export const onMachine = (head, machine) => (head.machines.length > 1 ? ` on ${machineName(head, machine)}` : "");
+
+// Returns the name of the group of a thread's rows.
+export const processKey = (thread, at) => (thread.tid === null ? `stream ${at}` : `${thread.machine} ${thread.pid ?? thread.tid}`);
+
 // Returns all rows. `collapsed` has the names of the groups that are closed.
 export function rowsOf(data, marks, slices, collapsed) {
   const { head } = data;
   const rows = [];
-  if (head.log.length > 0) rows.push(new Row("Kernel log", "Lines of the kernel's log").add("log", NESTED, { index: marks.log }).end());
+  marks.logs.forEach((index, machine) => {
+    const of = onMachine(head, machine);
+    if (marks.hasLog[machine]) rows.push(new Row(`Kernel log${of}`, `Lines of the kernel's log${of}`).add("log", NESTED, { index }).end());
+  });
   const tracks = new Map();
   head.tracks.forEach((track, at) => {
     const key = `${track.of} ${track.owner}`;
@@ -203,7 +216,7 @@ function cpuRows({ head }, marks, nested, collapsed, rows) {
     const cpu = head.cpus[at];
     if (machine !== cpu.machine) {
       machine = cpu.machine;
-      open = header(many ? `CPUs of ${head.machines[machine] || "a machine"}` : "CPUs", `cpus ${machine}`, collapsed, rows);
+      open = header(many ? `CPUs of ${machineName(head, machine)}` : "CPUs", `cpus ${machine}`, collapsed, rows);
     }
     if (!open) continue;
     const row = new Row(`CPU ${cpu.cpu}`, `CPU ${cpu.cpu}`, 1);
@@ -226,7 +239,7 @@ function threadRows(data, marks, slices, nested, collapsed, rows) {
     if (marks.byThread[at].all.items.length > 0) row.add("marks", MARKS, marks.byThread[at]);
     const spans = nested(new Row("Spans", "Spans, from their opening to their end", 1), "spans", at, NESTED);
     if (row.parts.length === 0 && spans.parts.length === 0) return;
-    const key = thread.tid === null ? `stream ${at}` : `${thread.machine} ${thread.pid ?? thread.tid}`;
+    const key = processKey(thread, at);
     if (!processes.has(key)) processes.set(key, { key, thread, name: "", rows: [], weight: 0 });
     const process = processes.get(key);
     if (thread.pid === null || thread.tid === thread.pid || !process.name) process.name = thread.name;
@@ -242,12 +255,14 @@ function threadRows(data, marks, slices, nested, collapsed, rows) {
   const sorted = [...processes.values()].sort((a, b) => b.weight - a.weight);
   if (sorted.length === 0 || !header("Processes and threads", "threads", collapsed, rows)) return;
   for (const process of sorted) {
+    const { thread } = process;
+    const machine = onMachine(head, thread.machine);
     if (process.rows.length === 1) {
-      rows.push(process.rows[0]);
+      const [row] = process.rows;
+      Object.assign(row, { label: `${row.label}${machine}`, title: `${row.title}${machine}` });
+      rows.push(row);
       continue;
     }
-    const { thread } = process;
-    const machine = head.machines.length > 1 ? ` on ${head.machines[thread.machine]}` : "";
     const label = `${process.name || "process"} ${thread.pid ?? ""}${machine}`;
     if (!header(label, process.key, collapsed, rows, `Process ${label}: ${process.rows.length} rows`)) continue;
     rows.push(...process.rows);

@@ -1,8 +1,9 @@
 // Searches and filters events. Names are looked at first; fields are decompressed block by block, in the background.
 
-import { isEnumeration, parse, parseExactly } from "view/data.js";
+import { enumeration, keyOf, members, numberText, parse } from "view/data.js";
 import { valueText } from "view/details.js";
-import { byId } from "view/dom.js";
+import { byId, visible } from "view/dom.js";
+import { compare, isNumber } from "view/numbers.js";
 import { Index } from "view/rows.js";
 
 // Returns a test of texts for a glob: `*`, `?`, `[a-z]`, `[!a-z]`.
@@ -22,7 +23,7 @@ function named(text) {
   return pattern && ((name) => pattern.test(name) || pattern.test(name.slice(name.lastIndexOf(":") + 1)));
 }
 
-const FIELD = /^([^=!<>~]+)(!=|=|~|>|<)(.*)$/s;
+const FIELD = /^([^=!<>~]+)(==|!=|>=|<=|=|~|>|<)(.*)$/s;
 // A word of a filter, and the parts of a word: those in quotes, in which a backslash may stand before a sign, and others.
 const WORD = /(?:[^\s"]|"(?:[^"\\]|\\[^])*(?:"|\\?$))+/g;
 const PART = /"((?:[^"\\]|\\[^])*)(?:"|\\?$)|[^"]+/g;
@@ -61,58 +62,62 @@ export function quoted(name) {
   return `"${name.replace(/["\\]/g, "\\$&").replace(/[\0-\x1f\x7f-\x9f\u2028\u2029]/g, code)}"`;
 }
 
-// Returns a test of the values that a field has.
+// Returns a test of the values that a field has, or null if the condition has no meaning. Numbers compare exactly, and
+// only numbers are smaller or larger.
 function condition(name, operator, wanted) {
   const pattern = operator === "~" ? glob(wanted) : null;
-  if (operator === "~" && !pattern) return null;
-  const isInteger = (value) => /^-?\d+$/.test(value);
-  // Less than 0, 0 or more than 0, as numbers compare; NaN where one is no number.
-  const compare = (value) => {
-    if (!isInteger(value) || !isInteger(wanted)) return Number(value) - Number(wanted);
-    return BigInt(value) < BigInt(wanted) ? -1 : BigInt(value) > BigInt(wanted) ? 1 : 0;
-  };
+  if (operator === "~" ? !pattern : /[<>]/.test(operator) && !isNumber(wanted)) return null;
+  const order = (value) => compare(numberText(value) ?? "", wanted);
+  const isEqual = (value) => (numberText(value) !== null && isNumber(wanted) ? order(value) === 0 : valueText(value) === wanted);
   const tests = {
-    "=": (value) => String(value) === wanted,
-    "!=": (value) => String(value) !== wanted,
-    "~": (value) => pattern.test(String(value)),
-    ">": (value) => compare(value) > 0,
-    "<": (value) => compare(value) < 0,
+    "=": isEqual,
+    "==": isEqual,
+    "!=": (value) => !isEqual(value),
+    "~": (value) => pattern.test(valueText(value)),
+    ">": (value) => order(value) > 0,
+    "<": (value) => order(value) < 0,
+    ">=": (value) => order(value) >= 0,
+    "<=": (value) => order(value) <= 0,
   };
-  return { name, test: tests[operator] };
+  return { name, key: keyOf(name), isKnown: false, isForAll: operator === "!=", test: tests[operator] };
 }
 
 // Returns the values of a field: of the payload first, then of the context. An enumeration has a number and a label.
-function valuesOf(event, name) {
+function valuesOf(event, key) {
   const parts = [event.fields, event.context ?? {}, event.specific ?? {}];
-  const part = parts.find((part) => Object.hasOwn(part, name));
+  const part = parts.find((part) => Object.hasOwn(part, key));
   if (part === undefined) return [];
-  const value = part[name];
-  return isEnumeration(value) ? [value.value, value.label] : [value];
+  return enumeration(part[key]) ?? [part[key]];
 }
 
-export const holds = ({ name, test }, event) => valuesOf(event, name).some(test);
+// Returns true if a condition holds for an event. Notes in the condition that an event has its field.
+export function holds(condition, event) {
+  const values = valuesOf(event, condition.key);
+  condition.isKnown ||= values.length > 0;
+  return condition.isForAll ? values.length > 0 && values.every(condition.test) : values.some(condition.test);
+}
 
-// What the text of an event's fields has besides names and values.
-const SYNTAX = /"(?:context|specific|fields|value|label|cut)":/g;
+// An event whose fields are not on the page.
+const CUT = /"cut":\d+\}$/;
 
 // Returns a test of the text of an event's fields: whether a name or a value contains a text in small letters. Most
-// events are judged by their text as it is; those in which the text may be a part of the JSON are parsed.
+// events are judged by their JSON as it is; the others are parsed, and judged by what the page shows of them.
 export function contains(wanted) {
   // In the text of the fields, quotes, backslashes and characters that control a terminal are escaped.
   const code = (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`;
   const escaped = JSON.stringify(wanted).slice(1, -1).replace(/[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, code);
-  const isIn = (text) => text.toLowerCase().includes(wanted) || text.toLowerCase().includes(escaped);
-  const isShown = ({ fields, context = {}, specific = {} }) => [fields, context, specific].some((part) => Object.entries(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
-  const isPlain = !/[{}[\]:,]/.test(wanted);
-  const mayBeSyntax = !isPlain || ["context", "specific", "fields", "value", "label", "cut"].some((word) => word.includes(wanted));
+  const isIn = (text) => text.toLowerCase().includes(wanted) || visible(text).toLowerCase().includes(wanted);
+  const isShown = ({ fields, context = {}, specific = {} }) => [fields, context, specific].some((part) => members(part).some(([name, value]) => isIn(name) || isIn(valueText(value))));
+  // Such a text may be a part of the JSON, or of what is shown in place of the JSON: `A (0)`.
+  const isPlain = !/[(){}[\]:,"\\]| $/.test(wanted);
+  const isSyntax = ["context", "specific", "fields", "cut"].some((word) => word.includes(wanted));
   return (line) => {
     const text = line.toLowerCase();
+    const hasOthers = line.includes("\\") || line.includes('{"":');
     // The clock's reading is the first member.
-    if (!text.includes(escaped) || !text.includes(escaped, text.indexOf(","))) return false;
-    if (!mayBeSyntax) return true;
-    if (!isPlain) return isShown(parseExactly(line));
-    // What is left now are fields that have a name of the syntax; digits do not matter.
-    return text.slice(text.indexOf(",")).replace(SYNTAX, "").includes(escaped) || isShown(JSON.parse(line));
+    const isThere = text.includes(escaped) && text.includes(escaped, text.indexOf(","));
+    if (!isThere && (isPlain || !hasOthers)) return false;
+    return (isThere && isPlain && !isSyntax && !line.includes("\\")) || isShown(parse(line));
   };
 }
 
@@ -170,8 +175,9 @@ export class Search {
     byId("tools").addEventListener("submit", (event) => event.preventDefault());
   }
 
-  // Finds the events whose name or fields contain a text, in small or capital letters alike.
-  async find(text) {
+  // Finds the events whose name or fields contain a text, in small or capital letters alike. Goes to the first one, unless
+  // the filter has changed and the search is not new.
+  async find(text, isNew = true) {
     const run = ++this.run;
     this.text = text;
     this.at = -1;
@@ -183,22 +189,28 @@ export class Search {
     }
     const wanted = text.toLowerCase();
     const isInFields = contains(wanted);
-    const byName = data.head.kinds.map((kind) => kind.name.toLowerCase().includes(wanted));
+    const byName = data.head.kinds.map(({ name }) => [name, visible(name)].some((shown) => shown.toLowerCase().includes(wanted)));
     const rows = [];
-    const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}`; };
+    let cut = 0;
+    this.unsearched = "";
+    const say = (more) => { byId("found").textContent = `${rows.length.toLocaleString("en")} found${more}${this.unsearched}`; };
     const seen = (row) => this.app.isVisible(row);
-    const visit = (row, line) => (byName[data.kinds[row]] || isInFields(line)) && rows.push(row);
+    const visit = (row, line) => {
+      if (byName[data.kinds[row]] || isInFields(line)) rows.push(row);
+      else if (CUT.test(line)) cut++;
+    };
     await eachRow(data, seen, visit, (part) => say(`, ${Math.round(part * 100)} % searched`), () => run !== this.run);
     if (run !== this.run) return;
     rows.sort((a, b) => a - b);
     this.app.setResults(new Index(Uint32Array.from(rows), data.times));
+    if (cut > 0) this.unsearched = `, ${cut.toLocaleString("en")} ${cut === 1 ? "event" : "events"} not searched: ${cut === 1 ? "its" : "their"} fields are not on the page`;
     say("");
-    if (rows.length > 0) this.step(1);
+    if (isNew && rows.length > 0) this.step(1);
   }
 
   // Goes to another result.
   step(by) {
-    const { results, view, data } = this.app;
+    const { results, view } = this.app;
     if (!results || results.items.length === 0) return;
     const count = results.items.length;
     if (this.at < 0) {
@@ -208,9 +220,8 @@ export class Search {
       this.at = (this.at + by + count) % count;
     }
     const row = results.items[this.at];
-    byId("found").textContent = `${(this.at + 1).toLocaleString("en")} of ${count.toLocaleString("en")}`;
-    this.app.chooseEvent(row);
-    this.app.reveal(data.times[row]);
+    byId("found").textContent = `${(this.at + 1).toLocaleString("en")} of ${count.toLocaleString("en")}${this.unsearched}`;
+    this.app.goTo(row);
   }
 
   // Hides all events for which the filter does not hold.
@@ -227,7 +238,7 @@ export class Search {
     }
     if (globs.length === 0 && conditions.length === 0) {
       output.textContent = "";
-      this.app.setVisible(null);
+      await this.app.setVisible(null);
       return;
     }
     const byKind = data.head.kinds.map((kind) => globs.length === 0 || globs.some((test) => test(kind.name)));
@@ -244,7 +255,9 @@ export class Search {
       await eachRow(data, isNamed, visit, progress, () => run !== this.filterRun);
       if (run !== this.filterRun) return;
     }
-    this.app.setVisible(visible);
-    output.textContent = `${this.app.counted().toLocaleString("en")} of ${data.head.counted.toLocaleString("en")} events`;
+    const searched = this.app.setVisible(visible);
+    const unknown = conditions.filter(({ isKnown }) => !isKnown).map(({ name }) => `; no event that was looked at has the field ${name}`);
+    output.textContent = `${this.app.counted().toLocaleString("en")} of ${data.head.counted.toLocaleString("en")} events${unknown.join("")}`;
+    await searched;
   }
 }

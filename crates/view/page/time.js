@@ -7,7 +7,9 @@ export class Times {
   constructor(head) {
     this.start = BigInt(head.start);
     this.absolute = head.absolute;
-    this.end = head.last;
+    // The last event, and the moment before which times are counted: that of the death, if it is known.
+    this.end = this.last = head.last;
+    this.origin = "last event";
     this.as = head.absolute ? "clock" : "start";
   }
 
@@ -25,6 +27,11 @@ export class Times {
     const date = new Date(Number(seconds) * 1000);
     if (Number.isNaN(date.getTime())) return `${exact} ns`;
     return `${date.toISOString().slice(0, 19).replace("T", " ")}.${nanoseconds} UTC`;
+  }
+
+  // Returns what `beforeEnd` counts.
+  get before() {
+    return `before the ${this.origin}`;
   }
 
   beforeEnd(time) {
@@ -49,7 +56,7 @@ export class Times {
 
   // Returns a time in the form that was chosen, with all its digits.
   full(time) {
-    if (this.as === "end") return `${this.beforeEnd(time)} (before the end)`;
+    if (this.as === "end") return `${this.beforeEnd(time)} (${this.before})`;
     if (this.as === "start") return `${this.sinceStart(time)} (since the start)`;
     return this.clock(time);
   }

@@ -1,6 +1,7 @@
 // The timeline: the range of time that is shown, its rows, and what the mouse does there.
 
 import { drawGaps, drawMarks, drawSlices, fitted, gapPixels, hash, paletteOf, setPaper, Surface } from "view/canvas.js";
+import { placeOf } from "view/cursor.js";
 import { byId } from "view/dom.js";
 import { threadName } from "view/rows.js";
 import { duration, stepOf } from "view/time.js";
@@ -20,6 +21,8 @@ export class Timeline {
     this.range = null;
     this.chosen = null;
     this.hover = null;
+    // The row and the part of it that show what is chosen.
+    this.shownAt = null;
     const { labels, threads } = app.data.head;
     this.labelStyles = labels.map((text) => [...paletteOf(hash(text)), text]);
     this.threadStyles = threads.map((thread) => [...paletteOf(hash(`${thread.pid ?? thread.tid}${thread.name}`)), threadName(thread)]);
@@ -39,6 +42,27 @@ export class Timeline {
       y += row.height;
     }
     this.total = y;
+    this.findChosen();
+  }
+
+  choose(chosen) {
+    this.chosen = chosen;
+    this.findChosen();
+  }
+
+  findChosen() {
+    this.shownAt = this.chosen && placeOf(this.app, this.chosen);
+  }
+
+  // Returns the pixels of a row's top below the top of the timeline.
+  top(row) {
+    return row.y - this.scroll + AXIS;
+  }
+
+  // Scrolls until a row is shown.
+  showRow(row) {
+    byId("tip").hidden = true;
+    this.scroll = Math.max(Math.min(this.scroll, row.y), row.y + row.height - (this.surface.height - AXIS));
   }
 
   get scale() {
@@ -62,7 +86,7 @@ export class Timeline {
     context.fillRect(0, 0, width, height);
     const step = this.grid(scale, colours);
     for (const row of this.rows) {
-      const y = row.y - this.scroll + AXIS;
+      const y = this.top(row);
       if (y + row.height >= AXIS && y <= height) this.row(row, y, scale, colours);
     }
     this.overlays(scale, colours);
@@ -79,7 +103,8 @@ export class Timeline {
 
   // Returns the times of the axis's marks: round ones by the clock that is shown.
   ticks(scale, step) {
-    const { times } = this.app;
+    const { times, data } = this.app;
+    if (data.head.rows === 0) return [];
     const origin = times.as === "end" ? Number(times.end) : times.as === "start" ? 0 : -Number(times.start % BigInt(Math.round(step)));
     const first = Math.ceil((scale.from - origin) / step) * step + origin;
     const ticks = [];
@@ -107,6 +132,10 @@ export class Timeline {
     context.font = row.group !== null ? `600 ${context.font.replace(/^\d+ /, "")}` : context.font;
     context.fillText(fitted(context, arrow + row.label, LABELS - indent - 8), indent, y + middle + 0.5);
     context.font = context.font.replace(/^600 /, "");
+    if (row !== this.app.cursor.row) return;
+    context.strokeStyle = colours.accent;
+    context.lineWidth = 2;
+    context.strokeRect(1, y + 1, LABELS - 4, row.height - 2);
   }
 
   // Returns true if a row has no marks between two pixels.
@@ -182,6 +211,12 @@ export class Timeline {
     context.fillStyle = colours.ink;
     context.fillRect(a - 0.5, AXIS, 1, height);
     if (b - a > 2) context.fillRect(b - 0.5, AXIS, 1, height);
+    if (!this.shownAt) return;
+    const { row, part } = this.shownAt;
+    const [left, right] = [Math.max(a, scale.left - 4), Math.min(b, scale.left + scale.width + 4)];
+    context.strokeStyle = colours.ink;
+    context.lineWidth = 2;
+    context.strokeRect(left - 2, this.top(row) + part.y - 1, Math.max(right - left, 1) + 4, part.height + 2);
   }
 
   axis(scale, colours, step) {
@@ -192,7 +227,8 @@ export class Timeline {
     context.fillStyle = colours.line;
     context.fillRect(0, AXIS - 0.5, width, 0.5);
     context.fillStyle = colours.soft;
-    context.fillText(fitted(context, `${duration(scale.to - scale.from)} shown`, LABELS - 16), 8, AXIS / 2);
+    const shown = this.app.data.head.rows === 0 ? "no events" : `${duration(scale.to - scale.from)} shown`;
+    context.fillText(fitted(context, shown, LABELS - 16), 8, AXIS / 2);
     context.fillStyle = colours.ink;
     let last = LABELS - 40;
     for (const time of this.ticks(scale, step)) {
@@ -239,16 +275,19 @@ export class Timeline {
     const row = this.rows.find((row) => top >= row.y && top < row.y + row.height);
     if (!row || x < LABELS) return row ? { row } : null;
     const scale = this.scale;
-    for (const gap of row.gaps) {
-      const pixels = gapPixels(gap, scale);
-      if (pixels && x >= pixels[0] && x <= pixels[1]) return { row, gap };
-    }
     const inside = top - row.y;
     const part = row.parts.find((part) => inside >= part.y && inside <= part.y + part.height);
-    if (!part) return { row };
-    if (part.track) return { row, slice: this.sliceAt(part.track, x, scale) };
-    const index = part.index ?? part.all;
-    return { row, event: index ? this.eventAt(index, x, scale) : undefined };
+    const slice = part?.track && this.sliceAt(part.track, x, scale);
+    if (slice !== undefined) return { row, slice };
+    const index = part?.index ?? part?.all;
+    const event = index && this.eventAt(index, x, scale);
+    if (event !== undefined) return { row, event };
+    // A gap lies under what is drawn on it.
+    const gap = row.gaps.find((gap) => {
+      const pixels = gapPixels(gap, scale);
+      return pixels && x >= pixels[0] && x <= pixels[1];
+    });
+    return gap ? { row, gap } : { row };
   }
 
   sliceAt(track, x, scale) {
@@ -294,14 +333,14 @@ export class Timeline {
   move(event) {
     const [x, y] = this.place(event);
     const drag = this.drag;
-    this.hover = x > LABELS ? { x, time: this.time(x) } : null;
+    this.hover = x > LABELS ? { x } : null;
     if (drag && Math.hypot(x - drag.x, y - drag.y) > 3) drag.moved = true;
     if (drag?.moved && drag.isPan) {
       const shift = ((drag.x - x) * (drag.view.to - drag.view.from)) / this.scale.width;
       this.scroll = drag.scroll + drag.y - y;
       this.app.show(drag.view.from + shift, drag.view.to + shift);
     } else if (drag?.moved && drag.x > LABELS) {
-      const time = this.time(Math.max(LABELS, x));
+      const time = this.time(Math.min(this.surface.width, Math.max(LABELS, x)));
       this.range = [Math.min(drag.time, time), Math.max(drag.time, time)];
     }
     this.app.tip(drag?.moved ? null : this.at(x, y), x, y);

@@ -85,6 +85,8 @@ pub struct Collected {
     /// Machine, id and program of processes that created sessions.
     pub(crate) processes: Vec<(u32, i64, String)>,
     pub(crate) machines: Vec<String>,
+    /// The machine of each trace.
+    pub(crate) machine_of: Vec<u32>,
     pub(crate) traces: Vec<String>,
     /// All times count from the epoch.
     pub(crate) absolute: bool,
@@ -252,7 +254,7 @@ impl<'t> Collector<'t> {
         if let Some(thread) = self.scheduling.thread_on(cpu) {
             return thread;
         }
-        let owner = Owner::Stream { trace: stream.trace, class: stream.class };
+        let owner = Owner::Stream { machine, trace: stream.trace, class: stream.class };
         let class = self.traces.get(stream.trace).and_then(|trace| trace.class().streams.get(stream.class));
         let name = class.map(channel);
         self.names.thread(owner, None, name)
@@ -281,7 +283,7 @@ impl<'t> Collector<'t> {
             if let Some((plan, picks)) = scope {
                 let from = at;
                 at = from.and_then(|from| {
-                    trace.program.visit(decoder, plan.code, &part, from, &mut Fields::new(out, plan)).ok()
+                    trace.program.visit(decoder, plan.code, &part, from, &mut Fields::marked(out, plan)).ok()
                 });
                 if !picks.is_empty()
                     && let Some(from) = from
@@ -451,6 +453,7 @@ impl<'t> Collector<'t> {
             log: self.log,
             processes: processes(self.traces, &self.machine_of),
             machines: self.machines,
+            machine_of: self.machine_of,
             traces: self.traces.iter().map(name).collect(),
             absolute: clocks().next().is_some() && clocks().all(lastwords_trace::class::Clock::is_since_epoch),
             slices_not_drawn,

@@ -14,6 +14,7 @@ const STYLE: &str = include_str!("../page/style.css");
 /// The modules, by the names by which they import each other.
 const MODULES: &[(&str, &str)] = &[
     ("view/canvas.js", include_str!("../page/canvas.js")),
+    ("view/cursor.js", include_str!("../page/cursor.js")),
     ("view/data.js", include_str!("../page/data.js")),
     ("view/details.js", include_str!("../page/details.js")),
     ("view/dom.js", include_str!("../page/dom.js")),
@@ -21,6 +22,7 @@ const MODULES: &[(&str, &str)] = &[
     ("view/histogram.js", include_str!("../page/histogram.js")),
     ("view/keys.js", include_str!("../page/keys.js")),
     ("view/main.js", include_str!("../page/main.js")),
+    ("view/numbers.js", include_str!("../page/numbers.js")),
     ("view/rows.js", include_str!("../page/rows.js")),
     ("view/search.js", include_str!("../page/search.js")),
     ("view/time.js", include_str!("../page/time.js")),

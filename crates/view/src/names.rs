@@ -34,7 +34,7 @@ pub(crate) struct Cpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Owner {
     Thread { machine: u32, tid: i64 },
-    Stream { trace: usize, class: usize },
+    Stream { machine: u32, trace: usize, class: usize },
 }
 
 /// All threads and CPUs.
@@ -73,7 +73,7 @@ impl Names {
             let Some(at) = next(&self.threads, MAX_THREADS) else { return NONE };
             let (machine, tid) = match owner {
                 Owner::Thread { machine, tid } => (machine, Some(tid)),
-                Owner::Stream { .. } => (0, None),
+                Owner::Stream { machine, .. } => (machine, None),
             };
             own.push(at);
             self.threads.push(Thread { machine, tid, pid: None, name: String::new() });

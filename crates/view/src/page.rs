@@ -74,6 +74,8 @@ struct Head<'a> {
     counts: Vec<u64>,
     traces: &'a [String],
     machines: &'a [String],
+    /// The machine of each trace.
+    machine_of: &'a [u32],
     processes: &'a [(u32, i64, String)],
     cpus: &'a [Cpu],
     threads: &'a [Thread],
@@ -119,7 +121,8 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
     let Collected { columns, names, mut slices, gaps, blocks, log, dropped, .. } = collected;
     let cut = blocks.cut;
     let (blocks, first) = blocks.finish();
-    slices.all.sort_by_key(|slice| (slice.track, slice.begin, std::cmp::Reverse(slice.end)));
+    // The slices of a track do not overlap. One without a length comes before the one that begins where it ends.
+    slices.all.sort_by_key(|slice| (slice.track, slice.begin, slice.end));
     let row = |event: u64| -> Option<u64> {
         let row = event.checked_sub(dropped)?;
         match &order {
@@ -149,6 +152,7 @@ pub fn write(mut collected: Collected, facts: &Facts, out: &mut dyn Write) -> io
         counts: counts(&columns.kinds, collected.kinds.len()),
         traces: &collected.traces,
         machines: &collected.machines,
+        machine_of: &collected.machine_of,
         processes: &collected.processes,
         cpus: &names.cpus,
         threads: &names.threads,

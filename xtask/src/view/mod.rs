@@ -2,6 +2,7 @@
 
 mod browser;
 mod made;
+mod odd;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for events in [1000, 100_000].into_iter().chain(args.events) {
         run.made(events).with_context(|| format!("a made trace of {events} events"))?;
     }
-    run.modules().context("the modules of a page")?;
+    run.script(include_str!("modules.js")).context("the modules of a page")?;
+    run.odd().context("a trace of odd values")?;
     run.session().context("a session with spans")?;
     run.limited().context("more events than the page may have")?;
     for input in &args.inputs {
@@ -113,10 +115,35 @@ impl Run<'_> {
         Ok(picture)
     }
 
-    /// Calls the modules of the page that is open with what traces seldom have.
-    fn modules(&self) -> Result<()> {
-        let wrong = self.browser.script(include_str!("modules.js"), json!([]))?;
+    /// Runs a script in the page that is open, which returns what is wrong.
+    fn script(&self, script: &str) -> Result<()> {
+        let wrong = self.browser.script(script, json!([]))?;
         ensure!(wrong == json!([]), "{wrong:#}");
+        Ok(())
+    }
+
+    /// Judges pages of values, names and texts that are easily shown as something else, and of no events.
+    fn odd(&self) -> Result<()> {
+        let folder = self.folder.join("odd");
+        odd::write(&folder)?;
+        self.open(&self.page(&folder, "odd", &[])?.0, "odd values")?;
+        self.script(include_str!("odd.js"))?;
+        // With two machines, each row says whose it is.
+        let other = self.folder.join("made-1000").display().to_string();
+        self.open(&self.page(&folder, "machines", &[&other])?.0, "two machines")?;
+        let labels = "return window.lastwords.timeline.rows.map((row) => row.label)";
+        let labels = self.browser.script(labels, json!([]))?.to_string();
+        for label in ["CPUs of odd", "a\u{202e}b 7 on odd", "logger 300 on made"] {
+            let label = label.replace("\\u{202e}", "\u{202e}");
+            ensure!(labels.contains(&label), "no row {label}: {labels}");
+        }
+        // That no event is left is an error, but there is a page.
+        let page = self.folder.join("nothing.html");
+        let mut command = Command::new(&self.lastwords);
+        command.arg("view").arg(&folder).args(["-e", "nosuch", "-o"]).arg(&page).output().context("lastwords")?;
+        self.open(&page, "no events")?;
+        let said = self.text("#summary")? + &self.text("#content")?;
+        ensure!(said.contains("No events") && !said.contains("1970") && !said.contains("from"), "{said}");
         Ok(())
     }
 
@@ -181,6 +208,7 @@ impl Run<'_> {
         self.search_and_click(&made, &name)?;
         self.filter(&made)?;
         self.range(canvas)?;
+        self.script(include_str!("deeds.js")).context("keys, rows and mouse")?;
         if Some(events) == self.args.events || events >= 100_000 {
             self.speed(&name)?;
         }
@@ -284,9 +312,9 @@ impl Run<'_> {
             ensure!(fields.contains(made::HOSTILE), "fields: {fields}");
             // Numbers of 64 bits keep their digits.
             let script = "const { data, results } = window.lastwords; let large = 0; let wrong = 0; \
-                const one = async (row) => { const { text, value } = await data.fields.of(row); const shown = String(value.fields.number); \
+                const one = async (row) => { const { text, value } = await data.fields.of(row); const shown = valueText(value.fields.number); \
                     if (shown.length > 16) large++; if (!text.includes(`\"number\":${shown}}`)) wrong++; }; \
-                return (async () => { for (const row of results.items.slice(0, 50)) await one(row); return [large, wrong]; })()";
+                let valueText; return (async () => { ({ valueText } = await import('view/details.js')); for (const row of results.items.slice(0, 50)) await one(row); return [large, wrong]; })()";
             let numbers = self.browser.script(script, json!([]))?;
             ensure!(numbers[0].as_u64() > Some(0) && numbers[1] == json!(0), "large and wrong numbers: {numbers}");
         }
@@ -362,6 +390,10 @@ impl Run<'_> {
         let depths = self.browser.script(nested, json!([]))?;
         ensure!(depths[0].as_u64() < depths[1].as_u64(), "lanes: {depths}");
         self.browser.press("t", 0)?;
+        // Times count from the death, whose word the page has.
+        let script = "const { times, data } = window.lastwords; const { time, word } = data.head.deaths[0]; \
+            return time === null || (String(times.exact(times.end)) === time && times.before === `before the ${word}`)";
+        ensure!(self.browser.script(script, json!([]))? == json!(true), "times do not count from the death");
         self.picture("session before the end")?;
         Ok(())
     }
@@ -378,7 +410,7 @@ impl Run<'_> {
         for row in [4999, 0] {
             let script = "const { times, data } = window.lastwords; const row = arguments[0]; \
                 if (row === 0) delete Uint8Array.fromBase64; \
-                return data.fields.of(row).then(({ value }) => [String(value.ticks), String(times.exact(data.times[row])), data.times.length])";
+                return data.fields.of(row).then(({ value }) => [String(value.ticks[''] ?? value.ticks), String(times.exact(data.times[row])), data.times.length])";
             let event = self.browser.script(script, json!([row]))?;
             let ticks = event[0].as_str().and_then(|ticks| ticks.parse::<u64>().ok()).context("a clock's reading")?;
             let expected = (ticks + made::BEGIN * 1_000_000_000).to_string();

@@ -6,12 +6,14 @@ const check = (what, actual, expected) => {
 };
 
 async function run() {
-  const [data, time, search, details] = await Promise.all(["data", "time", "search", "details"].map((name) => import(`view/${name}.js`)));
+  const [data, time, search, details, numbers, canvas] = await Promise.all(["data", "time", "search", "details", "numbers", "canvas"].map((name) => import(`view/${name}.js`)));
   sums(data);
   times(time);
   filters(search);
   searches(search);
   values(data, details);
+  comparisons(numbers);
+  texts(canvas);
   return wrong;
 }
 
@@ -57,19 +59,39 @@ function filters({ parseFilter, quoted }) {
 
 // A search finds names and values of fields, not the JSON around them.
 function searches({ contains }) {
-  const line = '{"ticks":1029,"context":{"tid":7},"specific":{"tid":8},"fields":{"state":{"value":1,"label":"RUNNING"},"say":"a \\"b\\", c"}}';
+  const line = '{"ticks":1029,"context":{"tid":7},"specific":{"tid":8},"fields":{"state":{"":[1,"RUNNING"]},"say":"a \\"b\\", c"}}';
   for (const text of ["running", "state", "tid", "a \"b\", c"]) check(`a search for ${text}`, contains(text)(line), true);
   for (const text of ["ticks", "1029", "fields", "context", "specific", "value", "label", "},", "\":"]) check(`a search for ${text}`, contains(text)(line), false);
+  for (const [text, isFound] of [["running (1)", true], ["(1)", true], ["running (2)", false], ["b\", c", true]]) check(`a search for ${text}`, contains(text)(line), isFound);
+  const escaped = '{"ticks":1,"fields":{"a":"\\u001b[1m","b":"x\\u202ey"}}';
+  for (const [text, isFound] of [["u001b", false], ["[1m", true], ["u202e", false], ["x\\u{202e}y", true]]) check(`a search for ${text}`, contains(text)(escaped), isFound);
   check("a search for a field's name", contains("value")('{"ticks":1,"fields":{"value":2}}'), true);
 }
 
-function values({ parseExactly }, { valueText }) {
+function values({ parse, members }, { valueText }) {
   const texts = [
-    ['{"value":5,"label":"lab"}', "lab (5)"], ['{"value":18446744073709551615,"label":null}', "18446744073709551615"],
+    ['{"":[5,"lab"]}', "lab (5)"], ['{"":[18446744073709551615,null]}', "18446744073709551615"], ['{"value":5,"label":"lab"}', '{"value":5,"label":"lab"}'],
+    ["1e22", "1e22"], ["[0.1,5.0]", "[0.1,5.0]"], ['{"":"inf"}', "inf"], ['{"e":{"":[5,"lab"]}}', '{"e":lab (5)}'], ['"1e5, 12345678901234567890"', "1e5, 12345678901234567890"],
     ['{"label":"lab","value":5,"unit":"kg"}', '{"label":"lab","value":5,"unit":"kg"}'],
     ["[18446744073709551615,3]", "[18446744073709551615,3]"], ["-0.0", "-0.0"], ['"text"', "text"], ["null", "null"], ["true", "true"],
   ];
-  for (const [json, text] of texts) check(`the value ${json}`, valueText(parseExactly(json)), text);
+  for (const [json, text] of texts) check(`the value ${json}`, valueText(parse(json)), text);
+  const names = ["10", "\u0000" + "2", "1", "a"];
+  check("the order of fields", JSON.stringify(members(parse(JSON.stringify(Object.fromEntries(names.map((name) => [name, 1]))))).map(([name]) => name).sort()), JSON.stringify([...names].sort()));
+  check("fields in the order of the trace", members(parse('{"10":1,"a":1,"2":1,"1":1}')).map(([name]) => name), "10,a,2,1");
+}
+
+function comparisons({ compare, isNumber }) {
+  const order = ["-inf", "-9007199254740993", "-1e15", "-0.5", "-0", "1e-300", "0.1", "5", "9007199254740992", "9007199254740992.5", "9007199254740993", "1e22", "inf"];
+  order.forEach((a, at) => order.forEach((b, other) => check(`${a} compared with ${b}`, Math.sign(compare(a, b)), Math.sign(at - other))));
+  check("equal numbers", [compare("5", "5.0"), compare("-0.0", "0"), compare("1e3", "1000"), compare("inf", "inf")], "0,0,0,0");
+  for (const text of ["", "x", "0x10", "NaN", "5 ", "."]) check(`the text ${text} as a number`, [isNumber(text), compare(text, "1")], "false,NaN");
+}
+
+// A text that is cut has whole characters.
+function texts({ fitted }) {
+  const context = document.createElement("canvas").getContext("2d");
+  for (let width = 12; width < 200; width++) check(`emoji in ${width} pixels`, fitted(context, "\u{1f600}".repeat(30), width).isWellFormed(), true);
 }
 
 return run();

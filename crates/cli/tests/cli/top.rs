@@ -39,6 +39,10 @@ fn recorder() {
         std::fs::write(at("done"), "").expect("a file");
         wait_for(&at("end"));
     }
+    if mode == "names" {
+        event!(test, "c\u{1}", number = 1u64);
+        event!(test, "c\u{1b}", number = 2u64);
+    }
     record(FIRST);
     std::fs::write(at("ready"), "").expect("a file");
     wait_for(&at("go"));
@@ -209,6 +213,17 @@ fn one_reading_as_text_and_as_data() {
     }
     let text = place.ok(&["top", "app"]);
     assert!(text.contains("last seen alive") && text.contains("before its newest event"), "{text}");
+}
+
+/// Two names that differ in a control character are two events, and their names are exact as data.
+#[test]
+fn names_are_exact_as_data() {
+    let place = Place::new();
+    let _child = start(&place, "names");
+    let reading = json(&place.run(&["top", "app", "--json", "-i", "200ms"]));
+    assert_eq!(["test:c\u{1}", "test:c\u{1b}"].map(|name| count(&reading, name, "total")), [1, 1], "{reading}");
+    let text = place.ok(&["top", "app", "--once", "-i", "200ms"]);
+    assert!(text.contains("test:c\\u{1b}") && !text.contains('\u{1b}'), "{text}");
 }
 
 #[test]

@@ -40,12 +40,20 @@ pub struct Fields<'a, 't> {
     nesting: Nesting,
     /// The visitor is in an array that is shown as bytes.
     octets: bool,
+    /// Members without a name mark the values that JSON has no form for.
+    is_marked: bool,
 }
 
 impl<'a, 't> Fields<'a, 't> {
     /// Appends the fields of one event to `out`.
     pub fn new(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
-        Self { out, plan, nesting: Nesting::default(), octets: false }
+        Self { out, plan, nesting: Nesting::default(), octets: false, is_marked: false }
+    }
+
+    /// As [`Fields::new`], but an enumeration is `{"":[value,label]}`, and a float that is not finite is `{"":"inf"}`. A
+    /// structure has no member without a name, so that no structure and no text looks like these.
+    pub fn marked(out: &'a mut Vec<u8>, plan: &'a Plan<'t>) -> Self {
+        Self { is_marked: true, ..Self::new(out, plan) }
     }
 
     /// Appends the name of a field, and returns the field's shape. Returns none if the field is not shown.
@@ -80,15 +88,17 @@ impl Visitor for Fields<'_, '_> {
                 if mappings.is_empty() {
                     return number(self.out);
                 }
-                self.out.extend_from_slice(b"{\"value\":");
+                let [begin, middle, end]: [&[u8]; 3] =
+                    if self.is_marked { [b"{\"\":[", b",", b"]}"] } else { [b"{\"value\":", b",\"label\":", b"}"] };
+                self.out.extend_from_slice(begin);
                 number(self.out);
-                self.out.extend_from_slice(b",\"label\":");
+                self.out.extend_from_slice(middle);
                 let value = if *is_signed { i128::from(value.cast_signed()) } else { i128::from(value) };
                 match mappings.first(value) {
                     Some(mapping) => text(self.out, mapping.label.as_bytes()),
                     None => self.out.extend_from_slice(b"null"),
                 }
-                self.out.push(b'}');
+                self.out.extend_from_slice(end);
             }
             Some(Shape::Bool) => self.out.extend_from_slice(if value == 0 { b"false" } else { b"true" }),
             Some(_) => unsigned(self.out, value),
@@ -98,12 +108,16 @@ impl Visitor for Fields<'_, '_> {
 
     #[allow(clippy::cast_possible_truncation, reason = "a float of 32 bits was made larger, and becomes what it was")]
     fn float(&mut self, node: NodeId, value: f64) {
-        match self.name(node) {
+        let Some(shape) = self.name(node) else { return };
+        let [begin, end]: [&[u8]; 2] =
+            if self.is_marked && !value.is_finite() { [b"{\"\":", b"}"] } else { [b"", b""] };
+        self.out.extend_from_slice(begin);
+        match shape {
             // The shortest digits depend on the size of the float.
-            Some(Shape::Float(32)) => float(self.out, value.is_finite(), value as f32),
-            Some(_) => float(self.out, value.is_finite(), value),
-            None => {}
+            Shape::Float(32) => float(self.out, value.is_finite(), value as f32),
+            _ => float(self.out, value.is_finite(), value),
         }
+        self.out.extend_from_slice(end);
     }
 
     fn text(&mut self, node: NodeId, bytes: &[u8]) {

@@ -1,6 +1,5 @@
 //! One reading of a session: counts, rings, losses and open spans, as data that is shown and printed.
 
-use crate::table::plain;
 use lastwords::rings::Ring;
 use lastwords_formats::evidence::SpanReport;
 use lastwords_open::{Count, EndedReport};
@@ -121,8 +120,8 @@ pub(super) type Key = (String, String);
 /// Returns the rows of events, those with the most events in the interval first.
 pub(super) fn event_rows(totals: &BTreeMap<Key, [Count; 2]>, interval: Duration) -> Vec<EventRow> {
     let row = |((channel, event), [new, total]): (&Key, &[Count; 2])| EventRow {
-        channel: plain(channel),
-        event: plain(event),
+        channel: channel.clone(),
+        event: event.clone(),
         interval: *new,
         total: *total,
         events_per_second: rate(new.events, interval),
@@ -337,5 +336,16 @@ pub(super) mod tests {
         assert_eq!(reading.age(&reading.open_spans[0]), 2.5);
         let ended = Reading { state: State::Ended, ..reading };
         assert_eq!(ended.age(&ended.open_spans[0]), 0.0, "the age at the end");
+    }
+
+    /// Names that differ in control characters only are two names as data, and cannot control a terminal.
+    #[test]
+    fn data_has_exact_names() {
+        let names = ["a\u{1}b", "a\u{1b}b"];
+        let count = [Count { events: 1, bytes: 8 }; 2];
+        let totals = names.map(|name| (("main".to_owned(), name.to_owned()), count)).into();
+        let rows = event_rows(&totals, Duration::from_secs(1));
+        assert_eq!([&rows[0].event, &rows[1].event], names);
+        assert_eq!(crate::verbs::top::text::event(&rows[1])[5], "a\\u{1b}b");
     }
 }

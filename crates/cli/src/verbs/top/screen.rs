@@ -7,6 +7,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use std::borrow::Cow;
 
 /// Most lines of losses.
 const MOST_LOSSES: usize = 4;
@@ -22,6 +23,26 @@ pub(super) enum Panel {
     Rings,
     Spans,
 }
+
+/// The columns of a table. Where the terminal is too narrow for all of them, whole columns are left out; only text is cut.
+struct Columns {
+    titles: &'static [&'static str],
+    /// The column that is cut where it does not fit. It is always shown.
+    text: usize,
+    /// The other columns, the first to be left out first.
+    left_out: &'static [usize],
+}
+
+const COLUMNS: [Columns; 3] = [
+    Columns { titles: &EVENTS, text: 5, left_out: &[4, 3, 1, 2, 0] },
+    Columns { titles: &RINGS, text: 0, left_out: &[2, 6, 3, 5, 7, 4, 1] },
+    Columns { titles: &SPANS, text: 3, left_out: &[2, 1, 0] },
+];
+
+/// Blanks between two columns.
+const SPACING: u16 = 2;
+/// Columns are left out before less than this is left of a text.
+const SHORT: u16 = 16;
 
 /// What the user has chosen to see.
 #[derive(Debug, Default)]
@@ -107,22 +128,21 @@ pub(super) fn draw(frame: &mut Frame<'_>, reading: Option<&Reading>, view: &mut 
     ];
     let [head, lost, events, of_rings, of_spans, foot] = Layout::vertical(parts).areas(area);
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    frame.render_widget(
-        Paragraph::new(vec![Line::styled(text::head(reading), bold), Line::raw(text::sums(reading))]),
-        head,
-    );
+    let top = [text::head(reading), text::sums(reading)];
+    let [name, sums] = top.each_ref().map(|line| fitted(line, area.width));
+    frame.render_widget(Paragraph::new(vec![Line::styled(name, bold), Line::raw(sums)]), head);
     let colour = if reading.losses.is_empty() { Color::Green } else { Color::Red };
     let lines: Vec<Line<'_>> =
-        losses.iter().take(shown).map(|line| Line::styled(line.as_str(), view.style(colour))).collect();
+        losses.iter().take(shown).map(|line| Line::styled(fitted(line, area.width), view.style(colour))).collect();
     frame.render_widget(Paragraph::new(lines), lost);
     let mut rows = reading.events.clone();
     view.sort.sort(&mut rows);
     let cells = rows.iter().map(|row| text::event(row).to_vec()).collect();
-    panel(frame, events, view, Panel::Events, &EVENTS, cells);
+    panel(frame, events, view, Panel::Events, cells);
     let cells = text::used(&reading.rings).map(|row| text::ring(row).to_vec()).collect();
-    panel(frame, of_rings, view, Panel::Rings, &RINGS, cells);
+    panel(frame, of_rings, view, Panel::Rings, cells);
     let cells = reading.open_spans.iter().map(|row| text::span(reading, row).to_vec()).collect();
-    panel(frame, of_spans, view, Panel::Spans, &SPANS, cells);
+    panel(frame, of_spans, view, Panel::Spans, cells);
     frame.render_widget(Paragraph::new(footer(view)), foot);
 }
 
@@ -137,8 +157,42 @@ fn length(count: usize) -> u16 {
     u16::try_from(count).unwrap_or(u16::MAX)
 }
 
+/// Returns a text, or as much of it as fits a width, with a sign that the rest is missing.
+fn fitted(text: &str, width: u16) -> Cow<'_, str> {
+    let fits = |text: &str, room: u16| Line::raw(text).width() <= usize::from(room);
+    if fits(text, width) {
+        return text.into();
+    }
+    let mut cut = text;
+    while let Some((at, _)) = cut.char_indices().next_back().filter(|_| !fits(cut, width.saturating_sub(1))) {
+        cut = cut.get(..at).unwrap_or_default();
+    }
+    format!("{cut}\u{2026}").into()
+}
+
+impl Columns {
+    /// Returns the columns that are shown in a width, and the width of each. `widths` has those of whole columns.
+    fn shown(&self, widths: &[u16], room: u16) -> Vec<(usize, u16)> {
+        let width = |column: usize| widths.get(column).copied().unwrap_or(0);
+        let mut shown: Vec<usize> = (0..widths.len()).collect();
+        let others = |shown: &[usize]| {
+            let others = shown.iter().filter(|column| **column != self.text);
+            others.map(|column| width(*column).saturating_add(SPACING)).fold(0, u16::saturating_add)
+        };
+        for column in self.left_out {
+            if others(&shown).saturating_add(width(self.text).min(SHORT)) <= room {
+                break;
+            }
+            shown.retain(|own| own != column);
+        }
+        let left = room.saturating_sub(others(&shown)).min(width(self.text));
+        shown.into_iter().map(|column| (column, if column == self.text { left } else { width(column) })).collect()
+    }
+}
+
 /// Draws the rows of a table that fit from where it is scrolled to.
-fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, head: &[&str], cells: Vec<Vec<String>>) {
+fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, cells: Vec<Vec<String>>) {
+    let columns = &COLUMNS[panel as usize];
     // The head takes a row.
     let room = usize::from(area.height.saturating_sub(1));
     let at = &mut view.scroll[panel as usize];
@@ -150,22 +204,31 @@ fn panel(frame: &mut Frame<'_>, area: Rect, view: &mut View, panel: Panel, head:
             row.get(column).is_some_and(|cell| cell == "-" || cell.starts_with(|c: char| c.is_ascii_digit()))
         })
     };
-    let right: Vec<bool> = (0..head.len()).map(|column| !cells.is_empty() && is_number(column)).collect();
-    let cell = |(column, text): (usize, &str)| {
-        let line = Line::raw(text.to_owned());
-        Cell::from(if right.get(column) == Some(&true) { line.right_aligned() } else { line })
-    };
     let width = |(column, title): (usize, &&str)| {
-        let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|text| text.chars().count());
-        Constraint::Length(length(of_cells.chain([title.len()]).max().unwrap_or(0)))
+        let of_cells = cells.iter().filter_map(|row| row.get(column)).map(|text| Line::raw(text).width());
+        length(of_cells.chain([title.len()]).max().unwrap_or(0))
     };
-    let widths: Vec<Constraint> = head.iter().enumerate().map(width).collect();
-    let shown = cells.iter().skip(from).take(room);
-    let rows: Vec<Row<'_>> = shown.map(|row| Row::new(row.iter().map(String::as_str).enumerate().map(cell))).collect();
+    let widths: Vec<u16> = columns.titles.iter().enumerate().map(width).collect();
+    let shown = columns.shown(&widths, area.width);
+    let right: Vec<bool> = (0..widths.len()).map(|column| !cells.is_empty() && is_number(column)).collect();
+    let row = |texts: &[&str]| {
+        let cell = |(column, width): &(usize, u16)| {
+            let text = texts.get(*column).copied().unwrap_or_default();
+            let line = Line::raw(fitted(text, *width).into_owned());
+            Cell::from(if right.get(*column) == Some(&true) { line.right_aligned() } else { line })
+        };
+        Row::new(shown.iter().map(cell))
+    };
+    let rows: Vec<Row<'_>> = cells
+        .iter()
+        .skip(from)
+        .take(room)
+        .map(|cells| row(&cells.iter().map(String::as_str).collect::<Vec<_>>()))
+        .collect();
     let modifier = if view.panel == panel { Modifier::BOLD | Modifier::UNDERLINED } else { Modifier::BOLD };
-    let titles =
-        Row::new(head.iter().copied().enumerate().map(cell)).style(view.style(Color::Cyan).add_modifier(modifier));
-    frame.render_widget(Table::new(rows, widths).header(titles).column_spacing(2), area);
+    let titles = row(columns.titles).style(view.style(Color::Cyan).add_modifier(modifier));
+    let widths = shown.iter().map(|(_, width)| Constraint::Length(*width));
+    frame.render_widget(Table::new(rows, widths).header(titles).column_spacing(SPACING), area);
 }
 
 #[cfg(test)]
@@ -197,6 +260,30 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+    }
+
+    /// However narrow the terminal is, each number that is shown is whole, and what is cut ends with a sign for that.
+    #[test]
+    fn numbers_are_whole_at_any_width() {
+        let mut reading = reading();
+        for (row, size) in reading.events.iter_mut().zip([87_654_321, 12_345_678]) {
+            row.total = lastwords_open::Count { events: size, bytes: size * 24 };
+            (row.events_per_second, row.bytes_per_second) = (size as f64, size as f64 * 24.0);
+            row.event.push_str("::a_name_that_is_longer_than_a_narrow_terminal");
+        }
+        let drawn = |width| drawn(width, 24, Some(&reading), &mut View::default());
+        let whole = drawn(400);
+        let known: Vec<&str> = whole.split_whitespace().collect();
+        let starts = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for width in 20..=200 {
+            let text = drawn(width);
+            // The last line has the keys.
+            for part in text.lines().take(23).flat_map(starts) {
+                assert!(known.contains(&part.as_str()) || part.ends_with('\u{2026}'), "{width}: {part}\n{text}");
+            }
+            assert!(text.contains("shop:") && text.contains("EVENT"), "{width}\n{text}");
+        }
+        assert!(drawn(80).contains("87654321  2103703704  87654321  2103703704  main"), "{}", drawn(80));
     }
 
     /// The order changes which event comes first.

@@ -89,8 +89,8 @@ pub(super) fn event(row: &EventRow) -> [String; 6] {
         number(row.bytes_per_second),
         row.total.events.to_string(),
         row.total.bytes.to_string(),
-        row.channel.clone(),
-        row.event.clone(),
+        plain(&row.channel),
+        plain(&row.event),
     ]
 }
 
@@ -98,7 +98,7 @@ pub(super) fn event(row: &EventRow) -> [String; 6] {
 pub(super) fn ring(row: &RingRow) -> [String; 8] {
     let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), duration);
     [
-        row.channel.clone(),
+        plain(&row.channel),
         row.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()),
         row.mode.to_owned(),
         human_bytes(row.size),
@@ -139,7 +139,7 @@ pub(super) fn losses(reading: &Reading) -> Vec<String> {
     let line = |row: &LossRow| {
         let new =
             if row.interval > 0 { format!(" ({} of them in this interval)", row.interval) } else { String::new() };
-        let channel = row.channel.as_ref().map_or_else(String::new, |channel| format!("channel {channel}: "));
+        let channel = row.channel.as_ref().map_or_else(String::new, |channel| format!("channel {}: ", plain(channel)));
         format!("lost: {channel}{} {}{new}, {}", row.count, row.what, row.cause)
     };
     let mut lines: Vec<String> = reading.losses.iter().map(line).collect();

@@ -11,6 +11,8 @@ use lastwords_ctf::Version;
 use lastwords_formats::evidence::SpanReport;
 use lastwords_open::{Account, Count, EndedReport, Opened, Trace, counts, is_live_summary};
 use lastwords_trace::evidence::Cause;
+use lastwords_trace::schema::Channel;
+use lastwords_trace::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -134,7 +136,7 @@ impl<'h> Watch<'h> {
 
     fn take_trace(&mut self, trace: &Trace, is_first: bool) {
         let Some(found) = trace.session() else { return };
-        let info = found.session.info();
+        let (info, channels) = (found.session.info(), &found.session.schema().channels);
         self.frequency = info.clock.frequency;
         let account = trace.account();
         self.spans.clone_from(&account.spans);
@@ -155,13 +157,18 @@ impl<'h> Watch<'h> {
         for stream in counts(&packets, after) {
             self.expect(stream.faults.is_empty());
             let Some(class) = packets.class().streams.get(stream.class) else { continue };
+            // The classes of CTF have names without control characters.
+            let own = channels.iter().find(|channel| u64::from(channel.id) == class.id);
+            let names: BTreeMap<u64, &String> =
+                own.into_iter().flat_map(Channel::classes).map(|class| (class.id, &class.name)).collect();
             for (at, event) in class.events.iter().enumerate() {
                 let all = stream.events.get(at).copied().unwrap_or_default();
                 if all.events == 0 {
                     continue;
                 }
                 let new = if is_first { stream.recent.get(at).copied().unwrap_or_default() } else { all };
-                let name = event.name.clone().unwrap_or_else(|| "<unknown>".to_owned());
+                let name = names.get(&event.id).copied().or(event.name.as_ref());
+                let name = name.cloned().unwrap_or_else(|| "<unknown>".to_owned());
                 let [interval, total] = self.totals.entry((class.name.clone(), name)).or_default();
                 interval.add(new);
                 total.add(all);
@@ -231,7 +238,7 @@ impl<'h> Watch<'h> {
         let state = self.state();
         let channels = || details.iter().flat_map(|details| &details.channels);
         let channel =
-            |id: u32| channels().find(|own| own.id == id).map_or_else(|| id.to_string(), |own| plain(&own.name));
+            |id: u32| channels().find(|own| own.id == id).map_or_else(|| id.to_string(), |own| own.name.clone());
         let interval = self.passed();
         let before = |at: usize| self.reading.as_ref().and_then(|look| look.rings.get(at));
         let named = || self.step.rings.iter().enumerate().map(|(at, ring)| (channel(ring.channel), ring, before(at)));
