@@ -16,7 +16,7 @@ use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
-use crate::missing::Missing;
+use crate::missing::{Missing, StreamKey};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
@@ -110,8 +110,8 @@ impl Line for Tracks<'_> {
         let Some(class) = trace.class().streams.get(facts.class) else { return };
         let Some(described) = class.events.get(event.class) else { return };
         let name = described.name.as_deref().unwrap_or("<unknown>");
-        if let Some(until) = event.nanoseconds.and_then(|time| self.missing.event(facts.trace, time)) {
-            self.lost(facts.trace, until, out);
+        if let Some(time) = event.nanoseconds {
+            self.pass((facts.trace, facts.number), time, out);
         }
         let mut thread = Thread::default();
         self.annotate(&facts, trace, reader, event, &mut thread);
@@ -131,7 +131,7 @@ impl Line for Tracks<'_> {
         }
         let process = self.process(out, facts.trace, thread.pid);
         let label = &Label { name: span_name.to_owned(), channel, level };
-        let is_unsure = time.is_some_and(|time| self.missing.is_around(facts.trace, time));
+        let is_unsure = time.is_some() && self.missing.is_around(facts.trace);
         let (key, fields) = ((facts.trace, id), &fields);
         let at = Stepped { step, key, label, fields, time, thread: track, process, is_unsure };
         for edge in self.spans.step(&at) {
@@ -141,11 +141,10 @@ impl Line for Tracks<'_> {
         }
     }
 
-    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
+    fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, _: &mut Vec<u8>) {
         let Some(facts) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(facts.trace) else { return };
-        let Some(from) = self.missing.packet(trace, facts, reader).and_then(|around| around.from()) else { return };
-        self.lost(facts.trace, from, out);
+        self.missing.packet(trace, facts, reader);
     }
 
     fn loss(&mut self, stream: usize, loss: Loss) {
@@ -187,11 +186,16 @@ impl<'t> Tracks<'t> {
         spans.into_iter().chain(events).collect()
     }
 
-    /// Ends what threads are in, because events of their trace are missing from or until a time.
-    fn lost(&mut self, trace: usize, time: i64, out: &mut Vec<u8>) {
-        for edge in self.spans.lost(trace, time) {
-            self.event.clear();
-            self.put_edge(out, edge);
+    /// Ends what threads are in where events of their trace are missing, up to the time of an event of a stream.
+    fn pass(&mut self, stream: StreamKey, time: i64, out: &mut Vec<u8>) {
+        while let Some(passed) = self.missing.pass(stream, time) {
+            if !self.missing.is_of_threads(&passed) {
+                continue;
+            }
+            for edge in self.spans.lost(passed.stream.0, passed.time) {
+                self.event.clear();
+                self.put_edge(out, edge);
+            }
         }
     }
 
