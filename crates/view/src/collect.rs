@@ -113,9 +113,8 @@ impl Collected {
         });
         let merged = self.gaps.iter().filter(|gap| gap.number > 1);
         let number: u64 = merged.clone().map(|gap| gap.number).sum();
-        let merged = (number > 0).then(|| {
-            format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count())
-        });
+        let merged =
+            (number > 0).then(|| format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count()));
         repeated.into_iter().chain(merged).collect()
     }
 }

@@ -31,7 +31,18 @@ pub(crate) struct Gap {
 impl Default for Gap {
     fn default() -> Self {
         let (stream, what) = (String::new(), String::new());
-        Self { key: (usize::MAX, 0), cpu: NONE, stream, begin: None, end: None, what, loss: true, number: 1, events: 0, packets: 0 }
+        Self {
+            key: (usize::MAX, 0),
+            cpu: NONE,
+            stream,
+            begin: None,
+            end: None,
+            what,
+            loss: true,
+            number: 1,
+            events: 0,
+            packets: 0,
+        }
     }
 }
 

@@ -101,7 +101,9 @@ impl Slices {
             *range = (range.0.min(slice.begin), range.1.max(slice.end));
         }
         let is_repeated = |slice: &Slice| {
-            let Some(ranges) = of(slice).and_then(|key| ranges.get(&key)).filter(|ranges| ranges.len() > 1) else { return false };
+            let Some(ranges) = of(slice).and_then(|key| ranges.get(&key)).filter(|ranges| ranges.len() > 1) else {
+                return false;
+            };
             let Some(own) = ranges.get(&slice.trace) else { return false };
             let is_before = |trace: u32, range: &(i64, i64)| (range.0, trace) < (own.0, slice.trace);
             let mut before = ranges.iter().filter(|(trace, range)| is_before(**trace, range));
