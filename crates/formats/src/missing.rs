@@ -11,7 +11,7 @@ use crate::events::StreamInfo;
 use lastwords_ctf::read::{Loss, Reader, Trace};
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 /// A stream's trace and its number there.
 pub type StreamKey = (usize, u64);
@@ -94,8 +94,8 @@ pub struct Missing {
     reported: HashSet<StreamKey>,
     /// The edges that no event has passed.
     edges: BinaryHeap<Reverse<Edge>>,
-    /// Number of losses of each trace that have begun and have not ended.
-    open: HashMap<usize, u64>,
+    /// Number of losses of each stream that have begun and have not ended. A stream without any has no entry.
+    open: BTreeMap<StreamKey, u64>,
 }
 
 impl Missing {
@@ -146,15 +146,24 @@ impl Missing {
             return None;
         }
         self.edges.pop();
-        let open = self.open.entry(edge.stream.0).or_insert(0);
+        let open = self.open.entry(edge.stream).or_insert(0);
         *open = if edge.is_end { open.saturating_sub(1) } else { open.saturating_add(1) };
+        if *open == 0 {
+            self.open.remove(&edge.stream);
+        }
         Some(edge)
     }
 
     /// Returns true if events of the trace are missing around the last event that passed.
     #[must_use]
     pub fn is_around(&self, trace: usize) -> bool {
-        self.open.get(&trace).is_some_and(|open| *open > 0)
+        self.open.range((trace, 0)..=(trace, u64::MAX)).next().is_some()
+    }
+
+    /// Returns true if events of the stream are missing around the last event that passed.
+    #[must_use]
+    pub fn is_in(&self, stream: StreamKey) -> bool {
+        self.open.contains_key(&stream)
     }
 
     /// Returns true if the edge changes what is known of the threads of its trace: a loss begins, or the last one has ended.

@@ -49,6 +49,12 @@ impl Stream {
         self.events.extend(event);
     }
 
+    /// Counts an event that finds no room. The packet does not end before it.
+    pub fn discard(&mut self, time: u64) {
+        self.discarded += 1;
+        self.end = time;
+    }
+
     /// Ends the packet, unless it is empty.
     pub fn close(&mut self, cpu: u32) {
         if self.events.is_empty() {

@@ -323,7 +323,7 @@ impl<'t> Collector<'t> {
         let number = stream.number;
         let begun = |label: u32, thread: u32| Begun { trace, stream: number, begin: time, label, thread, event, flags };
         // Other streams have no events of what a stream tells of its CPU.
-        let is_lossy = self.begins.get(&(trace, stream.number)) == Some(&None);
+        let is_lossy = self.gaps.missing.is_in((trace, stream.number));
         let of_cpu = |begun: Begun| Begun { flags: if is_lossy { UNSURE } else { 0 }, ..begun };
         match meaning {
             // A filter may leave begins without their ends.
@@ -550,7 +550,7 @@ impl Collector<'_> {
             self.scheduling.lost_threads(&mut self.slices, stream.0, time);
         }
         self.scheduling.lost(&mut self.slices, stream, time);
-        self.begins.insert(stream, edge.is_end.then_some(time));
+        self.begins.insert(stream, Some(time).filter(|_| !self.gaps.missing.is_in(stream)));
     }
 }
 

@@ -42,7 +42,7 @@ struct Made {
 impl Made {
     fn put(&mut self, random: &mut Random, time: u64, event: Packed) {
         if self.is_lossy && random.one_in(3) {
-            self.stream.discarded += 1;
+            self.stream.discard(time);
         } else {
             self.stream.put(time, &event.done());
         }
@@ -232,7 +232,7 @@ fn gaps_that_are_too_many_are_merged() {
     let mut stream = Stream::default();
     for time in 0..40_000 {
         stream.put(time * 10, &Packed::new(Order::Little).u16(3).u64(time * 10).u32(1).u32(0).done());
-        stream.discarded += 1;
+        stream.discard(time * 10);
         stream.close(3);
     }
     std::fs::write(folder.path().join("s3"), &stream.file).unwrap();

@@ -64,7 +64,7 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64, Ve
         }
         let made = &mut streams[at];
         if made.is_lossy && random.one_in(3) {
-            made.stream.discarded += 1;
+            made.stream.discard(time);
             missing += 1;
         } else {
             let id = span as u16 % 2 * 2 + u16::from(is_exit);
