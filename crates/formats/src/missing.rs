@@ -1,14 +1,20 @@
 //! Finds where events of streams are missing, as their packets are read.
 //!
 //! A kernel's tracer misses events before a packet begins. Others count the events that found no room until the end of the packet, so that
-//! some are missing anywhere in it: what began there may end at the event of another.
+//! some are missing anywhere in it: what began there may end at the event of another. Before the first packet of a stream that has older
+//! ones, all events of the stream are missing.
+//!
+//! A packet is read when the stream's packet before is used up, which may be long before the events of other streams reach the loss. So
+//! each loss waits until an event comes that is not before it.
 
 use crate::events::StreamInfo;
 use lastwords_ctf::read::{Loss, Reader, Trace};
-use std::collections::{HashMap, HashSet};
+use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 
 /// A stream's trace and its number there.
-type StreamKey = (usize, u64);
+pub type StreamKey = (usize, u64);
 
 /// The last packet of a stream.
 struct Last {
@@ -28,18 +34,56 @@ pub struct Around {
     pub before: Option<i64>,
     /// Sequence numbers of the packet before and of this one.
     pub between: Option<(u64, u64)>,
-    /// Number of events that are missing since the packet before.
+    /// Number of events that are missing since the packet before; of a first packet, since the stream began.
     pub events: u64,
     /// Number of packets that are missing before this one.
     pub packets: u64,
+    /// It is the first packet of its stream that is there.
+    pub is_first: bool,
+    /// Older packets of the stream are missing before its first one.
+    pub has_older: bool,
+    /// Position of the stream in the evidence of its trace.
+    pub place: usize,
 }
 
 impl Around {
-    /// Returns the time from which on events are missing, if they are missing before or in the packet.
+    /// Returns the number of missing events or packets in words, with the causes.
     #[must_use]
-    pub fn from(&self) -> Option<i64> {
-        self.before.filter(|_| self.events > 0 || self.packets > 0)
+    pub fn what(&self, trace: &Trace) -> String {
+        let causes = match &trace.account {
+            Some(account) => causes(account.evidence(), self.place, self.between),
+            None if self.events > 0 => vec![Cause::Discarded.word().to_owned()],
+            None => Vec::new(),
+        };
+        // The kernel does not always know how many events it missed.
+        let least = if trace.class().is_ftrace() { "at least " } else { "" };
+        let what = match (self.events, self.packets) {
+            (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
+            (events, _) => format!("{least}{} missing", count(events, "event")),
+        };
+        if causes.is_empty() { what } else { format!("{what}: {}", causes.join(", ")) }
     }
+
+    /// Returns the end of the loss. Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no
+    /// room until the packet's end.
+    #[must_use]
+    pub fn until(&self, trace: &Trace) -> Option<i64> {
+        let until = if self.events > 0 && !trace.class().is_ftrace() { self.end } else { self.begin };
+        until.max(self.before)
+    }
+}
+
+/// An edge of the time in which events of a stream are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Edge {
+    /// Nanoseconds.
+    pub time: i64,
+    /// The events are missing until this time, not from it on.
+    pub is_end: bool,
+    /// The stream.
+    pub stream: StreamKey,
+    /// Events are missing in the packet, not only before it begins.
+    is_in: bool,
 }
 
 /// The streams that are read.
@@ -48,8 +92,10 @@ pub struct Missing {
     last: HashMap<StreamKey, Last>,
     /// The streams for which the reader reported lost events in the packet that it reads next.
     reported: HashSet<StreamKey>,
-    /// The time until which events of each trace are missing, where that was not passed.
-    until: HashMap<usize, i64>,
+    /// The edges that no event has passed.
+    edges: BinaryHeap<Reverse<Edge>>,
+    /// Number of losses of each stream that have begun and have not ended. A stream without any has no entry.
+    open: BTreeMap<StreamKey, u64>,
 }
 
 impl Missing {
@@ -58,6 +104,7 @@ impl Missing {
         let packet = *reader.packet()?;
         let mut time = |clock: Option<u64>| clock.and_then(|clock| reader.nanoseconds(clock));
         let (begin, end) = (time(packet.begin), time(packet.end));
+        let place = reader.stream().memory.as_ref().map_or(usize::MAX, |memory| memory.stream);
         let key = (stream.trace, stream.number);
         let is_reported = self.reported.remove(&key);
         let (sequence, discarded) = (packet.sequence, packet.discarded);
@@ -65,16 +112,20 @@ impl Missing {
         let increase = |last: Option<u64>, next: Option<u64>| next.zip(last).map_or(0, |(n, l)| n.saturating_sub(l));
         let packets = last.as_ref().map_or(0, |last| increase(last.sequence, sequence).saturating_sub(1));
         // Events that were discarded before the first packet that is there are counted by it as well.
-        let counted = increase(last.as_ref().map_or(Some(0), |last| last.discarded), discarded);
-        let is_in = is_reported || counted > 0 && !trace.class().is_ftrace();
-        if is_in || packets > 0 || counted > 0 {
-            let end = if is_in { end.unwrap_or(i64::MAX) } else { begin.unwrap_or(i64::MIN) };
-            let until = self.until.entry(stream.trace).or_insert(i64::MIN);
-            *until = end.max(*until);
+        let events = increase(last.as_ref().map_or(Some(0), |last| last.discarded), discarded);
+        let is_in = is_reported || events > 0 && !trace.class().is_ftrace();
+        let is_first = last.is_none();
+        let has_older = is_first && (sequence.is_some_and(|number| number > 0) || has_older(trace, place));
+        if is_in || packets > 0 || events > 0 || has_older {
+            let until = if is_in { end.unwrap_or(i64::MAX) } else { begin.unwrap_or(i64::MIN) };
+            let from = last.as_ref().and_then(|last| last.end.or(begin)).unwrap_or(i64::MIN);
+            for (time, is_end) in [(from, false), (until.max(from), true)] {
+                self.edges.push(Reverse(Edge { time, is_end, stream: key, is_in }));
+            }
         }
-        let events = if last.is_some() { counted } else { 0 };
         let between = last.as_ref().and_then(|last| last.sequence.zip(sequence));
-        Some(Around { begin, end, before: last.and_then(|last| last.end), between, events, packets })
+        let before = last.and_then(|last| last.end);
+        Some(Around { begin, end, before, between, events, packets, is_first, has_older, place })
     }
 
     /// Notes a loss that the packets of a trace without an account report.
@@ -84,15 +135,85 @@ impl Missing {
         }
     }
 
-    /// Returns true if events of the trace are missing around this time, as far as packets were begun.
-    #[must_use]
-    pub fn is_around(&self, trace: usize, time: i64) -> bool {
-        self.until.get(&trace).is_some_and(|until| time <= *until)
+    /// Returns the next edge that an event of a stream at a time has passed. To be called until there is none, before the event is judged.
+    #[inline]
+    pub fn pass(&mut self, stream: StreamKey, time: i64) -> Option<Edge> {
+        let Reverse(edge) = *self.edges.peek()?;
+        // What is missing before a packet is missing before the packet's first event, also if both have one time.
+        let is_own_begin = edge.stream == stream && !edge.is_in;
+        let is_passed = edge.time < time || edge.time == time && (!edge.is_end || is_own_begin);
+        if !is_passed {
+            return None;
+        }
+        self.edges.pop();
+        let open = self.open.entry(edge.stream).or_insert(0);
+        *open = if edge.is_end { open.saturating_sub(1) } else { open.saturating_add(1) };
+        if *open == 0 {
+            self.open.remove(&edge.stream);
+        }
+        Some(edge)
     }
 
-    /// Notes the time of an event. Returns the time until which events were missing, if this event is the first after that.
-    pub fn event(&mut self, trace: usize, time: i64) -> Option<i64> {
-        let until = *self.until.get(&trace)?;
-        (time > until).then(|| self.until.remove(&trace)).flatten()
+    /// Returns true if events of the trace are missing around the last event that passed.
+    #[must_use]
+    pub fn is_around(&self, trace: usize) -> bool {
+        self.open.range((trace, 0)..=(trace, u64::MAX)).next().is_some()
     }
+
+    /// Returns true if events of the stream are missing around the last event that passed.
+    #[must_use]
+    pub fn is_in(&self, stream: StreamKey) -> bool {
+        self.open.contains_key(&stream)
+    }
+
+    /// Returns true if the edge changes what is known of the threads of its trace: a loss begins, or the last one has ended.
+    #[must_use]
+    pub fn is_of_threads(&self, edge: &Edge) -> bool {
+        !edge.is_end || !self.is_around(edge.stream.0)
+    }
+}
+
+/// Returns true if the account has events of a stream that are missing before its first packet.
+fn has_older(trace: &Trace, stream: usize) -> bool {
+    let Some(account) = &trace.account else { return false };
+    gaps_of(account.evidence(), stream).any(|gap| is_before_all(gap.cause) || gap.cause == Cause::Unread)
+}
+
+/// Returns true if events that are missing for this cause are older than all that is there.
+#[must_use]
+pub fn is_before_all(cause: Cause) -> bool {
+    matches!(cause, Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped)
+}
+
+fn gaps_of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Gap> {
+    evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
+}
+
+/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers between two others.
+fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Vec<String> {
+    let gaps = gaps_of(evidence, stream).filter(|gap| !is_before_all(gap.cause));
+    let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
+    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence < next);
+    let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
+    let bad = rows.filter(|row| matches!(row.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale));
+    words.extend(bad.map(|row| row.verdict.word().to_owned()));
+    words.into_iter().collect()
+}
+
+/// Returns each gap of a stream with a wanted cause, in words.
+pub fn words(evidence: &Evidence, stream: usize, wanted: impl Fn(Cause) -> bool) -> Vec<String> {
+    let gaps = gaps_of(evidence, stream).filter(|gap| wanted(gap.cause));
+    let sentence = |gap: &Gap| {
+        let sizes = [gap.events.map(|number| count(number, "event")), gap.bytes.map(|number| count(number, "byte"))];
+        let sizes: Vec<String> = sizes.into_iter().flatten().collect();
+        let size = if sizes.is_empty() { "events".to_owned() } else { sizes.join(", ") };
+        format!("{size}: {}", gap.cause.word())
+    };
+    gaps.map(sentence).collect()
+}
+
+/// Formats a number with its unit: `1 event`, `2 events`.
+#[must_use]
+pub fn count(number: u64, unit: &str) -> String {
+    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
 }

@@ -28,9 +28,15 @@ pub struct Stream {
     pub events: Vec<u8>,
     /// Number of events that found no room so far.
     pub discarded: u64,
+    /// The times from and until which events are missing, as far as packets that were written tell of them.
+    pub missing: Vec<(u64, u64)>,
     begin: u64,
     end: u64,
     sequence: u64,
+    /// End of the last packet in the file, and `discarded` there.
+    before: Option<(u64, u64)>,
+    /// Packets are missing before the one that is being filled.
+    is_cut: bool,
 }
 
 impl Stream {
@@ -43,22 +49,43 @@ impl Stream {
         self.events.extend(event);
     }
 
+    /// Counts an event that finds no room. The packet does not end before it.
+    pub fn discard(&mut self, time: u64) {
+        self.discarded += 1;
+        self.end = time;
+    }
+
     /// Ends the packet, unless it is empty.
     pub fn close(&mut self, cpu: u32) {
         if self.events.is_empty() {
             return;
         }
-        self.sequence += 1;
         let events = std::mem::take(&mut self.events);
         let size = (HEAD + events.len() as u64) * 8;
         let head = Packed::new(Order::Little).u32(0xc1fc_1fc1).u32(0).u64(self.begin).u64(self.end).u64(size).u64(size);
         let head = head.u64(self.sequence).u64(self.discarded).u32(cpu);
         self.file.extend(head.raw(&events).done());
+        self.sequence += 1;
+        let (from, discarded) = self.before.unwrap_or_default();
+        if self.discarded > discarded {
+            self.missing.push((from, self.end));
+        } else if self.is_cut {
+            self.missing.push((from, self.begin));
+        }
+        (self.before, self.is_cut) = (Some((self.end, self.discarded)), false);
     }
 
     /// Loses the packet: the next one has a number that shows it.
     pub fn lose(&mut self) {
         self.events.clear();
         self.sequence += 1;
+        self.is_cut = true;
+    }
+
+    /// Overwrites the packets that were written.
+    pub fn overwrite(&mut self) {
+        self.file.clear();
+        self.missing.clear();
+        (self.before, self.is_cut) = (None, true);
     }
 }

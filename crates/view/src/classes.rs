@@ -38,8 +38,8 @@ pub(crate) enum Meaning {
     InterruptEnd { is_soft: bool },
     /// The thread enters a system call with this name; the name may be empty.
     SystemCall(String),
-    /// The thread leaves a system call.
-    SystemCallEnd,
+    /// The thread leaves a system call with this name; the name may be empty.
+    SystemCallEnd(String),
     /// The thread ends.
     Exit,
     /// A span changes.
@@ -49,15 +49,24 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace, `irq_handler_entry` of LTTng.
-    fn of(name: &str, is_log: bool) -> Self {
-        if is_log {
+    /// Returns the meaning of events with this name: `irq:irq_handler_entry` of ftrace, `irq_handler_entry` of LTTng. Only a kernel's
+    /// events tell of scheduling: those of applications may have any names.
+    fn of(name: &str, trace: &Trace) -> Self {
+        if trace.is_beside {
             return Self::Log;
         }
         if let Some((step, span)) = Step::of(name) {
             return Self::Span(step, span.to_owned());
         }
-        let own = name.rsplit_once(':').map_or(name, |(_, own)| own);
+        if is_kernel(trace) { Self::of_kernel(name) } else { Self::Mark }
+    }
+
+    fn of_kernel(name: &str) -> Self {
+        let own = match name.split_once(':') {
+            Some(("sched" | "irq" | "syscalls" | "raw_syscalls", own)) => own,
+            Some(_) => return Self::Mark,
+            None => name,
+        };
         match own {
             "sched_switch" => return Self::Switch,
             "irq_handler_entry" => return Self::Interrupt,
@@ -66,16 +75,19 @@ impl Meaning {
             "softirq_exit" | "irq_softirq_exit" => return Self::InterruptEnd { is_soft: true },
             "sys_enter" => return Self::SystemCall(String::new()),
             "sched_process_exit" => return Self::Exit,
-            "sys_exit" => return Self::SystemCallEnd,
+            "sys_exit" => return Self::SystemCallEnd(String::new()),
             _ => {}
         }
-        let entry = own.strip_prefix("sys_enter_").or_else(|| own.strip_prefix("syscall_entry_"));
-        if let Some(call) = entry {
-            return Self::SystemCall(call.to_owned());
-        }
-        let is_exit = own.starts_with("sys_exit_") || own.starts_with("syscall_exit_");
-        if is_exit { Self::SystemCallEnd } else { Self::Mark }
+        let call = |prefixes: [&str; 2]| prefixes.iter().find_map(|prefix| own.strip_prefix(prefix)).map(str::to_owned);
+        let entry = call(["sys_enter_", "syscall_entry_"]).map(Self::SystemCall);
+        let exit = || call(["sys_exit_", "syscall_exit_"]).map(Self::SystemCallEnd);
+        entry.or_else(exit).unwrap_or(Self::Mark)
     }
+}
+
+/// Returns true if the events of a trace are those of a kernel.
+fn is_kernel(trace: &Trace) -> bool {
+    trace.class().is_ftrace() || trace.class().text("domain") == Some("kernel")
 }
 
 /// A class of events, prepared for reading.
@@ -96,7 +108,7 @@ pub(crate) fn prepare<'t>(trace: &'t Trace, stream: &StreamInfo, event: usize, k
         let code = scope_code(trace, scope, stream.class, event)?;
         Some((Plan::new(code), Picks::new(code, scope != Scope::Payload, ftrace)))
     });
-    let meaning = Meaning::of(&name, trace.is_beside);
+    let meaning = Meaning::of(&name, trace);
     let level = if name.starts_with("crash:") { "error" } else { described.log_level.map_or("", json::level) };
     let (timed, log) = (class.clock.is_some(), trace.is_beside);
     let kind_of = Kind { trace: stream.trace, channel: channel(class), name, level, timed, log };
@@ -113,14 +125,14 @@ mod tests {
             (["sched:sched_switch", "sched_switch"], Meaning::Switch),
             (["irq:softirq_entry", "irq_softirq_entry"], Meaning::SoftInterrupt),
             (["syscalls:sys_enter_read", "syscall_entry_read"], Meaning::SystemCall("read".into())),
-            (["syscalls:sys_exit_read", "syscall_exit_read"], Meaning::SystemCallEnd),
-            (["span:enter a::b", "span:enter a::b"], Meaning::Span(Step::Enter, "a::b".into())),
+            (["syscalls:sys_exit_read", "syscall_exit_read"], Meaning::SystemCallEnd("read".into())),
+            (["raw_syscalls:sys_exit", "sys_exit"], Meaning::SystemCallEnd(String::new())),
+            (["shop:sched_switch", "synthetic:sys_enter_read"], Meaning::Mark),
         ] {
             for name in names {
-                assert_eq!(Meaning::of(name, false), meaning, "{name}");
+                assert_eq!(Meaning::of_kernel(name), meaning, "{name}");
             }
         }
-        assert_eq!(Meaning::of("sched_switch", true), Meaning::Log);
-        assert_eq!(Meaning::of("sched_switched", false), Meaning::Mark);
+        assert_eq!(Meaning::of_kernel("sched_switched"), Meaning::Mark);
     }
 }

@@ -6,12 +6,13 @@ use crate::gaps::{Gap, Gaps};
 use crate::machines::{machines, processes};
 use crate::names::{Cpu, NONE, Names, Owner};
 use crate::picks::{Number, Picked, Picking, Words};
-use crate::scheduling::{CALL, Scheduling};
+use crate::scheduling::{CallId, Scheduling};
 use crate::slices::{Begun, NO_BEGIN, Slices, UNSURE};
 use crate::span_lanes::SpanLanes;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace, Watch};
 use lastwords_formats::events::{self, Note, StreamInfo, Take, channel};
 use lastwords_formats::json::Fields;
+use lastwords_formats::missing::{Edge, StreamKey, count};
 use lastwords_formats::select::Selection;
 use lastwords_formats::spans::{OpenSpan, Step};
 use lastwords_formats::{Result, Totals};
@@ -80,6 +81,8 @@ pub struct Collected {
     pub(crate) names: Names,
     pub(crate) slices: Slices,
     pub(crate) gaps: Vec<Gap>,
+    /// Number of slices of CPUs and of system calls that are left out, because another trace has the same CPU.
+    pub(crate) repeated: u64,
     pub(crate) blocks: Blocks,
     pub(crate) log: Vec<LogRow>,
     /// Machine, id and program of processes that created sessions.
@@ -101,6 +104,20 @@ impl Collected {
         let is_log = |kind: &&u32| self.kinds.get(**kind as usize).is_some_and(|kind| kind.log);
         let lines = self.columns.kinds.iter().filter(is_log).count();
         (self.columns.kinds.len().saturating_sub(lines) as u64, self.counted)
+    }
+
+    /// Returns what the page does not show, in words.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let repeated = (self.repeated > 0).then(|| {
+            let slices = count(self.repeated, "slice");
+            format!("{slices} of running threads, interrupts and system calls not drawn: another trace has the same CPU at the same time")
+        });
+        let merged = self.gaps.iter().filter(|gap| gap.number > 1);
+        let number: u64 = merged.clone().map(|gap| gap.number).sum();
+        let merged =
+            (number > 0).then(|| format!("{} drawn as {}: there are too many", count(number, "gap"), merged.count()));
+        repeated.into_iter().chain(merged).collect()
     }
 }
 
@@ -156,8 +173,8 @@ struct Collector<'t> {
     gaps: Gaps,
     blocks: Blocks,
     log: Vec<LogRow>,
-    /// Time of the first event of each stream since the beginning or since a gap.
-    begins: HashMap<(usize, u64), i64>,
+    /// The time since which each stream has all its events: its first event, or the end of its last loss. None while events are missing.
+    begins: HashMap<StreamKey, Option<i64>>,
     /// Time of the last event of each trace.
     ends: Vec<i64>,
     /// Time of the last event that has one.
@@ -251,7 +268,7 @@ impl<'t> Collector<'t> {
             let listed = || self.thread_names.get(stream.trace)?.get(&tid).map(|name| (*name).to_owned());
             return self.thread(machine, tid, pid, name.or_else(listed));
         }
-        if let Some(thread) = self.scheduling.thread_on(cpu) {
+        if let Some(thread) = self.scheduling.thread_on(stream.trace, cpu) {
             return thread;
         }
         let owner = Owner::Stream { machine, trace: stream.trace, class: stream.class };
@@ -304,8 +321,12 @@ impl<'t> Collector<'t> {
     fn draw(&mut self, stream: &StreamInfo, meaning: &Meaning, picked: &Picked, (cpu, thread, time): (u32, u32, i64)) {
         let event = self.dropped.saturating_add(self.columns.times.len() as u64);
         let trace = stream.trace;
-        let flags = if self.gaps.missing.is_around(trace, time) { UNSURE } else { 0 };
-        let begun = |label: u32, thread: u32| Begun { trace, begin: time, label, thread, event, flags };
+        let flags = if self.gaps.missing.is_around(trace) { UNSURE } else { 0 };
+        let number = stream.number;
+        let begun = |label: u32, thread: u32| Begun { trace, stream: number, begin: time, label, thread, event, flags };
+        // Other streams have no events of what a stream tells of its CPU.
+        let is_lossy = self.gaps.missing.is_in((trace, stream.number));
+        let of_cpu = |begun: Begun| Begun { flags: if is_lossy { UNSURE } else { 0 }, ..begun };
         match meaning {
             // A filter may leave begins without their ends.
             Meaning::Mark => {}
@@ -315,38 +336,39 @@ impl<'t> Collector<'t> {
                 self.log.push(LogRow { event, level, text });
             }
             _ if self.selection.filter.is_some() => {}
-            Meaning::Switch => self.switch(stream, picked, cpu, begun(0, thread)),
+            Meaning::Switch => self.switch(stream, picked, cpu, of_cpu(begun(0, thread))),
             Meaning::Interrupt => {
                 let number = picked.number(Number::Irq).unwrap_or(0);
                 let name = picked.words(Words::Name).unwrap_or_default();
                 let label = self.names.label(format!("irq {number} {name}").trim_end());
-                self.scheduling.interrupt(&mut self.slices, cpu, number, begun(label, thread));
+                self.scheduling.interrupt(&mut self.slices, cpu, number, of_cpu(begun(label, thread)));
             }
             Meaning::SoftInterrupt => {
                 let vector = picked.number(Number::Vector).unwrap_or(0);
                 let label = self.names.label(&soft_interrupt(vector));
-                self.scheduling.interrupt(&mut self.slices, cpu, soft_id(vector), begun(label, thread));
+                self.scheduling.interrupt(&mut self.slices, cpu, soft_id(vector), of_cpu(begun(label, thread)));
             }
             Meaning::InterruptEnd { is_soft } => {
                 let id = match is_soft {
                     true => soft_id(picked.number(Number::Vector).unwrap_or(0)),
                     false => picked.number(Number::Irq).unwrap_or(0),
                 };
-                self.scheduling.interrupt_end(&mut self.slices, cpu, id, time);
+                self.scheduling.interrupt_end(&mut self.slices, (trace, cpu), id, time);
             }
             Meaning::SystemCall(name) if self.is_thread(thread) => {
-                let number = picked.number(Number::SystemCall).unwrap_or(0);
-                let name = if name.is_empty() { format!("system call {number}") } else { name.clone() };
-                let label = self.names.label(&name);
-                self.scheduling.call(&mut self.slices, thread, CALL, begun(label, thread));
+                let (id, label) = self.call(name, picked);
+                self.scheduling.call(&mut self.slices, thread, id, begun(label, thread));
             }
             // The events of a thread on CPUs that are not selected are missing.
-            Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd | Meaning::Span(..)
+            Meaning::Exit | Meaning::SystemCall(_) | Meaning::SystemCallEnd(_) | Meaning::Span(..)
                 if !self.selection.cpus.is_empty() => {}
             // Threads whose ids are not recorded cannot be told apart.
-            Meaning::Exit | Meaning::SystemCallEnd if !self.is_thread(thread) => {}
+            Meaning::Exit | Meaning::SystemCallEnd(_) if !self.is_thread(thread) => {}
             Meaning::Exit => self.scheduling.thread_end(&mut self.slices, thread, time),
-            Meaning::SystemCallEnd => self.scheduling.call_end(&mut self.slices, thread, time),
+            Meaning::SystemCallEnd(name) => {
+                let (id, _) = self.call(name, picked);
+                self.scheduling.call_end(&mut self.slices, (trace, thread), id, time);
+            }
             Meaning::Span(step, name) if thread != NONE => {
                 if let Some(id) = picked.number(Number::Span) {
                     let label = self.names.label(name);
@@ -357,6 +379,16 @@ impl<'t> Collector<'t> {
         }
     }
 
+    /// Returns the id of a system call, and the number of its text. Calls whose events have no name of their own have a number.
+    fn call(&mut self, name: &str, picked: &Picked) -> (CallId, u32) {
+        if name.is_empty() {
+            let number = picked.number(Number::SystemCall).unwrap_or(0);
+            return (CallId::Number(number), self.names.label(&format!("system call {number}")));
+        }
+        let label = self.names.label(name);
+        (CallId::Name(label), label)
+    }
+
     /// The CPU goes on with another thread. `now` has the time and the event.
     fn switch(&mut self, stream: &StreamInfo, picked: &Picked, cpu: u32, now: Begun) {
         let machine = self.machine(stream);
@@ -365,7 +397,7 @@ impl<'t> Collector<'t> {
         let mut before = None;
         if let Some(tid) = picked.id(Number::PrevTid) {
             let thread = self.thread(machine, tid, None, picked.words(Words::PrevName));
-            let begin = self.begins.get(&(stream.trace, stream.number)).copied().unwrap_or(now.begin);
+            let begin = self.begins.get(&(stream.trace, stream.number)).copied().flatten().unwrap_or(now.begin);
             before = Some(Begun { begin, thread, event: u64::MAX, flags: NO_BEGIN | now.flags, ..now });
             if picked.number(Number::PrevState).is_some_and(|state| state & DEAD != 0) {
                 self.scheduling.thread_end(&mut self.slices, thread, now.begin);
@@ -419,12 +451,13 @@ impl<'t> Collector<'t> {
             let thread = self.thread(machine, i64::from(span.tid), Some(i64::from(span.pid)), None);
             let label = self.names.label(&span.name);
             let trace = span.trace;
-            let begun = Begun { trace, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
+            let begun = Begun { trace, stream: u64::MAX, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
             let process = process(&self.names, thread);
             self.spans.open((span.trace, span.id), span.parent, process, begun);
         }
         let ends = std::mem::take(&mut self.ends);
         let end_of = |begun: &Begun| ends.get(begun.trace).copied().unwrap_or(begun.begin);
+        let repeated = self.scheduling.repeated;
         let slices_not_drawn = self.spans.not_drawn.saturating_add(self.scheduling.not_drawn);
         // A span whose end is not selected has an end that is not known.
         let (names, selection) = (&self.names, self.selection);
@@ -433,6 +466,7 @@ impl<'t> Collector<'t> {
         let is_closed = |begun: &Begun| selection.wants_name(&format!("span:close {}", name(begun)));
         let spans_end = |begun: &Begun| if is_closed(begun) { end_of(begun) } else { begun.begin };
         self.spans.finish(&mut self.slices, spans_end);
+        let repeated = repeated.saturating_add(self.slices.drop_repeated());
         let gaps = self.gaps.finish(self.traces);
         let clocks = || self.traces.iter().flat_map(|trace| &trace.class().clocks);
         let name = |trace: &Trace| {
@@ -449,6 +483,7 @@ impl<'t> Collector<'t> {
             names: self.names,
             slices: self.slices,
             gaps,
+            repeated,
             blocks: self.blocks,
             log: self.log,
             processes: processes(self.traces, &self.machine_of),
@@ -480,10 +515,11 @@ impl<'t> Take for Collector<'t> {
         let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
         if known.is_some() {
             self.gaps.event(stream, time);
-            if let Some(until) = self.gaps.missing.event(stream.trace, time) {
-                self.scheduling.lost_threads(&mut self.slices, stream.trace, until);
+            let key = (stream.trace, stream.number);
+            while let Some(passed) = self.gaps.missing.pass(key, time) {
+                self.lost(&passed);
             }
-            self.begins.entry((stream.trace, stream.number)).or_insert(time);
+            self.begins.entry(key).or_insert(Some(time));
             self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
             self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
         }
@@ -500,32 +536,24 @@ impl<'t> Take for Collector<'t> {
     fn packet(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>) {
         let Some(trace) = self.traces.get(stream.trace) else { return };
         let named = self.stream(stream);
-        let cpu = named.0;
-        if let Some(from) = self.gaps.packet(trace, stream, named, reader) {
-            self.begins.remove(&(stream.trace, stream.number));
-            self.lost(stream, cpu, from);
-        }
+        self.gaps.packet(trace, stream, named, reader);
     }
 
     fn loss(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, loss: Loss) {
         let named = self.stream(stream);
-        let cpu = named.0;
-        if let Some(from) = self.gaps.loss(stream, named, reader, loss) {
-            self.begins.remove(&(stream.trace, stream.number));
-            self.lost(stream, cpu, from);
-        }
+        self.gaps.loss(stream, named, reader, loss);
     }
 }
 
 impl Collector<'_> {
-    /// Events of a stream are missing from this time on. Only a kernel's events say what runs there.
-    fn lost(&mut self, stream: &StreamInfo, cpu: u32, from: i64) {
-        self.scheduling.lost_threads(&mut self.slices, stream.trace, from);
-        let is_kernel = |trace: &Trace| trace.class().is_ftrace() || trace.class().text("domain") == Some("kernel");
-        let is_kernel = self.traces.get(stream.trace).is_some_and(is_kernel);
-        if cpu != NONE && is_kernel {
-            self.scheduling.lost(&mut self.slices, cpu, from);
+    /// Events of a stream are missing from or until a time: what its CPU and the threads of its trace are in is not known there.
+    fn lost(&mut self, edge: &Edge) {
+        let Edge { stream, time, .. } = *edge;
+        if self.gaps.missing.is_of_threads(edge) {
+            self.scheduling.lost_threads(&mut self.slices, stream.0, time);
         }
+        self.scheduling.lost(&mut self.slices, stream, time);
+        self.begins.insert(stream, Some(time).filter(|_| !self.gaps.missing.is_in(stream)));
     }
 }
 

@@ -3,14 +3,15 @@
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
 use lastwords_formats::events::StreamInfo;
-use lastwords_formats::missing::{Around, Missing};
-use lastwords_trace::evidence::{Cause, Evidence, Gap as Lost, Verdict};
+use lastwords_formats::missing::{Around, Missing, StreamKey, count, is_before_all, words};
+use lastwords_trace::evidence::Cause;
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 /// A gap in time. Times are nanoseconds from the page's beginning; without a time, the gap reaches beyond the page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gap {
+    pub(crate) key: StreamKey,
     /// Number of the CPU.
     pub(crate) cpu: u32,
     /// The stream: channel and CPU.
@@ -21,6 +22,28 @@ pub(crate) struct Gap {
     pub(crate) what: String,
     /// The gap counts as a loss for `--strict`.
     pub(crate) loss: bool,
+    /// Number of gaps that this one was merged of, and of events and packets that are known to be missing there.
+    pub(crate) number: u64,
+    pub(crate) events: u64,
+    pub(crate) packets: u64,
+}
+
+impl Default for Gap {
+    fn default() -> Self {
+        let (stream, what) = (String::new(), String::new());
+        Self {
+            key: (usize::MAX, 0),
+            cpu: NONE,
+            stream,
+            begin: None,
+            end: None,
+            what,
+            loss: true,
+            number: 1,
+            events: 0,
+            packets: 0,
+        }
+    }
 }
 
 /// A gap as the page has it.
@@ -54,85 +77,80 @@ struct Stream {
 #[derive(Default)]
 pub(crate) struct Gaps {
     pub(crate) all: Vec<Gap>,
-    streams: HashMap<(usize, u64), Stream>,
+    streams: HashMap<StreamKey, Stream>,
     /// The gap of each stream whose first packet reports a loss. The gap is as long as that packet, which is read after the loss.
-    first_losses: HashMap<(usize, u64), usize>,
+    first_losses: HashMap<StreamKey, usize>,
     pub(crate) missing: Missing,
+    /// Number of gaps that are too many: neighbours of a stream are merged.
+    limit: usize,
 }
 
-/// Most gaps that are drawn. The account has all of them.
+/// Gaps beyond this number are merged, as far as their streams have several.
 const MOST: usize = 1 << 14;
 
-/// Formats a number with its unit: `1 event`, `2 events`.
-fn count(number: u64, unit: &str) -> String {
-    format!("{number} {unit}{}", if number == 1 { "" } else { "s" })
-}
-
 impl Gaps {
-    /// Notes the begin of a packet. Returns the time at which the stream's events begin to be missing ([`Around::from`]).
+    /// Notes the begin of a packet.
     pub(crate) fn packet(
         &mut self,
         trace: &Trace,
         stream: &StreamInfo,
         (cpu, name): (u32, String),
         reader: &mut Reader<'_>,
-    ) -> Option<i64> {
-        let around = self.missing.packet(trace, stream, reader)?;
-        let Around { begin, end, events, packets, .. } = around;
-        let at = reader.stream().memory.as_ref().map_or(usize::MAX, |memory| memory.stream);
+    ) {
+        let Some(around) = self.missing.packet(trace, stream, reader) else { return };
+        let Around { begin, end, events, packets, place, .. } = around;
         let key = (stream.trace, stream.number);
         if let Some(gap) = self.first_losses.remove(&key).and_then(|at| self.all.get_mut(at)) {
             (gap.begin, gap.end) = (begin, end);
         }
-        let first = || Stream { cpu, name: name.clone(), stream: at, first: begin, end, last: None, has_gap: false };
+        if self.all.len() >= self.limit.max(MOST.saturating_mul(2)) {
+            self.merge();
+            self.limit = self.all.len().saturating_mul(2);
+        }
+        let first = || Stream { cpu, name: name.clone(), stream: place, first: begin, end, last: None, has_gap: false };
         let own = self.streams.entry(key).or_insert_with(first);
         own.end = end;
         // Without an account, the reader reports the losses before this packet.
-        let evidence = trace.account.as_ref().filter(|_| (events, packets) != (0, 0));
-        let Some(evidence) = evidence else { return around.from() };
+        if trace.account.is_none() || around.is_first || (events, packets) == (0, 0) {
+            return;
+        }
         own.has_gap = true;
-        let causes = causes(evidence.evidence(), at, around.between);
-        let is_ftrace = trace.class().is_ftrace();
-        // The kernel does not always know how many events it missed.
-        let least = if is_ftrace { "at least " } else { "" };
-        let what = match (events, packets) {
-            (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
-            (events, _) => format!("{least}{} missing", count(events, "event")),
-        };
-        // Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no room until the packet's end.
-        let until = if events > 0 && !is_ftrace { end } else { begin };
-        let (from, what) = (around.before, with(what, &causes));
-        self.add(Gap { cpu, stream: name, begin: from, end: until.max(from), what, loss: true });
-        around.from()
+        let (begin, end, what) = (around.before, around.until(trace), around.what(trace));
+        self.all.push(Gap { key, cpu, stream: name, begin, end, what, events, packets, ..Gap::default() });
     }
 
     /// Notes a loss that the packets of a trace without an account report.
-    pub(crate) fn loss(
-        &mut self,
-        of: &StreamInfo,
-        (cpu, stream): (u32, String),
-        reader: &mut Reader<'_>,
-        loss: Loss,
-    ) -> Option<i64> {
-        let Loss { packets, count: number, between } = loss;
-        let what = match packets {
-            true => format!("{} missing", count(number, "packet")),
-            false => format!("{}: discarded", count(number, "event")),
+    pub(crate) fn loss(&mut self, of: &StreamInfo, (cpu, stream): (u32, String), reader: &mut Reader<'_>, loss: Loss) {
+        let Loss { packets: is_packets, count: number, between } = loss;
+        let (what, events, packets) = match is_packets {
+            true => (format!("{} missing", count(number, "packet")), 0, number),
+            false => (format!("{}: discarded", count(number, "event")), number, 0),
         };
         let begin = between.and_then(|(begin, _)| reader.nanoseconds(begin));
         let end = between.and_then(|(_, end)| reader.nanoseconds(end));
         self.missing.loss(of, loss);
+        let key = (of.trace, of.number);
         if between.is_none() {
-            self.first_losses.insert((of.trace, of.number), self.all.len());
+            self.first_losses.insert(key, self.all.len());
         }
-        self.add(Gap { cpu, stream, begin, end, what, loss: true });
-        begin
+        self.all.push(Gap { key, cpu, stream, begin, end, what, events, packets, ..Gap::default() });
     }
 
-    fn add(&mut self, gap: Gap) {
-        if self.all.len() < MOST {
-            self.all.push(gap);
+    /// Merges each gap that has a neighbour in its stream with that one.
+    fn merge(&mut self) {
+        let mut merged: Vec<Gap> = Vec::with_capacity(self.all.len());
+        // The gap of each stream that the stream's next one is merged with.
+        let mut open: HashMap<StreamKey, usize> = HashMap::new();
+        for gap in std::mem::take(&mut self.all) {
+            match open.remove(&gap.key).and_then(|at| merged.get_mut(at)) {
+                Some(before) => before.extend(&gap),
+                None => {
+                    open.insert(gap.key, merged.len());
+                    merged.push(gap);
+                }
+            }
         }
+        self.all = merged;
     }
 
     /// Notes the time of an event.
@@ -147,6 +165,7 @@ impl Gaps {
     pub(crate) fn finish(mut self, traces: &[Trace]) -> Vec<Gap> {
         let mut streams: Vec<_> = std::mem::take(&mut self.streams).into_iter().collect();
         streams.sort_by_key(|(key, _)| *key);
+        let mut edges = Vec::new();
         for ((trace, _), before) in streams {
             let Some(account) = traces.get(trace).and_then(|trace| trace.account.as_ref()) else { continue };
             let evidence = account.evidence();
@@ -158,57 +177,42 @@ impl Gaps {
             ] {
                 if !older.is_empty() {
                     let (stream, what) = (before.name.clone(), older.join("; "));
-                    self.add(Gap { cpu: before.cpu, stream, begin: None, end: before.first, what, loss });
+                    let (cpu, end) = (before.cpu, before.first);
+                    edges.push(Gap { cpu, stream, end, what, loss, ..Gap::default() });
                 }
             }
             let open = words(evidence, before.stream, |cause| cause == Cause::InFlight);
             if !open.is_empty() {
                 let (stream, what) = (before.name, open.join("; "));
                 let begin = before.end.max(before.last);
-                self.add(Gap { cpu: before.cpu, stream, begin, end: None, what, loss: false });
+                edges.push(Gap { cpu: before.cpu, stream, begin, what, loss: false, ..Gap::default() });
             }
         }
+        while self.all.len() > MOST {
+            let before = self.all.len();
+            self.merge();
+            if self.all.len() == before {
+                break;
+            }
+        }
+        self.all.append(&mut edges);
         self.all
     }
 }
 
-/// Returns true if events that are missing for this cause are older than all that is there.
-fn is_before_all(cause: Cause) -> bool {
-    matches!(cause, Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped)
-}
-
-fn of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Lost> {
-    evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
-}
-
-/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers between two others.
-fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Vec<String> {
-    let gaps = of(evidence, stream).filter(|gap| !is_before_all(gap.cause));
-    let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
-    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence < next);
-    let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
-    let bad = rows.filter(|row| matches!(row.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale));
-    words.extend(bad.map(|row| row.verdict.word().to_owned()));
-    words.into_iter().collect()
-}
-
-/// Returns each gap of a stream in words.
-fn words(evidence: &Evidence, stream: usize, wanted: impl Fn(Cause) -> bool) -> Vec<String> {
-    let gaps = of(evidence, stream).filter(|gap| wanted(gap.cause));
-    let sentence = |gap: &Lost| {
-        let sizes = [gap.events.map(|number| count(number, "event")), gap.bytes.map(|number| count(number, "byte"))];
-        let sizes: Vec<String> = sizes.into_iter().flatten().collect();
-        let size = if sizes.is_empty() { "events".to_owned() } else { sizes.join(", ") };
-        format!("{size}: {}", gap.cause.word())
-    };
-    gaps.map(sentence).collect()
-}
-
-fn with(what: String, causes: &[String]) -> String {
-    if causes.is_empty() { what } else { format!("{what}: {}", causes.join(", ")) }
-}
-
 impl Gap {
+    /// Appends a later gap of the stream.
+    fn extend(&mut self, next: &Self) {
+        self.begin = self.begin.min(next.begin);
+        self.end = self.end.max(next.end);
+        self.loss |= next.loss;
+        self.number = self.number.saturating_add(next.number);
+        self.events = self.events.saturating_add(next.events);
+        self.packets = self.packets.saturating_add(next.packets);
+        let (events, packets) = (count(self.events, "event"), count(self.packets, "packet"));
+        self.what = format!("{} between these times: {events} and {packets} missing", count(self.number, "gap"));
+    }
+
     /// Returns the gap with times as offsets from the page's beginning.
     pub(crate) fn row(&self, offset: impl Fn(i64) -> f64) -> Row<'_> {
         Row {

@@ -28,6 +28,8 @@ mod classes;
 mod collect;
 mod gaps;
 mod html;
+#[cfg(test)]
+mod losses_tests;
 mod machines;
 mod names;
 mod page;

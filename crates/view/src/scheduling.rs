@@ -2,6 +2,7 @@
 
 use crate::names::NONE;
 use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use lastwords_formats::missing::StreamKey;
 use std::collections::HashMap;
 
 /// Deepest nesting of interrupts and of what a thread is in.
@@ -18,18 +19,47 @@ struct Open {
 /// All that has begun on a CPU or in a thread and has not ended, the innermost last.
 type Stack = Vec<Open>;
 
+/// A trace and the number of a CPU.
+type CpuKey = (usize, u32);
+
+/// What the entry and the exit of a system call have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallId {
+    /// The number of the text of its name.
+    Name(u32),
+    /// The number of the system call, in events that all calls share.
+    Number(u64),
+}
+
+impl CallId {
+    /// Returns true if an exit with this id may be that of an entry. A number and a name cannot be compared. The kernel sets the number -1
+    /// while a call runs that restores the registers, such as `rt_sigreturn`.
+    fn may_end(self, entry: Self) -> bool {
+        match (self, entry) {
+            (Self::Number(exit), Self::Number(entry)) => exit == entry || exit == u64::MAX,
+            (Self::Name(exit), Self::Name(entry)) => exit == entry,
+            _ => true,
+        }
+    }
+}
+
 /// What is open on CPUs and in threads.
 #[derive(Default)]
 pub(crate) struct Scheduling {
-    running: HashMap<u32, Begun>,
-    interrupts: HashMap<u32, Stack>,
+    /// What each trace says of a CPU: several traces may have the events of one.
+    running: HashMap<CpuKey, Begun>,
+    interrupts: HashMap<CpuKey, Stack>,
+    /// The trace that had the last switch of each CPU.
+    switched: HashMap<u32, usize>,
     threads: HashMap<u32, Stack>,
-    calls: HashMap<u32, Begun>,
+    calls: HashMap<u32, (CallId, Begun)>,
     /// Ends of interrupts and of system calls are among the events. Without any, nobody knows how long those took.
     has_interrupt_ends: bool,
     has_call_ends: bool,
     /// Number of slices that are nested too deep.
     pub(crate) not_drawn: u64,
+    /// Number of system calls that another trace has as well.
+    pub(crate) repeated: u64,
 }
 
 /// Returns the track of something nested.
@@ -38,16 +68,19 @@ fn nested(of: Of, owner: u32, depth: usize) -> Track {
 }
 
 impl Scheduling {
-    /// Returns the thread that runs on a CPU, as far as the last switch says.
-    pub(crate) fn thread_on(&self, cpu: u32) -> Option<u32> {
-        self.running.get(&cpu).map(|running| running.thread).filter(|thread| *thread != NONE)
+    /// Returns the thread that runs on a CPU, as far as the last switch says: that of the trace, or else of another one.
+    pub(crate) fn thread_on(&self, trace: usize, cpu: u32) -> Option<u32> {
+        let of = |trace: usize| self.running.get(&(trace, cpu));
+        let running = of(trace).or_else(|| of(*self.switched.get(&cpu)?));
+        running.map(|running| running.thread).filter(|thread| *thread != NONE)
     }
 
     /// The CPU goes on with another thread. `before` is the thread that ran until now, if the event names it, with the
     /// earliest time from which it may have run.
     pub(crate) fn switch(&mut self, slices: &mut Slices, cpu: u32, before: Option<Begun>, next: Begun) {
         let track = nested(Of::Running, cpu, 0);
-        match (self.running.insert(cpu, next), before) {
+        self.switched.insert(cpu, next.trace);
+        match (self.running.insert((next.trace, cpu), next), before) {
             (Some(last), Some(before)) if last.thread != before.thread => {
                 // Switches between the two are not among the events: only that each thread ran is known.
                 slices.add(track, last, last.begin, NO_END);
@@ -60,7 +93,7 @@ impl Scheduling {
 
     /// Events of a trace are missing from this time on: what threads are in, as far as this trace told, is not known any more.
     pub(crate) fn lost_threads(&mut self, slices: &mut Slices, trace: usize, time: i64) {
-        self.calls.retain(|_, begun| begun.trace != trace);
+        self.calls.retain(|_, (_, begun)| begun.trace != trace);
         for (thread, stack) in &mut self.threads {
             for Open { depth, begun, .. } in stack.extract_if(.., |open| open.begun.trace == trace) {
                 slices.add(nested(Of::Thread, *thread, depth), begun, time, NO_END);
@@ -69,19 +102,25 @@ impl Scheduling {
         self.threads.retain(|_, stack| !stack.is_empty());
     }
 
-    /// Events of the CPU are missing from this time on: what was open there is not known any more.
-    pub(crate) fn lost(&mut self, slices: &mut Slices, cpu: u32, time: i64) {
-        if let Some(last) = self.running.remove(&cpu) {
-            slices.add(nested(Of::Running, cpu, 0), last, time, NO_END);
-        }
-        for Open { depth, begun, .. } in self.interrupts.remove(&cpu).unwrap_or_default() {
-            slices.add(nested(Of::Interrupts, cpu, depth), begun, time, NO_END);
+    /// Events of a stream are missing from this time on: what it said of its CPU is not known any more.
+    pub(crate) fn lost(&mut self, slices: &mut Slices, stream: StreamKey, time: i64) {
+        let is_of = |begun: &Begun| (begun.trace, begun.stream) == stream;
+        self.running.retain(|(_, cpu), begun| {
+            if is_of(begun) {
+                slices.add(nested(Of::Running, *cpu, 0), *begun, time, NO_END);
+            }
+            !is_of(begun)
+        });
+        for ((_, cpu), stack) in &mut self.interrupts {
+            for Open { depth, begun, .. } in stack.extract_if(.., |open| is_of(&open.begun)) {
+                slices.add(nested(Of::Interrupts, *cpu, depth), begun, time, NO_END);
+            }
         }
     }
 
     /// An interrupt handler begins.
     pub(crate) fn interrupt(&mut self, slices: &mut Slices, cpu: u32, id: u64, begun: Begun) {
-        let stack = self.interrupts.entry(cpu).or_default();
+        let stack = self.interrupts.entry((begun.trace, cpu)).or_default();
         // A handler does not interrupt itself: the end of the one before is not among the events.
         if let Some(at) = stack.iter().position(|open| open.id == id) {
             for Open { depth, begun, .. } in stack.drain(at..) {
@@ -92,9 +131,9 @@ impl Scheduling {
     }
 
     /// The interrupt handler with this id ends, and with it those that began in it and have no end.
-    pub(crate) fn interrupt_end(&mut self, slices: &mut Slices, cpu: u32, id: u64, time: i64) {
+    pub(crate) fn interrupt_end(&mut self, slices: &mut Slices, (trace, cpu): CpuKey, id: u64, time: i64) {
         self.has_interrupt_ends = true;
-        let Some(stack) = self.interrupts.get_mut(&cpu) else { return };
+        let Some(stack) = self.interrupts.get_mut(&(trace, cpu)) else { return };
         let Some(at) = stack.iter().rposition(|open| open.id == id) else { return };
         for open in stack.drain(at..) {
             let flags = if open.id == id { 0 } else { NO_END };
@@ -103,19 +142,26 @@ impl Scheduling {
     }
 
     /// A thread enters a system call.
-    pub(crate) fn call(&mut self, slices: &mut Slices, thread: u32, id: u64, begun: Begun) {
-        // The end of the call before is not among the events: how long it took is not known.
-        if let Some(last) = self.calls.insert(thread, begun) {
-            self.exit(slices, thread, id, last.begin, NO_END);
+    pub(crate) fn call(&mut self, slices: &mut Slices, thread: u32, id: CallId, begun: Begun) {
+        if self.calls.get(&thread).is_some_and(|(_, open)| open.trace != begun.trace) {
+            // The kernel tells all traces of the entry before any of the exit.
+            self.repeated = self.repeated.saturating_add(1);
+            return;
         }
-        self.enter(thread, id, begun);
+        // The end of the call before is not among the events: how long it took is not known.
+        if let Some((_, last)) = self.calls.insert(thread, (id, begun)) {
+            self.exit(slices, thread, CALL, last.begin, NO_END);
+        }
+        self.enter(thread, CALL, begun);
     }
 
-    /// A thread leaves its system call.
-    pub(crate) fn call_end(&mut self, slices: &mut Slices, thread: u32, time: i64) {
+    /// A thread leaves a system call. If it is another one than it entered, the end of that is not among the events.
+    pub(crate) fn call_end(&mut self, slices: &mut Slices, (trace, thread): (usize, u32), id: CallId, time: i64) {
         self.has_call_ends = true;
-        if self.calls.remove(&thread).is_some() {
-            self.exit(slices, thread, CALL, time, 0);
+        if let Some((entry, begun)) = self.calls.get(&thread).copied().filter(|(_, begun)| begun.trace == trace) {
+            self.calls.remove(&thread);
+            let (end, flags) = if id.may_end(entry) { (time, 0) } else { (begun.begin, NO_END) };
+            self.exit(slices, thread, CALL, end, flags);
         }
     }
 
@@ -149,10 +195,10 @@ impl Scheduling {
         end_of: impl Fn(&Begun) -> i64,
         has_exits: impl Fn(&Begun) -> bool,
     ) {
-        for (cpu, begun) in self.running {
+        for ((_, cpu), begun) in self.running {
             slices.add(nested(Of::Running, cpu, 0), begun, end_of(&begun), NO_END);
         }
-        let interrupts = self.interrupts.into_iter().map(|(cpu, stack)| (Of::Interrupts, cpu, stack));
+        let interrupts = self.interrupts.into_iter().map(|((_, cpu), stack)| (Of::Interrupts, cpu, stack));
         let threads = self.threads.into_iter().map(|(thread, stack)| (Of::Thread, thread, stack));
         for (of, owner, stack) in interrupts.chain(threads) {
             for Open { id, depth, begun } in stack {

@@ -1,7 +1,7 @@
 //! The slices of the timeline: what began, ended, and was nested.
 
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A row of slices that do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -49,6 +49,8 @@ pub(crate) struct Slice {
     pub(crate) event: u64,
     /// [`NO_BEGIN`], [`NO_END`], [`UNSURE`].
     pub(crate) flags: u8,
+    /// Position of the trace.
+    pub(crate) trace: u32,
 }
 
 /// A slice that has begun.
@@ -56,6 +58,8 @@ pub(crate) struct Slice {
 pub(crate) struct Begun {
     /// Position of the trace. What is open at its end ends there.
     pub(crate) trace: usize,
+    /// Number of its stream in the trace.
+    pub(crate) stream: u64,
     pub(crate) begin: i64,
     pub(crate) label: u32,
     pub(crate) thread: u32,
@@ -79,9 +83,36 @@ impl Slices {
         if at == next {
             self.tracks.push(track);
         }
-        let Begun { begin, label, thread, event, flags: own, .. } = begun;
-        let flags = own | flags;
-        self.all.push(Slice { track: at, begin, end: end.max(begin), label, thread, event, flags });
+        let Begun { begin, label, thread, event, flags: own, trace, .. } = begun;
+        let (flags, trace) = (own | flags, u32::try_from(trace).unwrap_or(u32::MAX));
+        self.all.push(Slice { track: at, begin, end: end.max(begin), label, thread, event, flags, trace });
+    }
+
+    /// Drops what one trace says of a CPU where an earlier one has its own slices of the same kind. Returns the number of these slices.
+    pub(crate) fn drop_repeated(&mut self) -> u64 {
+        let mut ranges: HashMap<(Of, u32), BTreeMap<u32, (i64, i64)>> = HashMap::new();
+        let of = |slice: &Slice| {
+            let track = self.tracks.get(slice.track as usize).copied()?;
+            matches!(track.of, Of::Running | Of::Interrupts).then_some((track.of, track.owner))
+        };
+        for slice in &self.all {
+            let Some(key) = of(slice) else { continue };
+            let range = ranges.entry(key).or_default().entry(slice.trace).or_insert((slice.begin, slice.end));
+            *range = (range.0.min(slice.begin), range.1.max(slice.end));
+        }
+        let is_repeated = |slice: &Slice| {
+            let Some(ranges) = of(slice).and_then(|key| ranges.get(&key)).filter(|ranges| ranges.len() > 1) else {
+                return false;
+            };
+            let Some(own) = ranges.get(&slice.trace) else { return false };
+            let is_before = |trace: u32, range: &(i64, i64)| (range.0, trace) < (own.0, slice.trace);
+            let mut before = ranges.iter().filter(|(trace, range)| is_before(**trace, range));
+            before.any(|(_, range)| slice.begin < range.1 && range.0 < slice.end.max(slice.begin.saturating_add(1)))
+        };
+        let kept: Vec<Slice> = self.all.iter().filter(|slice| !is_repeated(slice)).copied().collect();
+        let dropped = self.all.len().saturating_sub(kept.len());
+        self.all = kept;
+        dropped as u64
     }
 
     /// Drops the slices that end before a time.
@@ -93,11 +124,11 @@ impl Slices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduling::{CALL, Scheduling};
+    use crate::scheduling::{CallId, Scheduling};
     use crate::span_lanes::SpanLanes;
 
     fn begun(begin: i64) -> Begun {
-        Begun { trace: 0, begin, label: 0, thread: 1, event: 0, flags: 0 }
+        Begun { trace: 0, stream: 0, begin, label: 0, thread: 1, event: 0, flags: 0 }
     }
 
     /// Track, begin, end and flags of each slice.
@@ -116,10 +147,10 @@ mod tests {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
         scheduling.interrupt(&mut slices, 0, 7, begun(10));
         scheduling.interrupt(&mut slices, 0, 8, begun(12));
-        scheduling.interrupt_end(&mut slices, 0, 8, 15);
+        scheduling.interrupt_end(&mut slices, (0, 0), 8, 15);
         scheduling.interrupt(&mut slices, 0, 9, begun(16));
-        scheduling.interrupt_end(&mut slices, 0, 5, 18);
-        scheduling.interrupt_end(&mut slices, 0, 7, 20);
+        scheduling.interrupt_end(&mut slices, (0, 0), 5, 18);
+        scheduling.interrupt_end(&mut slices, (0, 0), 7, 20);
         let expected = [(0, 10, 20, 0), (1, 12, 15, 0), (1, 16, 20, NO_END)];
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Interrupts, depth, begin, end, flags)));
     }
@@ -129,8 +160,10 @@ mod tests {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
         let before = Begun { flags: NO_BEGIN, ..begun(1) };
         scheduling.switch(&mut slices, 0, Some(before), begun(10));
-        scheduling.lost(&mut slices, 0, 15);
-        assert_eq!(scheduling.thread_on(0), None);
+        scheduling.lost(&mut slices, (0, 1), 12);
+        assert_eq!(scheduling.thread_on(0, 0), Some(1));
+        scheduling.lost(&mut slices, (0, 0), 15);
+        assert_eq!(scheduling.thread_on(0, 0), None);
         scheduling.switch(&mut slices, 0, Some(Begun { flags: NO_BEGIN, ..begun(30) }), begun(40));
         scheduling.finish(&mut slices, |_| 50, |_| true);
         let expected = [(1, 10, NO_BEGIN), (10, 15, NO_END), (30, 40, NO_BEGIN), (40, 50, NO_END)];
@@ -141,13 +174,54 @@ mod tests {
     fn nobody_knows_how_long_a_system_call_without_an_exit_took() {
         let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
         scheduling.enter(1, 3, begun(1));
-        scheduling.call(&mut slices, 1, CALL, begun(2));
-        scheduling.call(&mut slices, 1, CALL, begun(5));
-        scheduling.call_end(&mut slices, 1, 6);
-        scheduling.call_end(&mut slices, 1, 7);
+        scheduling.call(&mut slices, 1, CallId::Number(0), begun(2));
+        scheduling.call(&mut slices, 1, CallId::Number(0), begun(5));
+        scheduling.call_end(&mut slices, (0, 1), CallId::Number(0), 6);
+        scheduling.call_end(&mut slices, (0, 1), CallId::Number(0), 7);
         scheduling.thread_end(&mut slices, 1, 9);
         let expected = [(0, 1, 9, 0), (1, 2, 2, NO_END), (1, 5, 6, 0)];
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Thread, depth, begin, end, flags)));
+    }
+
+    #[test]
+    fn the_exit_of_another_call_ends_none() {
+        for (entry, exit, is_own) in [
+            (CallId::Number(7), CallId::Number(7), true),
+            (CallId::Number(7), CallId::Number(8), false),
+            (CallId::Number(15), CallId::Number(u64::MAX), true),
+            (CallId::Name(1), CallId::Name(1), true),
+            (CallId::Name(1), CallId::Name(2), false),
+            (CallId::Name(1), CallId::Number(0), true),
+        ] {
+            let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+            scheduling.call(&mut slices, 1, entry, begun(2));
+            scheduling.call_end(&mut slices, (1, 1), entry, 4);
+            scheduling.call_end(&mut slices, (0, 1), exit, 6);
+            let expected = if is_own { (2, 6, 0) } else { (2, 2, NO_END) };
+            assert_eq!(all(&slices), [(Of::Thread, 0, expected.0, expected.1, expected.2)], "{entry:?}, {exit:?}");
+        }
+    }
+
+    /// Two traces of one kernel have the same events, a little later in one. Where the first one ends, the other one is drawn.
+    #[test]
+    fn traces_of_one_cpu_are_drawn_once() {
+        let (mut slices, mut scheduling) = (Slices::default(), Scheduling::default());
+        let of = |trace: usize, begin: i64| Begun { trace, ..begun(begin) };
+        for (trace, shift, times) in [(0, 0, [10, 20, 30]), (1, 1, [10, 20, 30]), (1, 1, [40, 50, 60])] {
+            for time in times.map(|time| time + shift) {
+                scheduling.switch(&mut slices, 0, None, of(trace, time));
+            }
+            scheduling.interrupt(&mut slices, 0, 7, of(trace, times[0] + 2 + shift));
+            scheduling.interrupt_end(&mut slices, (trace, 0), 7, times[0] + 4 + shift);
+        }
+        scheduling.call(&mut slices, 1, CallId::Number(0), of(0, 12));
+        scheduling.call(&mut slices, 1, CallId::Number(0), of(1, 13));
+        scheduling.call_end(&mut slices, (0, 1), CallId::Number(0), 15);
+        scheduling.call_end(&mut slices, (1, 1), CallId::Number(0), 16);
+        assert_eq!((scheduling.repeated, slices.drop_repeated()), (1, 3));
+        let running = [(10, 20), (20, 30), (31, 41), (41, 51), (51, 61)].map(|(b, e)| (Of::Running, 0, b, e, 0));
+        let rest = [(Of::Interrupts, 0, 12, 14, 0), (Of::Interrupts, 0, 43, 45, 0), (Of::Thread, 0, 12, 15, 0)];
+        assert_eq!(all(&slices), [&running[..], &rest].concat());
     }
 
     /// Guards of spans may be dropped in any order.
@@ -184,7 +258,7 @@ mod tests {
         scheduling.switch(&mut slices, 0, Some(thread(9, 0)), thread(4, 30));
         scheduling.interrupt(&mut slices, 0, 7, begun(31));
         scheduling.interrupt(&mut slices, 0, 7, begun(33));
-        scheduling.call(&mut slices, 5, CALL, begun(34));
+        scheduling.call(&mut slices, 5, CallId::Number(0), begun(34));
         scheduling.enter(6, 3, begun(35));
         scheduling.finish(&mut slices, |_| 50, |_| false);
         let running = [(0, 10, 0), (10, 20, 0), (20, 20, NO_END), (30, 30, 0), (30, 50, NO_END)];

@@ -41,6 +41,9 @@ pub(crate) fn page(mut job: Job<'_>, limit: u64) -> anyhow::Result<Done> {
     read.print_undecoded();
     let (mut line, accounts) = writing.line(&totals, &read, true);
     if let Some(collected) = collected {
+        let remarks = collected.remarks();
+        remarks.iter().for_each(say::note);
+        notes.extend(remarks);
         let facts = facts(job.traces, &accounts, notes, job.output);
         note_limit(&collected);
         to_file(job.output, |out| Ok(lastwords_view::write(collected, &facts, out)?))?;

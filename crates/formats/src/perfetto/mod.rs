@@ -5,6 +5,7 @@
 
 mod ftrace;
 mod log;
+mod losses;
 mod proto;
 mod spans;
 mod table;
@@ -293,7 +294,11 @@ impl Line for File<'_> {
     }
 
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
-        self.tracks.packet(stream, reader, out);
+        let Some(facts) = self.facts.get(stream) else { return };
+        // The kernel's own statistics have its losses.
+        if !self.log.is_of(facts.trace) && !self.kernel.as_ref().is_some_and(|kernel| kernel.is_of(facts.trace)) {
+            self.tracks.packet(stream, reader, out);
+        }
     }
 
     fn loss(&mut self, stream: usize, loss: Loss) {
@@ -302,6 +307,7 @@ impl Line for File<'_> {
 
     fn end(&mut self, out: &mut Vec<u8>) {
         self.log.end(out);
+        self.tracks.end(out);
         std::mem::take(&mut self.open_spans).into_iter().for_each(|span| self.tracks.open(span, out));
         self.kernel.iter_mut().for_each(|kernel| kernel.end(out));
     }

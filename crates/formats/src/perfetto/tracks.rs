@@ -7,16 +7,18 @@ use std::collections::HashMap;
 use lastwords_ctf::program::Code;
 use lastwords_ctf::read::{Due, Loss, Reader, Trace};
 use lastwords_trace::class::{Encoding, LogLevel, Scope};
+use lastwords_trace::evidence::Cause;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
+use super::losses::{Drawn, Losses};
 use super::proto::Message;
 use super::spans::{Edge, Label, Spans, Stepped};
 use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
-use crate::missing::Missing;
+use crate::missing::{Missing, StreamKey, is_before_all, words};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
@@ -78,11 +80,27 @@ pub(super) struct Tracks<'t> {
     processes: HashMap<(usize, i64), u64>,
     selection: &'t Selection,
     spans: Spans,
-    /// Number of events of threads that have no track.
+    /// Number of events of threads that have no track, and of losses without a slice of their own.
     without_track: u64,
+    merged: u64,
     missing: Missing,
+    losses: Losses,
     packet: Message,
     event: Message,
+}
+
+/// Returns the name of a stream's track.
+fn stream_name(channel: &str, cpu: Option<u32>) -> String {
+    cpu.map_or_else(|| channel.to_owned(), |cpu| format!("{channel}, CPU {cpu}"))
+}
+
+/// Returns the events that are older than a stream's first packet, in words.
+fn older(trace: &Trace, stream: usize) -> String {
+    let account = trace.account.as_ref();
+    let is_older = |cause: Cause| is_before_all(cause) || cause == Cause::Unread;
+    let words = account.map_or_else(Vec::new, |account| words(account.evidence(), stream, is_older));
+    let words = if words.is_empty() { "events".to_owned() } else { words.join("; ") };
+    format!("missing before: {words}")
 }
 
 /// Returns the id of the process that created the session.
@@ -110,8 +128,8 @@ impl Line for Tracks<'_> {
         let Some(class) = trace.class().streams.get(facts.class) else { return };
         let Some(described) = class.events.get(event.class) else { return };
         let name = described.name.as_deref().unwrap_or("<unknown>");
-        if let Some(until) = event.nanoseconds.and_then(|time| self.missing.event(facts.trace, time)) {
-            self.lost(facts.trace, until, out);
+        if let Some(time) = event.nanoseconds {
+            self.pass((facts.trace, facts.number), time, out);
         }
         let mut thread = Thread::default();
         self.annotate(&facts, trace, reader, event, &mut thread);
@@ -131,7 +149,7 @@ impl Line for Tracks<'_> {
         }
         let process = self.process(out, facts.trace, thread.pid);
         let label = &Label { name: span_name.to_owned(), channel, level };
-        let is_unsure = time.is_some_and(|time| self.missing.is_around(facts.trace, time));
+        let is_unsure = time.is_some() && self.missing.is_around(facts.trace);
         let (key, fields) = ((facts.trace, id), &fields);
         let at = Stepped { step, key, label, fields, time, thread: track, process, is_unsure };
         for edge in self.spans.step(&at) {
@@ -144,8 +162,12 @@ impl Line for Tracks<'_> {
     fn packet(&mut self, stream: usize, reader: &mut Reader<'_>, out: &mut Vec<u8>) {
         let Some(facts) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(facts.trace) else { return };
-        let Some(from) = self.missing.packet(trace, facts, reader).and_then(|around| around.from()) else { return };
-        self.lost(facts.trace, from, out);
+        let Some(around) = self.missing.packet(trace, facts, reader) else { return };
+        let older = around.has_older.then(|| self.losses.older(stream, &around, older(trace, around.place)));
+        let lost = self.losses.add(stream, &around, around.until(trace), || around.what(trace));
+        for drawn in older.into_iter().chain(lost) {
+            self.put_loss(out, stream, drawn);
+        }
     }
 
     fn loss(&mut self, stream: usize, loss: Loss) {
@@ -171,7 +193,9 @@ impl<'t> Tracks<'t> {
             selection,
             spans: Spans::default(),
             without_track: 0,
+            merged: 0,
             missing: Missing::default(),
+            losses: Losses::default(),
             packet: Message::default(),
             event: Message::default(),
         }
@@ -184,14 +208,54 @@ impl<'t> Tracks<'t> {
         let events = (events > 0).then(|| {
             format!("{events} events are on the tracks of their streams: more than {MAX_TRACKS} threads have events")
         });
-        spans.into_iter().chain(events).collect()
+        let merged = self.merged;
+        let merged = (merged > 0).then(|| {
+            format!("{merged} gaps of streams are drawn as one of each stream, behind the others: there are too many")
+        });
+        spans.into_iter().chain(events).chain(merged).collect()
     }
 
-    /// Ends what threads are in, because events of their trace are missing from or until a time.
-    fn lost(&mut self, trace: usize, time: i64, out: &mut Vec<u8>) {
-        for edge in self.spans.lost(trace, time) {
+    /// Writes the losses that have no slices of their own.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        self.merged = self.losses.merged();
+        for (stream, drawn) in self.losses.finish() {
+            self.put_loss(out, stream, drawn);
+        }
+    }
+
+    /// Writes what is missing in a stream, and before it the description of the track.
+    fn put_loss(&mut self, out: &mut Vec<u8>, stream: usize, drawn: Drawn) {
+        let Drawn { track, is_new, what, begin, end } = drawn;
+        if is_new {
+            let facts = self.streams.get(stream);
+            let class = facts.and_then(|facts| self.traces.get(facts.trace)?.class().streams.get(facts.class));
+            let name = stream_name(&class.map(channel).unwrap_or_default(), facts.and_then(|facts| facts.cpu));
+            self.packet.nested(packet::TRACK_DESCRIPTOR, |described| {
+                described.number(1, track);
+                described.text(2, format!("{name}: missing events").as_bytes());
+            });
+            put_packet(out, &mut self.packet);
+        }
+        let edges = match end {
+            Some(_) => vec![(Kind::Begin, begin), (Kind::End, end)],
+            None => vec![(Kind::Instant, begin)],
+        };
+        for (kind, time) in edges {
             self.event.clear();
-            self.put_edge(out, edge);
+            self.put_event(out, (kind, track), &what, ("", None), time);
+        }
+    }
+
+    /// Ends what threads are in where events of their trace are missing, up to the time of an event of a stream.
+    fn pass(&mut self, stream: StreamKey, time: i64, out: &mut Vec<u8>) {
+        while let Some(passed) = self.missing.pass(stream, time) {
+            if !self.missing.is_of_threads(&passed) {
+                continue;
+            }
+            for edge in self.spans.lost(passed.stream.0, passed.time) {
+                self.event.clear();
+                self.put_edge(out, edge);
+            }
         }
     }
 
@@ -342,8 +406,7 @@ impl<'t> Tracks<'t> {
                     }
                 }),
                 Owner::Stream { .. } => {
-                    let cpu = facts.cpu.map_or_else(String::new, |cpu| format!(", CPU {cpu}"));
-                    track.text(2, format!("{channel}{cpu}").as_bytes());
+                    track.text(2, stream_name(channel, facts.cpu).as_bytes());
                 }
             }
         });

@@ -137,7 +137,8 @@ fn of_kind(file: &[u8], wanted: u64) -> Vec<(usize, u64, Event)> {
     let event = |(position, packet): (usize, Vec<(u64, Wire<'_>)>)| {
         let event = fields(field(&packet, 11)?.bytes());
         field(&event, 9).filter(|kind| kind.number() == wanted)?;
-        let track = field(&event, 11)?.number();
+        // Tracks from here on have no events, but what is missing.
+        let track = Some(field(&event, 11)?.number()).filter(|track| *track < 1 << 41)?;
         let annotations = event.iter().filter(|(number, _)| *number == 4);
         let event = Event {
             ns: field(&packet, 8)?.number().into(),
