@@ -273,7 +273,7 @@ mod tests {
     fn paths(command: &clap::Command, above: &str, found: &mut Vec<String>) {
         found.push(above.to_owned());
         for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-            paths(verb, &format!("{above} {}", verb.get_name()).trim_start().to_owned(), found);
+            paths(verb, format!("{above} {}", verb.get_name()).trim_start(), found);
         }
     }
 

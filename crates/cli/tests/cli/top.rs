@@ -2,7 +2,7 @@
 
 use crate::child::{self, Running, run, wait_for};
 use crate::consume::{EVENTS, Recorder, THREADS};
-use crate::support::{Place, Ran};
+use crate::support::{Place, Ran, ran};
 use crate::terminal::Terminal;
 use lastwords::{ChannelConfig, Session, event};
 use serde_json::Value;
@@ -356,6 +356,37 @@ fn a_session_ends_or_is_removed_while_it_is_shown() {
         "{}",
         left.err
     );
+}
+
+/// Runs a program on a terminal that goes when the program has drawn, and prints whether the program ends in 20 seconds.
+const HANG_UP: &str = r#"
+import os, pty, sys, time
+child, terminal = pty.fork()
+if child == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+drawn = b""
+while b"test:tick" not in drawn:
+    drawn += os.read(terminal, 65536)
+os.close(terminal)
+for _ in range(200):
+    ended, status = os.waitpid(child, os.WNOHANG)
+    if ended:
+        sys.exit(f"exit status {os.waitstatus_to_exitcode(status)}")
+    time.sleep(0.1)
+os.kill(child, 9)
+os.waitpid(child, 0)
+sys.exit("it goes on without a terminal")
+"#;
+
+#[test]
+fn it_ends_with_its_terminal() {
+    let place = Place::new();
+    let _child = child::start(&place, "shm", "tick");
+    let own = place.command();
+    let mut python = std::process::Command::new("python3");
+    python.arg("-c").arg(HANG_UP).arg(own.get_program()).args(["top", "app", "-i", "200ms"]).env("TERM", "xterm");
+    let ran = ran(python.env("LASTWORDS_DIR", place.sessions()).output().expect("python3: cargo xtask setup"));
+    assert_eq!(ran.err.trim(), "exit status 1");
 }
 
 #[test]

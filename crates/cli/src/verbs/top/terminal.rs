@@ -10,8 +10,11 @@ use crate::{paint, say};
 use lastwords::remote_control::Handle;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +23,8 @@ const IDLE: Duration = Duration::from_millis(200);
 
 /// The terminal, what is shown on it, and what the user wants.
 struct Screen<'s> {
-    terminal: DefaultTerminal,
+    /// It is not dropped: its own drop prints an error on a terminal that is gone, which panics.
+    terminal: ManuallyDrop<DefaultTerminal>,
     view: View,
     /// The reading on the screen.
     shown: Option<Reading>,
@@ -32,7 +36,9 @@ struct Screen<'s> {
 
 impl Drop for Screen<'_> {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A terminal that is gone needs no restoring.
+        let _ = self.terminal.show_cursor();
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -40,7 +46,7 @@ impl Drop for Screen<'_> {
 pub(super) fn run(args: &Args, handle: &Handle, folder: &Path, stop: &Stop) -> anyhow::Result<Outcome> {
     let view = View { sort: args.sort, coloured: paint::is_coloured(), ..View::default() };
     // This also makes a panic restore the terminal before it prints its message.
-    let terminal = ratatui::try_init()?;
+    let terminal = ManuallyDrop::new(ratatui::try_init()?);
     let screen = RefCell::new(Screen { terminal, view, shown: None, stop, quit: false, failed: None });
     screen.borrow_mut().draw();
     let watch = RefCell::new(Watch::new(handle, args.interval));
@@ -123,11 +129,9 @@ impl Screen<'_> {
     /// Takes the keys that come within a time. Returns true if the screen must be drawn again.
     fn take_keys(&mut self, time: Duration) -> io::Result<bool> {
         let mut is_changed = false;
-        let mut patience = time;
-        while event::poll(patience)? {
+        wait_for_input(time)?;
+        while event::poll(Duration::ZERO)? {
             is_changed = true;
-            // The rest of what is there is taken without waiting.
-            patience = Duration::ZERO;
             if let Event::Key(key) = event::read()?
                 && key.kind != KeyEventKind::Release
             {
@@ -135,6 +139,23 @@ impl Screen<'_> {
             }
         }
         Ok(is_changed)
+    }
+}
+
+/// Waits until there is input, a signal comes, such as that of another size of the terminal, or the time is over.
+///
+/// # Errors
+/// The terminal is gone. Crossterm would read its end again and again.
+fn wait_for_input(time: Duration) -> io::Result<()> {
+    let stdin = io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    match poll(&mut input, Timespec::try_from(time).ok().as_ref()) {
+        Err(Errno::INTR) => return Ok(()),
+        polled => polled?,
+    };
+    match input[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+        true => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the terminal is gone")),
+        false => Ok(()),
     }
 }
 
