@@ -1,5 +1,6 @@
 //! Finds where traces may be: by paths, by names of sessions, in folders and in processes.
 
+use crate::named::of_name;
 use crate::sniff;
 use anyhow::{Context, bail};
 use lastwords_ctf::read::is_trace;
@@ -7,11 +8,10 @@ use lastwords_ring::backend::{PLACES_FILE, parse_places};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::Read as _;
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 /// The largest places file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
@@ -422,54 +422,6 @@ fn runs_as(status: &str, owner: u32) -> bool {
 fn opened(location: String) -> String {
     let process = location.strip_prefix("heap:").and_then(|rest| rest.split(':').next());
     process.map(|pid| format!("/proc/{pid}/mem")).unwrap_or(location)
-}
-
-/// Returns the folders of the sessions with a name (or of the folder with that whole name), in all places of this user,
-/// the newest first.
-#[must_use]
-pub fn folders_of(name: &str) -> Vec<PathBuf> {
-    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
-    for base in lastwords::dirs::candidates() {
-        for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
-            let file_name = entry.file_name();
-            let Some(folder) = file_name.to_str() else { continue };
-            let of_name = folder == name || folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
-            if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
-                let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-                found.push((made, entry.path()));
-            }
-        }
-    }
-    found.sort();
-    found.dedup_by(|a, b| a.1 == b.1);
-    found.into_iter().rev().map(|(_, path)| path).collect()
-}
-
-/// Describes a place that has been searched, with the reason if that was not possible.
-fn searched(base: &Path) -> String {
-    match std::fs::read_dir(base) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            format!("{}, which cannot be read ({error})", base.display())
-        }
-        _ => base.display().to_string(),
-    }
-}
-
-/// Returns the folder of the newest session with a name.
-pub(super) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
-    let folders = folders_of(name);
-    let Some((newest, older)) = folders.split_first() else {
-        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|base| searched(base)).collect();
-        bail!(
-            "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
-            bases.join(", ")
-        );
-    };
-    if !older.is_empty() {
-        let (count, newest) = (folders.len(), newest.display());
-        notes.push(format!("{count} sessions are called {name}; the newest is read: {newest}"));
-    }
-    Ok(newest.clone())
 }
 
 /// Returns the memfds of sessions that a process holds, or its memory if it has none.

@@ -3,7 +3,8 @@
 //! A program is often called like its session, and lies in the folder in which its user works: `./shop` records the session
 //! `shop`. A path that holds no trace therefore gives way to the session. A path that may hold a trace is read, as is every word with a slash.
 
-use crate::locate::{Candidate, LocationKind, folders_of, is_likely, of_name, of_whole_folder};
+use crate::locate::{Candidate, LocationKind, is_likely, of_whole_folder};
+use crate::named::{folders_of, of_name};
 use crate::sniff;
 use std::path::{Path, PathBuf};
 

@@ -58,8 +58,11 @@ struct Cpu {
     streams: [Made; 2],
 }
 
+/// Times, each with its begin and its end.
+type Ranges = Vec<(u64, u64)>;
+
 /// Writes a trace. Returns what lasted, with its end, and the times in which events of CPUs' scheduling and of the trace are missing.
-fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u64>, [Vec<(u64, u64)>; 3]) {
+fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u64>, [Ranges; 3]) {
     let metadata = [TYPES, &HEAD.replace("DOMAIN", "kernel"), PACKET_CONTEXT, EVENTS].concat();
     std::fs::write(folder.join("metadata"), metadata).unwrap();
     let mut cpus = [Cpu::default(), Cpu { thread: 1, ..Cpu::default() }];

@@ -309,7 +309,7 @@ fn files_whose_heads_are_overwritten_are_carved() {
     let out = place.at("out");
     let ran = place.run(&["recover", "--carve", session.to_str().unwrap(), "-o", out.to_str().unwrap()]);
     assert_eq!(ran.status, 0, "{}", ran.err);
-    assert!(ran.out.contains(&format!("{} events", THREADS * EVENTS)), "{}", ran.out);
+    assert!(ran.out.contains(&format!("{} events", THREADS * EVENTS)), "{}{}", ran.out, ran.err);
     assert!(ran.err.contains("no region describes it"), "{}", ran.err);
     let ran = tool("babeltrace2", &[out.to_str().unwrap()]);
     assert_eq!((ran.err.as_str(), fields(&ran.out)), ("", whole));

@@ -106,7 +106,7 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
     assert_eq!(shop["triggers"]["saved"], 3, "{shop}");
     place.ok(&["trigger", "remove", "shop:failed"]);
     let ran = place.run(&["trigger", "remove", "shop:failed"]);
-    assert!(ran.status == 1 && ran.err.contains("no such condition"), "{}", ran.err);
+    assert!(ran.status == 1 && ran.err.contains("no condition is called shop:failed"), "{}", ran.err);
     // The copies outlive the program, and are removed like any ended session.
     child.kill();
     assert!(requests(&place, "shop.snapshot-2").contains(&second) || second < first + 50);

@@ -307,8 +307,7 @@ impl Builder<'_> {
         rejected: &[Rejected],
         loose: Vec<Loose>,
     ) -> Result<Session, Error> {
-        let listed = all.iter().map(region_info).collect();
-        let minor = all.iter().map(|r| r.minor).max().unwrap_or(0);
+        let (listed, minor) = (all.iter().map(region_info).collect(), all.iter().map(|r| r.minor).max().unwrap_or(0));
         let word_size = all.first().map_or(0, |r| r.word_size);
         let mut regions = self.sort(all);
         let mut evidence = Evidence::default();

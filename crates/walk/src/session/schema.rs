@@ -248,6 +248,9 @@ impl Resolver<'_> {
         // A program that registers a context of its own uses it; and a thread's name is text.
         prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
         prefer(&mut fitting, |bits| self.is_text(bits, channel, samples));
+        if samples.whole.is_empty() {
+            prefer(&mut fitting, |bits| self.comes_to_unwritten(bits, channel, samples));
+        }
         fitting
     }
 
@@ -295,6 +298,19 @@ impl Resolver<'_> {
         })
     }
 
+    /// True if many events decode, and nothing was ever written behind them. A combination of a wrong size stops earlier, at a
+    /// number that happens to be zero.
+    fn comes_to_unwritten(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+        let decoder = self.decoder(bits, channel);
+        let mut events = 0u64;
+        let comes = samples.open.iter().all(|sample| {
+            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, Rules::new(Zeros::Unwritten));
+            events = events.saturating_add(walked.events);
+            sample.bytes.get(walked.end..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0))
+        });
+        comes && events >= MANY
+    }
+
     /// True if the description of an event that has none may be in a damaged part of the registry.
     fn may_lack(&self, expected: Expected) -> bool {
         let is_damaged = self.registry.damage.iter().any(|damage| damage.1 > 0);
@@ -332,6 +348,9 @@ impl Resolver<'_> {
         samples
     }
 }
+
+/// So many events do not decode by chance.
+const MANY: u64 = 64;
 
 /// Keeps the combinations that satisfy `wanted`, if there are any.
 fn prefer(fitting: &mut Vec<u32>, wanted: impl Fn(u32) -> bool) {

@@ -1,0 +1,54 @@
+//! Finds sessions by their names, in all places of this user.
+
+use anyhow::bail;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// Returns the folders of the sessions with a name (or of the folder with that whole name), in all places of this user,
+/// the newest first.
+#[must_use]
+pub fn folders_of(name: &str) -> Vec<PathBuf> {
+    let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+    for base in lastwords::dirs::candidates() {
+        for entry in std::fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok) {
+            let file_name = entry.file_name();
+            let Some(folder) = file_name.to_str() else { continue };
+            let of_name = folder == name || folder.rsplit_once('-').is_some_and(|(first, _)| first == name);
+            if of_name && entry.file_type().is_ok_and(|t| t.is_dir()) {
+                let made = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push((made, entry.path()));
+            }
+        }
+    }
+    found.sort();
+    found.dedup_by(|a, b| a.1 == b.1);
+    found.into_iter().rev().map(|(_, path)| path).collect()
+}
+
+/// Describes a place that has been searched, with the reason if that was not possible.
+fn searched(base: &Path) -> String {
+    match std::fs::read_dir(base) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            format!("{}, which cannot be read ({error})", base.display())
+        }
+        _ => base.display().to_string(),
+    }
+}
+
+/// Returns the folder of the newest session with a name.
+pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
+    let folders = folders_of(name);
+    let Some((newest, older)) = folders.split_first() else {
+        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|base| searched(base)).collect();
+        bail!(
+            "{name}: no such file, and no session of that name in {}; `lastwords list` shows the sessions there are",
+            bases.join(", ")
+        );
+    };
+    if !older.is_empty() {
+        let (count, newest) = (folders.len(), newest.display());
+        notes.push(format!("{count} sessions are called {name}; the newest is read: {newest}"));
+    }
+    Ok(newest.clone())
+}
