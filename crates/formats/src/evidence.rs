@@ -221,6 +221,15 @@ impl<'a> Account<'a> {
         self.amount(Cause::Dropped).map(|amount| format!("{amount} of snapshots dropped unread"))
     }
 
+    /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let losses = Losses { events: 0, ..Losses::of([self]) };
+        let overwritten = self.amount(Cause::Overwritten).map(|amount| format!("{amount} overwritten"));
+        let known: Vec<String> = overwritten.into_iter().chain(self.dropped()).collect();
+        losses.words(&known.join(" and "))
+    }
+
     /// Returns the evidence as data.
     #[must_use]
     pub fn report(&self) -> Report {
@@ -282,10 +291,7 @@ impl<'a> Account<'a> {
         let counts: Vec<String> = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.word())).collect();
         // The sub-buffers of some sources are not judged.
         let counts = if counts.is_empty() { String::new() } else { format!("sub-buffers: {}; ", counts.join(", ")) };
-        let losses = Losses { events: 0, ..Losses::of([self]) };
-        let overwritten = self.amount(Cause::Overwritten).map(|amount| format!("{amount} overwritten"));
-        let known: Vec<String> = overwritten.into_iter().chain(self.dropped()).collect();
-        writeln!(out, "{name}: {counts}{}", losses.words(&known.join(" and ")))?;
+        writeln!(out, "{name}: {counts}{}", self.words())?;
         let damaged = self.evidence.sub_buffers.iter();
         let damaged: Vec<&SubBuffer> =
             damaged.filter(|s| !matches!(s.verdict, Verdict::Committed | Verdict::Open)).collect();

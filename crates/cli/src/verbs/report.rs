@@ -16,7 +16,8 @@ use crate::text::{self, Form, LineStyle, unknown_fields};
 use crate::verbs::finish_consuming;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::chosen::Columns;
-use lastwords_open::{Trace, accounts_after_reading, unrelated_clocks};
+use lastwords_open::inspect::Activity;
+use lastwords_open::{Trace, accounts_after_reading, duration, unrelated_clocks};
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 
@@ -175,17 +176,7 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     };
     let mut lines = Lines::new(&mut out, &args.grep, last);
     if std::io::stdout().is_terminal() {
-        // These lines have no backtraces.
-        for death in deaths::of(traces, false) {
-            lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
-        }
-        let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
-        if let Some(columns) = columns {
-            lines.put(format_args!("# {}\n", columns.head()))?;
-        } else if has_columns && traces.sessions().next().is_some() {
-            let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };
-            lines.put(format_args!("# {time} LEVEL [CPU] THREAD EVENT: FIELDS\n"))?;
-        }
+        write_head(args, columns, traces, &mut lines)?;
     }
     let mut result = text::write(traces, &chosen, &form, &mut lines)?;
     let matched = lines.finish()?;
@@ -207,6 +198,28 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     };
     note_unused(columns, &result.unused, result.totals.events);
     Ok((facts.outcome(), !is_closed))
+}
+
+/// Writes for people what died and why, how much each session has and lost, and what the columns are.
+fn write_head(args: &Args, columns: Option<&Columns>, traces: &Traces, lines: &mut Lines<'_>) -> std::io::Result<()> {
+    // These lines have no backtraces.
+    for death in deaths::of(traces, false) {
+        lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
+    }
+    for (trace, account) in traces.all.iter().zip(traces.accounts()) {
+        let Some(activity) = trace.session().and_then(|_| Activity::once(trace)) else { continue };
+        let span = activity.begin_ns.zip(activity.end_ns).map_or(0, |(begin, end)| end.abs_diff(begin));
+        let (name, span) = (plain(&account.name), duration(span as f64 / 1e9));
+        lines.put(format_args!("# {name}: {} events over {span}; {}\n", activity.total, account.words()))?;
+    }
+    let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
+    if let Some(columns) = columns {
+        lines.put(format_args!("# {}\n", columns.head()))?;
+    } else if has_columns && traces.sessions().next().is_some() {
+        let time = if args.relative { "SECONDS BEFORE THE END" } else { "TIME" };
+        lines.put(format_args!("# {time} LEVEL [CPU] THREAD EVENT: FIELDS\n"))?;
+    }
+    Ok(())
 }
 
 /// Returns the time before which `--relative` shows times: that of the newest event, in nanoseconds since the epoch, or since the

@@ -1,8 +1,9 @@
 //! What the program says of usual mistakes: wrong names, wrong places, selections that leave nothing.
 
-use crate::child::start;
+use crate::child::{EVENTS, THREADS, start};
 use crate::recovery::killed;
 use crate::support::{Place, ran};
+use crate::terminal::Terminal;
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/trace_dat/whole-7");
 
@@ -90,6 +91,17 @@ fn rules_for_what_nothing_has_get_a_note() {
     }
     let ran = place.run(&["trigger", "remove", "zzz"]);
     assert!(ran.status == 1 && ran.err.contains("no condition is called zzz"), "{ran:?}");
+}
+
+#[test]
+fn a_terminal_gets_the_end_first() {
+    let place = killed();
+    let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 100);
+    let screen = report.wait("the events", |screen| screen.lines().count() > 4);
+    let head: Vec<&str> = screen.lines().take(3).collect();
+    assert!(head[0].starts_with("# app: killed, last seen alive ") && head[2].starts_with("# TIME LEVEL "), "{screen}");
+    let events = format!("# app: {} events over ", THREADS * EVENTS);
+    assert!(head[1].starts_with(&events) && head[1].ends_with("s; nothing lost"), "{screen}");
 }
 
 #[test]

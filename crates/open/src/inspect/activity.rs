@@ -4,7 +4,7 @@ use super::histogram::Histogram;
 use super::tally::{self, Counted, Tally};
 use crate::Trace;
 use lastwords_ctf::read::{self, Watch};
-use lastwords_ctf::{Error, Result};
+use lastwords_ctf::{Error, Result, Version};
 use lastwords_formats::events::channel;
 use lastwords_formats::select::Selection;
 use lastwords_trace::class::StreamClass;
@@ -103,6 +103,15 @@ impl Read<'_> {
 }
 
 impl Activity {
+    /// Returns the events of a session, LTTng's session or CTF trace. An event that several channels have counts once.
+    #[must_use]
+    pub fn once(trace: &Trace) -> Option<Self> {
+        let packets = trace.packets(Version::V2)?.ok()?;
+        let selection = Selection { deduplicate: true, ..Selection::default() };
+        let counted = tally::selected(std::slice::from_ref(&packets), &selection, &read::unwatched).ok()?;
+        Some(Self::of(trace, &packets, counted.first()?, false))
+    }
+
     fn of(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
         let class = packets.class();
         // CTF 1.8 does not name channels.

@@ -30,7 +30,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     events: Events,
 
-    /// Print all events and rings, and what a developer of recorders wants to know: positions, addresses, the clock, how space is reserved
+    /// Print all events and rings, and internals
+    ///
+    /// Internals are what a developer of recorders wants to know: positions, addresses, the clock, how space is reserved.
     #[arg(long, short = 'v')]
     verbose: bool,
 
