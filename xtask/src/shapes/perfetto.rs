@@ -52,19 +52,41 @@ fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>> {
     Ok(fields)
 }
 
-/// The events of a trace: its instants.
+/// The end of the names of tracks that say what is missing.
+const LOSSES: &str = ": missing events";
+
+/// The events of a trace: its instants, but those on tracks that say what is missing.
 pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {
     let names: Vec<String> = (0..shape.classes.len()).map(|class| shape.name_of(class)).collect();
-    let mut events = Vec::new();
+    let (mut events, mut losses) = (Vec::new(), Vec::new());
     for (number, packet) in fields(bytes)? {
         let (1, Wire::Bytes(packet)) = (number, packet) else { bail!("field {number} in the trace") };
         for (number, field) in fields(packet)? {
-            if let (11, Wire::Bytes(event)) = (number, field) {
-                events.push(self::event(shape, &names, event)?);
+            match (number, field) {
+                // The description of a track comes before what is on it.
+                (60, Wire::Bytes(track)) => losses.extend(track_of_losses(&fields(track)?)),
+                (11, Wire::Bytes(event)) if !is_on(&fields(event)?, &losses) => {
+                    events.push(self::event(shape, &names, event)?);
+                }
+                _ => {}
             }
         }
     }
     Ok(events)
+}
+
+/// The id of a track, if it says what is missing.
+fn track_of_losses(track: &[(u64, Wire<'_>)]) -> Option<u64> {
+    let is_named = |(number, wire): &(u64, Wire<'_>)| matches!((number, wire), (2, Wire::Bytes(name)) if name.ends_with(LOSSES.as_bytes()));
+    let id = track
+        .iter()
+        .find_map(|(number, wire)| if let (1, Wire::Number(id)) = (number, wire) { Some(*id) } else { None });
+    id.filter(|_| track.iter().any(is_named))
+}
+
+/// True if an event is on one of the tracks.
+fn is_on(event: &[(u64, Wire<'_>)], tracks: &[u64]) -> bool {
+    event.iter().any(|(number, wire)| matches!((number, wire), (11, Wire::Number(track)) if tracks.contains(track)))
 }
 
 fn event(shape: &Shape, names: &[String], bytes: &[u8]) -> Result<Event> {

@@ -55,12 +55,26 @@ fn child() {
         lastwords::crash::install_panic_hook();
         let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
     }
+    if *end == "unwound" {
+        lastwords::crash::install_panic_hook();
+        let _span = Closing;
+        panic!("the program gave up");
+    }
     match *end {
         "abort" | "panic" | "last-panic" => std::process::abort(),
         "wait" => std::thread::sleep(Duration::from_secs(60)),
         _ => panic!("{how}"),
     }
     drop(session);
+}
+
+/// Records the end of a span, also while a panic unwinds.
+struct Closing;
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        event!(span, "close app::main", span_id = 1u64);
+    }
 }
 
 fn one(thread: u64, sequence: u64) {
@@ -89,7 +103,8 @@ pub(crate) struct Running {
 }
 
 /// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, panic (of
-/// a thread, recorded by the hook, before all events; then abort), last-panic (behind all events), tick.
+/// a thread, recorded by the hook, before all events; then abort), last-panic (behind all events), unwound
+/// (a panic ends the session in a span), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {
     let ready = place.at("ready");
     let running = run(place, "child::child", HOW, &format!("{memory} {end} {}", ready.display()));

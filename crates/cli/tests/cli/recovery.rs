@@ -270,6 +270,24 @@ fn check_lines(frames: &[Value]) {
     assert!(names.into_iter().any(|name| name.contains("child::")), "{frames:?}");
 }
 
+/// The thread of a panic closes its spans while it unwinds.
+#[test]
+fn spans_that_a_panic_closes_are_no_survival() {
+    let place = Place::new();
+    start(&place, "shm", "unwound").ended();
+    let session = &place.json(&["inspect", "app", "--json"])["sessions"][0];
+    let crash = &session["crashes"][0];
+    assert_eq!(session["ended"]["how"], "panic");
+    assert_eq!((&crash["is_cause_of_death"], &crash["later_events"]), (&true.into(), &0.into()));
+    let ran = place.run(&["report", "app"]);
+    assert!(ran.out.lines().last().is_some_and(|line| line.contains("span:close app::main")), "{}", ran.out);
+    assert!(
+        ran.err.contains("backtrace of crash:panic") && ran.err.contains("cause of death: panic in thread "),
+        "{}",
+        ran.err
+    );
+}
+
 #[test]
 fn what_the_process_survived_is_no_cause_of_death() {
     let place = Place::new();

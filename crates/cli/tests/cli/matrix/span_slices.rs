@@ -29,12 +29,14 @@ event { name = "span:exit shop::odd"; id = 3; stream_id = 0; fields := struct { 
 ];
 const BEGIN: u64 = 1_700_000_000_000_000_000;
 const CPUS: usize = 2;
+/// Each CPU has two streams.
+const STREAMS: usize = 4;
 const THREADS: u64 = 3;
 const SPANS: u64 = 5;
 
-/// The stream of a CPU.
+/// A stream of a CPU.
 #[derive(Default)]
-struct Cpu {
+struct Made {
     stream: Stream,
     is_lossy: bool,
 }
@@ -42,16 +44,16 @@ struct Cpu {
 /// Times in which a thread was in a span: thread, span, begin; the end if it has left.
 type Inside = BTreeMap<(u64, u64, u64), Option<u64>>;
 
-/// Writes a trace. Returns what threads were in, and the number of events that are missing.
-fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64) {
+/// Writes a trace. Returns what threads were in, the number of events that are missing, and the times in which they are.
+fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64, Vec<(u64, u64)>) {
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("metadata"), [TYPES, METADATA[0], PACKET_CONTEXT, METADATA[1]].concat()).unwrap();
-    let mut cpus: [Cpu; CPUS] = Default::default();
+    let mut streams: [Made; STREAMS] = Default::default();
     let (mut inside, mut missing, mut time) = (Inside::new(), 0, 0);
     let mut entered: BTreeMap<(u64, u64), u64> = BTreeMap::new();
-    for _ in 0..1500 {
+    for step in 0..1500 {
         time += 1 + random.below(50);
-        let (thread, span, at) = (random.below(THREADS), random.below(SPANS), random.below(CPUS as u64) as usize);
+        let (thread, span, at) = (random.below(THREADS), random.below(SPANS), random.below(STREAMS as u64) as usize);
         let is_exit = entered.contains_key(&(thread, span));
         match entered.remove(&(thread, span)) {
             Some(begin) => drop(inside.insert((thread, span, begin), Some(time))),
@@ -60,30 +62,34 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (Inside, u64) {
                 inside.insert((thread, span, time), None);
             }
         }
-        let cpu = &mut cpus[at];
-        if cpu.is_lossy && random.one_in(3) {
-            cpu.stream.discarded += 1;
+        let made = &mut streams[at];
+        if made.is_lossy && random.one_in(3) {
+            made.stream.discard(time);
             missing += 1;
         } else {
             let id = span as u16 % 2 * 2 + u16::from(is_exit);
             let event = Packed::new(Order::Little).u16(id).u64(time).u32(10).u32(20 + thread as u32).u64(span);
-            cpu.stream.put(time, &event.done());
+            made.stream.put(time, &event.done());
         }
         if random.one_in(12) {
             if is_lossy && random.one_in(40) {
-                missing += cpu.stream.events.len() as u64 / 26;
-                cpu.stream.lose();
+                missing += made.stream.events.len() as u64 / 26;
+                made.stream.lose();
             } else {
-                cpu.stream.close(at as u32);
+                made.stream.close((at % CPUS) as u32);
             }
-            cpu.is_lossy = is_lossy && random.one_in(20);
+            made.is_lossy = is_lossy && random.one_in(60);
+        }
+        if is_lossy && step == 200 {
+            streams[STREAMS - 1].stream.overwrite();
         }
     }
-    for (at, cpu) in cpus.iter_mut().enumerate() {
-        cpu.stream.close(at as u32);
-        std::fs::write(folder.join(format!("stream_{at}")), &cpu.stream.file).unwrap();
+    for (at, made) in streams.iter_mut().enumerate() {
+        made.stream.close((at % CPUS) as u32);
+        std::fs::write(folder.join(format!("stream_{at}")), &made.stream.file).unwrap();
     }
-    (inside, missing)
+    let all = streams.iter().flat_map(|made| made.stream.missing.clone()).collect();
+    (inside, missing, all)
 }
 
 /// Compares a slice with what its thread was in. Returns the part of that which the slice shows as a whole.
@@ -128,7 +134,7 @@ fn what_threads_are_in_is_what_they_were_in() {
     let mut notes = BTreeSet::new();
     for seed in 0..24 {
         let is_lossy = seed % 3 > 0;
-        let (inside, missing) = write(&place.at(&format!("t{seed}")), &mut Random(seed), is_lossy);
+        let (inside, missing, lossy) = write(&place.at(&format!("t{seed}")), &mut Random(seed), is_lossy);
         let file = format!("{seed}.pftrace");
         place.run(&["convert", &format!("./t{seed}"), "--to", "perfetto", "-o", &file]);
         let file = place.at(&file);
@@ -151,6 +157,14 @@ fn what_threads_are_in_is_what_they_were_in() {
             assert_eq!((sums, missing), (expected, 0), "seed {seed}");
         }
         assert!(whole.len() > inside.len() / 5, "seed {seed}: {} of {} are whole", whole.len(), inside.len());
+        // Where no events are missing, the end of a slice is known.
+        let is_known = |(begin, end): (u64, u64)| lossy.iter().all(|(from, until)| *until < begin || end < *from);
+        for slice in slices.iter().filter(|slice| slice.begin_note.is_empty()) {
+            let begin = slice.begin - BEGIN;
+            let Some(Some(end)) = inside.get(&(slice.tid - 20, slice.span, begin)) else { continue };
+            let is_end_known = !slice.end_note.starts_with("not recorded") && !slice.end_note.starts_with("may be");
+            assert!(is_end_known || !is_known((begin, *end)), "seed {seed}: {slice:?}");
+        }
         if let Some(program) = std::env::var_os("LASTWORDS_TRACE_PROCESSOR") {
             let mut theirs = processor::thread_slices(Path::new(&program), &file).unwrap();
             let mut ours = slices;
