@@ -87,3 +87,18 @@ fn in_zone(nanoseconds: u64, format: &str, zone: TimeZone) -> String {
         Err(_) => "-".into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_was_alive_at_its_newest_event() {
+        let at = |how, newest| with_newest(EndedReport { how, number: None, pid: 0, at_ns: 5 }, newest).at_ns;
+        assert_eq!(
+            [at("killed", Some(9)), at("killed", Some(3)), at("killed", Some(-1)), at("killed", None)],
+            [9, 5, 5, 5]
+        );
+        assert_eq!(at("exit", Some(9)), 5, "who ends it knows when");
+    }
+}
