@@ -45,7 +45,7 @@ pub(crate) struct Input {
     /// Read the sessions in the memory of this process
     ///
     /// The sessions are read through /proc: those in memfds, or else those on the heap.
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", value_parser = crate::select::number::<u32>)]
     pid: Option<u32>,
 
     #[command(flatten)]
@@ -415,6 +415,7 @@ impl Traces {
 /// A bracket has no end.
 pub(crate) fn glob(text: &str) -> Result<String, String> {
     match is_well_formed(text) {
+        _ if text.is_empty() => Err("it is empty: * matches all".to_owned()),
         true => Ok(text.to_owned()),
         false => Err("the bracket has no end: [a-z] is one of these characters, [[] a bracket".to_owned()),
     }

@@ -66,8 +66,13 @@ pub(crate) struct Events {
     ///
     /// If nothing relates the clocks of instances or kernels, a note says so, and N events of each of them are selected. In `recover`
     /// and `convert`, trace.dat and CTF copy whole packets and do not take this option: add `--to json`, `text` or `perfetto`.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u64>)]
     last: Option<u64>,
+}
+
+/// Parses a number of the command line.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "not a number: give one such as 20".to_owned())
 }
 
 pub(crate) fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {

@@ -94,6 +94,20 @@ fn rules_for_what_nothing_has_get_a_note() {
 }
 
 #[test]
+fn words_that_are_no_values_are_wrong_usage() {
+    let place = Place::new();
+    for (args, said) in [
+        (["report", "app", "--last", "abc"], "not a number: give one such as 20"),
+        (["report", "app", "--pid", "-x"], ""),
+        (["inspect", "--pid", "abc", "-v"], "not a number: give one such as 20"),
+        (["report", "app", "-e", ""], "it is empty: * matches all"),
+    ] {
+        let ran = place.run(&args);
+        assert!(ran.status == 2 && ran.err.contains(said) && !ran.err.contains("digit"), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn a_terminal_gets_the_end_first() {
     let place = killed();
     let report = Terminal::start(&place, &["report", "app", "--last", "2", "--no-pager"], 24, 100);
