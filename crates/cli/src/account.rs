@@ -60,7 +60,7 @@ pub(crate) fn write_with_end(
 ) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
     if let Some(ended) = &found.ended {
-        let ended = ended::with_newest(EndedReport::from(*ended), trace.newest());
+        let ended = ended::with_newest(EndedReport::from(*ended), || trace.newest());
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&ended))?;
     }
     let mut crashes = found.crashes();

@@ -72,7 +72,7 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         let _ = lastwords_open::name_frames(&mut fatal);
     }
     if fatal.is_empty() {
-        let ended = found.ended.as_ref().map(|ended| ended::with_newest(EndedReport::from(*ended), trace.newest()));
+        let ended = found.ended.as_ref().map(|ended| ended::with_newest(EndedReport::from(*ended), || trace.newest()));
         let death = |ended: EndedReport| Death {
             what: format!("session {name}"),
             word: "end".to_owned(),

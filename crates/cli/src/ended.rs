@@ -15,8 +15,10 @@ pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
 }
 
 /// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session knows.
-pub(crate) fn with_newest(ended: EndedReport, newest: Option<i64>) -> EndedReport {
-    let newest = newest.filter(|_| ended.how == "killed").and_then(|newest| u64::try_from(newest).ok());
+/// `newest` reads all events, so it is called only then.
+pub(crate) fn with_newest(ended: EndedReport, newest: impl FnOnce() -> Option<i64>) -> EndedReport {
+    let newest = Some(newest).filter(|_| ended.how == "killed");
+    let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
     EndedReport { at_ns: ended.at_ns.max(newest.unwrap_or(0)), ..ended }
 }
 
@@ -94,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_killed_process_was_alive_at_its_newest_event() {
-        let at = |how, newest| with_newest(EndedReport { how, number: None, pid: 0, at_ns: 5 }, newest).at_ns;
+        let at = |how, newest| with_newest(EndedReport { how, number: None, pid: 0, at_ns: 5 }, || newest).at_ns;
         assert_eq!(
             [at("killed", Some(9)), at("killed", Some(3)), at("killed", Some(-1)), at("killed", None)],
             [9, 5, 5, 5]

@@ -299,7 +299,7 @@ impl Chosen {
     /// Returns true if the selection left no event.
     pub(crate) fn report_empty(&self, traces: &Traces, shown: u64) -> bool {
         let kernels: Vec<_> = traces.arrays().filter_map(Trace::ftrace).map(|ftrace| &ftrace.machine.tracing).collect();
-        // What cannot be described is reported elsewhere.
+        // The caller reports a trace that has no description.
         let described = traces.packets(Version::V2).unwrap_or_default();
         let unknown = filter::unknown_events(&self.events, &described, &kernels);
         for (glob, near) in &unknown {

@@ -139,7 +139,7 @@ impl Missing {
     #[inline]
     pub fn pass(&mut self, stream: StreamKey, time: i64) -> Option<Edge> {
         let Reverse(edge) = *self.edges.peek()?;
-        // What is missing before a packet is missing before the packet's first event, also if both have one time.
+        // A loss before a packet ends before the packet's first event, also if both have the same time.
         let is_own_begin = edge.stream == stream && !edge.is_in;
         let is_passed = edge.time < time || edge.time == time && (!edge.is_end || is_own_begin);
         if !is_passed {

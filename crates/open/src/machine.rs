@@ -177,7 +177,7 @@ pub(super) fn open_memory(
     Ok(())
 }
 
-/// What works for a dump whose end is missing.
+/// The command that works for a dump whose end is missing.
 const ADVICE: &str = ". `lastwords recover --carve` searches the part that is there";
 
 /// Opens the kernel that was found in a memory. Returns it with its memory and remarks. If the kernel's symbols are in a

@@ -30,7 +30,7 @@ event { name = "syscall_exit_write"; id = 6; stream_id = 0; fields := struct { u
 "#;
 const THREADS: u64 = 6;
 
-/// What something is: `running CPU TID`, `irq CPU`, `TID read`; and its begin.
+/// The kind of a slice: `running CPU TID`, `irq CPU`, `TID read`; and its begin.
 type Key = (String, u64);
 
 #[derive(Default)]

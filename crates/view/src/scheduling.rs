@@ -22,7 +22,7 @@ type Stack = Vec<Open>;
 /// A trace and the number of a CPU.
 type CpuKey = (usize, u32);
 
-/// What the entry and the exit of a system call have in common.
+/// The identity of a system call, which its entry and its exit have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CallId {
     /// The number of the text of its name.
@@ -46,7 +46,7 @@ impl CallId {
 /// What is open on CPUs and in threads.
 #[derive(Default)]
 pub(crate) struct Scheduling {
-    /// What each trace says of a CPU: several traces may have the events of one.
+    /// The thread that runs on each CPU, by trace: several traces may have the events of one CPU.
     running: HashMap<CpuKey, Begun>,
     interrupts: HashMap<CpuKey, Stack>,
     /// The trace that had the last switch of each CPU.

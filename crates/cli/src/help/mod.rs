@@ -1,4 +1,4 @@
-//! What the help and the manual pages say besides the options: notes, exit statuses, examples, environment, files, related pages.
+//! Texts of the help and the manual pages besides the options: notes, exit statuses, examples, environment, files, related pages.
 //! Each text has one place; `-h`, `--help` and the pages are made from it.
 //!
 //! `-h` has one line for each option (the first paragraph of its text), a short note (`after_help`) and the examples. `--help` has

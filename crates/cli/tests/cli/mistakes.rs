@@ -1,4 +1,4 @@
-//! What the program says of usual mistakes: wrong names, wrong places, selections that leave nothing.
+//! Messages about usual mistakes: wrong names, wrong places, selections that leave nothing.
 
 use crate::child::{EVENTS, THREADS, start};
 use crate::recovery::killed;

@@ -37,7 +37,7 @@ pub struct Activity {
     /// The number of events in each column, from the first event to the last. An event near the edge of a column may be
     /// in its neighbour.
     pub histogram: Vec<u64>,
-    /// What is added to readings of a kernel's clock to get these times.
+    /// The number that is added to readings of a kernel's clock to get these times.
     #[serde(skip)]
     pub offset_ns: i64,
 }

@@ -229,7 +229,7 @@ pub struct Region {
 /// Counts of decoded events.
 #[derive(Debug, Default)]
 struct Counts {
-    /// What was counted in each stream.
+    /// The counts of each stream.
     streams: Vec<Observed>,
     /// The number of events by channel and class.
     classes: Vec<Vec<u64>>,

@@ -32,7 +32,7 @@ pub(crate) struct Resolved {
     pub(crate) decoders: Vec<Option<ChannelDecoder>>,
     /// By channel: the sub-buffers must be walked even if their checksums are right.
     pub(crate) thorough: Vec<bool>,
-    /// What is lost because the contexts of a channel are not known.
+    /// The losses of channels whose contexts are not known.
     pub(crate) gaps: Vec<Gap>,
 }
 

@@ -5,6 +5,7 @@ use super::activity::ROWS;
 use crate::account::LIMIT;
 use crate::progress::human_bytes;
 use crate::table::plain;
+use lastwords_formats::missing::count;
 use lastwords_open::{Account, Losses};
 use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use std::io::{self, Write};
@@ -49,7 +50,7 @@ pub(super) fn remarks<'n>(notes: impl IntoIterator<Item = &'n String>) -> Vec<St
     said.into_iter().map(times).collect()
 }
 
-/// What is lost in a ring for one reason.
+/// The losses of a ring for one reason.
 #[derive(Debug, Default, PartialEq)]
 struct Lost {
     /// The ring; none stands for several.
@@ -73,11 +74,10 @@ impl Lost {
         let of = self.stream.map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
         let (size, why) = (self.bytes.map(human_bytes), &self.why);
         let older = if why.starts_with("overwritten, because") { "older " } else { "" };
-        let plural = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let amount = match (self.events, size) {
-            _ if self.sub_buffers > 0 => plural(self.sub_buffers, "sub-buffer"),
-            (Some(events), Some(size)) => format!("{} ({size})", plural(events, &format!("{older}event"))),
-            (Some(events), None) => plural(events, &format!("{older}event")),
+            _ if self.sub_buffers > 0 => count(self.sub_buffers, "sub-buffer"),
+            (Some(events), Some(size)) => format!("{} ({size})", count(events, &format!("{older}event"))),
+            (Some(events), None) => count(events, &format!("{older}event")),
             (None, Some(size)) => format!("{size} of {older}events"),
             (None, None) if !older.is_empty() => "older events".to_owned(),
             (None, None) => "an unknown number of events".to_owned(),
