@@ -12,20 +12,26 @@ use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
-/// Instances and probes of one test are not part of the state that another compares.
-static ALONE: Mutex<()> = Mutex::new(());
+
+/// Waits for other tests of tracing on this machine: instances and probes of one are not part of the state that another compares.
+/// The lock is held until the file is closed.
+fn alone() -> fs::File {
+    let file =
+        fs::File::create(std::env::temp_dir().join("lastwords-tests-of-tracing.lock")).expect("a file for the lock");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("the lock");
+    file
+}
 
 /// Returns none where the tests cannot run, and says so.
-pub(crate) fn tracing() -> Option<(MutexGuard<'static, ()>, Place)> {
+pub(crate) fn tracing() -> Option<(fs::File, Place)> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("only root can record with the kernel's tracer");
         return None;
     }
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = alone();
     let is_mounted = || Path::new(TRACEFS).join("events").is_dir();
     if !is_mounted() {
         let done = Command::new("mount").args(["-t", "tracefs", "nodev", TRACEFS]).output().expect("mount");
