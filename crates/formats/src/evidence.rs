@@ -201,33 +201,21 @@ impl<'a> Account<'a> {
         self.faults = self.faults.saturating_add(totals.faults);
     }
 
-    /// Returns the amount that was lost for a cause, in words: bytes, or events if the number of bytes is unknown.
-    /// Returns none if there is no such gap.
-    fn amount(&self, cause: Cause) -> Option<String> {
-        let gaps: Vec<&Gap> = self.evidence.gaps.iter().filter(|gap| gap.cause == cause).collect();
-        let bytes = gaps.iter().filter_map(|gap| gap.bytes).fold(0, u64::saturating_add);
-        let events = gaps.iter().filter_map(|gap| gap.events).fold(0, u64::saturating_add);
-        match (bytes, events, gaps.is_empty()) {
-            (0, 0, true) => None,
-            (0, 0, false) => Some("older events".to_owned()),
-            (0, events, _) => Some(format!("{events} events")),
-            (bytes, ..) => Some(format!("{bytes} bytes")),
+    /// Returns the amount that was lost for a cause: bytes, or events if the number of bytes is unknown.
+    fn amount(&self, cause: Cause) -> Amount {
+        let mut amount = Amount::default();
+        for gap in self.evidence.gaps.iter().filter(|gap| gap.cause == cause) {
+            let (bytes, events) = (gap.bytes.unwrap_or_default(), gap.events.unwrap_or_default());
+            amount.add(&Amount { bytes, events, unknown: bytes == 0 && events == 0 });
         }
+        if amount.bytes > 0 { Amount { events: 0, ..amount } } else { amount }
     }
 
-    /// Returns how much of the snapshots was dropped before anybody read them, in words; none if nothing was.
-    #[must_use]
-    pub fn dropped(&self) -> Option<String> {
-        self.amount(Cause::Dropped).map(|amount| format!("{amount} of snapshots dropped unread"))
-    }
-
-    /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`.
+    /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`. The number of lost events is left to the
+    /// lines of the account.
     #[must_use]
     pub fn words(&self) -> String {
-        let losses = Losses { events: 0, ..Losses::of([self]) };
-        let overwritten = self.amount(Cause::Overwritten).map(|amount| format!("{amount} overwritten"));
-        let known: Vec<String> = overwritten.into_iter().chain(self.dropped()).collect();
-        losses.words(&known.join(" and "))
+        Losses { events: 0, ..Losses::of([self]) }.words()
     }
 
     /// Returns the evidence as data.
@@ -359,6 +347,43 @@ pub struct Losses {
     /// True if there are packets whose events have no description.
     #[serde(rename = "unreadable", skip_serializing_if = "std::ops::Not::not")]
     pub undescribed: bool,
+    /// The amount that rings overwrote with newer events, which counts as no loss.
+    #[serde(skip)]
+    pub overwritten: Amount,
+    /// The amount of snapshots that was dropped before anybody read it, which counts as no loss.
+    #[serde(skip)]
+    pub dropped: Amount,
+}
+
+/// An amount of events that are gone. All fields are zero if nothing is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// The size of the events where it is known, in bytes.
+    pub bytes: u64,
+    /// The number of the events whose size is unknown.
+    pub events: u64,
+    /// True if neither is known of some events.
+    pub unknown: bool,
+}
+
+impl Amount {
+    fn add(&mut self, other: &Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.events = self.events.saturating_add(other.events);
+        self.unknown |= other.unknown;
+    }
+
+    /// Returns the amount in words: `6144 bytes`; none if nothing is gone.
+    fn words(&self) -> Option<String> {
+        let part = |number: u64, unit: &str| (number > 0).then(|| format!("{number} {unit}"));
+        let known: Vec<String> = part(self.bytes, "bytes").into_iter().chain(part(self.events, "events")).collect();
+        match (known.is_empty(), self.unknown) {
+            (true, false) => None,
+            (true, true) => Some("older events".to_owned()),
+            (false, false) => Some(known.join(" and ")),
+            (false, true) => Some(format!("at least {}", known.join(" and "))),
+        }
+    }
 }
 
 impl Losses {
@@ -371,6 +396,8 @@ impl Losses {
                 any: account.has_losses(),
                 events: account.evidence.lost_events(),
                 undescribed: account.is_undescribed(),
+                overwritten: account.amount(Cause::Overwritten),
+                dropped: account.amount(Cause::Dropped),
             });
         }
         sum
@@ -381,17 +408,21 @@ impl Losses {
         self.any |= other.any;
         self.events = self.events.saturating_add(other.events);
         self.undescribed |= other.undescribed;
+        self.overwritten.add(&other.overwritten);
+        self.dropped.add(&other.dropped);
     }
 
-    /// Describes the losses in a few words. `known` says what is gone though it counts as no loss, such as the amount
-    /// that ring buffers overwrote; it may be empty.
+    /// Describes the losses in a few words: `nothing lost`; `6144 bytes overwritten, nothing else lost`.
     #[must_use]
-    pub fn words(&self, known: &str) -> String {
-        match (self.any, self.events, known) {
+    pub fn words(&self) -> String {
+        let overwritten = self.overwritten.words().map(|amount| format!("{amount} overwritten"));
+        let dropped = self.dropped.words().map(|amount| format!("{amount} of snapshots dropped unread"));
+        let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
+        match (self.any, self.events, known.is_empty()) {
             (true, 0, _) => "with losses".to_owned(),
             (true, events, _) => format!("{events} events lost"),
-            (false, _, "") => "nothing lost".to_owned(),
-            (false, _, known) => format!("{known}, nothing else lost"),
+            (false, _, true) => "nothing lost".to_owned(),
+            (false, _, false) => format!("{}, nothing else lost", known.join(" and ")),
         }
     }
 }

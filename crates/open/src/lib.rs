@@ -85,7 +85,7 @@ pub use escape::escape;
 pub use file_names::FileNames;
 pub use follow::follow;
 pub use holds::{Holds, Observed, duration};
-pub use lastwords_formats::evidence::{Account, Losses};
+pub use lastwords_formats::evidence::{Account, Amount, Losses};
 pub use live::{is_live, is_live_summary};
 pub use locate::sessions_dir;
 pub use lttng::Lttng;

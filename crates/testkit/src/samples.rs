@@ -66,7 +66,14 @@ pub fn record(ring: &mut Ring, from: u32, count: u32, contexts: &[u8]) {
 /// A session of exactly 72 KiB: an exclusive stream with a snapshot, a lockless stream with dead recorders, open spans.
 #[must_use]
 pub fn small(order: Order) -> Session {
+    numbered(order, 0)
+}
+
+/// The same session with another UUID for each number.
+#[must_use]
+pub fn numbered(order: Order, number: u8) -> Session {
     let mut s = Session::new("small", se::RSEQ);
+    s.uuid[15] ^= number;
     s.order = order;
     s.threads = 9;
     s.span_capacity = 15;

@@ -63,7 +63,6 @@ pub(super) fn write(
             packets,
             bytes,
             losses: Losses::of(&accounts),
-            dropped: String::new(),
             merged: Vec::new(),
             faults: 0,
         };

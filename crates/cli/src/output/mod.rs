@@ -293,9 +293,6 @@ pub(crate) struct Line {
     /// The sum of the losses in the accounts of its traces.
     #[serde(flatten)]
     pub(crate) losses: Losses,
-    /// How much of the snapshots of each trace was dropped unread, in words.
-    #[serde(skip)]
-    pub(crate) dropped: String,
     /// The other traces in the same file, merged by time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) merged: Vec<Merged>,
@@ -327,7 +324,7 @@ struct Report<'a> {
 /// Formats a line of text.
 fn text_of(line: &Line) -> String {
     let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
-    let losses = line.losses.words(&line.dropped);
+    let losses = line.losses.words();
     format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
 }
 

@@ -208,7 +208,6 @@ impl<'t> Writing<'_, 't> {
             packets: totals.packets,
             bytes: totals.bytes,
             losses: Losses::of(&accounts),
-            dropped: accounts.iter().filter_map(Account::dropped).collect::<Vec<_>>().join(" and "),
             merged,
             faults: notes.unreadable,
         };

@@ -1,7 +1,7 @@
 //! Sessions of killed programs: report, recover, inspect; and what babeltrace2 makes of the result.
 
 use crate::child::{EVENTS, THREADS, start};
-use crate::support::{Place, tool};
+use crate::support::{Place, small, tool};
 use serde_json::Value;
 
 /// Every event of every thread is in the text, in order, once.
@@ -57,6 +57,25 @@ fn selections() {
     let ran = place.run(&["report", "app", "--snapshot"]);
     assert_eq!(ran.status, 1);
     assert!(ran.err.contains("no snapshot"), "{}", ran.err);
+}
+
+/// The line of an output sums up what its accounts say of each ring.
+#[test]
+fn outputs_tell_what_was_overwritten() {
+    let place = Place::new();
+    small(&place, "one", 0);
+    small(&place, "two", 1);
+    let inputs = [place.at("one"), place.at("two")].map(|path| path.display().to_string());
+    for (taken, format) in [(1, "json"), (2, "json"), (2, "text"), (2, "perfetto")] {
+        let out = place.at(&format!("{taken}.{format}")).display().to_string();
+        let mut args = vec!["convert", "--to", format, "-o", &out];
+        args.extend(inputs.iter().take(taken).map(String::as_str));
+        let ran = place.run(&args);
+        let bytes = |line: &str| line.split_once(": overwritten (")?.1.strip_suffix(" bytes)")?.parse::<u64>().ok();
+        let sum: u64 = ran.err.lines().filter_map(bytes).sum();
+        let words = format!(", {sum} bytes overwritten, nothing else lost\n");
+        assert!(sum > 0 && ran.out.ends_with(&words), "{args:?}: {}{}", ran.out, ran.err);
+    }
 }
 
 #[test]

@@ -67,9 +67,7 @@ impl Place {
 
 /// Writes testkit's sample session into a folder of the place; `number` tells it from others of its kind.
 pub(crate) fn small(place: &Place, folder: &str, number: u8) -> Image {
-    let mut session = samples::small(Order::Little);
-    session.uuid[15] ^= number;
-    let image = session.image();
+    let image = samples::numbered(Order::Little, number).image();
     image.write_folder(&place.at(folder)).unwrap();
     image
 }

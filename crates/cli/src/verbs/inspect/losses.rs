@@ -6,7 +6,7 @@ use crate::account::LIMIT;
 use crate::progress::human_bytes;
 use crate::table::plain;
 use lastwords_formats::missing::count;
-use lastwords_open::{Account, Losses};
+use lastwords_open::{Account, Amount, Losses};
 use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use std::io::{self, Write};
 
@@ -22,10 +22,10 @@ pub(super) fn write(
     if verbose {
         account.write(LIMIT, &mut text)?;
     } else {
-        let overwritten = account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
-        let overwritten = overwritten.then(|| "older events overwritten".to_owned());
-        let known: Vec<String> = overwritten.into_iter().chain(account.dropped()).collect();
-        let words = Losses::of([account]).words(&known.join(" and "));
+        let unknown = account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
+        // How much was overwritten is said by ring.
+        let overwritten = Amount { unknown, ..Amount::default() };
+        let words = Losses { overwritten, ..Losses::of([account]) }.words();
         let of = of.map_or_else(String::new, |of| format!("{of}: "));
         writeln!(text, "losses     {of}{words}")?;
         lines(account).iter().try_for_each(|line| writeln!(text, "  {}", plain(line)))?;

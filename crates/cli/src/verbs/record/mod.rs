@@ -11,7 +11,7 @@ use anyhow::{Context, bail};
 use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
-use lastwords_formats::evidence::Losses;
+use lastwords_formats::evidence::{Amount, Losses};
 use lastwords_stream::Address;
 use lastwords_trace::evidence::Cause;
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
@@ -338,9 +338,8 @@ fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
 /// Prints on stderr what a saved trace has and what was lost.
 pub(crate) fn tell(saved: &Saved) {
     let (lost, overwritten) = (saved.lost(), saved.overwritten());
-    let losses = Losses { events: lost, any: lost > 0, undescribed: false };
-    let overwritten = (overwritten > 0 && !saved.is_stream).then(|| format!("{overwritten} events overwritten"));
-    let words = losses.words(&overwritten.unwrap_or_default());
+    let overwritten = Amount { events: if saved.is_stream { 0 } else { overwritten }, ..Amount::default() };
+    let words = Losses { events: lost, any: lost > 0, overwritten, ..Losses::default() }.words();
     let (events, size) = (saved.events, human_bytes(saved.bytes));
     say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
     let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());

@@ -97,7 +97,7 @@ impl Following {
 
     fn outcome(&self, args: &Args) -> Outcome {
         let events = if self.printed == 1 { "event" } else { "events" };
-        say::note(format_args!("{} {events} printed; {}", self.printed, self.facts.losses.words("")));
+        say::note(format_args!("{} {events} printed; {}", self.printed, self.facts.losses.words()));
         Facts { strict: args.strict, ..self.facts }.outcome()
     }
 }
