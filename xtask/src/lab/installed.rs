@@ -104,20 +104,13 @@ impl<'a> System<'a> {
         run_quietly(Command::new("cp").arg("--sparse=always").arg(&self.disk).arg(&disk))?;
         let arguments =
             format!("root=LABEL=lab rw loglevel=4 panic=0 no_timer_check crashkernel={CRASH_MEMORY} lab.by={by}");
+        let program = qemu(store, Arch::Amd64)?;
         let config = Config {
-            arch: Arch::Amd64,
-            qemu: &qemu(store, Arch::Amd64)?,
-            kernel: &kernel.image,
-            initramfs: &self.initramfs,
             arguments: &arguments,
             memory: MEMORY,
             cpus: CPUS,
-            more_cpu: "",
-            pause_at_panic: false,
-            reboots: false,
-            more: &[],
             disks: std::slice::from_ref(&disk),
-            folder: &folder,
+            ..Config::of(Arch::Amd64, &program, [&kernel.image, &self.initramfs, &folder])
         };
         let mut guest = Guest::start(&config)?;
         guest.wait_for("LAB-CRASHES", INSTALLED)?;

@@ -37,20 +37,12 @@ impl Machine<'_> {
         let begun = Instant::now();
         let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
+        let program = qemu(store, self.arch)?;
         let config = Config {
-            arch: self.arch,
-            qemu: &qemu(store, self.arch)?,
-            kernel: &kernel.image,
-            initramfs: &initramfs,
             arguments: self.arguments,
             memory: MEMORY,
             cpus: self.cpus,
-            more_cpu: "",
-            pause_at_panic: false,
-            reboots: false,
-            more: &[],
-            disks: &[],
-            folder,
+            ..Config::of(self.arch, &program, [&kernel.image, &initramfs, folder])
         };
         let mut guest = Guest::start(&config)?;
         guest.wait_for("RECORDER-DONE", self.limit)?;

@@ -393,19 +393,13 @@ impl Lab<'_> {
         }
         let qemu = qemu(self.store, self.arch)?;
         let config = Config {
-            arch: self.arch,
-            qemu: &qemu,
-            kernel: &self.kernel.image,
-            initramfs: &initramfs,
             arguments: &arguments,
             memory: scenario.memory,
             cpus: scenario.cpus,
             more_cpu: scenario.more_cpu,
             pause_at_panic: scenario.end == End::Live,
-            reboots: false,
-            more: &[],
             disks: &disks,
-            folder: &folder,
+            ..Config::of(self.arch, &qemu, [&self.kernel.image, &initramfs, &folder])
         };
         let ready = if scenario.end == End::Live { "LAB-CRASHES" } else { "LAB-TRUTH-DONE" };
         let mut guest = boot(&config, ready)?;

@@ -40,6 +40,27 @@ pub(super) struct Config<'a> {
     pub(super) folder: &'a Path,
 }
 
+impl<'a> Config<'a> {
+    /// A guest of one CPU and 512 MB without disks, which ends at its first reset. The paths are those of kernel, initramfs and folder.
+    pub(super) fn of(arch: Arch, qemu: &'a Program, [kernel, initramfs, folder]: [&'a Path; 3]) -> Self {
+        Self {
+            arch,
+            qemu,
+            kernel,
+            initramfs,
+            arguments: "",
+            memory: 512,
+            cpus: 1,
+            more_cpu: "",
+            pause_at_panic: false,
+            reboots: false,
+            more: &[],
+            disks: &[],
+            folder,
+        }
+    }
+}
+
 /// A running guest.
 pub(super) struct Guest {
     child: Child,

@@ -140,19 +140,12 @@ impl Reboot {
         let backend = format!("memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M", memory.display());
         let more = ["-object", &backend, "-machine", "memory-backend=ram"].map(str::to_string);
         let config = Config {
-            arch: Arch::Amd64,
-            qemu: &self.qemu,
-            kernel: &self.kernel.image,
-            initramfs,
             arguments: &arguments,
             memory: MEMORY,
             cpus: 2,
-            more_cpu: "",
-            pause_at_panic: false,
-            reboots: false,
             more: &more,
             disks: &disks,
-            folder,
+            ..Config::of(Arch::Amd64, &self.qemu, [&self.kernel.image, initramfs, folder])
         };
         let mut guest = boot(&config, ready)?;
         guest.qmp("stop", json!({}))?;

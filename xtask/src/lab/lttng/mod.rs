@@ -107,19 +107,11 @@ pub(super) fn run(
     let end = if scenario.is_stopped { "stopped" } else { "paused" };
     let arguments = format!("loglevel=4 panic=0 lab.scenario={} lab.end={end}{}", scenario.part, scenario.arguments);
     let config = Config {
-        arch: Arch::Amd64,
-        qemu: &qemu,
-        kernel: &kernel.image,
-        initramfs: &initramfs,
         arguments: &arguments,
         memory: MEMORY,
         cpus: scenario.cpus,
-        more_cpu: "",
-        pause_at_panic: false,
-        reboots: false,
-        more: &[],
         disks: &disks,
-        folder: &folder,
+        ..Config::of(Arch::Amd64, &qemu, [&kernel.image, &initramfs, &folder])
     };
     let dumps = dumps(&config, store, scenario, formats)?;
     std::fs::remove_file(&initramfs)?;

@@ -165,20 +165,14 @@ impl Lab<'_> {
         let kind = self.place.files.kind;
         let more = self.place.files.of_qemu();
         let arguments = format!("loglevel=3 panic=1 no_timer_check {}", kind.arguments());
+        let program = qemu(self.store, Arch::Amd64)?;
         let config = Config {
-            arch: Arch::Amd64,
-            qemu: &qemu(self.store, Arch::Amd64)?,
-            kernel: &self.kernel.image,
-            initramfs: self.initramfs,
             arguments: &arguments,
             memory: MEMORY,
             cpus: 1,
-            more_cpu: "",
-            pause_at_panic: false,
             reboots: true,
             more: &more,
-            disks: &[],
-            folder: self.folder,
+            ..Config::of(Arch::Amd64, &program, [&self.kernel.image, self.initramfs, self.folder])
         };
         let mut guest = Guest::start(&config)?;
         let mut rng = Random(seed);

@@ -37,20 +37,13 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     let initramfs = initramfs(store, kernel, lastwords, &folder)?;
     let disk = folder.join("out.tar");
     File::create(&disk)?.set_len(DISK)?;
+    let program = qemu(store, Arch::Amd64)?;
     let config = Config {
-        arch: Arch::Amd64,
-        qemu: &qemu(store, Arch::Amd64)?,
-        kernel: &kernel.image,
-        initramfs: &initramfs,
         arguments: "loglevel=4 panic=0 no_timer_check",
         memory: MEMORY,
         cpus: CPUS,
-        more_cpu: "",
-        pause_at_panic: false,
-        reboots: false,
-        more: &[],
         disks: std::slice::from_ref(&disk),
-        folder: &folder,
+        ..Config::of(Arch::Amd64, &program, [&kernel.image, &initramfs, &folder])
     };
     let mut guest = Guest::start(&config)?;
     guest.wait_for("LAB-TRUTH-DONE", LIMIT)?;

@@ -116,20 +116,15 @@ impl Lab<'_> {
         let arguments = format!("loglevel=4 panic=0 no_timer_check lab.rounds={ROUNDS} {}", variant.arguments);
         let backend = format!("memory-backend-file,id=ram,share=on,mem-path={},size={MEMORY}M", memory.display());
         let more = ["-object", &backend, "-machine", "memory-backend=ram"].map(str::to_string);
+        let program = qemu(self.store, Arch::Amd64)?;
         let config = Config {
-            arch: Arch::Amd64,
-            qemu: &qemu(self.store, Arch::Amd64)?,
-            kernel: &self.kernel.image,
-            initramfs,
             arguments: &arguments,
             memory: MEMORY,
             cpus: CPUS,
-            more_cpu: "",
-            pause_at_panic: false,
             reboots: true,
             more: &more,
             disks: &disks,
-            folder: self.folder,
+            ..Config::of(Arch::Amd64, &program, [&self.kernel.image, initramfs, self.folder])
         };
         let mut guest = Guest::start(&config)?;
         let mut texts = Vec::new();
