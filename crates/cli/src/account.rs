@@ -7,7 +7,8 @@ use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
-use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace, write_crashes};
+use lastwords_open::{Account, Crash, Losses, Lttng, Trace, write_crashes};
+use lastwords_trace::evidence::Cause;
 use std::io::{self, Write};
 
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
@@ -36,6 +37,16 @@ pub(crate) fn print(traces: &Traces, accounts: &[Account<'_>], quiet: bool) -> L
     Losses::of(accounts)
 }
 
+/// Says in a few words what traces have lost, and what is gone though it counts as no loss.
+pub(crate) fn words<'a, 'b: 'a>(accounts: impl IntoIterator<Item = &'a Account<'b>>) -> String {
+    let accounts: Vec<&Account<'_>> = accounts.into_iter().collect();
+    let mut gaps = accounts.iter().flat_map(|account| &account.evidence.gaps);
+    let overwritten = gaps.any(|gap| gap.cause == Cause::Overwritten).then(|| "older events overwritten".to_owned());
+    let dropped = accounts.iter().filter_map(|account| account.dropped());
+    let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
+    Losses::of(accounts).words(&known.join(" and "))
+}
+
 /// Checks that at least one trace can be read.
 ///
 /// # Errors
@@ -59,8 +70,7 @@ pub(crate) fn write_with_end(
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
-    if let Some(ended) = &found.ended {
-        let ended = ended::with_newest(EndedReport::from(*ended), || trace.newest());
+    if let Some(ended) = trace.ended() {
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&ended))?;
     }
     let mut crashes = found.crashes();
@@ -86,6 +96,11 @@ pub(crate) fn write_session(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     account.write(limit, out)?;
+    write_dated_crashes(crashes, is_dated, out)
+}
+
+/// Writes crashes for people: with a time of day if times are related to real time.
+pub(crate) fn write_dated_crashes(crashes: &[Crash], is_dated: bool, out: &mut dyn Write) -> io::Result<()> {
     let of_clock = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
     let time: &dyn Fn(i64) -> String = if is_dated { &ended::precise_time } else { &of_clock };
     write_crashes(crashes, time, out)

@@ -1,12 +1,12 @@
 //! Prints what a trace has lost, and why, in a line for each ring and cause. Positions, addresses and the verdict on each
 //! sub-buffer are for `--verbose`, which prints the account itself.
 
-use super::activity::ROWS;
-use crate::account::LIMIT;
+use super::activity::{ROWS, write_more};
+use crate::account::{self, LIMIT};
 use crate::progress::human_bytes;
 use crate::table::plain;
 use lastwords_formats::missing::count;
-use lastwords_open::{Account, Losses};
+use lastwords_open::Account;
 use lastwords_trace::evidence::{Cause, Gap, Verdict};
 use std::io::{self, Write};
 
@@ -22,16 +22,20 @@ pub(super) fn write(
     if verbose {
         account.write(LIMIT, &mut text)?;
     } else {
-        let overwritten = account.evidence.gaps.iter().any(|gap| gap.cause == Cause::Overwritten);
-        let overwritten = overwritten.then(|| "older events overwritten".to_owned());
-        let known: Vec<String> = overwritten.into_iter().chain(account.dropped()).collect();
-        let words = Losses::of([account]).words(&known.join(" and "));
+        let words = account::words([account]);
         let of = of.map_or_else(String::new, |of| format!("{of}: "));
         writeln!(text, "losses     {of}{words}")?;
         lines(account).iter().try_for_each(|line| writeln!(text, "  {}", plain(line)))?;
         account.write_spans(LIMIT, &mut text)?;
     }
     String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "{indent}{line}"))
+}
+
+/// Writes the messages about what cannot be read: without `all` at most [`ROWS`].
+pub(super) fn write_faults(faults: &[&String], all: bool, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+    let shown = if all { faults.len() } else { ROWS };
+    faults.iter().take(shown).try_for_each(|fault| writeln!(out, "{indent}not decoded: {}", plain(fault)))?;
+    write_more(faults.len(), shown, "fault", indent, out)
 }
 
 /// Shortens remarks to what is said before the first address or type of the kernel. Equal ones become one.
@@ -104,7 +108,8 @@ fn lines(account: &Account<'_>) -> Vec<String> {
         all = summed(all.into_iter().map(|lost| Lost { stream: None, ..lost }));
     }
     all.sort_by_key(|lost| lost.stream);
-    let faults = (account.faults > 0).then(|| format!("{} packets cannot be decoded to their end", account.faults));
+    let faults =
+        (account.faults > 0).then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
     let lines = all.iter().map(|lost| lost.line(account)).chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
 }
