@@ -1,6 +1,7 @@
 //! Writes sessions of LTTng that were recovered: a CTF folder for each.
 
 use super::{Done, Format, Job, Line};
+use crate::account;
 use crate::input::Traces;
 use crate::progress::Shared;
 use lastwords_formats::Totals;
@@ -63,7 +64,7 @@ pub(super) fn write(
             packets,
             bytes,
             losses: Losses::of(&accounts),
-            dropped: String::new(),
+            words: account::words(&accounts),
             merged: Vec::new(),
             faults: 0,
         };

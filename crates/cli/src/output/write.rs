@@ -1,7 +1,7 @@
 //! Writes one file, or one folder of CTF. Each format has a function.
 
 use super::{Format, Job, Line, Merged, is_stdout, to_file};
-use crate::account::Notes;
+use crate::account::{self, Notes};
 use crate::input::Traces;
 use crate::kernels::{Kernels, kernels, print_remarks};
 use crate::progress::{Progress, Shared};
@@ -208,7 +208,7 @@ impl<'t> Writing<'_, 't> {
             packets: totals.packets,
             bytes: totals.bytes,
             losses: Losses::of(&accounts),
-            dropped: accounts.iter().filter_map(Account::dropped).collect::<Vec<_>>().join(" and "),
+            words: account::words(&accounts),
             merged,
             faults: notes.unreadable,
         };
