@@ -7,7 +7,7 @@ use crate::{ended, say};
 use anyhow::bail;
 use lastwords_ctf::{Totals, read};
 use lastwords_formats::events::Note;
-use lastwords_open::{Account, Crash, EndedReport, Losses, Lttng, Trace, write_crashes};
+use lastwords_open::{Account, Crash, Losses, Lttng, Trace, write_crashes};
 use std::io::{self, Write};
 
 /// The number of lines of each kind that is printed for people. `inspect --json` has all of them.
@@ -59,8 +59,7 @@ pub(crate) fn write_with_end(
     text: &mut Vec<u8>,
 ) -> io::Result<()> {
     let Some(found) = trace.session() else { return account.write(LIMIT, text) };
-    if let Some(ended) = &found.ended {
-        let ended = ended::with_newest(EndedReport::from(*ended), || trace.newest());
+    if let Some(ended) = trace.ended() {
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&ended))?;
     }
     let mut crashes = found.crashes();
@@ -86,6 +85,11 @@ pub(crate) fn write_session(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     account.write(limit, out)?;
+    write_dated_crashes(crashes, is_dated, out)
+}
+
+/// Writes crashes for people: with a time of day if times are related to real time.
+pub(crate) fn write_dated_crashes(crashes: &[Crash], is_dated: bool, out: &mut dyn Write) -> io::Result<()> {
     let of_clock = |time: i64| format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000);
     let time: &dyn Fn(i64) -> String = if is_dated { &ended::precise_time } else { &of_clock };
     write_crashes(crashes, time, out)

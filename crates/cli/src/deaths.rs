@@ -72,7 +72,6 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         let _ = lastwords_open::name_frames(&mut fatal);
     }
     if fatal.is_empty() {
-        let ended = found.ended.as_ref().map(|ended| ended::with_newest(EndedReport::from(*ended), || trace.newest()));
         let death = |ended: EndedReport| Death {
             what: format!("session {name}"),
             word: "end".to_owned(),
@@ -84,7 +83,7 @@ fn session_deaths(trace: &Trace, found: &RecoveredSession, symbols: bool) -> Vec
         };
         // A program that ended as it wanted to has not died.
         let is_wanted = |ended: &EndedReport| matches!(ended.how, "closed" | "exit") && ended.number.unwrap_or(0) == 0;
-        return ended.filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
+        return trace.ended().filter(|ended| !is_wanted(ended)).map(death).into_iter().collect();
     }
     let death = |crash: Crash| Death {
         what: format!("session {name}"),

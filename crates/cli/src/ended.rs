@@ -14,14 +14,6 @@ pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
     seen_at(ended, &utc(ended.at_ns))
 }
 
-/// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session knows.
-/// `newest` reads all events, so it is called only then.
-pub(crate) fn with_newest(ended: EndedReport, newest: impl FnOnce() -> Option<i64>) -> EndedReport {
-    let newest = Some(newest).filter(|_| ended.how == "killed");
-    let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
-    EndedReport { at_ns: ended.at_ns.max(newest.unwrap_or(0)), ..ended }
-}
-
 fn seen_at(ended: &EndedReport, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
     let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };
@@ -87,20 +79,5 @@ fn in_zone(nanoseconds: u64, format: &str, zone: TimeZone) -> String {
     match Timestamp::from_nanosecond(i128::from(nanoseconds)) {
         Ok(at) => at.to_zoned(zone).strftime(format).to_string(),
         Err(_) => "-".into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_killed_process_was_alive_at_its_newest_event() {
-        let at = |how, newest| with_newest(EndedReport { how, number: None, pid: 0, at_ns: 5 }, || newest).at_ns;
-        assert_eq!(
-            [at("killed", Some(9)), at("killed", Some(3)), at("killed", Some(-1)), at("killed", None)],
-            [9, 5, 5, 5]
-        );
-        assert_eq!(at("exit", Some(9)), 5, "who ends it knows when");
     }
 }

@@ -285,6 +285,18 @@ fn note_snapshot(trace: &Trace) {
     }
 }
 
+/// Says that nothing of a kernel's tracer can be read, if that is so. `traces` are those of all inputs.
+pub(crate) fn no_arrays(origin: &Arc<Origin>, traces: &[Trace]) -> Option<String> {
+    let has_lttng = traces.iter().any(|trace| Arc::ptr_eq(&trace.origin, origin) && trace.lttng().is_some());
+    let is_empty = origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty()) && !has_lttng;
+    is_empty.then(|| format!("{}: no trace array of ftrace can be read", origin.path.display()))
+}
+
+/// Says that the snapshot of an instance is wanted, and that it has none.
+pub(crate) fn no_snapshot(array: &Trace) -> String {
+    format!("{}: instance {} has no snapshot", array.origin.path.display(), array.name)
+}
+
 impl Traces {
     /// Wraps some traces.
     pub(crate) fn of(all: Vec<Trace>) -> Self {
@@ -361,8 +373,8 @@ impl Traces {
             let is_own = |trace: &&Trace| Arc::ptr_eq(&trace.origin, origin);
             let own: Vec<Trace> = all.iter().filter(is_own).cloned().collect();
             let has_lttng = kept.iter().filter(is_own).any(|trace| trace.lttng().is_some());
-            if origin.machine.as_ref().is_some_and(|machine| machine.tracing.arrays.is_empty()) && !has_lttng {
-                why = Some(format!("{}: no trace array of ftrace can be read", origin.path.display()));
+            if let Some(nothing) = no_arrays(origin, &kept) {
+                why = Some(nothing);
                 self.worst_failure = self.worst_failure.max(Some(Severity::Error));
             }
             for array in self.wanted(own, has_lttng, arrays) {
@@ -371,7 +383,7 @@ impl Traces {
                     continue;
                 }
                 why.iter().for_each(|why| say::note(plain(why)));
-                why = Some(format!("{}: instance {} has no snapshot", origin.path.display(), array.name));
+                why = Some(no_snapshot(&array));
             }
         }
         self.all = kept;

@@ -2,6 +2,7 @@
 
 mod spans;
 
+use crate::missing::count;
 use lastwords_ctf::Totals;
 use lastwords_ctf::names::plain;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -180,6 +181,14 @@ impl<'a> Account<'a> {
         self.faults > 0 || self.evidence.has_losses()
     }
 
+    /// Returns true if it is unknown of some losses how many events they are.
+    fn has_uncounted_losses(&self) -> bool {
+        let Evidence { gaps, sub_buffers, .. } = &*self.evidence;
+        self.faults > 0
+            || gaps.iter().any(|gap| gap.cause.is_loss() && gap.events.is_none())
+            || sub_buffers.iter().any(|sub_buffer| sub_buffer.verdict.is_loss())
+    }
+
     /// Returns true if there are packets whose events have no description.
     #[must_use]
     pub fn is_undescribed(&self) -> bool {
@@ -201,14 +210,9 @@ impl<'a> Account<'a> {
         self.faults = self.faults.saturating_add(totals.faults);
     }
 
-    /// Returns the amount that was lost for a cause: bytes, or events if the number of bytes is unknown.
+    /// Returns the amount that was lost for a cause.
     fn amount(&self, cause: Cause) -> Amount {
-        let mut amount = Amount::default();
-        for gap in self.evidence.gaps.iter().filter(|gap| gap.cause == cause) {
-            let (bytes, events) = (gap.bytes.unwrap_or_default(), gap.events.unwrap_or_default());
-            amount.add(&Amount { bytes, events, unknown: bytes == 0 && events == 0 });
-        }
-        if amount.bytes > 0 { Amount { events: 0, ..amount } } else { amount }
+        Amount::of(self.evidence.gaps.iter().filter(|gap| gap.cause == cause))
     }
 
     /// Describes the losses in a few words: `6144 bytes overwritten, nothing else lost`. The number of lost events is left to the
@@ -347,6 +351,9 @@ pub struct Losses {
     /// True if there are packets whose events have no description.
     #[serde(rename = "unreadable", skip_serializing_if = "std::ops::Not::not")]
     pub undescribed: bool,
+    /// True if more is lost than those events: of some losses it is unknown how many events they are.
+    #[serde(skip)]
+    pub more: bool,
     /// The amount that rings overwrote with newer events, which counts as no loss.
     #[serde(skip)]
     pub overwritten: Amount,
@@ -367,6 +374,17 @@ pub struct Amount {
 }
 
 impl Amount {
+    /// Returns the sum of the amounts of some gaps of a trace: bytes, or events if no gap has a number of bytes.
+    #[must_use]
+    pub fn of<'a>(gaps: impl IntoIterator<Item = &'a Gap>) -> Self {
+        let mut sum = Self::default();
+        for gap in gaps {
+            let (bytes, events) = (gap.bytes.unwrap_or_default(), gap.events.unwrap_or_default());
+            sum.add(&Self { bytes, events, unknown: bytes == 0 && events == 0 });
+        }
+        if sum.bytes > 0 { Self { events: 0, ..sum } } else { sum }
+    }
+
     fn add(&mut self, other: &Self) {
         self.bytes = self.bytes.saturating_add(other.bytes);
         self.events = self.events.saturating_add(other.events);
@@ -396,6 +414,7 @@ impl Losses {
                 any: account.has_losses(),
                 events: account.evidence.lost_events(),
                 undescribed: account.is_undescribed(),
+                more: account.has_uncounted_losses(),
                 overwritten: account.amount(Cause::Overwritten),
                 dropped: account.amount(Cause::Dropped),
             });
@@ -408,6 +427,7 @@ impl Losses {
         self.any |= other.any;
         self.events = self.events.saturating_add(other.events);
         self.undescribed |= other.undescribed;
+        self.more |= other.more;
         self.overwritten.add(&other.overwritten);
         self.dropped.add(&other.dropped);
     }
@@ -420,7 +440,8 @@ impl Losses {
         let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
         match (self.any, self.events, known.is_empty()) {
             (true, 0, _) => "with losses".to_owned(),
-            (true, events, _) => format!("{events} events lost"),
+            (true, events, _) if self.more => format!("at least {} lost", count(events, "event")),
+            (true, events, _) => format!("{} lost", count(events, "event")),
             (false, _, true) => "nothing lost".to_owned(),
             (false, _, false) => format!("{}, nothing else lost", known.join(" and ")),
         }

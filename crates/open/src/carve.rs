@@ -39,12 +39,7 @@ pub(super) fn open(
     let mut own = session::carve(&image, &walk, budget, watch).with_context(named)?;
     opened.notes.append(&mut own.notes);
     let ours: Vec<[u8; 16]> = own.sessions.iter().map(|session| session.info().uuid).collect();
-    let found = |session| {
-        (
-            name_of(&session),
-            Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended: None, cut: None })),
-        )
-    };
+    let found = |session| (name_of(&session), Body::Session(Arc::new(RecoveredSession::new(session, None, None))));
     let mut bodies: Vec<(String, Body)> = own.sessions.into_iter().map(found).collect();
     let packets = lttng::carve(&image, given, budget, watch, &mut opened.notes).with_context(named)?;
     // Sub-buffers of sessions of lastwords have the form of LTTng's packets, so they are left out here.

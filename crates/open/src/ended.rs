@@ -23,6 +23,16 @@ fn as_text<S: serde::Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S
     serializer.collect_str(number)
 }
 
+impl EndedReport {
+    /// Returns how a session ended. A process that was killed was alive at its newest event, which may be later than what the session
+    /// knows. `newest` reads all events, so it is called only then.
+    pub(crate) fn with_newest(self, newest: impl FnOnce() -> Option<i64>) -> Self {
+        let newest = Some(newest).filter(|_| self.how == "killed");
+        let newest = newest.and_then(|newest| newest()).and_then(|newest| u64::try_from(newest).ok());
+        Self { at_ns: self.at_ns.max(newest.unwrap_or(0)), ..self }
+    }
+}
+
 impl From<Ended> for EndedReport {
     fn from(ended: Ended) -> Self {
         let (how, number) = match ended.how {
@@ -34,5 +44,20 @@ impl From<Ended> for EndedReport {
             Ending::Killed => ("killed", None),
         };
         Self { how, at_ns: ended.at, pid: ended.pid, number }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_was_alive_at_its_newest_event() {
+        let at = |how, newest| EndedReport { how, number: None, pid: 0, at_ns: 5 }.with_newest(|| newest).at_ns;
+        assert_eq!(
+            [at("killed", Some(9)), at("killed", Some(3)), at("killed", Some(-1)), at("killed", None)],
+            [9, 5, 5, 5]
+        );
+        assert_eq!(at("exit", Some(9)), 5, "who ends it knows when");
     }
 }

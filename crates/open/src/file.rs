@@ -3,7 +3,7 @@
 use crate::locate::{Location, LocationKind};
 use crate::lttng::{self, GivenMetadata};
 use crate::reboot::PersistentInstance;
-use crate::{Body, Opened, Options, Origin, carve, chain, dax_node, machine, persistent, session, sniff, tail};
+use crate::{Body, Opened, Options, Origin, RawRun, carve, chain, dax_node, machine, persistent, session, sniff, tail};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
 use lastwords_ctf::read;
@@ -177,6 +177,7 @@ pub(super) fn source(location: &Location, options: &Options<'_>, budget: &Arc<Bu
         physical = Some(vmcore::open_split(&parts, budget)?);
     } else if location.kind == LocationKind::File && path.is_file() {
         if let Some(map) = &options.memory.raw {
+            RawRun::check(map).with_context(named)?;
             let memory = match find::raw(path, map, budget, watch) {
                 Ok((physical, found)) => (physical, Ok(noted(found))),
                 Err(error) => {

@@ -8,7 +8,7 @@ use lastwords_ring::backend::{PLACES_FILE, parse_places};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::IntoRawFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
@@ -232,7 +232,7 @@ fn of_folder(
         }
         found.push(match kind {
             Some(kind) if kind.is_input() => Candidate::found(Ok(Location::new(path, LocationKind::File))),
-            _ if has_session => stray(path, "no session's folder"),
+            _ if has_session => stray(path, "it is not the folder of a session"),
             kind => stray(path, &format!("{}; there is nothing to recover in it", sniff::sentence(kind))),
         });
     }
@@ -249,7 +249,7 @@ fn of_folder(
             None => !candidate.is_nothing(),
         };
         match has_session && !is_likely(path) && !inside.iter().any(is_other) {
-            true => found.push(stray(path, "no session's folder")),
+            true => found.push(stray(path, "it is not the folder of a session")),
             false => found.extend(inside),
         }
     }
@@ -427,7 +427,10 @@ fn opened(location: String) -> String {
 /// Returns the memfds of sessions that a process holds, or its memory if it has none.
 pub(super) fn of_process(pid: u32) -> anyhow::Result<Vec<Candidate>> {
     let folder = PathBuf::from(format!("/proc/{pid}/fd"));
-    let entries = std::fs::read_dir(&folder).with_context(|| format!("process {pid}: {}", folder.display()))?;
+    let entries = match std::fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!("there is no process {pid}"),
+        entries => entries.with_context(|| format!("process {pid}: {}", folder.display()))?,
+    };
     let is_ours = |path: &PathBuf| {
         std::fs::read_link(path).is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"/memfd:lastwords"))
     };

@@ -196,7 +196,7 @@ pub(super) fn kernel(
         let is_of_file = matches!(&error, lastwords_kernel::Error::Bytes(error) if &*error.what == "BTF");
         let error = missing_part(error, physical, advice);
         match given.filter(|_| is_of_file) {
-            Some(path) => error.context(path.display().to_string()),
+            Some(path) => error.context(crate::memory::given("--btf", path)),
             None => error,
         }
     })?;

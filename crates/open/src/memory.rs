@@ -7,7 +7,7 @@ use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_walk::lttng_kernel::Source;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -37,9 +37,8 @@ impl Memory {
         let Some(path) = &self.module else {
             return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
         };
-        let named = || path.display().to_string();
-        let file = File::open(path).with_context(named)?;
-        let types = btf::of_module(&named(), file, &kernel.types, kernel.budget())?;
+        let file = File::open(path).with_context(|| given("--module", path))?;
+        let types = btf::of_module(&given("--module", path), file, &kernel.types, kernel.budget())?;
         Ok(Source::Given(Arc::new(types)))
     }
 
@@ -50,18 +49,23 @@ impl Memory {
             bail!("--vmlinux has symbols and types: give it alone");
         }
         if let Some(path) = &self.vmlinux {
-            let file = File::open(path).with_context(|| path.display().to_string())?;
-            sources.vmlinux(file, info, &Budget::default()).with_context(|| path.display().to_string())?;
+            let file = File::open(path).with_context(|| given("--vmlinux", path))?;
+            sources.vmlinux(file, info, &Budget::default()).with_context(|| given("--vmlinux", path))?;
         }
         if let Some(path) = &self.system_map {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-            sources.system_map(&text, info).with_context(|| path.display().to_string())?;
+            let text = std::fs::read(path).with_context(|| given("--system-map", path))?;
+            sources.system_map(&String::from_utf8_lossy(&text), info).with_context(|| given("--system-map", path))?;
         }
         if let Some(path) = &self.btf {
-            sources.btf = Some(std::fs::read(path).with_context(|| path.display().to_string())?);
+            sources.btf = Some(std::fs::read(path).with_context(|| given("--btf", path))?);
         }
         Ok(sources)
     }
+}
+
+/// Names an option and its file in a message.
+pub(super) fn given(option: &str, path: &Path) -> String {
+    format!("{option} {}", path.display())
 }
 
 /// A run of physical memory in a raw file, as a person writes it: `ADDRESS+LENGTH`.
@@ -81,9 +85,11 @@ impl FromStr for RawRun {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
         };
-        let (address, len) = text.split_once('+').ok_or("give ADDRESS+LENGTH, for example 0x40000000+0x10000000")?;
-        let pair = number(address).zip(number(len)).filter(|(_, len)| *len > 0);
-        pair.map(|(address, len)| Self { address, len }).ok_or_else(|| format!("{text}: not two numbers, or no bytes"))
+        let pair = text.split_once('+').and_then(|(address, len)| number(address).zip(number(len)));
+        let pair = pair.filter(|(_, len)| *len > 0);
+        pair.map(|(address, len)| Self { address, len }).ok_or_else(|| {
+            format!("{text}: not two numbers of 64 bits, or no bytes: give ADDRESS+LENGTH, for example 0x40000000+0x10000000")
+        })
     }
 }
 
@@ -99,11 +105,47 @@ impl RawRun {
         };
         runs.iter().map(range).collect()
     }
+
+    /// Checks that no two ranges of a raw file have an address in common.
+    pub(super) fn check(ranges: &[RawRange]) -> anyhow::Result<()> {
+        let mut sorted: Vec<&RawRange> = ranges.iter().collect();
+        sorted.sort_by_key(|range| range.address);
+        for pair in sorted.windows(2) {
+            let [one, next] = pair else { continue };
+            if one.address.saturating_add(one.len) > next.address {
+                let words = |range: &RawRange| format!("{:#x}+{:#x}", range.address, range.len);
+                bail!("--raw: the runs {} and {} have addresses in common", words(one), words(next));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_named_with_their_options() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| Some(folder.path().join(name));
+        std::fs::write(path("binary").unwrap(), [0xff; 64]).unwrap();
+        for name in ["absent", "binary"] {
+            for (option, memory) in [
+                ("--vmlinux", Memory { vmlinux: path(name), ..Memory::default() }),
+                ("--system-map", Memory { system_map: path(name), ..Memory::default() }),
+                ("--btf", Memory { btf: path(name), ..Memory::default() }),
+            ] {
+                // The kernel reads the types later.
+                let Err(error) = memory.sources(&VmcoreInfo::default()) else {
+                    assert_eq!((option, name), ("--btf", "binary"));
+                    continue;
+                };
+                let said = format!("{error:#}");
+                assert!(said.starts_with(&format!("{option} {}: ", path(name).unwrap().display())), "{said}");
+            }
+        }
+    }
 
     #[test]
     fn runs() {

@@ -38,6 +38,11 @@ fn searched(base: &Path) -> String {
 
 /// Returns the folder of the newest session with a name.
 pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<PathBuf> {
+    match name {
+        "" => bail!("the name of an input is empty: give a path, or the name of a session"),
+        "-" => bail!("-: no input is read from stdin: save it as a file, and give its path"),
+        _ => {}
+    }
     let folders = folders_of(name);
     let Some((newest, older)) = folders.split_first() else {
         let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|base| searched(base)).collect();

@@ -8,6 +8,7 @@ use crate::reserved::Reserved;
 use crate::{Machine, Opened, Options, machine};
 use anyhow::{Context, bail};
 use lastwords_bytes::Budget;
+use lastwords_formats::ftrace::dat;
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
@@ -22,11 +23,9 @@ use std::sync::Arc;
 const KIND: &str = "persistent ring buffer";
 /// The number of bytes that distinguish a sub-buffer from others: its time, its committed size, and its first events.
 const HEAD: usize = 64;
-/// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`).
-const CLOCKS: [&str; 9] = ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai"];
-/// Clocks that do not count nanoseconds.
-const PLAIN_CLOCKS: [&str; 2] = ["counter", "uptime"];
-
+/// The kernel's clocks in the order in which a region numbers them (`trace_clocks` in `kernel/trace/trace.c`; the last is x86's).
+const CLOCKS: [&str; 10] =
+    ["local", "global", "counter", "uptime", "perf", "mono", "mono_raw", "boot", "tai", "x86-tsc"];
 /// The name of the trace of sub-buffers that a reader or a kernel emptied.
 const EMPTIED: &str = "emptied";
 
@@ -354,7 +353,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let array = Array {
         name,
         tracer: "nop".to_owned(),
-        clock_in_ns: !PLAIN_CLOCKS.contains(&clock.as_str()),
+        clock_in_ns: dat::counts_nanoseconds(&clock),
         clock,
         options: Vec::new(),
         tracer_options: Vec::new(),

@@ -13,7 +13,7 @@ use lastwords_walk::{Recovered, sessions};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A session that was found, and how it ended.
 pub struct RecoveredSession {
@@ -23,6 +23,8 @@ pub struct RecoveredSession {
     pub ended: Option<Ended>,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
+    /// The time of its newest event, once all events were read for it.
+    pub(crate) newest: OnceLock<Option<i64>>,
 }
 
 /// The file in a folder of a session that was received over a network whose stream ended early. It has the reason.
@@ -39,6 +41,10 @@ fn cut(folder: &Path) -> Option<String> {
 }
 
 impl RecoveredSession {
+    pub(crate) fn new(session: Session, ended: Option<Ended>, cut: Option<String>) -> Self {
+        Self { session: Arc::new(session), ended, cut, newest: OnceLock::new() }
+    }
+
     /// Returns the panics and signals that hooks and handlers of its program recorded, in order of time.
     #[must_use]
     pub fn crashes(&self) -> Vec<Crash> {
@@ -116,7 +122,7 @@ pub(super) fn add(
         is_other = false;
         let name = session.info().name.clone();
         if options.wants(&name)
-            && let Err(error) = check_snapshot(location, &session, options)
+            && let Err(error) = check_snapshot(location, &session, live, options)
         {
             opened.errors.push(error);
             continue;
@@ -124,7 +130,7 @@ pub(super) fn add(
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let ended = of_it.and_then(|details| details.ended);
         let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
-        bodies.push((name, Body::Session(Arc::new(RecoveredSession { session: Arc::new(session), ended, cut }))));
+        bodies.push((name, Body::Session(Arc::new(RecoveredSession::new(session, ended, cut)))));
     }
     if is_other && others.is_empty() {
         bail!(
@@ -139,15 +145,17 @@ pub(super) fn add(
 }
 
 /// Checks that a session holds a snapshot, if snapshots are wanted.
-fn check_snapshot(location: &Location, session: &Session, options: &Options<'_>) -> anyhow::Result<()> {
+fn check_snapshot(location: &Location, session: &Session, live: bool, options: &Options<'_>) -> anyhow::Result<()> {
     let info = session.info();
     let (name, state) = (&info.name, info.snapshot.word());
     let holds = matches!(state, "taken" | "reading");
     if options.snapshot && !holds && state != "swapping" {
-        return Err(NothingToRecover::of(format!(
-            "{}: session {name} has no snapshot; take one: lastwords snapshot take --session {name}",
-            location.shown.display(),
-        )));
+        let advice = match live {
+            true => format!("take one: lastwords snapshot take --session {name}"),
+            false => "leave out --snapshot to read its rings".to_owned(),
+        };
+        let path = location.shown.display();
+        return Err(NothingToRecover::of(format!("{path}: session {name} has no snapshot; {advice}")));
     }
     Ok(())
 }

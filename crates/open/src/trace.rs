@@ -1,7 +1,7 @@
 //! Defines a trace that was found, and the forms in which it can be read.
 
 use crate::counts::fold;
-use crate::{Lttng, Machine, Origin, RecoveredSession};
+use crate::{EndedReport, Lttng, Machine, Origin, RecoveredSession};
 use lastwords_ctf::read::{self, Reader};
 use lastwords_ctf::{Error, Version};
 use lastwords_formats::ftrace::text as ftrace;
@@ -145,12 +145,25 @@ impl Trace {
     }
 
     /// Returns the time of its newest event in nanoseconds since the epoch, if known. This reads all events of the
-    /// trace.
+    /// trace, those of a session only once.
     #[must_use]
     pub fn newest(&self) -> Option<i64> {
         if let Some(ftrace) = self.ftrace() {
             return Some(ftrace.newest().saturating_add(ftrace.real_time()?));
         }
+        match self.session() {
+            Some(found) => *found.newest.get_or_init(|| self.read_newest()),
+            None => self.read_newest(),
+        }
+    }
+
+    /// Returns how a session ended, if it is one in its own folder that has ended.
+    #[must_use]
+    pub fn ended(&self) -> Option<EndedReport> {
+        Some(EndedReport::from(self.session()?.ended?).with_newest(|| self.newest()))
+    }
+
+    fn read_newest(&self) -> Option<i64> {
         let trace = self.packets(Version::V2)?.ok()?;
         let newest = parallel::map(&trace.streams, parallel::cpus(), |_, stream| newest_of(&trace, stream));
         newest.into_iter().flatten().max()

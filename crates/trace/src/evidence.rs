@@ -30,6 +30,12 @@ impl Verdict {
             Self::Missing => "missing",
         }
     }
+
+    /// Returns true if the sub-buffer lacks what was written into it last, by the rules of `--strict`.
+    #[must_use]
+    pub fn is_loss(self) -> bool {
+        matches!(self, Self::Invalid | Self::Missing | Self::Stale)
+    }
 }
 
 /// One sub-buffer and its verdict.
@@ -165,10 +171,7 @@ impl Evidence {
     /// True if anything counts as a loss for `--strict`.
     #[must_use]
     pub fn has_losses(&self) -> bool {
-        self.gaps.iter().any(|g| g.cause.is_loss())
-            || self
-                .sub_buffers
-                .iter()
-                .any(|s| matches!(s.verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale))
+        let is_bad = |sub_buffer: &SubBuffer| sub_buffer.verdict.is_loss();
+        self.gaps.iter().any(|gap| gap.cause.is_loss()) || self.sub_buffers.iter().any(is_bad)
     }
 }

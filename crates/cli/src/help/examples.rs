@@ -55,8 +55,9 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "inspect",
         &[
-            ("lastwords inspect shop", "channels, rings, events and losses of a session"),
-            ("lastwords inspect vmcore --json | jq .kernels", "the same of a kernel, as data"),
+            ("lastwords inspect shop", "its events by name and time, losses, channels"),
+            ("lastwords inspect shop --since -10s", "only events of the last 10 seconds are counted"),
+            ("lastwords inspect vmcore --json | jq .kernels", "what a kernel's trace holds, as data"),
         ],
     ),
     (

@@ -14,6 +14,7 @@ use crate::select::Events;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords_ctf::Version;
+use lastwords_formats::missing::count;
 use lastwords_formats::{Error, create_file, create_folder};
 use lastwords_open::{Account, Body, Losses, Severity, Trace};
 use rustix::fs::Access;
@@ -72,7 +73,7 @@ impl Format {
 
     /// Returns the format that the extension of a path names, if any.
     pub(crate) fn of_path(path: &Path) -> Option<Self> {
-        Some(match path.extension()?.to_str()? {
+        Some(match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "json" | "jsonl" => Self::Json,
             "txt" => Self::Text,
             "dat" => Self::TraceDat,
@@ -222,9 +223,9 @@ impl Job<'_> {
         let (held, left): (Vec<Family>, Vec<Family>) =
             present.iter().partition(|family| family.formats().contains(&self.format(**family)));
         if held.is_empty() && !left.is_empty() {
-            let format = self.to.map_or("", Format::word);
             let words: Vec<String> = left.iter().map(|family| family.words()).collect();
-            bail!("{format}: {}", words.join("; "));
+            let format = self.to.map_or("", Format::word);
+            bail!("nothing in the input can be written as {format}: {}", words.join("; "));
         }
         for family in left {
             for trace in self.traces.all.extract_if(.., |trace| Family::of(trace) == family) {
@@ -323,9 +324,9 @@ struct Report<'a> {
 
 /// Formats a line of text.
 fn text_of(line: &Line) -> String {
-    let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| format!("{n} events"));
-    let losses = line.losses.words();
-    format!("{}: {events}, {} streams, {losses}", plain(&line.path.to_string_lossy()), line.streams)
+    let events = line.events.map_or_else(|| "events not counted".to_owned(), |n| count(n, "event"));
+    let (streams, losses) = (count(line.streams, "stream"), line.losses.words());
+    format!("{}: {events}, {streams}, {losses}", plain(&line.path.to_string_lossy()))
 }
 
 /// Makes the folder for the output and its parents if they are missing.
@@ -358,7 +359,7 @@ pub(crate) fn check_is_no_file(path: &Path) -> anyhow::Result<()> {
 pub(crate) fn foreign_extension<'p>(path: &'p Path, known: &[&str]) -> Option<&'p str> {
     let extension = path.extension()?.to_str()?;
     let is_kind = extension.len() > 1 && extension.bytes().all(|byte| byte.is_ascii_alphabetic());
-    Some(extension).filter(|extension| is_kind && !known.contains(extension))
+    Some(extension).filter(|_| is_kind && !known.iter().any(|known| extension.eq_ignore_ascii_case(known)))
 }
 
 /// Returns true if the output is stdout.

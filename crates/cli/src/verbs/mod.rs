@@ -43,7 +43,10 @@ pub(crate) enum Verb {
     Report(report::Args),
     /// Write all traces as one HTML page to look at, and open it
     View(view::Args),
-    /// Print what an input holds: channels, CPUs, counts, the account of losses
+    /// Print what an input holds: its time, events by name, losses, rings
+    ///
+    /// Options that select events, such as `--event` and `--since`, select those that are counted. Losses and rings are those of all
+    /// events.
     Inspect(inspect::Args),
     /// Record with the kernel's own tracer, and the applications that a command runs
     Record(record::Args),

@@ -14,10 +14,13 @@ use crate::select::{Chosen, Events};
 use crate::table::plain;
 use crate::text::{self, Form, LineStyle, unknown_fields};
 use crate::verbs::finish_consuming;
+use crate::verbs::inspect::span;
+use lastwords_formats::Totals;
+use lastwords_formats::missing::count;
 use lastwords_formats::text::Zone;
 use lastwords_formats::text::chosen::Columns;
 use lastwords_open::inspect::Activity;
-use lastwords_open::{Trace, accounts_after_reading, duration, unrelated_clocks};
+use lastwords_open::{Trace, accounts_after_reading, unrelated_clocks};
 use regex::bytes::Regex;
 use std::io::IsTerminal;
 
@@ -149,6 +152,10 @@ fn zone(args: &Args) -> Zone {
 /// Prints the report. Returns the result, and whether everything was written.
 fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow::Result<(Outcome, bool)> {
     traces.choose(Arrays::Top)?;
+    if traces.all.is_empty() {
+        // The reason was printed.
+        return Ok((Facts { worst_failure: traces.worst_failure, ..Facts::default() }.outcome(), false));
+    }
     if args.with_log && !traces.has_arrays() {
         anyhow::bail!("--with-log is for a kernel's memory; a session has no log");
     }
@@ -202,15 +209,21 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
 
 /// Writes for people what died and why, how much each session has and lost, and what the columns are.
 fn write_head(args: &Args, columns: Option<&Columns>, traces: &Traces, lines: &mut Lines<'_>) -> std::io::Result<()> {
+    // Losses are known when the events were read, and so is when a process that was killed was last alive.
+    let read = traces.all.iter().map(|trace| trace.session().and_then(|_| Activity::once(trace)));
+    let read: Vec<Option<(Activity, Totals)>> = read.collect();
+    let totals = |(at, read): (usize, &Option<(Activity, Totals)>)| Some((at, read.as_ref()?.1));
+    let each: Vec<(usize, Totals)> = read.iter().enumerate().filter_map(totals).collect();
+    let accounts = accounts_after_reading(&traces.all, &Totals::default(), &each);
     // These lines have no backtraces.
     for death in deaths::of(traces, false) {
         lines.put(format_args!("# {}, {}\n", plain(&death.why), plain(&death.when)))?;
     }
-    for (trace, account) in traces.all.iter().zip(traces.accounts()) {
-        let Some(activity) = trace.session().and_then(|_| Activity::once(trace)) else { continue };
-        let span = activity.begin_ns.zip(activity.end_ns).map_or(0, |(begin, end)| end.abs_diff(begin));
-        let (name, span) = (plain(&account.name), duration(span as f64 / 1e9));
-        lines.put(format_args!("# {name}: {} events over {span}; {}\n", activity.total, account.words()))?;
+    for (read, account) in read.iter().zip(accounts) {
+        let Some((activity, _)) = read else { continue };
+        let (name, events) = (plain(&account.name), count(activity.total, "event"));
+        let span = span(activity).map_or_else(String::new, |span| format!(" over {span}"));
+        lines.put(format_args!("# {name}: {events}{span}; {}\n", account.words()))?;
     }
     let has_columns = matches!(args.style, None | Some(LineStyle::Fields)) && !traces.has_arrays();
     if let Some(columns) = columns {

@@ -5,6 +5,7 @@ mod watch;
 
 use crate::control::{SessionChoice, SessionOption, note_unknown};
 use crate::exit::Outcome;
+use crate::input::is_name;
 use crate::moment::length_text;
 use crate::say;
 use crate::table::plain;
@@ -85,7 +86,7 @@ struct Add {
     /// Fire at most N times
     ///
     /// The actions `start`, `stop`, `enable` and `disable` fire only if they change something.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::select::number::<u64>)]
     times: Option<u64>,
 
     /// Fire also at events that are not recorded
@@ -250,7 +251,8 @@ fn add_condition(add: &Add) -> anyhow::Result<()> {
     session.add_condition(&condition)?;
     // The events of crash handlers are described when they first occur.
     let globs = [Some(&add.event), add.then.as_ref()].into_iter().flatten();
-    let globs: Vec<String> = globs.filter(|glob| !glob.starts_with("crash:")).cloned().collect();
+    let as_given = |glob: &String| glob.strip_prefix("*:").filter(|name| is_name(name)).unwrap_or(glob).to_owned();
+    let globs: Vec<String> = globs.filter(|glob| !glob.starts_with("crash:")).map(as_given).collect();
     note_unknown(&session, &globs, add.filter.as_deref());
     let is_off = session.summary().details.is_ok_and(|details| details.snapshot == "off");
     if is_off && condition.action == Action::Snapshot {

@@ -55,7 +55,8 @@ fn what_has_nothing_to_recover_is_a_note() {
     let ran = place.run(&["report", "sessions", "--strict"]);
     assert_eq!(ran.status, 0, "{}", ran.err);
     assert_whole(&ran.out);
-    for remark in ["note: skipped: sessions/README: no session's folder", "note: skipped: sessions/gone-"] {
+    for remark in ["note: skipped: sessions/README: it is not the folder of a session", "note: skipped: sessions/gone-"]
+    {
         assert!(ran.err.contains(remark), "{}", ran.err);
     }
     // Asked for by name, it is a loss; alone it is an error.

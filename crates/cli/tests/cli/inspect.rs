@@ -1,7 +1,7 @@
 //! `inspect`: counts by event, spans of time and losses, against `report` and babeltrace2.
 
 use crate::kinds::place;
-use crate::support::{Place, tool};
+use crate::support::{Place, small, tool};
 use serde_json::Value;
 
 /// The activity of the only trace of an input.
@@ -91,4 +91,64 @@ fn text_has_span_rate_and_reasons_and_no_internals() {
     for words in ["positions ", "known to ", "reservation,", "sub-buffers: ", "STREAM"] {
         assert!(verbose.contains(words), "no {words} in\n{verbose}");
     }
+}
+
+/// A kernel's trace whose clock counts events, as trace-cmd writes it: the machine's clock is that of each buffer.
+fn of_a_counter(place: &Place) {
+    let mut bytes = std::fs::read(place.at("k.dat")).unwrap();
+    for (was, is) in [(&b"[local] global counter"[..], &b"local global [counter]"[..]), (b"lastwords", b"trace-cmd")] {
+        let at = bytes.windows(was.len()).position(|part| part == was).expect("the words of the file");
+        bytes[at..at + was.len()].copy_from_slice(is);
+    }
+    std::fs::write(place.at("k.dat"), bytes).unwrap();
+}
+
+#[test]
+fn a_clock_that_counts_no_nanoseconds_has_ticks() {
+    let place = place();
+    of_a_counter(&place);
+    place.ok(&["convert", "k.dat", "-o", "made", "--to", "ctf2"]);
+    for input in ["k.dat", "made"] {
+        let of = activity(&place, &[input]);
+        let (begin, end) = (of["begin_ns"].as_str().unwrap(), of["end_ns"].as_str().unwrap());
+        let took = end.parse::<i64>().unwrap() - begin.parse::<i64>().unwrap();
+        assert_eq!((&of["unit"], took > 0), (&"ticks".into(), true));
+        let ran = place.run(&["inspect", input]);
+        let time = format!("time       {begin} to {end} in ticks of the clock ({took} ticks)\n");
+        let column = format!("a column is {} ticks; ", of["column_ns"]);
+        assert!(ran.out.contains(&time) && ran.out.contains(&column), "{time}{column}\n{}", ran.out);
+        // The readings are those that the kernel's text has.
+        let text = place.run(&["report", "k.dat"]).out;
+        assert!(text.contains(&format!(" {begin}: ")) && text.contains(&format!(" {end}: ")), "{text}");
+        assert!(!ran.err.contains("nanoseconds"), "{}", ran.err);
+    }
+    assert_eq!(activity(&place, &["a"])["unit"], "ns");
+}
+
+#[test]
+fn a_trace_without_rings_is_an_error() {
+    let place = place();
+    let mut bytes = std::fs::read(place.at("k.dat")).unwrap();
+    // The option before the clocks ends the list: the options of the buffers are behind it.
+    let at = bytes.windows(7).position(|part| part == b"[local]").expect("the clocks") - 6;
+    bytes[at..at + 6].fill(0);
+    std::fs::write(place.at("k.dat"), bytes).unwrap();
+    let said = "error: k.dat: no trace array of ftrace can be read";
+    for verb in ["inspect", "report"] {
+        let ran = place.run(&[verb, "k.dat"]);
+        assert!(ran.status == 1 && ran.err.contains(said), "{verb}: {ran:?}");
+    }
+}
+
+#[test]
+fn one_event_is_one_and_has_no_rate() {
+    let place = place();
+    let text = place.ok(&["inspect", "k.dat", "--last", "1"]);
+    let lines = || text.lines().map(str::trim);
+    assert!(lines().any(|line| line.starts_with("time ") && line.ends_with(" s (one moment)")), "{text}");
+    assert!(lines().any(|line| line.starts_with("events     1, selected by")), "{text}");
+    assert!(!lines().any(|line| line.starts_with("rate ") || line.starts_with("a column is")), "{text}");
+    small(&place, "small", 7);
+    let text = place.run(&["inspect", "./small", "--since", "2100-01-01"]).out;
+    assert!(!text.contains("\nevents\n") && text.contains("\nchannels\n"), "{text}");
 }

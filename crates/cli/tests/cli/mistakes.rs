@@ -80,6 +80,7 @@ fn rules_for_what_nothing_has_get_a_note() {
         (&["enable", "nope"][..], "no event of session app is called nope so far"),
         (&["disable", "nope:*"], "no event of session app is called nope:* so far"),
         (&["trigger", "add", "nope:x"], "no event of session app is called nope:x so far"),
+        (&["trigger", "add", "nope"], "no event of session app is called nope so far"),
         (&["enable", "tick", "--filter", "nofield > 3"], "no event of session app has a field nofield so far"),
     ] {
         let ran = place.run(args);
@@ -89,6 +90,12 @@ fn rules_for_what_nothing_has_get_a_note() {
         let ran = place.run(args);
         assert!(ran.status == 0 && !ran.err.contains("so far"), "{args:?}: {ran:?}");
     }
+    let ran = place.run(&["report", "app", "--snapshot", "--last", "1"]);
+    assert!(ran.status == 1 && ran.err.lines().count() == 1, "{ran:?}");
+    assert!(
+        ran.err.ends_with("session app has no snapshot; take one: lastwords snapshot take --session app\n"),
+        "{ran:?}"
+    );
     let ran = place.run(&["trigger", "remove", "zzz"]);
     assert!(ran.status == 1 && ran.err.contains("no condition is called zzz"), "{ran:?}");
 }
@@ -116,4 +123,71 @@ fn a_terminal_gets_the_end_first() {
     assert!(head[0].starts_with("# app: killed, last seen alive ") && head[2].starts_with("# TIME LEVEL "), "{screen}");
     let events = format!("# app: {} events over ", THREADS * EVENTS);
     assert!(head[1].starts_with(&events) && head[1].ends_with("s; nothing lost"), "{screen}");
+}
+
+#[test]
+fn inputs_without_a_name_and_runs_that_overlap_are_refused() {
+    let place = Place::new();
+    std::fs::write(place.at("memory"), [1; 256]).unwrap();
+    for (args, said) in [
+        (&["report", ""][..], "the name of an input is empty"),
+        (&["report", "-"], "-: no input is read from stdin"),
+        (
+            &["report", "memory", "--raw=0x40+64,0x0+65"],
+            "--raw: the runs 0x0+0x41 and 0x40+0x40 have addresses in common",
+        ),
+        (&["report", "memory", "--raw=0x40+64,0x0+64"], "memory: no VMCOREINFO"),
+        (&["report", "memory", "--raw"], "memory: no VMCOREINFO"),
+    ] {
+        let ran = place.run(args);
+        assert!(ran.status == 1 && ran.err.contains(said) && ran.out.is_empty(), "{args:?}: {ran:?}");
+    }
+    for wrong in ["--raw=0x40", "--raw=a+b", "--raw=0+0", "--raw=0x0+0x10000000000000000"] {
+        let ran = place.run(&["report", "memory", wrong]);
+        assert!(ran.status == 2 && ran.err.contains("ADDRESS+LENGTH"), "{wrong}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_print_format_that_cannot_be_used_is_named_once() {
+    const USABLE: &str = r#""comm=%s pid=%d", REC->comm, REC->pid"#;
+    let place = Place::new();
+    let file = std::fs::read(CORPUS).unwrap();
+    let at = file.windows(USABLE.len()).position(|part| part == USABLE.as_bytes()).expect("the print format");
+    for (other, why) in [
+        (r#""comm=%s pid=%d", REC->comm"#, "fewer arguments than directives"),
+        (r#"REC->comm, REC->pid, "comm=%s pid=%d""#, "no format string where the print format begins"),
+        (r#""comm=%s pid=%d", REC->comm, REC->pod"#, "REC->pod: the event has no such field"),
+        (r#""comm=%s pid=%d", REC->comm, gone(7)"#, "the function gone, which only the kernel can run"),
+    ] {
+        let mut file = file.clone();
+        file[at..at + USABLE.len()].copy_from_slice(format!("{other:<0$}", USABLE.len()).as_bytes());
+        std::fs::write(place.at("k.dat"), file).unwrap();
+        let ran = place.run(&["report", "k.dat", "-e", "wake"]);
+        let said = format!("note: sched:wake: its print format has {why}");
+        assert_eq!((ran.status, ran.err.matches(&said).count()), (0, 1), "{said}\n{}", ran.err);
+        assert!(ran.err.contains("; its fields are shown\n"), "{}", ran.err);
+        assert!(ran.out.lines().filter(|line| !line.starts_with('#') && !line.contains("LOST")).count() > 1);
+        assert!(
+            ran.out.lines().all(|line| !line.contains(" wake: ") || line.contains("comm=init pid=0x")),
+            "{}",
+            ran.out
+        );
+        // What shows no text says nothing of it.
+        assert!(!place.run(&["inspect", "k.dat"]).err.contains("print format"));
+    }
+}
+
+#[test]
+fn inspect_knows_that_a_killed_program_was_alive_at_its_newest_event() {
+    let place = Place::new();
+    let mut child = start(&place, "shm", "tick");
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    child.kill();
+    let session = place.json(&["inspect", "app", "--json"])["sessions"][0].take();
+    let number = |text: &serde_json::Value| text.as_str().and_then(|text| text.parse::<u64>().ok()).expect("a time");
+    assert!(number(&session["ended"]["at_ns"]) >= number(&session["activity"]["end_ns"]), "{session}");
+    let alive = |text: String| text.split("last seen alive ").nth(1).and_then(|rest| rest.get(..19)).map(str::to_owned);
+    let of_report = alive(place.run(&["report", "app"]).err);
+    assert!(of_report.is_some() && of_report == alive(place.ok(&["inspect", "app"])), "{of_report:?}");
 }

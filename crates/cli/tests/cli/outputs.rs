@@ -279,3 +279,27 @@ fn an_empty_folder_is_written_into() {
     std::os::unix::fs::symlink("other", place.at("link")).unwrap();
     assert_eq!(place.run(&["convert", "a", "-o", "link"]).status, 1);
 }
+
+#[test]
+fn the_line_of_an_output_says_what_was_overwritten() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    for args in [&["convert", "./a", "-o", "a.json"][..], &["view", "./a", "-o", "a.html"]] {
+        let line = place.run(args).out;
+        assert!(
+            line.contains(" bytes overwritten, nothing else lost") && !line.contains("nothing lost"),
+            "{args:?}: {line}"
+        );
+    }
+}
+
+#[test]
+fn extensions_in_capitals_are_extensions() {
+    let place = Place::new();
+    small(&place, "a", 0);
+    place.ok(&["convert", "./a", "-o", "a.JSON"]);
+    assert!(std::fs::read(place.at("a.JSON")).unwrap().starts_with(b"{\"schema\""));
+    place.ok(&["view", "./a", "-o", "a.HTML"]);
+    let ran = place.run(&["convert", "./a", "-o", "a.dat"]);
+    assert!(ran.status == 1 && ran.err.contains("nothing in the input can be written as trace-dat: "), "{ran:?}");
+}

@@ -373,3 +373,16 @@ fn what_is_no_bundle_is_refused() {
     let ran = place.run(&["bundle", "pack", "bundle-tree", "-o", "bundle"]);
     assert!(ran.status == 1 && ran.err.contains("bundle"), "a file that is there is kept: {}", ran.err);
 }
+
+#[test]
+fn the_counter_of_a_cpu_counts_no_nanoseconds() {
+    let place = Place::new();
+    let mut made = made(&place, Form::Common, 0);
+    let bytes = &mut made.region.bytes;
+    let text = bytes.windows(8).position(|part| part == TEXT.to_le_bytes()).expect("the address of the code");
+    // The number of the clock is before it.
+    bytes[text - 8..text - 4].copy_from_slice(&9u32.to_le_bytes());
+    std::fs::write(place.at("region"), &made.region.bytes).unwrap();
+    let text = place.run(&["inspect", "region", "--bundle", "bundle"]).out;
+    assert!(text.contains("clock x86-tsc") && text.contains(" in ticks of the clock ("), "{text}");
+}

@@ -4,16 +4,21 @@ use super::histogram::Histogram;
 use super::tally::{self, Counted, Tally};
 use crate::Trace;
 use lastwords_ctf::read::{self, Watch};
-use lastwords_ctf::{Error, Result, Version};
+use lastwords_ctf::{Error, Result, Totals, Version};
 use lastwords_formats::events::channel;
+use lastwords_formats::ftrace::dat;
 use lastwords_formats::select::Selection;
 use lastwords_trace::class::StreamClass;
+use lastwords_trace::schema::EnvValue;
 use lastwords_walk::lttng;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
 /// The most columns of [`Activity::histogram`]: a line on a terminal of 80 columns.
 const COLUMNS: u64 = 60;
+
+/// The unit of a clock that does not count nanoseconds.
+pub const TICKS: &str = "ticks";
 
 /// The events of a trace, or those of them that were selected.
 #[derive(Debug, Clone, Serialize)]
@@ -32,6 +37,8 @@ pub struct Activity {
     pub end_ns: Option<i64>,
     /// The times are since the epoch.
     pub since_epoch: bool,
+    /// The unit of all times here: `ns`, or [`TICKS`] if a kernel's clock does not count nanoseconds.
+    pub unit: &'static str,
     /// The width of the columns of `histogram` in nanoseconds.
     pub column_ns: u64,
     /// The number of events in each column, from the first event to the last. An event near the edge of a column may be
@@ -51,6 +58,17 @@ pub struct Named {
     pub channel: String,
     /// How many there are. It is 0 if a session describes the event and none was recovered.
     pub count: u64,
+}
+
+/// Returns false if a kernel's clock counts something else, also in a CTF trace that was made of it.
+fn counts_nanoseconds(trace: &Trace) -> bool {
+    let is_clock = |(key, value): &(String, EnvValue)| {
+        key == "trace_clock" && matches!(value, EnvValue::Text(clock) if !dat::counts_nanoseconds(clock))
+    };
+    match trace.ftrace() {
+        Some(ftrace) => ftrace.array.clock_in_ns,
+        None => !trace.ctf().is_some_and(|ctf| ctf.class().env.iter().any(is_clock)),
+    }
 }
 
 fn text<S: Serializer>(time: &Option<i64>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
@@ -75,7 +93,7 @@ pub(super) fn read<'p>(
 ) -> Vec<Option<Read<'p>>> {
     let mut selected = selection.map(|selection| {
         let usable: Vec<read::Trace> = packets.iter().flatten().flatten().cloned().collect();
-        tally::selected(&usable, selection, watch).unwrap_or_default().into_iter()
+        tally::selected(&usable, selection, watch).unwrap_or_default().0.into_iter()
     });
     let of = |(trace, packets): (&Trace, &'p Option<Result<read::Trace>>)| {
         let packets = packets.as_ref()?;
@@ -103,13 +121,16 @@ impl Read<'_> {
 }
 
 impl Activity {
-    /// Returns the events of a session, LTTng's session or CTF trace. An event that several channels have counts once.
+    /// Returns the events of a session, LTTng's session or CTF trace, and the losses and faults that reading them found. An event that
+    /// several channels have counts once.
     #[must_use]
-    pub fn once(trace: &Trace) -> Option<Self> {
+    pub fn once(trace: &Trace) -> Option<(Self, Totals)> {
         let packets = trace.packets(Version::V2)?.ok()?;
         let selection = Selection { deduplicate: true, ..Selection::default() };
-        let counted = tally::selected(std::slice::from_ref(&packets), &selection, &read::unwatched).ok()?;
-        Some(Self::of(trace, &packets, counted.first()?, false))
+        let (counted, totals) = tally::selected(std::slice::from_ref(&packets), &selection, &read::unwatched).ok()?;
+        let activity = Self::of(trace, &packets, counted.first()?, false);
+        trace.session().map(|found| found.newest.set(activity.end_ns));
+        Some((activity, totals))
     }
 
     fn of(trace: &Trace, packets: &read::Trace, counted: &[Counted], selected: bool) -> Self {
@@ -147,10 +168,34 @@ impl Activity {
             events,
             begin_ns: span.map(|(begin, _)| begin),
             end_ns: span.map(|(_, end)| end),
+            unit: if counts_nanoseconds(trace) { "ns" } else { TICKS },
             since_epoch: real_time.map_or_else(|| trace.unrelated_clock().is_none(), |offset| offset.is_some()),
             column_ns,
             histogram: columns,
             offset_ns: real_time.flatten().unwrap_or(0),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, open};
+    use lastwords_testkit::put::Order;
+    use lastwords_testkit::samples;
+
+    /// The files are empty when the newest event is asked for again.
+    #[test]
+    fn counting_a_session_also_finds_its_newest_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("small");
+        samples::small(Order::Little).image().write_folder(&path).unwrap();
+        let opened = open(&[path.to_str().unwrap()], &Options::default()).unwrap();
+        let (activity, _) = Activity::once(&opened.traces[0]).unwrap();
+        for entry in std::fs::read_dir(&path).unwrap() {
+            std::fs::write(entry.unwrap().path(), []).unwrap();
+        }
+        assert!(activity.end_ns.is_some() && activity.total > 0);
+        assert_eq!(opened.traces[0].newest(), activity.end_ns);
     }
 }

@@ -125,6 +125,31 @@ mod tests {
         }
     }
 
+    /// One event, all at one moment, a span of 1 ns, and events exactly at the first and the last edge of a column.
+    #[test]
+    fn edges_of_columns_belong_to_one() {
+        for (times, expected) in [
+            (&[i64::MIN][..], (1, vec![1u64])),
+            (&[7, 7, 7], (1, vec![3])),
+            (&[7, 8], (1, vec![1, 1])),
+            (&[0, 59], (1, [vec![1], vec![0; 58], vec![1]].concat())),
+            (&[0, 60], (2, [vec![1], vec![0; 29], vec![1]].concat())),
+            (&[0, 1, 2, 119], (2, [vec![2, 1], vec![0; 57], vec![1]].concat())),
+        ] {
+            assert_eq!(counted(times, 60), expected, "{times:?}");
+            assert_eq!(plain(times, 60), expected, "{times:?}");
+        }
+    }
+
+    #[test]
+    fn the_longest_span_has_its_ends_in_the_first_and_the_last_column() {
+        for times in [&[i64::MIN, i64::MAX][..], &[i64::MAX, i64::MIN], &[i64::MIN, i64::MAX - 1]] {
+            let (width, columns) = counted(times, 60);
+            assert_eq!((width, columns.len()), (u64::MAX.div_ceil(60), 60));
+            assert_eq!((columns[0], columns[59], columns.iter().sum::<u64>()), (1, 1, 2), "{times:?}: {columns:?}");
+        }
+    }
+
     #[test]
     fn extreme_times_are_counted() {
         let times = [i64::MIN, 0, i64::MAX, -1, 17];

@@ -27,6 +27,8 @@ pub struct Report<'a> {
     pub streams: Vec<Stream>,
     /// The events by name and over time, or null if nothing describes them.
     pub activity: Option<Activity>,
+    /// Packets that could not be decoded to their end, as messages.
+    pub faults: Vec<String>,
     /// The account.
     pub evidence: Account<'a>,
 }
@@ -69,6 +71,8 @@ pub struct Stream {
 /// Returns the report on a session of LTTng, or none for other traces.
 pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report<'a>> {
     let session = &trace.lttng()?.session;
+    let mut evidence = trace.account();
+    evidence.faults = read.iter().flat_map(|read| &read.tallies).map(|tally| tally.faults.len() as u64).sum();
     Some(Report {
         name: session.name.clone(),
         domain: session.domain.word(),
@@ -79,7 +83,8 @@ pub(super) fn of<'a>(trace: &'a Trace, read: Option<&Read<'_>>) -> Option<Report
         ctf: if session.metadata.is_ctf2() { 2 } else { 1 },
         streams: session.streams.iter().enumerate().map(|(index, of)| stream(session, index, of)).collect(),
         activity: read.and_then(|read| read.activity.clone()),
-        evidence: trace.account(),
+        faults: read.map(Read::faults).unwrap_or_default(),
+        evidence,
     })
 }
 

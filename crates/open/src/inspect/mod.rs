@@ -8,7 +8,7 @@ pub mod lttng;
 pub mod session;
 mod tally;
 
-pub use activity::{Activity, Named};
+pub use activity::{Activity, Named, TICKS};
 
 use crate::{Origin, Trace};
 use lastwords_ctf::Result;

@@ -263,9 +263,10 @@ pub fn observed(trace: &Trace) -> Vec<Observed> {
 /// Returns the report on a session of lastwords, or none for other traces.
 pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
     let found = trace.session()?;
-    let RecoveredSession { session, ended, .. } = found;
+    let RecoveredSession { session, newest, .. } = found;
     let (source, info, origin): (&dyn Source, _, _) = (&**session, session.info(), &trace.origin);
     let (counts, faults) = (counts(source, read), read.faults());
+    let _ = newest.set(counts.streams.iter().filter_map(|stream| Some(stream.span?.1)).max());
     let evidence = Account { faults: faults.len() as u64, ..trace.account() };
     Some(Report {
         name: info.name.clone(),
@@ -281,7 +282,7 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         boot_id: hexadecimal(&info.boot_id),
         recording: info.recording,
         finished: info.finished,
-        ended: ended.map(EndedReport::from),
+        ended: trace.ended(),
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),

@@ -3,8 +3,8 @@
 
 use super::histogram::Histogram;
 use crate::counts::fold;
-use lastwords_ctf::Result;
 use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch};
+use lastwords_ctf::{Result, Totals};
 use lastwords_formats::events::{StreamInfo, Take, take};
 use lastwords_formats::select::Selection;
 use lastwords_trace::clock::Rounding;
@@ -81,15 +81,19 @@ fn other(tally: &mut Tally, next: &Next) {
     *sum = sum.saturating_add(count);
 }
 
-/// Counts the selected events of all traces together. Returns those of each trace, by stream class.
+/// Counts the selected events of all traces together. Returns those of each trace, by stream class, and what reading all of them found.
 ///
 /// # Errors
 /// There are none so far.
-pub(super) fn selected(traces: &[Trace], selection: &Selection, watch: Watch<'_>) -> Result<Vec<Vec<Counted>>> {
+pub(super) fn selected(
+    traces: &[Trace],
+    selection: &Selection,
+    watch: Watch<'_>,
+) -> Result<(Vec<Vec<Counted>>, Totals)> {
     let of = |trace: &Trace| (0..trace.class().streams.len()).map(|class| Counted::new(trace, class)).collect();
     let mut counting = Counting(traces.iter().map(of).collect());
-    take(traces, selection, watch, &mut counting, &mut |_| {})?;
-    Ok(counting.0)
+    let totals = take(traces, selection, watch, &mut counting, &mut |_| {})?;
+    Ok((counting.0, totals))
 }
 
 /// The counts of each trace and stream class.

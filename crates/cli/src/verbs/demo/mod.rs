@@ -35,7 +35,7 @@ pub(crate) struct Args {
     reservation: Option<child::ReservationChoice>,
 
     /// The seed of the random moment; by default, from the clock
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = crate::select::number::<u64>)]
     seed: Option<u64>,
 }
 

@@ -2,8 +2,9 @@
 
 use crate::ended;
 use crate::table::Table;
+use lastwords_formats::missing::count;
 use lastwords_open::duration;
-use lastwords_open::inspect::Activity;
+use lastwords_open::inspect::{Activity, TICKS};
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 
@@ -14,7 +15,7 @@ pub(super) const ROWS: usize = 20;
 pub(super) fn write_head(activity: Option<&Activity>, indent: &str, out: &mut dyn Write) -> io::Result<()> {
     let Some(activity) = activity else { return writeln!(out, "{indent}events     not known: nothing describes them") };
     if let (Some(begin), Some(end)) = (activity.begin_ns, activity.end_ns) {
-        writeln!(out, "{indent}time       {}", span(activity, begin, end))?;
+        writeln!(out, "{indent}time       {}", times(activity, begin, end))?;
     }
     let names = activity.events.iter().filter(|named| named.count > 0).map(|named| &named.name);
     let names = names.collect::<BTreeSet<_>>().len();
@@ -23,12 +24,8 @@ pub(super) fn write_head(activity: Option<&Activity>, indent: &str, out: &mut dy
     writeln!(out, "{indent}events     {}{of}{selected}", activity.total)?;
     let Some(highest) = activity.histogram.iter().max().filter(|_| activity.histogram.len() > 1) else { return Ok(()) };
     writeln!(out, "{indent}rate       {}", sparkline(&activity.histogram))?;
-    let column = duration(activity.column_ns as f64 / 1e9);
-    writeln!(
-        out,
-        "{indent}           a column is {column}; the highest has {highest} event{}",
-        if *highest == 1 { "" } else { "s" }
-    )
+    let (column, highest) = (length(activity, activity.column_ns), count(*highest, "event"));
+    writeln!(out, "{indent}           a column is {column}; the highest has {highest}")
 }
 
 /// Writes a row for each name, the most frequent first: without `all` at most [`ROWS`].
@@ -46,37 +43,56 @@ pub(super) fn write_events(activity: &Activity, all: bool, indent: usize, out: &
     if !table.is_empty() {
         write!(out, "{}", std::mem::take(&mut table).render())?;
     }
-    write_more(events.len(), shown, "events", &" ".repeat(indent), out)
+    write_more(events.len(), shown, "name", &" ".repeat(indent), out)
 }
 
-/// Writes how many rows of `len` were left out after those that are shown.
+/// Writes how many rows of `len` were left out after those that are shown. `what` is the word for one.
 pub(super) fn write_more(len: usize, shown: usize, what: &str, indent: &str, out: &mut dyn Write) -> io::Result<()> {
     match len.checked_sub(shown) {
         None | Some(0) => Ok(()),
-        Some(more) => writeln!(out, "{indent}and {more} more {what}; --verbose lists all"),
+        Some(more) => writeln!(out, "{indent}and {}; --verbose lists all", count(more as u64, &format!("more {what}"))),
     }
 }
 
-/// Formats the span of the events: as dates, or by a clock of a kernel or one that nothing relates to real time, as `report`
-/// prints it.
-fn span(activity: &Activity, begin: i64, end: i64) -> String {
-    let took = match end.abs_diff(begin) {
-        0 => "one moment".to_owned(),
-        took => duration(took as f64 / 1e9),
+/// Formats the time from the first event to the last; none if all are of one moment.
+pub(crate) fn span(activity: &Activity) -> Option<String> {
+    let (begin, end) = activity.begin_ns.zip(activity.end_ns)?;
+    Some(end.abs_diff(begin)).filter(|span| *span > 0).map(|span| length(activity, span))
+}
+
+/// Formats a length of time in the unit of the events' clock.
+fn length(activity: &Activity, length: u64) -> String {
+    if activity.unit == TICKS { count(length, "tick") } else { duration(length as f64 / 1e9) }
+}
+
+/// Formats the times of the first and the last event: as dates, or by a clock of a kernel or one that nothing relates to real time, as
+/// `report` prints it.
+fn times(activity: &Activity, begin: i64, end: i64) -> String {
+    let is_of_clock = !activity.since_epoch || activity.offset_ns != 0;
+    let unit = if activity.unit == TICKS {
+        " in ticks of the clock"
+    } else if is_of_clock {
+        " s"
+    } else {
+        ""
     };
-    if !activity.since_epoch || activity.offset_ns != 0 {
-        let seconds = |time: i64| {
-            let microseconds = time.saturating_sub(activity.offset_ns).div_euclid(1000);
-            format!("{}.{:06}", microseconds.div_euclid(1_000_000), microseconds.rem_euclid(1_000_000))
-        };
-        return format!("{} to {} s ({took})", seconds(begin), seconds(end));
-    }
-    let date = |time: i64| {
-        let text = ended::time(u64::try_from(time).unwrap_or(0));
-        text.split(' ').next().unwrap_or_default().to_owned()
+    let text = |time: i64| match unit {
+        "" => ended::date_and_time(time),
+        " s" => seconds(time.saturating_sub(activity.offset_ns)),
+        _ => time.to_string(),
     };
-    let until = if date(begin) == date(end) { String::new() } else { date(end) + " " };
-    format!("{} {} to {until}{} ({took})", date(begin), ended::precise_time(begin), ended::precise_time(end))
+    let Some(took) = span(activity) else { return format!("{}{unit} (one moment)", text(begin)) };
+    let (first, last) = (text(begin), text(end));
+    // The last event has no date if it is that of the first.
+    let date = first.split_once(' ').map_or("", |(date, _)| date);
+    let last = last.strip_prefix(date).unwrap_or(&last).trim_start();
+    format!("{first} to {last}{unit} ({took})")
+}
+
+/// Formats nanoseconds as seconds, as `report` prints the times of a clock.
+fn seconds(time: i64) -> String {
+    let microseconds = time.div_euclid(1000);
+    format!("{}.{:06}", microseconds.div_euclid(1_000_000), microseconds.rem_euclid(1_000_000))
 }
 
 /// Draws numbers as a line of blocks, as high as the numbers are of the greatest one. Zero is a blank.
@@ -90,6 +106,37 @@ fn sparkline(numbers: &[u64]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_have_the_unit_of_their_clock() {
+        let of = |begin: i64, end: i64, unit| Activity {
+            selected: false,
+            total: 2,
+            events: Vec::new(),
+            begin_ns: Some(begin),
+            end_ns: Some(end),
+            since_epoch: false,
+            unit,
+            column_ns: 1,
+            histogram: Vec::new(),
+            offset_ns: 0,
+        };
+        for (begin, end, unit, said) in [
+            (5, 5, "ns", "0.000000 s (one moment)"),
+            (1_000, 2_001_000, "ns", "0.000001 to 0.002001 s (2.0 ms)"),
+            (7, 8, TICKS, "7 to 8 in ticks of the clock (1 tick)"),
+            (7, 7, TICKS, "7 in ticks of the clock (one moment)"),
+            (
+                i64::MIN + 1,
+                i64::MAX - 1,
+                TICKS,
+                "-9223372036854775807 to 9223372036854775806 in ticks of the clock (18446744073709551613 ticks)",
+            ),
+        ] {
+            assert_eq!(times(&of(begin, end, unit), begin, end), said);
+        }
+        assert_eq!(span(&of(5, 5, "ns")), None);
+    }
 
     #[test]
     fn a_line_of_blocks() {

@@ -43,9 +43,7 @@ pub(super) fn write(trace: &Report<'_>, verbose: bool, out: &mut dyn Write) -> i
         ]);
     }
     write!(out, "{}", table.render())?;
-    write_more(trace.streams.len(), shown, "streams", "  ", out)?;
+    write_more(trace.streams.len(), shown, "stream", "  ", out)?;
     let faults: Vec<&String> = trace.streams.iter().flat_map(|stream| &stream.faults).collect();
-    let shown = if verbose { faults.len() } else { ROWS };
-    faults.iter().take(shown).try_for_each(|fault| writeln!(out, "  fault: {}", plain(fault)))?;
-    write_more(faults.len(), shown, "faults", "  ", out)
+    losses::write_faults(&faults, verbose, "  ", out)
 }

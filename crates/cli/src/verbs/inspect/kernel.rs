@@ -5,6 +5,7 @@ use super::losses;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use lastwords_formats::missing::count;
 use lastwords_open::inspect::kernel::{Instance, Report};
 use std::io::{self, Write};
 
@@ -26,9 +27,15 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         let cpu = report.crash_cpu.map_or_else(String::new, |cpu| format!(" (CPU {cpu})"));
         writeln!(out, "  panic      {}{cpu}", plain(panic))?;
     }
-    let Report { cpus_online, modules, tasks, event_formats, .. } = report;
-    let modules = if report.has_memory { format!(", {modules} modules") } else { String::new() };
-    writeln!(out, "  there are  {cpus_online} CPUs online, {tasks} tasks{modules}, {event_formats} event formats")?;
+    let modules = Some(report.modules).filter(|_| report.has_memory).map(|modules| count(modules as u64, "module"));
+    let [tasks, formats] =
+        [(report.tasks, "task"), (report.event_formats, "event format")].map(|(n, of)| count(n as u64, of));
+    let there: Vec<String> = [count(report.cpus_online.into(), "CPU") + " online", tasks]
+        .into_iter()
+        .chain(modules)
+        .chain([formats])
+        .collect();
+    writeln!(out, "  there are  {}", there.join(", "))?;
     for instance in &report.instances {
         write_instance(instance, verbose, out)?;
     }
@@ -65,5 +72,5 @@ fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io
         table.row(begin.into_iter().chain(counts));
     }
     write!(out, "{}", table.render())?;
-    write_more(cpus.len(), shown, "rings", "    ", out)
+    write_more(cpus.len(), shown, "ring", "    ", out)
 }

@@ -1,7 +1,7 @@
 //! Prints what a trace has lost, and why, in a line for each ring and cause. Positions, addresses and the verdict on each
 //! sub-buffer are for `--verbose`, which prints the account itself.
 
-use super::activity::ROWS;
+use super::activity::{ROWS, write_more};
 use crate::account::LIMIT;
 use crate::progress::human_bytes;
 use crate::table::plain;
@@ -32,6 +32,13 @@ pub(super) fn write(
         account.write_spans(LIMIT, &mut text)?;
     }
     String::from_utf8_lossy(&text).lines().try_for_each(|line| writeln!(out, "{indent}{line}"))
+}
+
+/// Writes the messages about what cannot be read: without `all` at most [`ROWS`].
+pub(super) fn write_faults(faults: &[&String], all: bool, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+    let shown = if all { faults.len() } else { ROWS };
+    faults.iter().take(shown).try_for_each(|fault| writeln!(out, "{indent}not decoded: {}", plain(fault)))?;
+    write_more(faults.len(), shown, "fault", indent, out)
 }
 
 /// Shortens remarks to what is said before the first address or type of the kernel. Equal ones become one.
@@ -104,7 +111,8 @@ fn lines(account: &Account<'_>) -> Vec<String> {
         all = summed(all.into_iter().map(|lost| Lost { stream: None, ..lost }));
     }
     all.sort_by_key(|lost| lost.stream);
-    let faults = (account.faults > 0).then(|| format!("{} packets cannot be decoded to their end", account.faults));
+    let faults =
+        (account.faults > 0).then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
     let lines = all.iter().map(|lost| lost.line(account)).chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
 }

@@ -44,5 +44,6 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
         table.row(cells.into_iter().chain(more.into_iter().filter(|_| verbose)));
     }
     write!(out, "{}", table.render())?;
-    write_more(report.streams.len(), shown, "streams", "    ", out)
+    write_more(report.streams.len(), shown, "stream", "    ", out)?;
+    losses::write_faults(&report.faults.iter().collect::<Vec<_>>(), verbose, "    ", out)
 }

@@ -7,10 +7,12 @@ mod losses;
 mod lttng;
 mod session;
 
+pub(crate) use activity::span;
+
 use crate::account;
 use crate::exit::{Facts, Outcome};
-use crate::input::{Input, Traces};
-use crate::kernels::{kernels, print_remarks};
+use crate::input::{Input, Traces, no_arrays, no_snapshot};
+use crate::kernels::kernels;
 use crate::progress::Shared;
 use crate::say;
 use crate::select::{Chosen, Events};
@@ -47,6 +49,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 }
 
 fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
+    let lacks = |trace: &&Trace| trace.ftrace().is_some_and(|ftrace| ftrace.ring.is_none());
+    let lacking: Vec<String> = traces.arrays().filter(lacks).map(no_snapshot).collect();
+    lacking.iter().for_each(say::note);
     let chosen = args.events.choose(traces)?;
     let (packets, selection) = (packets(traces, &chosen)?, chosen.selection());
     let selection = Some(&selection).filter(|_| !args.events.is_default());
@@ -57,7 +62,9 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     if traces.symbols {
         report.sessions.iter_mut().for_each(|session| account::name_frames(&mut session.crashes));
     }
-    let failed = report.traces.iter().any(|trace| trace.is_faulty());
+    let unreadable: Vec<String> = traces.origins.iter().filter_map(|origin| no_arrays(origin, &traces.all)).collect();
+    unreadable.iter().for_each(say::error);
+    let failed = report.traces.iter().any(|trace| trace.is_faulty()) || !unreadable.is_empty();
     if args.json {
         say::line(serde_json::to_string_pretty(&report)?);
     } else {
@@ -65,7 +72,8 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
         write(&report, args.verbose, &mut text)?;
         say::print(text);
     }
-    let nothing = selection.is_some() && chosen.report_empty(traces, report.total());
+    let nothing = !lacking.is_empty() && lacking.len() == traces.all.len();
+    let nothing = selection.is_some() && chosen.report_empty(traces, report.total()) || nothing;
     Ok(Facts { worst_failure: traces.worst_failure, failed, nothing, ..Facts::default() }.outcome())
 }
 
@@ -77,14 +85,14 @@ fn packets(traces: &Traces, chosen: &Chosen) -> anyhow::Result<Vec<Option<Result
     let has_ring = |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
     let arrays: Vec<(usize, &Trace)> = traces.all.iter().enumerate().filter(has_ring).collect();
     let own = Traces::of(arrays.iter().map(|(_, trace)| (*trace).clone()).collect());
-    let (found, positions, remarks) = kernels(&own, chosen, Form::Plain, false)?;
+    // The remarks are about output that this is not.
+    let (found, positions, _) = kernels(&own, chosen, Form::Plain, false)?;
     for (trace, position) in found.into_iter().zip(positions) {
         let at = position.and_then(|position| arrays.get(position)).map(|(at, _)| *at);
         if let Some(place) = at.and_then(|at| all.get_mut(at)) {
             *place = Some(Ok(trace));
         }
     }
-    print_remarks(&remarks);
     Ok(all)
 }
 

@@ -1,12 +1,13 @@
 //! Prints the report of `inspect` on sessions of lastwords for people.
 
 use super::{activity, losses};
+use crate::account::write_dated_crashes;
 use crate::ended;
 use crate::paint::bold;
 use crate::progress::human_bytes;
 use crate::table::{Table, plain};
+use lastwords_open::Holds;
 use lastwords_open::inspect::session::{Lost, Report};
-use lastwords_open::{Holds, write_crashes};
 use std::io::{self, Write};
 
 /// Writes one session.
@@ -14,11 +15,10 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
     head(report, verbose, out)?;
     activity::write_head(report.activity.as_ref(), "  ", out)?;
     losses::write(&report.evidence, None, verbose, "  ", out)?;
-    write_crashes(&report.crashes, &ended::precise_time, out)?;
-    for fault in report.faults.iter().take(50) {
-        writeln!(out, "  not decoded: {fault}")?;
-    }
-    if let Some(activity) = &report.activity {
+    let is_dated = report.activity.as_ref().is_none_or(|activity| activity.since_epoch);
+    write_dated_crashes(&report.crashes, is_dated, out)?;
+    losses::write_faults(&report.faults.iter().collect::<Vec<_>>(), verbose, "  ", out)?;
+    if let Some(activity) = report.activity.as_ref().filter(|activity| !activity.events.is_empty()) {
         writeln!(out, "{}", bold("events"))?;
         activity::write_events(activity, verbose, 2, out)?;
     }

@@ -12,8 +12,9 @@ use clap::ValueHint;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use command::Signals;
 use lastwords_formats::evidence::{Amount, Losses};
+use lastwords_formats::missing::count;
 use lastwords_stream::Address;
-use lastwords_trace::evidence::Cause;
+use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
 use sessions::Sessions;
@@ -269,7 +270,7 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
-    Ok(outcome(args, status?.map(command::code), failed || !errors.is_empty(), lost || saved.lost() > 0))
+    Ok(outcome(args, status?.map(command::code), failed || !errors.is_empty(), lost || losses(&saved).any))
 }
 
 /// Returns the file that gets what cannot be sent of a kernel's trace.
@@ -335,13 +336,19 @@ fn user_folder(output: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
+/// Returns the losses of a saved trace. It is not known of all of them how many events are lost.
+fn losses(saved: &Saved) -> Losses {
+    let lost: Vec<&Gap> = saved.gaps.iter().filter(|gap| saved.is_loss(gap)).collect();
+    let (any, more) = (!lost.is_empty(), lost.iter().any(|gap| gap.events.is_none()));
+    let overwritten = saved.gaps.iter().filter(|gap| gap.cause == Cause::Overwritten && !saved.is_loss(gap));
+    Losses { events: saved.lost(), any, more, overwritten: Amount::of(overwritten), ..Losses::default() }
+}
+
 /// Prints on stderr what a saved trace has and what was lost.
 pub(crate) fn tell(saved: &Saved) {
-    let (lost, overwritten) = (saved.lost(), saved.overwritten());
-    let overwritten = Amount { events: if saved.is_stream { 0 } else { overwritten }, ..Amount::default() };
-    let words = Losses { events: lost, any: lost > 0, overwritten, ..Losses::default() }.words();
-    let (events, size) = (saved.events, human_bytes(saved.bytes));
-    say::remark(format!("{}: {events} events of {} CPUs, {size}; {words}\n", saved.path.display(), saved.cpus.len()));
+    let (events, cpus, size) =
+        (count(saved.events, "event"), count(saved.cpus.len() as u64, "CPU"), human_bytes(saved.bytes));
+    say::remark(format!("{}: {events} of {cpus}, {size}; {}\n", saved.path.display(), losses(saved).words()));
     let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
     if let Some(place) = place {
         say::note(format_args!("{}: {} more events were {place}", saved.path.display(), saved.taken_before()));
@@ -349,7 +356,32 @@ pub(crate) fn tell(saved: &Saved) {
     for gap in saved.gaps.iter().filter(|gap| saved.is_loss(gap)) {
         let cpu =
             gap.stream.and_then(|stream| saved.cpus.get(stream)).map_or(String::new(), |cpu| format!("CPU {cpu}: "));
-        let events = gap.events.map_or_else(|| "an unknown number of".to_owned(), |events| events.to_string());
-        say::warning(format_args!("{cpu}{events} events {}, {}", gap.cause.word(), gap.place));
+        let events =
+            gap.events.map_or_else(|| "an unknown number of events".to_owned(), |events| count(events, "event"));
+        say::warning(format_args!("{cpu}{events} {}, {}", gap.cause.word(), gap.place));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_lost_only_if_nothing_is() {
+        let gap = |cause, events| Gap { stream: Some(0), place: String::new(), cause, events, bytes: None };
+        let of = |gaps: &[Gap], is_stream| {
+            let (path, gaps) = ("t.dat".into(), gaps.to_vec());
+            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshot: None }).words()
+        };
+        let [known, unknown] = [Some(7), None].map(|events| gap(Cause::Overwritten, events));
+        for (gaps, of_rings, of_stream) in [
+            (&[][..], "nothing lost", "nothing lost"),
+            (&[known.clone()], "7 events overwritten, nothing else lost", "7 events lost"),
+            (&[unknown.clone()], "older events overwritten, nothing else lost", "with losses"),
+            (&[known, unknown], "at least 7 events overwritten, nothing else lost", "at least 7 events lost"),
+            (&[gap(Cause::Discarded, None)], "with losses", "with losses"),
+        ] {
+            assert_eq!([of(gaps, false), of(gaps, true)], [of_rings, of_stream], "{gaps:?}");
+        }
     }
 }

@@ -11,6 +11,7 @@ use crate::select::Events;
 use crate::stop::Stop;
 use crate::table::plain;
 use crate::text::{self, Form, LineStyle, unknown_fields};
+use lastwords_formats::missing::count;
 use lastwords_formats::text::chosen::Columns;
 use lastwords_open::{Account, Losses, accounts_after_reading};
 use std::collections::BTreeSet;
@@ -96,8 +97,7 @@ impl Following {
     }
 
     fn outcome(&self, args: &Args) -> Outcome {
-        let events = if self.printed == 1 { "event" } else { "events" };
-        say::note(format_args!("{} {events} printed; {}", self.printed, self.facts.losses.words()));
+        say::note(format_args!("{} printed; {}", count(self.printed, "event"), self.facts.losses.words()));
         Facts { strict: args.strict, ..self.facts }.outcome()
     }
 }
