@@ -108,6 +108,7 @@ fn words_that_are_no_values_are_wrong_usage() {
         (["report", "app", "--pid", "-x"], ""),
         (["inspect", "--pid", "abc", "-v"], "not a number: give one such as 20"),
         (["report", "app", "-e", ""], "it is empty: * matches all"),
+        (["report", "app", "--budget", "0"], "0 is not in 1.."),
     ] {
         let ran = place.run(&args);
         assert!(ran.status == 2 && ran.err.contains(said) && !ran.err.contains("digit"), "{args:?}: {ran:?}");
