@@ -131,14 +131,21 @@ fn check_oldest(published: &[&Package]) -> Result<()> {
 }
 
 fn check_since(published: &[&Package], revision: &str) -> Result<()> {
-    let mut command = Command::new(crate::cargo());
-    command.current_dir(crate::root()).args(["semver-checks", "--baseline-rev", revision]);
+    let program = || {
+        let mut command = Command::new(crate::cargo());
+        command.current_dir(crate::root()).arg("semver-checks");
+        command
+    };
+    run_quietly(program().arg("--version")).context("`cargo install cargo-semver-checks --locked` installs it")?;
+    let mut command = program();
+    command.args(["--baseline-rev", revision]);
     for package in published.iter().filter(|package| package.targets.iter().any(|target| target.is_lib())) {
         command.args(["-p", package.name.as_str()]);
     }
     let status = command.status().context("cargo")?;
-    if !status.success() {
-        bail!("cargo semver-checks: {status}; `cargo install cargo-semver-checks --locked` installs it");
-    }
+    ensure!(
+        status.success(),
+        "cargo semver-checks: {status}: the version does not tell what has changed since {revision}, see above"
+    );
     Ok(())
 }
