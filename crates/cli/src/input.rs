@@ -263,6 +263,9 @@ impl Input {
         if self.metadata.is_some() && !all.iter().any(|trace| trace.lttng().is_some()) {
             bail!("--metadata is for LTTng's user-space streams, and the input is none");
         }
+        if !self.bundle.is_empty() && opened.origins.iter().all(|origin| origin.machine.is_none()) {
+            bail!("--bundle is for ftrace's persistent ring buffers, and no input is that");
+        }
         Ok(Traces {
             origins: opened.origins,
             all,

@@ -52,8 +52,11 @@ pub(crate) fn of_name(name: &str, notes: &mut Vec<String>) -> anyhow::Result<Pat
         );
     };
     if !older.is_empty() {
-        let (count, newest) = (folders.len(), newest.display());
-        notes.push(format!("{count} sessions are called {name}; the newest is read: {newest}"));
+        let (count, shown) = (folders.len(), newest.display());
+        let place = newest.parent().unwrap_or(newest).display();
+        notes.push(format!(
+            "{count} sessions are called {name}; the newest is read: {shown} (all that are there: {place} --session {name})"
+        ));
     }
     Ok(newest.clone())
 }

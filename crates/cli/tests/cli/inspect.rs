@@ -1,6 +1,7 @@
 //! `inspect`: counts by event, spans of time and losses, against `report` and babeltrace2.
 
 use crate::kinds::place;
+use crate::lttng::timed_shm;
 use crate::support::{Place, small, tool};
 use serde_json::Value;
 
@@ -126,6 +127,35 @@ fn a_clock_that_counts_no_nanoseconds_has_ticks() {
 }
 
 #[test]
+fn the_last_events_are_those_of_each_clock() {
+    let place = place();
+    let report = place.json(&["inspect", "a", "k.dat", "ctf", "--last", "3", "--json"]);
+    let parts = report["reports"].as_array().expect("three kinds");
+    let totals = |list: &str, at: &str| -> Vec<u64> {
+        let of = parts.iter().filter_map(|part| part[list].as_array()).flatten();
+        of.map(|one| one.pointer(at).and_then(Value::as_u64).expect("a number")).collect()
+    };
+    // The session and the CTF trace have related clocks.
+    let [sessions, ctf] = ["sessions", "traces"].map(|list| totals(list, "/activity/total").iter().sum::<u64>());
+    assert_eq!((sessions + ctf, totals("kernels", "/instances/0/activity/total")), (3, vec![3]), "{report}");
+}
+
+#[test]
+fn times_beyond_64_bits_are_a_loss() {
+    let place = place();
+    let path = place.at("ctf/metadata");
+    let metadata = std::fs::read_to_string(&path).unwrap();
+    let freq = metadata.split("freq = ").nth(1).and_then(|rest| rest.split(';').next()).expect("a frequency");
+    std::fs::write(&path, metadata.replace(&format!("freq = {freq};"), "freq = 1;")).unwrap();
+    for verb in ["report", "inspect"] {
+        let ran = place.run(&[verb, "ctf"]);
+        assert!(ran.status == 1 && (ran.out + &ran.err).contains("with losses"), "{verb}: {}", ran.err);
+    }
+    let text = place.run(&["inspect", "ctf"]).out;
+    assert!(text.contains("not decoded: ctf/") && text.contains(" outside of the times of 64 bits"), "{text}");
+}
+
+#[test]
 fn a_trace_without_rings_is_an_error() {
     let place = place();
     let mut bytes = std::fs::read(place.at("k.dat")).unwrap();
@@ -151,4 +181,20 @@ fn one_event_is_one_and_has_no_rate() {
     small(&place, "small", 7);
     let text = place.run(&["inspect", "./small", "--since", "2100-01-01"]).out;
     assert!(!text.contains("\nevents\n") && text.contains("\nchannels\n"), "{text}");
+}
+
+#[test]
+fn lttng_has_what_report_prints_and_its_path_is_shown() {
+    let place = Place::new();
+    let folder = place.at("sh\u{1b}m");
+    let (events, lost) = timed_shm(&folder, true);
+    let path = folder.to_str().unwrap();
+    let session = place.json(&["inspect", path, "--json"])["inputs"][0]["sessions"][0].take();
+    assert_eq!(
+        (&session["activity"]["total"], &session["evidence"]["lost_events"]),
+        (&events.len().into(), &lost.into())
+    );
+    let text = place.ok(&["inspect", path]);
+    assert!(text.contains("sh\\u{1b}m: memory of LTTng's user-space tracer") && !text.contains('\u{1b}'), "{text}");
+    assert!(text.contains(&format!("losses     {lost} events lost\n")), "{text}");
 }

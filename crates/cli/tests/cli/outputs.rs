@@ -78,6 +78,8 @@ fn options_of_other_inputs_are_refused() {
     for verb in &verbs[..2] {
         let ran = place.run(&[verb, &["--metadata", file][..]].concat());
         assert!(ran.status == 1 && ran.err.contains("this is text, no metadata of CTF"), "{verb:?}: {}", ran.err);
+        let ran = place.run(&[verb, &["--bundle", file][..]].concat());
+        assert!(ran.status == 1 && ran.err.contains("--bundle is for ftrace's persistent ring buffers"), "{}", ran.err);
     }
     assert!(!place.at("out").exists());
 }

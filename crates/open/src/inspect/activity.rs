@@ -2,7 +2,7 @@
 
 use super::histogram::Histogram;
 use super::tally::{self, Counted, Tally};
-use crate::Trace;
+use crate::{Trace, unrelated_clocks};
 use lastwords_ctf::read::{self, Watch};
 use lastwords_ctf::{Error, Result, Totals, Version};
 use lastwords_formats::events::channel;
@@ -91,10 +91,7 @@ pub(super) fn read<'p>(
     selection: Option<&Selection>,
     watch: Watch<'_>,
 ) -> Vec<Option<Read<'p>>> {
-    let mut selected = selection.map(|selection| {
-        let usable: Vec<read::Trace> = packets.iter().flatten().flatten().cloned().collect();
-        tally::selected(&usable, selection, watch).unwrap_or_default().0.into_iter()
-    });
+    let mut selected = selection.map(|selection| selected(traces, packets, selection, watch).into_iter());
     let of = |(trace, packets): (&Trace, &'p Option<Result<read::Trace>>)| {
         let packets = packets.as_ref()?;
         let Ok(usable) = packets else { return Some(Read { packets, tallies: Vec::new(), activity: None }) };
@@ -110,6 +107,29 @@ pub(super) fn read<'p>(
         Some(Read { packets, tallies, activity: Some(activity) })
     };
     traces.iter().zip(packets).map(of).collect()
+}
+
+/// Counts the selected events of each trace whose packets can be used. A trace whose clock nothing relates to those of the others has a
+/// selection of its own, as in text.
+fn selected(
+    traces: &[Trace],
+    packets: &[Option<Result<read::Trace>>],
+    selection: &Selection,
+    watch: Watch<'_>,
+) -> Vec<Vec<Counted>> {
+    let unrelated = unrelated_clocks(traces);
+    let usable =
+        || traces.iter().zip(packets).filter_map(|(trace, packets)| Some((trace, packets.as_ref()?.as_ref().ok()?)));
+    let is_alone = |trace: &Trace| unrelated.iter().any(|(other, _)| std::ptr::eq(*other, trace));
+    let count = |packets: &[read::Trace]| tally::selected(packets, selection, watch).unwrap_or_default().0;
+    let together: Vec<read::Trace> =
+        usable().filter(|(trace, _)| !is_alone(trace)).map(|(_, packets)| packets.clone()).collect();
+    let mut together = count(&together).into_iter();
+    let of = |(trace, packets): (&Trace, &read::Trace)| match is_alone(trace) {
+        true => count(std::slice::from_ref(packets)).pop(),
+        false => together.next(),
+    };
+    usable().map(of).map(Option::unwrap_or_default).collect()
 }
 
 impl Read<'_> {

@@ -3,9 +3,10 @@
 
 use super::histogram::Histogram;
 use crate::counts::fold;
-use lastwords_ctf::read::{Due, Next, Reader, Trace, Watch};
+use lastwords_ctf::read::{Due, Next, Reader, Stream, Trace, Watch};
 use lastwords_ctf::{Result, Totals};
 use lastwords_formats::events::{StreamInfo, Take, take};
+use lastwords_formats::missing::count;
 use lastwords_formats::select::Selection;
 use lastwords_trace::clock::Rounding;
 use lastwords_trace::parallel;
@@ -20,12 +21,17 @@ pub(super) struct Counted {
     /// Nanoseconds of the first and the last event.
     pub(super) span: Option<(i64, i64)>,
     pub(super) histogram: Histogram,
+    /// Number of events with a time that 64 bits cannot hold. Text cannot show them.
+    beyond: u64,
+    /// The events have times.
+    has_clock: bool,
 }
 
 impl Counted {
     fn new(trace: &Trace, class: usize) -> Self {
-        let classes = trace.class().streams.get(class).map_or(0, |class| class.events.len());
-        Self { class, classes: vec![0; classes], ..Self::default() }
+        let of = trace.class().streams.get(class);
+        let (events, has_clock) = of.map_or((0, false), |of| (of.events.len(), of.clock.is_some()));
+        Self { class, classes: vec![0; events], has_clock, ..Self::default() }
     }
 
     #[inline]
@@ -33,11 +39,12 @@ impl Counted {
         if let Some(count) = self.classes.get_mut(class) {
             *count = count.saturating_add(1);
         }
-        // A time that 64 bits cannot hold belongs to no event.
         if let Some(time) = time.filter(|time| !matches!(*time, i64::MIN | i64::MAX)) {
             let (first, last) = self.span.unwrap_or((time, time));
             self.span = Some((first.min(time), last.max(time)));
             self.histogram.add(time, 1);
+        } else if self.has_clock {
+            self.beyond = self.beyond.saturating_add(1);
         }
     }
 
@@ -66,8 +73,21 @@ pub(super) fn all(trace: &Trace, watch: Watch<'_>) -> Vec<Tally> {
     parallel::map(&trace.streams, parallel::cpus(), |_, stream| {
         let tally = Tally { counted: Counted::new(trace, stream.class), ..Tally::default() };
         let reader = Reader::new(trace, stream).rounded(Rounding::Floor).watched(watch);
-        fold(reader, tally, |tally, event, time| tally.counted.add(event.class, time), other)
+        let mut tally = fold(reader, tally, |tally, event, time| tally.counted.add(event.class, time), other);
+        let beyond = Some(tally.counted.beyond).filter(|beyond| *beyond > 0);
+        let fault =
+            |beyond| format!("{}: {} outside of the times of 64 bits", stream_name(stream), count(beyond, "event"));
+        tally.faults.extend(beyond.map(fault));
+        tally
     })
+}
+
+/// Returns the file of a stream, or its number.
+fn stream_name(stream: &Stream) -> String {
+    match stream.files.first() {
+        Some(file) => file.display().to_string(),
+        None => format!("stream {}", stream.id.unwrap_or(0)),
+    }
 }
 
 fn other(tally: &mut Tally, next: &Next) {

@@ -13,9 +13,11 @@ use crate::account;
 use crate::exit::{Facts, Outcome};
 use crate::input::{Input, Traces, no_arrays, no_snapshot};
 use crate::kernels::kernels;
+use crate::paint::bold;
 use crate::progress::Shared;
 use crate::say;
 use crate::select::{Chosen, Events};
+use crate::table::plain;
 use lastwords_ctf::{Error, Version, read};
 use lastwords_formats::ftrace::ctf::Form;
 use lastwords_open::inspect::Report;
@@ -110,7 +112,8 @@ fn work(traces: &Traces, packets: &[Option<Result<read::Trace, Error>>], is_sele
 fn write(report: &Report<'_>, verbose: bool, text: &mut Vec<u8>) -> io::Result<()> {
     report.kernels.iter().try_for_each(|kernel| kernel::write(kernel, verbose, text))?;
     for input in &report.inputs {
-        writeln!(text, "{}: memory of LTTng's user-space tracer", input.from.display())?;
+        let from = bold(plain(&input.from.display().to_string()));
+        writeln!(text, "{from}: memory of LTTng's user-space tracer")?;
         input.sessions.iter().try_for_each(|session| lttng::write(session, verbose, text))?;
     }
     report.traces.iter().try_for_each(|trace| ctf::write(trace, verbose, text))?;

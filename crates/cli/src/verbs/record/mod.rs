@@ -373,12 +373,16 @@ mod tests {
             let (path, gaps) = ("t.dat".into(), gaps.to_vec());
             losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshot: None }).words()
         };
-        let [known, unknown] = [Some(7), None].map(|events| gap(Cause::Overwritten, events));
+        let overwritten = |events| gap(Cause::Overwritten, events);
         for (gaps, of_rings, of_stream) in [
             (&[][..], "nothing lost", "nothing lost"),
-            (&[known.clone()], "7 events overwritten, nothing else lost", "7 events lost"),
-            (&[unknown.clone()], "older events overwritten, nothing else lost", "with losses"),
-            (&[known, unknown], "at least 7 events overwritten, nothing else lost", "at least 7 events lost"),
+            (&[overwritten(Some(7))], "7 events overwritten, nothing else lost", "7 events lost"),
+            (&[overwritten(None)], "older events overwritten, nothing else lost", "with losses"),
+            (
+                &[overwritten(Some(7)), overwritten(None)],
+                "at least 7 events overwritten, nothing else lost",
+                "at least 7 events lost",
+            ),
             (&[gap(Cause::Discarded, None)], "with losses", "with losses"),
         ] {
             assert_eq!([of(gaps, false), of(gaps, true)], [of_rings, of_stream], "{gaps:?}");
