@@ -315,3 +315,22 @@ fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
         }
     }
 }
+
+/// A name stands for the newest session; the note says how to read all of that name, and that works.
+#[test]
+fn all_sessions_of_a_name_are_read_from_their_folder() {
+    let place = Place::new();
+    std::fs::create_dir(place.sessions()).unwrap();
+    small(&place, "sessions/small-0", 0);
+    small(&place, "sessions/small-1", 1);
+    let one = place.run(&["report", "small"]);
+    let folder = place.sessions().display().to_string();
+    let way = format!("(all that are there: {folder} --session small)");
+    assert!(
+        one.status == 0 && one.err.contains("2 sessions are called small") && one.err.contains(&way),
+        "{}",
+        one.err
+    );
+    let all = place.ok(&["report", &folder, "--session", "small"]);
+    assert_eq!(all.lines().count(), 2 * one.out.lines().count());
+}
