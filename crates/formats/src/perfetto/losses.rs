@@ -112,6 +112,7 @@ mod tests {
             between: None,
             events,
             packets: 0,
+            is_damaged: false,
             is_first: false,
             has_older: false,
             place: 0,

@@ -173,6 +173,10 @@ impl Line for Tracks<'_> {
     fn loss(&mut self, stream: usize, loss: Loss) {
         self.streams.get(stream).into_iter().for_each(|facts| self.missing.loss(facts, loss));
     }
+
+    fn fault(&mut self, stream: usize) {
+        self.streams.get(stream).into_iter().for_each(|facts| self.missing.fault(facts));
+    }
 }
 
 impl<'t> Tracks<'t> {
