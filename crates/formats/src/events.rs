@@ -292,6 +292,9 @@ pub trait Take {
 
     /// Takes a loss that the packets of a trace without an account report. It lies before the stream's next event.
     fn loss(&mut self, _stream: &StreamInfo, _reader: &mut Reader<'_>, _loss: Loss) {}
+
+    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken before.
+    fn fault(&mut self, _stream: &StreamInfo) {}
 }
 
 /// Passes each selected event to `to`. Errors of reading go to `notes`. `watch` receives the number of bytes that were
@@ -347,6 +350,7 @@ impl Sink for Taking<'_, '_> {
 
     fn fault(&mut self, stream: usize, fault: Error) {
         self.tally.fault(stream);
+        self.facts.get(stream).into_iter().for_each(|facts| self.to.fault(facts));
         (self.notes)(Note::Fault(fault));
     }
 }
@@ -361,6 +365,9 @@ pub(crate) trait Line {
 
     /// Takes a loss that the packets of a trace without an account report. It lies in the packet that is read next, or before it.
     fn loss(&mut self, _stream: usize, _loss: Loss) {}
+
+    /// Notes that a part of the stream cannot be decoded. The stream's earlier events were taken before.
+    fn fault(&mut self, _stream: usize) {}
 
     /// Appends what remains to be written after the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
@@ -463,6 +470,7 @@ impl<L: Line> Sink for Writer<'_, '_, '_, L> {
 
     fn fault(&mut self, stream: usize, fault: Error) {
         self.tally.fault(stream);
+        self.line.fault(stream);
         (self.notes)(Note::Fault(fault));
     }
 }

@@ -511,14 +511,15 @@ impl<'t> Take for Collector<'t> {
         self.last_time = known;
         let cpu = self.cpu(stream);
         let picked = self.read(trace, &class, reader, event);
+        let key = (stream.trace, stream.number);
+        // What a loss ends is not that of the event behind it.
+        while let Some(passed) = known.and_then(|time| self.gaps.missing.pass(key, time)) {
+            self.lost(&passed);
+        }
         let is_log = class.meaning == Meaning::Log;
         let thread = if is_log { NONE } else { self.owner(stream, cpu, &picked) };
         if known.is_some() {
             self.gaps.event(stream, time);
-            let key = (stream.trace, stream.number);
-            while let Some(passed) = self.gaps.missing.pass(key, time) {
-                self.lost(&passed);
-            }
             self.begins.entry(key).or_insert(Some(time));
             self.ends.get_mut(stream.trace).into_iter().for_each(|end| *end = time.max(*end));
             self.draw(stream, &class.meaning, &picked, (cpu, thread, time));
@@ -542,6 +543,10 @@ impl<'t> Take for Collector<'t> {
     fn loss(&mut self, stream: &StreamInfo, reader: &mut Reader<'_>, loss: Loss) {
         let named = self.stream(stream);
         self.gaps.loss(stream, named, reader, loss);
+    }
+
+    fn fault(&mut self, stream: &StreamInfo) {
+        self.gaps.missing.fault(stream);
     }
 }
 

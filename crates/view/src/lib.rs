@@ -23,6 +23,8 @@
     )
 )]
 
+#[cfg(test)]
+mod account_tests;
 mod blocks;
 mod classes;
 mod collect;

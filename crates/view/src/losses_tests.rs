@@ -3,6 +3,7 @@
 
 use crate::collect::{Collected, Options, collect};
 use crate::slices::{NO_BEGIN, NO_END, Of, UNSURE};
+use lastwords_ctf::read::Trace;
 use lastwords_formats::select::Selection;
 use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
 use lastwords_testkit::put::{Order, Packed};
@@ -31,7 +32,7 @@ event { name = "syscall_exit_write"; id = 6; stream_id = 0; fields := struct { u
 const THREADS: u64 = 6;
 
 /// The kind of a slice: `running CPU TID`, `irq CPU`, `TID read`; and its begin.
-type Key = (String, u64);
+pub(crate) type Key = (String, u64);
 
 #[derive(Default)]
 struct Made {
@@ -59,10 +60,10 @@ struct Cpu {
 }
 
 /// Times, each with its begin and its end.
-type Ranges = Vec<(u64, u64)>;
+pub(crate) type Ranges = Vec<(u64, u64)>;
 
 /// Writes a trace. Returns what lasted, with its end, and the times in which events of CPUs' scheduling and of the trace are missing.
-fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u64>, [Ranges; 3]) {
+pub(crate) fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u64>, [Ranges; 3]) {
     let metadata = [TYPES, &HEAD.replace("DOMAIN", "kernel"), PACKET_CONTEXT, EVENTS].concat();
     std::fs::write(folder.join("metadata"), metadata).unwrap();
     let mut cpus = [Cpu::default(), Cpu { thread: 1, ..Cpu::default() }];
@@ -136,15 +137,21 @@ fn write(folder: &Path, random: &mut Random, is_lossy: bool) -> (BTreeMap<Key, u
     (lasted, [first, second, all])
 }
 
-fn collected(folders: &[&Path]) -> Collected {
+pub(crate) fn collected(folders: &[&Path]) -> Collected {
     let open = |folder: &&Path| lastwords_ctf::read::open(folder, &Arc::default()).unwrap().traces;
-    let traces: Vec<_> = folders.iter().flat_map(open).collect();
-    let options = Options { limit: 1 << 20, open_spans: Vec::new(), tasks: Vec::new() };
-    collect(&traces, &Selection::default(), &options, &|_| {}, &mut |_| {}).unwrap().0
+    collected_of(&folders.iter().flat_map(open).collect::<Vec<_>>())
 }
 
-/// Returns each slice: its name, begin, end and flags. No two slices of a track overlap.
-fn slices(collected: &Collected) -> Vec<(String, u64, u64, u8)> {
+pub(crate) fn collected_of(traces: &[Trace]) -> Collected {
+    let options = Options { limit: 1 << 20, open_spans: Vec::new(), tasks: Vec::new() };
+    collect(traces, &Selection::default(), &options, &|_| {}, &mut |_| {}).unwrap().0
+}
+
+/// The name, begin, end and flags of a slice.
+pub(crate) type Row = (String, u64, u64, u8);
+
+/// Returns all slices. No two slices of a track overlap.
+pub(crate) fn slices(collected: &Collected) -> Vec<Row> {
     let names = &collected.names;
     let tid = |thread: u32| names.threads[thread as usize].tid.unwrap();
     let one = |slice: &crate::slices::Slice| {
@@ -163,25 +170,28 @@ fn slices(collected: &Collected) -> Vec<(String, u64, u64, u8)> {
     collected.slices.all.iter().map(one).collect()
 }
 
+/// The slice says nothing that is wrong.
+pub(crate) fn assert_true(lasted: &BTreeMap<Key, u64>, (name, begin, end, flags): &Row, seed: u64) {
+    let what = format!("seed {seed}: {name} [{begin}, {end}] {flags}");
+    let key = (name.clone(), *begin);
+    let around = lasted.range(..=key.clone()).next_back().filter(|(own, _)| own.0 == *name);
+    match *flags {
+        0 => assert_eq!(lasted.get(&key), Some(end), "{what}"),
+        NO_END => assert!(lasted.get(&key).is_some_and(|until| end <= until), "{what}"),
+        NO_BEGIN => assert!(begin == end || around.is_some_and(|(_, until)| end == until), "{what}"),
+        flags => assert!(flags & UNSURE != 0 || around.is_some_and(|(_, until)| end <= until), "{what}"),
+    }
+}
+
 #[test]
 fn what_ran_is_drawn_and_what_is_not_known_says_so() {
     let (mut flags_seen, mut certain, mut expected) = (BTreeSet::new(), 0, 0);
     for seed in 0..60 {
         let folder = tempfile::tempdir().unwrap();
-        let (lasted, missing) = write(folder.path(), &mut Random(seed), seed % 3 > 0);
+        let (lasted, missing) = write(folder.path(), &mut Random(seed), !seed.is_multiple_of(3));
         let slices = slices(&collected(&[folder.path()]));
-        for (name, begin, end, flags) in &slices {
-            let what = format!("seed {seed}: {name} [{begin}, {end}] {flags}");
-            flags_seen.insert(*flags);
-            let key = (name.clone(), *begin);
-            let around = lasted.range(..=key.clone()).next_back().filter(|(own, _)| own.0 == *name);
-            match *flags {
-                0 => assert_eq!(lasted.get(&key), Some(end), "{what}"),
-                NO_END => assert!(lasted.get(&key).is_some_and(|until| end <= until), "{what}"),
-                NO_BEGIN => assert!(begin == end || around.is_some_and(|(_, until)| end == until), "{what}"),
-                flags => assert!(flags & UNSURE != 0 || around.is_some_and(|(_, until)| end <= until), "{what}"),
-            }
-        }
+        flags_seen.extend(slices.iter().map(|slice| slice.3));
+        slices.iter().for_each(|slice| assert_true(&lasted, slice, seed));
         let shown: BTreeSet<_> = slices.iter().filter(|slice| slice.3 == 0).map(|slice| (&slice.0, slice.1)).collect();
         for ((name, begin), end) in lasted.iter().filter(|(_, end)| **end != u64::MAX) {
             let of = match name.as_str() {
@@ -245,4 +255,41 @@ fn gaps_that_are_too_many_are_merged() {
     assert_eq!((sum(|gap| gap.events), sum(|gap| gap.number)), (40_000, 40_000));
     assert!(gaps.len() <= 1 << 14 && gaps.iter().map(|gap| gap.end).max() == Some(Some(399_990)), "{}", gaps.len());
     assert!(collected.remarks()[0].starts_with("40000 gaps drawn as "), "{:?}", collected.remarks());
+}
+
+/// The thread of an event that names none is the one that a switch told, unless events are missing since.
+#[test]
+fn an_event_behind_a_loss_has_no_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let events = EVENTS.replace("event.context := struct { i32 tid; };", "");
+    let metadata = [TYPES, &HEAD.replace("DOMAIN", "kernel"), PACKET_CONTEXT, &events].concat();
+    std::fs::write(folder.path().join("metadata"), metadata).unwrap();
+    let mut stream = Stream::default();
+    let event = |id: u16, time: u64| Packed::new(Order::Little).u16(id).u64(time);
+    let switch = |stream: &mut Stream, time: u64, next: u32| stream.put(time, &event(0, time).u32(1).u32(next).done());
+    let call = |stream: &mut Stream, time: u64| stream.put(time, &event(3, time).u32(0).done());
+    switch(&mut stream, 10, 11);
+    call(&mut stream, 20);
+    stream.close(0);
+    stream.lose();
+    call(&mut stream, 30);
+    switch(&mut stream, 40, 12);
+    call(&mut stream, 50);
+    stream.close(0);
+    switch(&mut stream, 60, 13);
+    stream.discard(65);
+    call(&mut stream, 70);
+    stream.close(0);
+    call(&mut stream, 80);
+    stream.close(0);
+    std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+    let collected = collected(&[folder.path()]);
+    let tid = |thread: &u32| collected.names.threads[*thread as usize].tid;
+    let calls = collected
+        .columns
+        .times
+        .iter()
+        .zip(&collected.columns.threads)
+        .filter(|(time, _)| [20, 30, 50, 70, 80].contains(*time));
+    assert_eq!(calls.map(|(_, thread)| tid(thread)).collect::<Vec<_>>(), [Some(11), None, Some(12), None, None]);
 }

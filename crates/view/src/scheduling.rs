@@ -1,7 +1,7 @@
 //! Makes slices of a kernel's events: what runs on each CPU, its interrupts, and the system calls of threads.
 
 use crate::names::NONE;
-use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use crate::slices::{Begun, NO_END, Of, Slices, Track, UNSURE};
 use lastwords_formats::missing::StreamKey;
 use std::collections::HashMap;
 
@@ -72,7 +72,9 @@ impl Scheduling {
     pub(crate) fn thread_on(&self, trace: usize, cpu: u32) -> Option<u32> {
         let of = |trace: usize| self.running.get(&(trace, cpu));
         let running = of(trace).or_else(|| of(*self.switched.get(&cpu)?));
-        running.map(|running| running.thread).filter(|thread| *thread != NONE)
+        // Where switches are missing, another thread may run.
+        let known = running.filter(|running| running.flags & UNSURE == 0);
+        known.map(|running| running.thread).filter(|thread| *thread != NONE)
     }
 
     /// The CPU goes on with another thread. `before` is the thread that ran until now, if the event names it, with the

@@ -305,6 +305,10 @@ impl Line for File<'_> {
         self.tracks.loss(stream, loss);
     }
 
+    fn fault(&mut self, stream: usize) {
+        self.tracks.fault(stream);
+    }
+
     fn end(&mut self, out: &mut Vec<u8>) {
         self.log.end(out);
         self.tracks.end(out);
