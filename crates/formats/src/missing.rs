@@ -27,6 +27,21 @@ struct Last {
     end: Option<i64>,
     /// Events are missing at its end: until this time, if a later packet is there.
     open: Option<i64>,
+    /// Number of events that are missing since the packet before.
+    events: u64,
+    /// Position of the stream in the evidence of its trace.
+    place: usize,
+}
+
+/// The events that may be missing behind the last packet of a stream, up to the end of the trace.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// The stream.
+    pub stream: StreamKey,
+    /// Nanoseconds.
+    pub begin: i64,
+    /// What is missing, in words.
+    pub what: String,
 }
 
 /// The sub-buffers of a stream, as the account has them.
@@ -83,17 +98,25 @@ impl Around {
         // The kernel does not always know how many events it missed.
         let least = if trace.class().is_ftrace() { "at least " } else { "" };
         let what = match (self.events, self.packets) {
+            (0, 0) => "events missing".to_owned(),
             (0, packets) => format!("{} missing", count(packets, "sub-buffer")),
             (events, _) => format!("{least}{} missing", count(events, "event")),
         };
-        if causes.is_empty() { what } else { format!("{what}: {}", causes.join(", ")) }
+        with_causes(what, &causes)
+    }
+
+    /// Returns true if events are missing before the packet or in it. What is older than the stream's first packet does not count.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        self.is_damaged || (self.events, self.packets) != (0, 0)
     }
 
     /// Returns the end of the loss. Only the kernel's tracer misses events before a sub-buffer begins. Others count those that found no
     /// room until the packet's end.
     #[must_use]
     pub fn until(&self, trace: &Trace) -> Option<i64> {
-        let until = if self.events > 0 && !trace.class().is_ftrace() { self.end } else { self.begin };
+        let until =
+            if self.is_damaged || self.events > 0 && !trace.class().is_ftrace() { self.end } else { self.begin };
         until.max(self.before)
     }
 }
@@ -196,7 +219,7 @@ impl Missing {
         }
         let between = last.as_ref().and_then(|last| last.sequence.zip(sequence));
         let before = last.and_then(|last| last.end);
-        self.last.insert(key, Last { sequence, discarded, end, open });
+        self.last.insert(key, Last { sequence, discarded, end, open, events, place });
         Some(Around { begin, end, before, between, events, packets, is_damaged, is_first, has_older, place })
     }
 
@@ -237,6 +260,30 @@ impl Missing {
         if !loss.packets {
             self.reported.insert((stream.trace, stream.number));
         }
+    }
+
+    /// Returns what may be missing behind the last packet of each stream, in order of the streams. To be called after all events.
+    #[must_use]
+    pub fn tails(&self, traces: &[Trace]) -> Vec<Tail> {
+        let tail = |(stream, last): (&StreamKey, &Last)| {
+            let account = traces.get(stream.0)?.account.as_ref();
+            let known = account.zip(last.open);
+            let begin = known.map(|(_, from)| from).or(self.faulted.get(stream).copied())?;
+            let rows = self.rows.get(&(stream.0, last.place)).zip(last.sequence).zip(known);
+            let behind =
+                rows.and_then(|((rows, number), _)| Some(rows.bad.range(number.checked_add(1)?..).count() as u64));
+            let packets = behind.filter(|number| *number > 0).map(|number| count(number, "sub-buffer"));
+            let events = (known.is_some() && last.events > 0).then(|| format!("up to {}", count(last.events, "event")));
+            let parts: Vec<String> = packets.into_iter().chain(events).collect();
+            let what = if parts.is_empty() { "events".to_owned() } else { parts.join(" and ") };
+            let between = last.sequence.map(|number| (number, u64::MAX));
+            let causes = account.map_or_else(Vec::new, |account| causes(account.evidence(), last.place, between));
+            let what = with_causes(format!("{what} missing"), &causes);
+            Some(Tail { stream: *stream, begin, what })
+        };
+        let mut tails: Vec<Tail> = self.last.iter().filter_map(tail).collect();
+        tails.sort_unstable_by_key(|tail| tail.stream);
+        tails
     }
 
     /// Returns the next edge that an event of a stream at a time has passed. To be called until there is none, before the event is judged.
@@ -299,15 +346,19 @@ fn gaps_of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Gap> {
     evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
 }
 
-/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers between two others.
+/// Returns the words for the causes of a stream's gaps, and for its damaged sub-buffers behind one up to another.
 fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Vec<String> {
     let gaps = gaps_of(evidence, stream).filter(|gap| !is_before_all(gap.cause));
     let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
-    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence < next);
+    let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence <= next);
     let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
     let bad = rows.filter(|row| is_bad(row.verdict));
     words.extend(bad.map(|row| row.verdict.word().to_owned()));
     words.into_iter().collect()
+}
+
+fn with_causes(what: String, causes: &[String]) -> String {
+    if causes.is_empty() { what } else { format!("{what}: {}", causes.join(", ")) }
 }
 
 /// Returns each gap of a stream with a wanted cause, in words.

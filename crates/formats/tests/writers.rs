@@ -9,6 +9,7 @@ use lastwords_ctf::read::unwatched;
 use lastwords_ctf::write::{self as ctf, Options};
 use lastwords_formats::evidence;
 use lastwords_formats::json;
+use lastwords_formats::perfetto;
 use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_formats::{Error, Totals};
@@ -111,6 +112,29 @@ fn losses_are_discarded_events_and_packets() {
         assert!(printed.err.contains("Tracer discarded 17 events between"), "{}", printed.err);
         assert!(printed.err.contains("Tracer discarded 3 packets between"), "{}", printed.err);
         assert_eq!(printed.err.matches("WARNING").count(), 2, "{}", printed.err);
+    }
+}
+
+/// What is missing behind the last packet of a stream has no end in a Perfetto trace.
+#[test]
+fn perfetto_says_what_is_missing_behind_the_last_packets() {
+    let mut memory = memory();
+    packet(&mut memory, 0, 0, &[100, 200]);
+    packet(&mut memory, 1, 0, &[300, 400]);
+    memory.packets[0][0].0.discarded = 17;
+    let row = |(sequence, verdict)| SubBuffer { stream: 1, sequence, verdict, content: 100, why: String::new() };
+    memory.evidence.sub_buffers = [(0, Verdict::Committed), (1, Verdict::Invalid)].map(row).to_vec();
+    let (mut out, traces, all) = (Vec::new(), read(&memory, Version::V2), Selection::default());
+    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {}).expect("Perfetto");
+    let out = String::from_utf8_lossy(&out);
+    for (what, number) in [
+        ("main, CPU 0: missing events", 1),
+        ("main, CPU 1: missing events", 1),
+        ("17 events missing", 2),
+        ("up to 17 events missing", 1),
+        ("1 sub-buffer missing: invalid", 1),
+    ] {
+        assert_eq!(out.matches(what).count(), number, "{what}");
     }
 }
 

@@ -4,6 +4,8 @@
 use crate::collect::Collected;
 use crate::losses_tests::{assert_true, collected, collected_of, slices, write};
 use lastwords_ctf::read::{Memory, Stream, Trace, open};
+use lastwords_testkit::ctf::Stream as Made;
+use lastwords_testkit::put::{Order, Packed};
 use lastwords_testkit::random::Random;
 use lastwords_trace::evidence::{Evidence, SubBuffer, Verdict};
 use lastwords_trace::source::{PacketInfo, PacketReader, Packets};
@@ -215,4 +217,45 @@ fn losses_between_packets_without_times_are_known() {
         }
         assert!(certain > least, "{fields:?}: {certain}");
     }
+}
+
+/// Begin, end and words of each gap of a stream with four packets, of 10, 20, 30 and 40, whose packets and rows are changed.
+fn gaps(change: impl Fn(&mut Vec<(u64, Vec<u8>)>, &mut Vec<Verdict>)) -> Vec<(Option<i64>, Option<i64>, String)> {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), &mut Random(0), false);
+    let mut stream = Made::default();
+    for time in [10, 20, 30, 40] {
+        stream.put(time, &Packed::new(Order::Little).u16(3).u64(time).u32(1).u32(0).done());
+        stream.close(0);
+    }
+    std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).for_each(|path| {
+        if !path.ends_with("metadata") {
+            std::fs::remove_file(path).unwrap();
+        }
+    });
+    std::fs::write(folder.path().join("s00"), &stream.file).unwrap();
+    let collected = collected_of(&[with_account(folder.path(), change)]);
+    collected.gaps.iter().map(|gap| (gap.begin, gap.end, gap.what.clone())).collect()
+}
+
+#[test]
+fn gaps_reach_from_what_is_known_to_what_is_known() {
+    let gap = |begin, end, what: &str| (begin, end, what.to_owned());
+    assert_eq!(gaps(|_, _| ()), []);
+    let lost = gaps(|packets, rows| {
+        packets.truncate(2);
+        rows[2..].fill(Verdict::Invalid);
+    });
+    assert_eq!(lost, [gap(Some(20), None, "2 sub-buffers missing: invalid")]);
+    let full = gaps(|packets, _| packets[3].1[DISCARDED] = 5);
+    assert_eq!(full, [gap(Some(30), Some(40), "5 events missing"), gap(Some(40), None, "up to 5 events missing")]);
+    let damaged = gaps(|_, rows| rows[1] = Verdict::Invalid);
+    assert_eq!(damaged, [gap(Some(10), Some(20), "events missing: invalid")]);
+    let first = gaps(|packets, _| packets.iter_mut().for_each(|(_, packet)| packet[DISCARDED] = 3));
+    assert_eq!(first, [gap(None, Some(10), "3 events missing")]);
+    let older = gaps(|packets, rows| {
+        packets.remove(0);
+        rows[0] = Verdict::Invalid;
+    });
+    assert_eq!(older, [gap(None, Some(20), "older events missing")]);
 }

@@ -3,8 +3,8 @@
 use crate::names::NONE;
 use lastwords_ctf::read::{Loss, Reader, Trace};
 use lastwords_formats::events::StreamInfo;
-use lastwords_formats::missing::{Around, Missing, StreamKey, count, is_before_all, words};
-use lastwords_trace::evidence::Cause;
+use lastwords_formats::missing::{Around, Missing, StreamKey, Tail, count, is_before_all, words};
+use lastwords_trace::evidence::{Cause, Evidence};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -71,6 +71,8 @@ struct Stream {
     last: Option<i64>,
     /// A gap between two packets was found.
     has_gap: bool,
+    /// Older packets of the stream are missing before its first one.
+    has_older: bool,
 }
 
 /// Finds gaps as packets are read.
@@ -98,7 +100,7 @@ impl Gaps {
         reader: &mut Reader<'_>,
     ) {
         let Some(around) = self.missing.packet(trace, stream, reader) else { return };
-        let Around { begin, end, events, packets, place, .. } = around;
+        let Around { begin, end, events, packets, place, is_first, has_older, .. } = around;
         let key = (stream.trace, stream.number);
         if let Some(gap) = self.first_losses.remove(&key).and_then(|at| self.all.get_mut(at)) {
             (gap.begin, gap.end) = (begin, end);
@@ -107,14 +109,23 @@ impl Gaps {
             self.merge();
             self.limit = self.all.len().saturating_mul(2);
         }
-        let first = || Stream { cpu, name: name.clone(), stream: place, first: begin, end, last: None, has_gap: false };
+        let first = || Stream {
+            cpu,
+            name: name.clone(),
+            stream: place,
+            first: begin,
+            end,
+            last: None,
+            has_gap: false,
+            has_older: is_first && has_older,
+        };
         let own = self.streams.entry(key).or_insert_with(first);
         own.end = end;
         // Without an account, the reader reports the losses before this packet.
-        if trace.account.is_none() || around.is_first || (events, packets) == (0, 0) {
+        if !around.is_lossy() || trace.account.is_none() && !around.is_damaged {
             return;
         }
-        own.has_gap = true;
+        own.has_gap |= !is_first;
         let (begin, end, what) = (around.before, around.until(trace), around.what(trace));
         self.all.push(Gap { key, cpu, stream: name, begin, end, what, events, packets, ..Gap::default() });
     }
@@ -165,21 +176,30 @@ impl Gaps {
     pub(crate) fn finish(mut self, traces: &[Trace]) -> Vec<Gap> {
         let mut streams: Vec<_> = std::mem::take(&mut self.streams).into_iter().collect();
         streams.sort_by_key(|(key, _)| *key);
-        let mut edges = Vec::new();
-        for ((trace, _), before) in streams {
-            let Some(account) = traces.get(trace).and_then(|trace| trace.account.as_ref()) else { continue };
-            let evidence = account.evidence();
+        let (mut edges, none) = (Vec::new(), Evidence::default());
+        let tails = self.missing.tails(traces).into_iter();
+        let mut tails: HashMap<StreamKey, Tail> = tails.map(|tail| (tail.stream, tail)).collect();
+        for (key, before) in streams {
+            let account = traces.get(key.0).and_then(|trace| trace.account.as_ref());
+            let evidence = account.map_or(&none, |account| account.evidence());
             // Events that were overwritten before anybody read them are missing between packets, if packets are missing there.
             let is_unread = |cause: Cause| cause == Cause::Unread && !before.has_gap;
-            for (older, loss) in [
+            let older = [
                 (words(evidence, before.stream, is_before_all), false),
                 (words(evidence, before.stream, is_unread), true),
-            ] {
-                if !older.is_empty() {
-                    let (stream, what) = (before.name.clone(), older.join("; "));
-                    let (cpu, end) = (before.cpu, before.first);
-                    edges.push(Gap { cpu, stream, end, what, loss, ..Gap::default() });
-                }
+            ];
+            let told = older.into_iter().filter(|(words, _)| !words.is_empty());
+            let mut older: Vec<(String, bool)> = told.map(|(words, loss)| (words.join("; "), loss)).collect();
+            if before.has_older && older.is_empty() {
+                older.push(("older events missing".to_owned(), account.is_some()));
+            }
+            for (what, loss) in older {
+                let stream = before.name.clone();
+                edges.push(Gap { cpu: before.cpu, stream, end: before.first, what, loss, ..Gap::default() });
+            }
+            if let Some(Tail { begin, what, .. }) = tails.remove(&key) {
+                let (stream, begin) = (before.name.clone(), Some(begin).max(before.last));
+                edges.push(Gap { cpu: before.cpu, stream, begin, what, ..Gap::default() });
             }
             let open = words(evidence, before.stream, |cause| cause == Cause::InFlight);
             if !open.is_empty() {
@@ -204,7 +224,7 @@ impl Gap {
     /// Appends a later gap of the stream.
     fn extend(&mut self, next: &Self) {
         self.begin = self.begin.min(next.begin);
-        self.end = self.end.max(next.end);
+        self.end = self.end.zip(next.end).map(|(own, next)| own.max(next));
         self.loss |= next.loss;
         self.number = self.number.saturating_add(next.number);
         self.events = self.events.saturating_add(next.events);

@@ -10,22 +10,33 @@ const MOST: u64 = 1 << 14;
 /// The first id of a track of losses. The ids of other tracks are smaller.
 const FIRST_TRACK: u64 = 1 << 41;
 
-/// A slice, or an instant if it has no end. Times are nanoseconds.
+/// How long events are missing. Times are nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Until {
+    /// The loss is before this time: an instant.
+    Before,
+    /// The loss ends at a time.
+    Time(i64),
+    /// The loss has no known end: the slice does not end.
+    End,
+}
+
+/// A slice or an instant.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Drawn {
     pub(super) track: u64,
     /// The description of the track is not written.
     pub(super) is_new: bool,
     pub(super) what: String,
-    pub(super) begin: Option<i64>,
-    pub(super) end: Option<i64>,
+    pub(super) begin: i64,
+    pub(super) until: Until,
 }
 
 /// The further losses of a stream.
 #[derive(Debug, Default)]
 struct Rest {
-    begin: Option<i64>,
-    end: Option<i64>,
+    begin: i64,
+    end: i64,
     number: u64,
     events: u64,
     packets: u64,
@@ -50,16 +61,16 @@ impl Losses {
         until: Option<i64>,
         what: impl FnOnce() -> String,
     ) -> Option<Drawn> {
-        if (around.events, around.packets) == (0, 0) {
+        if !around.is_lossy() {
             return None;
         }
         // Damaged packets may overlap, but slices of a track do not.
-        let begin = around.before.or(around.begin).max(self.ends.get(&stream).copied());
-        let end = until.max(begin);
-        self.ends.extend(end.map(|end| (stream, end)));
+        let begin = around.before.or(around.begin).or(around.end).max(self.ends.get(&stream).copied())?;
+        let end = until.map_or(begin, |until| until.max(begin));
+        self.ends.insert(stream, end);
         if self.drawn >= MOST {
             let rest = self.rest.entry(stream).or_default();
-            rest.begin = rest.begin.or(begin);
+            rest.begin = if rest.number == 0 { begin } else { rest.begin };
             rest.end = end;
             rest.number = rest.number.saturating_add(1);
             rest.events = rest.events.saturating_add(around.events);
@@ -67,17 +78,23 @@ impl Losses {
             return None;
         }
         self.drawn = self.drawn.saturating_add(1);
-        Some(self.slice(stream, what(), begin, end))
+        Some(self.slice(stream, what(), begin, Until::Time(end)))
     }
 
     /// Returns the mark of events that are older than a stream's first packet.
-    pub(super) fn older(&mut self, stream: usize, around: &Around, what: String) -> Drawn {
-        self.slice(stream, what, around.begin, None)
+    pub(super) fn older(&mut self, stream: usize, around: &Around, what: String) -> Option<Drawn> {
+        Some(self.slice(stream, what, around.begin.or(around.end)?, Until::Before))
     }
 
-    fn slice(&mut self, stream: usize, what: String, begin: Option<i64>, end: Option<i64>) -> Drawn {
+    /// Returns the slice of what may be missing behind a stream's last packet. To be called after [`Self::finish`].
+    pub(super) fn tail(&mut self, stream: usize, begin: i64, what: String) -> Drawn {
+        let begin = self.ends.get(&stream).map_or(begin, |end| begin.max(*end));
+        self.slice(stream, what, begin, Until::End)
+    }
+
+    fn slice(&mut self, stream: usize, what: String, begin: i64, until: Until) -> Drawn {
         let track = FIRST_TRACK.saturating_add(stream as u64);
-        Drawn { track, is_new: self.described.insert(stream), what, begin, end }
+        Drawn { track, is_new: self.described.insert(stream), what, begin, until }
     }
 
     /// Returns the streams that have further losses, with the slice of these.
@@ -87,7 +104,7 @@ impl Losses {
             let Rest { begin, end, number, events, packets } = rest;
             let (events, packets) = (count(events, "event"), count(packets, "packet"));
             let what = format!("{} between these times: {events} and {packets} missing", count(number, "gap"));
-            (stream, self.slice(stream, what, begin, end.or(begin)))
+            (stream, self.slice(stream, what, begin, Until::Time(end)))
         };
         rests.into_iter().map(slice).collect()
     }
@@ -124,12 +141,13 @@ mod tests {
             assert_eq!(drawn.as_ref().map(|drawn| drawn.is_new), (at < most).then_some(at == 0));
             // The slices do not overlap.
             let begin = if at == 0 { -5 } else { at * 10 };
-            assert!(drawn.is_none_or(|drawn| drawn.begin == Some(begin)), "{at}");
+            assert!(drawn.is_none_or(|drawn| drawn.begin == begin), "{at}");
         }
         assert_eq!(losses.merged(), 3);
         let what = "3 gaps between these times: 6 events and 0 packets missing".to_owned();
-        let (begin, end) = (Some(most * 10), Some(most * 10 + 30));
-        let track = FIRST_TRACK + 1;
-        assert_eq!(losses.finish(), [(1, Drawn { track, is_new: false, what, begin, end })]);
+        let (begin, end) = (most * 10, most * 10 + 30);
+        let drawn = |begin, until, what| Drawn { track: FIRST_TRACK + 1, is_new: false, what, begin, until };
+        assert_eq!(losses.finish(), [(1, drawn(begin, Until::Time(end), what))]);
+        assert_eq!(losses.tail(1, end - 5, "y".into()), drawn(end, Until::End, "y".into()));
     }
 }

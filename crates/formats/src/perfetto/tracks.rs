@@ -11,14 +11,14 @@ use lastwords_trace::evidence::Cause;
 use lastwords_trace::schema::EnvValue;
 use lastwords_trace::visit::{NodeId, Shape, Visitor};
 
-use super::losses::{Drawn, Losses};
+use super::losses::{Drawn, Losses, Until};
 use super::proto::Message;
 use super::spans::{Edge, Label, Spans, Stepped};
 use super::{Timeline, packet, put_packet};
 use crate::events::{Line, StreamInfo, channel, scope_code};
 use crate::fields::{Nesting, Role, roles};
 use crate::json::level;
-use crate::missing::{Missing, StreamKey, is_before_all, words};
+use crate::missing::{Missing, StreamKey, Tail, is_before_all, words};
 use crate::select::Selection;
 use crate::spans::{OpenSpan, Step};
 use crate::text::decoded;
@@ -163,7 +163,8 @@ impl Line for Tracks<'_> {
         let Some(facts) = self.streams.get(stream) else { return };
         let Some(trace) = self.traces.get(facts.trace) else { return };
         let Some(around) = self.missing.packet(trace, facts, reader) else { return };
-        let older = around.has_older.then(|| self.losses.older(stream, &around, older(trace, around.place)));
+        let older = around.has_older.then(|| older(trace, around.place));
+        let older = older.and_then(|what| self.losses.older(stream, &around, what));
         let lost = self.losses.add(stream, &around, around.until(trace), || around.what(trace));
         for drawn in older.into_iter().chain(lost) {
             self.put_loss(out, stream, drawn);
@@ -219,17 +220,24 @@ impl<'t> Tracks<'t> {
         spans.into_iter().chain(events).chain(merged).collect()
     }
 
-    /// Writes the losses that have no slices of their own.
+    /// Writes the losses that have no slices of their own, and those behind the last packets.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         self.merged = self.losses.merged();
         for (stream, drawn) in self.losses.finish() {
             self.put_loss(out, stream, drawn);
         }
+        for Tail { stream, begin, what } in self.missing.tails(self.traces) {
+            let Some(at) = self.streams.iter().position(|facts| (facts.trace, facts.number) == stream) else {
+                continue;
+            };
+            let drawn = self.losses.tail(at, begin, what);
+            self.put_loss(out, at, drawn);
+        }
     }
 
     /// Writes what is missing in a stream, and before it the description of the track.
     fn put_loss(&mut self, out: &mut Vec<u8>, stream: usize, drawn: Drawn) {
-        let Drawn { track, is_new, what, begin, end } = drawn;
+        let Drawn { track, is_new, what, begin, until } = drawn;
         if is_new {
             let facts = self.streams.get(stream);
             let class = facts.and_then(|facts| self.traces.get(facts.trace)?.class().streams.get(facts.class));
@@ -240,13 +248,14 @@ impl<'t> Tracks<'t> {
             });
             put_packet(out, &mut self.packet);
         }
-        let edges = match end {
-            Some(_) => vec![(Kind::Begin, begin), (Kind::End, end)],
-            None => vec![(Kind::Instant, begin)],
+        let edges = match until {
+            Until::Before => vec![(Kind::Instant, begin)],
+            Until::Time(end) => vec![(Kind::Begin, begin), (Kind::End, end)],
+            Until::End => vec![(Kind::Begin, begin)],
         };
         for (kind, time) in edges {
             self.event.clear();
-            self.put_event(out, (kind, track), &what, ("", None), time);
+            self.put_event(out, (kind, track), &what, ("", None), Some(time));
         }
     }
 
