@@ -138,6 +138,35 @@ fn perfetto_says_what_is_missing_behind_the_last_packets() {
     }
 }
 
+/// Processes that record in one session may use the same ids of spans.
+#[test]
+fn perfetto_draws_spans_of_each_process() {
+    let mut memory = memory();
+    let number =
+        |name: &str, size| Field { name: name.into(), class: FieldClass::Integer { size, signed: false, base: 10 } };
+    memory.schema.channels[0].contexts = vec![number("vpid", 4), number("vtid", 4)];
+    for (event, name) in memory.schema.channels[0].events.iter_mut().zip(["span:new svc::work", "span:close svc::work"])
+    {
+        event.name = name.into();
+        event.fields = vec![number("span_id", 8)];
+    }
+    let mut bytes = vec![0; HEADER];
+    for (clock, id, pid) in [(100u64, 0u16, 7u32), (200, 0, 8), (300, 1, 8), (400, 1, 7)] {
+        bytes.extend(((clock as u32) << 5 | 29).to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+        bytes.extend(u32::MAX.to_le_bytes());
+        bytes.extend(clock.to_le_bytes());
+        bytes.extend([pid.to_le_bytes(), pid.to_le_bytes()].concat());
+        bytes.extend(1u64.to_le_bytes());
+    }
+    memory.packets[0].push((committed(0, 100, 400, bytes.len()), bytes));
+    let (mut out, traces, all) = (Vec::new(), read(&memory, Version::V2), Selection::default());
+    perfetto::write((&traces, None, &[]), &all, &mut out, &unwatched, &mut |_| {}).expect("Perfetto");
+    // The name of the lane and of the slice, for each process; the instants have longer names.
+    let named = out.windows(10).filter(|part| part == b"\x09svc::work").count();
+    assert_eq!(named, 4);
+}
+
 #[test]
 fn damaged_packets_are_truncated_and_clocks_that_go_back_are_corrected() {
     let mut memory = memory();

@@ -174,7 +174,7 @@ export class Panel {
         const slice = items[at];
         const time = timeIn(data.slices, slice, from, to);
         const key = track.of === "running" ? data.slices.threads[slice] : `${machineOf(head, track)} ${data.slices.labels[slice]}`;
-        const own = sum.get(key) ?? { name: nameOf(track, slice), count: 0, others: 0, total: 0, whole: 0, most: 0 };
+        const own = sum.get(key) ?? { name: nameOf(track, slice), count: 0, others: 0, unsure: 0, total: 0, whole: 0, most: 0 };
         own.count++;
         own.total += time;
         if (data.slices.flags[slice] === 0 && data.slices.begins[slice] >= from && data.slices.ends[slice] <= to) {
@@ -183,6 +183,7 @@ export class Panel {
         } else {
           own.others++;
         }
+        if (data.slices.flags[slice] & UNSURE) own.unsure++;
         sum.set(key, own);
       }
     });
@@ -191,7 +192,9 @@ export class Panel {
       const rows = [...sum.values()].sort((a, b) => b.total - a.total).slice(0, 200);
       const number = (text) => ({ number: text });
       const mean = ({ count, others, whole }) => (count > others ? duration(whole / (count - others)) : "-");
-      const cells = (own) => [own.name, own.count, number(`${own.others > 0 ? "at least " : ""}${duration(own.total)}`), number(mean(own)), number(own.count > own.others ? duration(own.most) : "-"), own.others];
+      // A slice whose end may be that of another may be shorter.
+      const total = ({ unsure, others, total }) => `${unsure > 0 ? "about " : others > 0 ? "at least " : ""}${duration(total)}`;
+      const cells = (own) => [own.name, own.count, number(total(own)), number(mean(own)), number(own.count > own.others ? duration(own.most) : "-"), own.others];
       return table(titles[of], ["Name", "Count", "Total", "Mean", "Longest", "Not whole"], rows.map(cells));
     });
   }
@@ -218,7 +221,9 @@ export class Panel {
   }
 }
 
-function endNote(flags) {
+// Returns what is not known of a slice's end.
+export function endNote(flags) {
+  if (flags & NO_END && flags & UNSURE) return ", or earlier or later: events are missing there";
   if (flags & NO_END) return " or later: it was open when recording ended, or events are missing";
   return flags & UNSURE ? ", if this end is its own: events are missing there" : "";
 }
@@ -267,6 +272,7 @@ const machineFact = (head, machine) => (head.machines.length > 1 ? [["Machine", 
 export function lengthText(slices, slice) {
   const flags = slices.flags[slice];
   const text = duration(slices.lengthOf(slice));
+  if (flags & UNSURE && flags & (NO_BEGIN | NO_END)) return `about ${text}: events are missing`;
   if (flags & (NO_BEGIN | NO_END)) return `at least ${text}`;
   return flags & UNSURE ? `${text}, if its end is its own` : text;
 }

@@ -407,7 +407,8 @@ impl<'t> Collector<'t> {
     }
 
     fn span(&mut self, stream: &StreamInfo, step: Step, id: u64, picked: &Picked, begun: Begun) {
-        let (key, slices) = ((stream.trace, id), &mut self.slices);
+        let creator = self.creators.get(stream.trace).copied().flatten();
+        let (key, slices) = ((stream.trace, picked.pid().or(creator), id), &mut self.slices);
         match step {
             Step::New => {
                 let process = process(&self.names, begun.thread);
@@ -444,7 +445,9 @@ impl<'t> Collector<'t> {
         let more = self.log.len().saturating_sub(MAX_LOG);
         self.log.drain(..more);
         for span in &options.open_spans {
-            if self.spans.is_open((span.trace, span.id)) {
+            // Where events name no process, nor the session who created it, its spans have none.
+            let keys = [Some(i64::from(span.pid)), None].map(|pid| (span.trace, pid, span.id));
+            if keys.iter().any(|key| self.spans.is_open(*key)) {
                 continue;
             }
             let machine = self.machine_of.get(span.trace).copied().unwrap_or(0);
@@ -453,7 +456,7 @@ impl<'t> Collector<'t> {
             let trace = span.trace;
             let begun = Begun { trace, stream: u64::MAX, begin: span.opened, label, thread, event: u64::MAX, flags: 0 };
             let process = process(&self.names, thread);
-            self.spans.open((span.trace, span.id), span.parent, process, begun);
+            self.spans.open(keys[0], span.parent, process, begun);
         }
         let ends = std::mem::take(&mut self.ends);
         let end_of = |begun: &Begun| ends.get(begun.trace).copied().unwrap_or(begun.begin);

@@ -184,15 +184,17 @@ impl Gaps {
             let evidence = account.map_or(&none, |account| account.evidence());
             // Events that were overwritten before anybody read them are missing between packets, if packets are missing there.
             let is_unread = |cause: Cause| cause == Cause::Unread && !before.has_gap;
-            let mut older = [
+            let older = [
                 (words(evidence, before.stream, is_before_all), false),
                 (words(evidence, before.stream, is_unread), true),
             ];
-            if before.has_older && older.iter().all(|(words, _)| words.is_empty()) {
-                older[usize::from(account.is_some())].0.push("older events missing".to_owned());
+            let told = older.into_iter().filter(|(words, _)| !words.is_empty());
+            let mut older: Vec<(String, bool)> = told.map(|(words, loss)| (words.join("; "), loss)).collect();
+            if before.has_older && older.is_empty() {
+                older.push(("older events missing".to_owned(), account.is_some()));
             }
-            for (older, loss) in older.into_iter().filter(|(words, _)| !words.is_empty()) {
-                let (stream, what) = (before.name.clone(), older.join("; "));
+            for (what, loss) in older {
+                let stream = before.name.clone();
                 edges.push(Gap { cpu: before.cpu, stream, end: before.first, what, loss, ..Gap::default() });
             }
             if let Some(Tail { begin, what, .. }) = tails.remove(&key) {

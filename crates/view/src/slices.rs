@@ -271,12 +271,12 @@ mod tests {
     #[test]
     fn spans_take_the_first_free_lane_below_their_parent() {
         let (mut slices, mut lanes) = (Slices::default(), SpanLanes::default());
-        lanes.open((0, 1), 0, 5, begun(1));
-        lanes.open((0, 2), 1, 5, begun(2));
-        lanes.open((0, 3), 0, 5, begun(3));
-        lanes.close(&mut slices, (0, 2), 4);
-        lanes.open((0, 4), 1, 5, begun(5));
-        lanes.close(&mut slices, (0, 9), 6);
+        lanes.open((0, None, 1), 0, 5, begun(1));
+        lanes.open((0, None, 2), 1, 5, begun(2));
+        lanes.open((0, None, 3), 0, 5, begun(3));
+        lanes.close(&mut slices, (0, None, 2), 4);
+        lanes.open((0, None, 4), 1, 5, begun(5));
+        lanes.close(&mut slices, (0, None, 9), 6);
         lanes.finish(&mut slices, |_| 10);
         let expected = [(0, 1, 10, NO_END), (1, 2, 4, 0), (1, 5, 10, NO_END), (2, 3, 10, NO_END)];
         assert_eq!(all(&slices), expected.map(|(depth, begin, end, flags)| (Of::Spans, depth, begin, end, flags)));

@@ -9,8 +9,8 @@ const MAX_OPEN: usize = 1 << 16;
 /// Most lanes of a process. Spans that find none are not drawn.
 const MAX_LANES: u32 = 256;
 
-/// A span's trace and its number there.
-pub(crate) type SpanKey = (usize, u64);
+/// A span's trace, its process and its id there: processes that record in one session may use the same ids.
+pub(crate) type SpanKey = (usize, Option<i64>, u64);
 
 struct Open {
     process: u32,
@@ -33,7 +33,7 @@ impl SpanLanes {
         if self.open.contains_key(&key) {
             return;
         }
-        let below = self.open.get(&(key.0, parent)).filter(|open| open.process == process);
+        let below = self.open.get(&(key.0, key.1, parent)).filter(|open| open.process == process);
         let first = below.map_or(0, |open| open.lane.saturating_add(1));
         let used = self.used.entry(process).or_default();
         let lane = (first..MAX_LANES).find(|lane| !used.contains(lane)).filter(|_| self.open.len() < MAX_OPEN);
@@ -68,4 +68,36 @@ impl SpanLanes {
 
 fn track(open: &Open) -> Track {
     Track { of: Of::Spans, owner: open.process, depth: open.lane }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::losses_tests::{collected, slices};
+    use lastwords_testkit::ctf::{PACKET_CONTEXT, Stream, TYPES};
+    use lastwords_testkit::put::{Order, Packed};
+
+    const EVENTS: &str = r#"
+        event.header := struct { u16 id; stamp timestamp; };
+        event.context := struct { i32 vpid; i32 vtid; };
+    };
+    event { name = "span:new svc::work"; id = 0; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
+    event { name = "span:close svc::work"; id = 1; stream_id = 0; fields := struct { u64 span_id; u64 parent_id; }; };
+    "#;
+
+    #[test]
+    fn spans_of_two_processes_with_the_same_id_are_two() {
+        let folder = tempfile::tempdir().unwrap();
+        let head = "clock { name = monotonic; freq = 1000000000; }; stream { id = 0; ";
+        std::fs::write(folder.path().join("metadata"), [TYPES, head, PACKET_CONTEXT, EVENTS].concat()).unwrap();
+        let mut stream = Stream::default();
+        for (time, id, pid) in [(10, 0, 7u32), (20, 0, 8), (30, 1, 8), (40, 1, 7)] {
+            let event = Packed::new(Order::Little).u16(id).u64(time).u32(pid).u32(pid).u64(1).u64(0);
+            stream.put(time, &event.done());
+        }
+        stream.close(0);
+        std::fs::write(folder.path().join("s0"), &stream.file).unwrap();
+        let mut spans = slices(&collected(&[folder.path()]));
+        spans.sort();
+        assert_eq!(spans, [("7 svc::work".to_owned(), 10, 40, 0), ("8 svc::work".to_owned(), 20, 30, 0)]);
+    }
 }

@@ -14,6 +14,7 @@ async function run() {
   values(data, details);
   comparisons(numbers);
   texts(canvas);
+  ends(data, details);
   return wrong;
 }
 
@@ -92,6 +93,14 @@ function comparisons({ compare, isNumber }) {
 function texts({ fitted }) {
   const context = document.createElement("canvas").getContext("2d");
   for (let width = 12; width < 200; width++) check(`emoji in ${width} pixels`, fitted(context, "\u{1f600}".repeat(30), width).isWellFormed(), true);
+}
+
+// What may be shorter is not called longer.
+function ends({ NO_BEGIN, NO_END, UNSURE }, { endNote, lengthText }) {
+  const length = (flags) => lengthText({ flags: [flags], lengthOf: () => 5 }, 0);
+  for (const [flags, text] of [[0, "5 ns"], [NO_END, "at least 5 ns"], [NO_BEGIN, "at least 5 ns"], [UNSURE, "5 ns, if its end is its own"]]) check(`the length of a slice with the flags ${flags}`, length(flags), text);
+  for (const flags of [UNSURE | NO_END, UNSURE | NO_BEGIN]) check(`the length of a slice with the flags ${flags}`, length(flags), "about 5 ns: events are missing");
+  check("an end that is not certain", endNote(UNSURE | NO_END), ", or earlier or later: events are missing there");
 }
 
 return run();

@@ -17,8 +17,8 @@ const MAX_OPEN: usize = 1 << 16;
 /// The first id of a lane. The ids of other tracks are smaller.
 const FIRST_LANE: u64 = 1 << 40;
 
-/// A span's number in its trace.
-type SpanKey = (usize, u64);
+/// A span's trace, its process and its id there: processes that record in one session may use the same ids.
+type SpanKey = (usize, Option<i64>, u64);
 /// The process of a lane, by the id of its track, and the name of the lane's spans.
 type LaneKey = (u64, String);
 
@@ -192,8 +192,9 @@ impl Spans {
     /// Returns the begin of a span that was open at the end, unless it is drawn: the event of its opening was overwritten, or is not
     /// selected. It has a lane of its own, because other spans have used the other lanes since it was opened.
     pub(super) fn begun_before(&mut self, span: &OpenSpan, process: u64) -> Option<Edge> {
-        let key = (span.trace, span.id);
-        if self.open.contains_key(&key) {
+        // Where events name no process, nor the session who created it, its spans have none.
+        let keys = [Some(i64::from(span.pid)), None].map(|pid| (span.trace, pid, span.id));
+        if keys.iter().any(|key| self.open.contains_key(key)) {
             return None;
         }
         if self.open.len() >= MAX_OPEN {
@@ -201,7 +202,7 @@ impl Spans {
             return None;
         }
         let (track, described) = self.lane(&span.name, process);
-        self.open.insert(key, Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() });
+        self.open.insert(keys[0], Open { lane: track, key: (process, span.name.clone()), fields: Vec::new() });
         let label = Label { name: span.name.clone(), ..Label::default() };
         Some(Edge { described, ..Edge::new(Kind::Begin, track, label, Some(span.opened)) })
     }
@@ -227,7 +228,7 @@ mod tests {
         let (mut spans, label) = (Spans::default(), Label::default());
         let at = |step, id| Stepped {
             step,
-            key: (0, id),
+            key: (0, None, id),
             label: &label,
             fields: &[],
             time: Some(1),

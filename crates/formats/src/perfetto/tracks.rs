@@ -150,7 +150,7 @@ impl Line for Tracks<'_> {
         let process = self.process(out, facts.trace, thread.pid);
         let label = &Label { name: span_name.to_owned(), channel, level };
         let is_unsure = time.is_some() && self.missing.is_around(facts.trace);
-        let (key, fields) = ((facts.trace, id), &fields);
+        let (key, fields) = ((facts.trace, thread.pid.or(creator(trace)), id), &fields);
         let at = Stepped { step, key, label, fields, time, thread: track, process, is_unsure };
         for edge in self.spans.step(&at) {
             self.event.clear();

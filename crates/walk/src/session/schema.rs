@@ -240,17 +240,24 @@ impl Resolver<'_> {
     fn fitting(&self, channel: &Channel, samples: &Samples) -> Vec<u32> {
         let described = self.user().next().is_some();
         let all = if described { COMBINATIONS } else { context::USER };
-        let mut fitting: Vec<u32> = match (samples.whole.is_empty(), samples.open.is_empty()) {
-            (true, true) => Vec::new(),
-            (false, _) => (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX)).collect(),
-            (true, false) => (0..all).filter(|bits| self.may_be_open(*bits, channel, samples)).collect(),
+        let (mut fitting, likely): (Vec<u32>, BTreeSet<u32>) = match (samples.whole.is_empty(), samples.open.is_empty())
+        {
+            (true, true) => <_>::default(),
+            (false, _) => {
+                let decoding = (0..all).filter(|bits| self.decodes(*bits, channel, samples, usize::MAX));
+                (decoding.collect(), BTreeSet::new())
+            }
+            (true, false) => {
+                let open = |bits: u32| Some((bits, self.decodes_open(bits, channel, samples)?));
+                let open: Vec<(u32, bool)> = (0..all).filter_map(open).collect();
+                let likely = open.iter().filter(|(_, is_likely)| *is_likely).map(|(bits, _)| *bits).collect();
+                (open.into_iter().map(|(bits, _)| bits).collect(), likely)
+            }
         };
         // A program that registers a context of its own uses it; and a thread's name is text.
         prefer(&mut fitting, |bits| !described || bits & context::USER != 0);
         prefer(&mut fitting, |bits| self.is_text(bits, channel, samples));
-        if samples.whole.is_empty() {
-            prefer(&mut fitting, |bits| self.comes_to_unwritten(bits, channel, samples));
-        }
+        prefer(&mut fitting, |bits| likely.contains(&bits));
         fitting
     }
 
@@ -287,28 +294,22 @@ impl Resolver<'_> {
         })
     }
 
-    /// True if the events of each open sample decode to its end, or to memory that was never written.
-    fn may_be_open(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
+    /// Returns none unless the events of each open sample decode to its end, or to memory that was never written; else true if many
+    /// events decode, and nothing was ever written behind them. A combination of a wrong size stops earlier, at a number that happens
+    /// to be zero.
+    fn decodes_open(&self, bits: u32, channel: &Channel, samples: &Samples) -> Option<bool> {
         let decoder = self.decoder(bits, channel);
-        let rules = Rules::new(Zeros::Unwritten);
-        samples.open.iter().all(|sample| {
-            let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, rules);
-            let is_end = |e: DecodeError| e.expected == Expected::Written || self.may_lack(e.expected);
-            walked.error.is_none_or(is_end)
-        })
-    }
-
-    /// True if many events decode, and nothing was ever written behind them. A combination of a wrong size stops earlier, at a
-    /// number that happens to be zero.
-    fn comes_to_unwritten(&self, bits: u32, channel: &Channel, samples: &Samples) -> bool {
-        let decoder = self.decoder(bits, channel);
-        let mut events = 0u64;
-        let comes = samples.open.iter().all(|sample| {
+        let is_end = |e: DecodeError| e.expected == Expected::Written || self.may_lack(e.expected);
+        let (mut events, mut is_unwritten) = (0u64, true);
+        for sample in &samples.open {
             let walked = walk(&decoder, &sample.bytes, HEADER_LEN, sample.begin, 0, Rules::new(Zeros::Unwritten));
+            if !walked.error.is_none_or(is_end) {
+                return None;
+            }
             events = events.saturating_add(walked.events);
-            sample.bytes.get(walked.end..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0))
-        });
-        comes && events >= MANY
+            is_unwritten &= sample.bytes.get(walked.end..).is_none_or(|rest| rest.iter().all(|byte| *byte == 0));
+        }
+        Some(is_unwritten && events >= MANY)
     }
 
     /// True if the description of an event that has none may be in a damaged part of the registry.
