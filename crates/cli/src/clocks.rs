@@ -1,7 +1,7 @@
 //! Handles clocks that nothing relates to real time. Events cannot be merged or selected by such a clock.
 
 use crate::input::Traces;
-use crate::moment::Moment;
+use crate::moment::{Moment, out_of_range};
 use crate::say;
 use crate::table::plain;
 use anyhow::bail;
@@ -33,6 +33,19 @@ pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
 /// A moment cannot be found. The message names the trace and its clock.
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
+    let has_ticks = |trace: &&Trace| trace.ftrace().is_some_and(|ftrace| !ftrace.array.clock_in_ns);
+    if given().any(|moment| !matches!(moment, Moment::Whole(_)))
+        && let Some(trace) = traces.all.iter().find(has_ticks)
+    {
+        let clock = trace.ftrace().map_or_else(String::new, |ftrace| plain(&ftrace.array.clock));
+        bail!(
+            "{}: its clock {clock} does not count nanoseconds: give --since and --until in ticks as they are printed (5039001)",
+            name(trace)
+        );
+    }
+    if given().any(|moment| moment.is_out_of_range()) && !traces.all.iter().all(|trace| has_ticks(&trace)) {
+        bail!("--since, --until: {}", out_of_range());
+    }
     let unrelated = || traces.all.iter().find_map(|trace| Some((trace, trace.unrelated_clock()?)));
     if given().any(|moment| moment.is_date())
         && let Some((trace, clock)) = unrelated()

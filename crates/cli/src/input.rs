@@ -74,7 +74,7 @@ pub(crate) struct Input {
     /// Multiply the work and memory that an input may cost
     ///
     /// Use this option if an input is refused for its budget.
-    #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1, hide_default_value = true, value_parser = crate::select::within(1_u64..))]
     budget: u64,
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Moment {
     /// Seconds as a trace prints them, in nanoseconds. In a kernel's trace they are readings of its clock, otherwise
     /// they count since the epoch.
     Printed(i64),
+    /// A whole number: seconds, as [`Moment::Printed`], or ticks of a clock that counts no nanoseconds.
+    Whole(u64),
     /// A time on the day of the newest event, in nanoseconds since midnight.
     TimeOfDay(i64),
     /// A time before the newest event, in nanoseconds.
@@ -34,10 +36,16 @@ impl Moment {
         matches!(self, Self::At(_) | Self::TimeOfDay(_))
     }
 
+    /// Returns true if the moment in nanoseconds has more than 64 bits.
+    pub(crate) fn is_out_of_range(self) -> bool {
+        matches!(self, Self::Whole(seconds) if seconds > (i64::MAX / GIGA).unsigned_abs())
+    }
+
     /// Returns the moment in nanoseconds since the epoch. `end` is the time of the newest event.
     pub(crate) fn resolve(self, end: i64) -> i64 {
         match self {
             Self::At(at) | Self::Printed(at) => at,
+            Self::Whole(seconds) => i64::try_from(seconds).map_or(i64::MAX, |seconds| seconds.saturating_mul(GIGA)),
             Self::BeforeEnd(before) => end.saturating_sub(before),
             Self::TimeOfDay(of_day) => midnight(end).saturating_add(of_day),
         }
@@ -85,22 +93,28 @@ impl FromStr for Moment {
             Wrong::Form => "not a moment: give 2026-11-21T09:08:31.5Z, \"2026-11-21 09:08:31\", a time of day 09:08:31.5, \
                             seconds as a trace prints them 17.6 (or @17.6), or -2s (500ms, 3min, 1h) before the newest event"
                 .to_owned(),
-            Wrong::Range => format!(
-                "out of range: times are nanoseconds of 64 bits, at most {} s from the epoch or before the newest event",
-                i64::MAX / GIGA
-            ),
+            Wrong::Range => out_of_range(),
         })
     }
 }
 
+/// The message for a moment outside the range of times.
+pub(crate) fn out_of_range() -> String {
+    let most = i64::MAX / GIGA;
+    format!(
+        "out of range: times are nanoseconds of 64 bits, at most {most} s from the epoch or before the newest event"
+    )
+}
+
 fn parse(text: &str) -> Result<Moment, Wrong> {
     let text = text.trim();
-    if let Some(seconds) = text.strip_prefix('@') {
-        return scaled(seconds, GIGA).map(Moment::Printed);
+    let (number, is_marked) = text.strip_prefix('@').map_or((text, false), |number| (number, true));
+    if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return number.parse().map(Moment::Whole).map_err(|_| Wrong::Range);
     }
     // A number alone is seconds as they are printed, never a time of day.
-    match scaled(text, GIGA) {
-        Err(Wrong::Form) => {}
+    match scaled(number, GIGA) {
+        Err(Wrong::Form) if !is_marked => {}
         seconds => return seconds.map(Moment::Printed),
     }
     if let Some(before) = text.strip_prefix('-') {
@@ -185,7 +199,7 @@ mod tests {
 
     #[test]
     fn what_is_too_far_is_told_from_what_is_none() {
-        for text in ["@99999999999", "-9999999999h", "@99999999999999999999", "9999-01-01T00:00:00Z"] {
+        for text in ["@99999999999.5", "-9999999999h", "@99999999999999999999", "9999-01-01T00:00:00Z"] {
             assert_eq!(parse(text), Err(Wrong::Range), "{text}");
         }
         for text in ["@", "@1.-5", "-1x", "soon"] {
@@ -198,7 +212,12 @@ mod tests {
         assert_eq!(at("1970-01-01T00:00:01.5Z"), Some(Moment::At(1_500_000_000)));
         assert_eq!(at("@1.000000001"), Some(Moment::Printed(1_000_000_001)));
         assert_eq!(at("17.6"), Some(Moment::Printed(17_600_000_000)));
-        assert_eq!(at("10"), Some(Moment::Printed(10 * GIGA)));
+        assert_eq!([at("10"), at("@10")], [Some(Moment::Whole(10)); 2]);
+        assert_eq!(Moment::Whole(10).resolve(0), 10 * GIGA);
+        assert_eq!(
+            ["9223372036", "9223372037"].map(|text| at(text).map(Moment::is_out_of_range)),
+            [Some(false), Some(true)]
+        );
         assert_eq!(at("-2s"), Some(Moment::BeforeEnd(2 * GIGA)));
         assert_eq!(at("-1.5"), Some(Moment::BeforeEnd(1_500_000_000)));
         assert_eq!(at("-500ms"), Some(Moment::BeforeEnd(500_000_000)));

@@ -15,6 +15,8 @@ use lastwords_formats::select::{Selection, matches};
 use lastwords_open::{Ftrace, Trace};
 use lastwords_trace::source::Source;
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::{Bound, RangeBounds};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -72,7 +74,25 @@ pub(crate) struct Events {
 
 /// Parses a number of the command line.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "not a number: give one such as 20".to_owned())
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let why = if is_number { "it is too large" } else { "not a number: give one such as 20" };
+    text.parse().map_err(|_| why.to_owned())
+}
+
+/// Returns a parser of the numbers in a range, which has a first number.
+pub(crate) fn within<T>(range: impl RangeBounds<T> + Clone) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display,
+{
+    move |text| {
+        let number = number(text)?;
+        match (range.contains(&number), range.start_bound(), range.end_bound()) {
+            (true, ..) => Ok(number),
+            (_, Bound::Included(first), Bound::Included(last)) => Err(format!("give a number from {first} to {last}")),
+            (_, Bound::Included(first), _) => Err(format!("give {first} or more")),
+            _ => Err("it is out of range".to_owned()),
+        }
+    }
 }
 
 pub(crate) fn expression(text: &str) -> Result<Arc<Filter>, lastwords_filter::Error> {
@@ -252,9 +272,11 @@ impl Chosen {
     pub(crate) fn choice(&self, arrays: &[Ftrace<'_>]) -> Choice {
         let offset = arrays.first().and_then(Ftrace::real_time);
         let end = || arrays.iter().map(Ftrace::newest).max().unwrap_or(0);
+        let in_ns = arrays.first().is_none_or(|array| array.array.clock_in_ns);
         let clock = |moment: Moment| {
             let reading = match (moment, offset) {
-                (Moment::Printed(reading), _) => reading,
+                (Moment::Whole(ticks), _) if !in_ns => return ticks,
+                (Moment::Whole(_) | Moment::Printed(_), _) => moment.resolve(0),
                 (moment, Some(offset)) => moment.resolve(self.end).saturating_sub(offset),
                 (moment, None) => moment.resolve(end()),
             };
@@ -351,8 +373,10 @@ fn newest(traces: &Traces) -> Option<String> {
     let first = traces.all.first()?;
     if let Some(ftrace) = first.ftrace() {
         let newest = traces.arrays().filter_map(Trace::ftrace).map(|array| array.newest()).max()?;
-        return Some(format!("{}.{:06}", newest / 1_000_000_000, newest / 1000 % 1_000_000))
-            .filter(|_| ftrace.array.clock_in_ns);
+        return Some(match ftrace.array.clock_in_ns {
+            true => format!("{}.{:06}", newest / 1_000_000_000, newest / 1000 % 1_000_000),
+            false => newest.to_string(),
+        });
     }
     let newest = traces.all.iter().filter_map(Trace::newest).max()?;
     Some(ended::date_and_time(newest)).filter(|_| first.unrelated_clock().is_none())

@@ -49,13 +49,13 @@ pub(crate) struct Args {
     max_size: u64,
 
     /// The most streams at a time
-    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = crate::select::within(1_u16..))]
     max_senders: u16,
 
     /// End a stream if nothing comes for this time
     ///
     /// A sender without events sends a sign of life every 5 seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = crate::select::within(1_u32..=86_400))]
     timeout: u32,
 
     /// Print JSON, a line for each thing that happens

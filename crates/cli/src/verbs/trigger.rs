@@ -80,7 +80,7 @@ struct Add {
     level: Option<Level>,
 
     /// Fire at each N-th event that matches
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = crate::select::within(1_u32..))]
     count: u32,
 
     /// Fire at most N times

@@ -28,7 +28,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     /// The most events of the page; it keeps the newest
-    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 2_000_000, value_parser = crate::select::within(1..=100_000_000_u64))]
     limit: u64,
 
     /// Replace an existing file

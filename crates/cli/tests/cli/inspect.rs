@@ -126,6 +126,29 @@ fn a_clock_that_counts_no_nanoseconds_has_ticks() {
     assert_eq!(activity(&place, &["a"])["unit"], "ns");
 }
 
+/// What selects by such a clock and what prints it has the readings of the kernel's text.
+#[test]
+fn ticks_select_and_are_printed() {
+    let place = place();
+    of_a_counter(&place);
+    let text = place.run(&["report", "k.dat"]).out;
+    let tick = |line: &str| -> i64 { line.split(": ").next().unwrap().rsplit(' ').next().unwrap().parse().unwrap() };
+    let ticks: Vec<i64> = text.lines().filter(|line| line.contains(" [00")).map(tick).collect();
+    let column = |name: &str| place.ok(&["report", "k.dat", "-F", name]);
+    let lines = |ticks: &[i64]| ticks.iter().map(|tick| format!("{tick}\n")).collect::<String>();
+    assert_eq!(column("time"), lines(&ticks));
+    let deltas: Vec<i64> = ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(column("delta"), format!("-\n{}", lines(&deltas)));
+    let middle = ticks[ticks.len() / 2];
+    let later = ticks.iter().filter(|tick| **tick >= middle).count();
+    let selected = place.ok(&["report", "k.dat", "--since", &middle.to_string(), "-F", "time"]);
+    assert!(later < ticks.len() && selected.lines().count() == later, "{selected}");
+    for moment in ["-2s", "1.5", "2026-11-21T09:08:31Z"] {
+        let ran = place.run(&["report", "k.dat", "--until", moment]);
+        assert!(ran.status == 1 && ran.err.contains("give --since and --until in ticks"), "{moment}: {}", ran.err);
+    }
+}
+
 #[test]
 fn the_last_events_are_those_of_each_clock() {
     let place = place();

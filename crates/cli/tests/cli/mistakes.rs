@@ -108,7 +108,10 @@ fn words_that_are_no_values_are_wrong_usage() {
         (["report", "app", "--pid", "-x"], ""),
         (["inspect", "--pid", "abc", "-v"], "not a number: give one such as 20"),
         (["report", "app", "-e", ""], "it is empty: * matches all"),
-        (["report", "app", "--budget", "0"], "0 is not in 1.."),
+        (["report", "app", "--budget", "x"], "not a number: give one such as 20"),
+        (["report", "app", "--last", "99999999999999999999"], "it is too large"),
+        (["view", "app", "--limit", "0"], "give a number from 1 to 100000000"),
+        (["report", "app", "--budget", "0"], "give 1 or more"),
     ] {
         let ran = place.run(&args);
         assert!(ran.status == 2 && ran.err.contains(said) && !ran.err.contains("digit"), "{args:?}: {ran:?}");

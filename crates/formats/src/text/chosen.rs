@@ -13,6 +13,7 @@ use crate::Totals;
 use crate::events::{self, Chosen, Line, Note, Out, StreamInfo, scope_code};
 use crate::filter::packets::{SCOPES, Source, Target, Targets, source};
 use crate::filter::unknown_names;
+use crate::ftrace::dat::trace_counts_nanoseconds;
 use crate::select::Selection;
 use lastwords_ctf::read::{Due, Reader, Trace, Watch};
 use lastwords_filter::{Filter, Name};
@@ -190,6 +191,7 @@ enum Of<'t> {
     Time,
     Delta,
     Ticks,
+    DeltaOfTicks,
     Text(Vec<u8>),
     Cpu,
     /// The value that a visitor has written.
@@ -215,9 +217,12 @@ impl<'t> Bound<'t> {
         let count = columns.columns.len();
         let mut has_message = false;
         let mut of = Vec::new();
+        let in_ticks = !trace_counts_nanoseconds(trace.class());
         for (slot, column) in columns.columns.iter().enumerate() {
             of.push(match &column.kind {
+                Kind::Time if in_ticks => Of::Ticks,
                 Kind::Time => Of::Time,
+                Kind::Delta if in_ticks => Of::DeltaOfTicks,
                 Kind::Delta => Of::Delta,
                 Kind::Ticks => Of::Ticks,
                 Kind::Trace => Of::Text(escaped(name_of(trace).as_bytes())),
@@ -385,6 +390,7 @@ impl<'t> Lines<'t> {
                 },
                 Of::Delta => delta.into_iter().for_each(|delta| put_seconds(delta, out)),
                 Of::Ticks => unsigned(out, event.clock),
+                Of::DeltaOfTicks => delta.into_iter().for_each(|delta| signed(out, delta)),
                 Of::Cpu => facts.cpu.into_iter().for_each(|cpu| unsigned(out, cpu.into())),
                 Of::Text(text) => {
                     is_text = true;

@@ -9,7 +9,6 @@ use lastwords_formats::events::channel;
 use lastwords_formats::ftrace::dat;
 use lastwords_formats::select::Selection;
 use lastwords_trace::class::StreamClass;
-use lastwords_trace::schema::EnvValue;
 use lastwords_walk::lttng;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -62,12 +61,9 @@ pub struct Named {
 
 /// Returns false if a kernel's clock counts something else, also in a CTF trace that was made of it.
 fn counts_nanoseconds(trace: &Trace) -> bool {
-    let is_clock = |(key, value): &(String, EnvValue)| {
-        key == "trace_clock" && matches!(value, EnvValue::Text(clock) if !dat::counts_nanoseconds(clock))
-    };
     match trace.ftrace() {
         Some(ftrace) => ftrace.array.clock_in_ns,
-        None => !trace.ctf().is_some_and(|ctf| ctf.class().env.iter().any(is_clock)),
+        None => trace.ctf().is_none_or(|ctf| dat::trace_counts_nanoseconds(ctf.class())),
     }
 }
 

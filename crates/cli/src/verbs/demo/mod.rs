@@ -21,7 +21,7 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
 
     /// The number of threads that record
-    #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 4, value_name = "N", value_parser = crate::select::within(1_u64..=64))]
     threads: u64,
 
     /// Kill the child at a random moment within this time

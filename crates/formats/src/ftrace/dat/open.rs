@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
+use lastwords_trace::class::TraceClass;
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, Tracing};
+use lastwords_trace::schema::EnvValue;
 
 use super::MAGIC;
 use super::chunks::{Algorithm, Chunks};
@@ -39,6 +41,12 @@ struct FileHeader {
 #[must_use]
 pub fn counts_nanoseconds(clock: &str) -> bool {
     !PLAIN_CLOCKS.contains(&clock)
+}
+
+/// Returns false if a trace is of such a clock, by its environment (`trace_clock`).
+#[must_use]
+pub fn trace_counts_nanoseconds(class: &TraceClass) -> bool {
+    !matches!(class.property("trace_clock"), Some(EnvValue::Text(clock)) if !counts_nanoseconds(clock))
 }
 
 /// Opens a trace.dat file of version 6 or 7. Descriptions are read at once; sub-buffers are read when they are asked
