@@ -100,7 +100,7 @@ fn only() -> anyhow::Result<PathBuf> {
         remote_control::list(None)?.into_iter().filter(is_live_summary).map(|s| s.folder).collect();
     match live.as_slice() {
         [one] => Ok(one.clone()),
-        [] => bail!("no session lives; `lastwords list` shows those that are left over: name one with --session"),
+        [] => bail!("no session lives; `lastwords list` shows those that have ended"),
         several => bail!("{} sessions live; name one with --session:\n{}", several.len(), lines(several)),
     }
 }

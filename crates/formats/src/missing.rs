@@ -12,7 +12,7 @@
 
 use crate::events::StreamInfo;
 use lastwords_ctf::read::{Loss, Memory, Reader, Trace};
-use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
@@ -231,7 +231,7 @@ impl Missing {
         }
         for row in &account.evidence().sub_buffers {
             let rows = self.rows.entry((at, row.stream)).or_default();
-            match is_bad(row.verdict) {
+            match row.verdict.is_loss() {
                 true => _ = rows.bad.insert(row.sequence),
                 false => rows.last_good = rows.last_good.max(Some(row.sequence)),
             }
@@ -337,11 +337,6 @@ pub fn is_before_all(cause: Cause) -> bool {
     matches!(cause, Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped)
 }
 
-/// Returns true if events of a sub-buffer with this verdict are missing.
-fn is_bad(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Invalid | Verdict::Missing | Verdict::Stale)
-}
-
 fn gaps_of(evidence: &Evidence, stream: usize) -> impl Iterator<Item = &Gap> {
     evidence.gaps.iter().filter(move |gap| gap.stream == Some(stream))
 }
@@ -352,7 +347,7 @@ fn causes(evidence: &Evidence, stream: usize, between: Option<(u64, u64)>) -> Ve
     let mut words: BTreeSet<String> = gaps.map(|gap| gap.cause.word().to_owned()).collect();
     let is_between = |sequence: u64| between.is_some_and(|(last, next)| last < sequence && sequence <= next);
     let rows = evidence.sub_buffers.iter().filter(|row| row.stream == stream && is_between(row.sequence));
-    let bad = rows.filter(|row| is_bad(row.verdict));
+    let bad = rows.filter(|row| row.verdict.is_loss());
     words.extend(bad.map(|row| row.verdict.word().to_owned()));
     words.into_iter().collect()
 }

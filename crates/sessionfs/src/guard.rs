@@ -102,11 +102,12 @@ fn is_alive(pid: u32) -> bool {
 pub(crate) fn detach(folder: &Path, lazy: bool) -> io::Result<(usize, Option<u32>)> {
     // A path that leads to a mount without a server cannot be resolved, so that its parent is.
     let (parent, name) = (folder.parent().filter(|parent| *parent != Path::new("")), folder.file_name());
-    let parent = parent.unwrap_or(Path::new(".")).canonicalize()?;
-    let resolved = name.map_or_else(|| folder.canonicalize(), |name| Ok(parent.join(name)))?;
+    let found = |path: &Path| path.canonicalize().map_err(|error| named(folder, &error));
+    let parent = found(parent.unwrap_or(Path::new(".")))?;
+    let resolved = name.map_or_else(|| found(folder), |name| Ok(parent.join(name)))?;
     let folder = match at(&resolved)? {
         Some(found) => found.folder,
-        None => at(&folder.canonicalize()?)?.ok_or_else(|| not_ours(folder))?.folder,
+        None => at(&found(folder)?)?.ok_or_else(|| not_ours(folder))?.folder,
     };
     // A mount whose process has died cannot tell.
     let text = std::fs::read_to_string(folder.join(UNREAD)).unwrap_or_default();
@@ -115,9 +116,14 @@ pub(crate) fn detach(folder: &Path, lazy: bool) -> io::Result<(usize, Option<u32
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(&folder, flags | UnmountFlags::NOFOLLOW) {
         Err(Errno::PERM) => by_helper(&folder, lazy).map(|()| told),
-        Err(error) => Err(io::Error::new(io::Error::from(error).kind(), format!("{}: {error}", folder.display()))),
+        Err(error) => Err(named(&folder, &error.into())),
         Ok(()) => Ok(told),
     }
+}
+
+/// Returns an error that names the path.
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 /// Unmounts by the program that may do so for other users than root.

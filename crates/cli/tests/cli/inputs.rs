@@ -320,7 +320,6 @@ fn a_sub_buffer_that_cannot_be_decoded_is_of_its_own_instance() {
 #[test]
 fn all_sessions_of_a_name_are_read_from_their_folder() {
     let place = Place::new();
-    std::fs::create_dir(place.sessions()).unwrap();
     small(&place, "sessions/small-0", 0);
     small(&place, "sessions/small-1", 1);
     let one = place.run(&["report", "small"]);

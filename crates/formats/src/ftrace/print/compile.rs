@@ -65,7 +65,7 @@ pub(super) enum Piece {
 /// A description of the part that cannot be evaluated from the payload alone.
 pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Result<Program, String> {
     if format.print_format.len() > LONGEST {
-        return Err(format!("a print format of {} bytes", format.print_format.len()));
+        return Err(format!("{} bytes, more than {LONGEST}", format.print_format.len()));
     }
     let tokens = tokens(&format.print_format, machine.word_size)?;
     let mut parser = Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0, unknown_name: false };
