@@ -56,7 +56,7 @@ pub(crate) struct Events {
     /// Only events at or after this moment
     ///
     /// A moment is a date and time, a time of day, seconds as they are printed (17.6 or @17.6), or a time before the newest event
-    /// (-2s).
+    /// (-2s). If the clock does not count nanoseconds, it is ticks as they are printed.
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     since: Option<Moment>,
 

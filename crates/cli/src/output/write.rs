@@ -98,6 +98,13 @@ impl<'t> Writing<'_, 't> {
             let bar = Shared::new(&session.info().name, total.fold(0, u64::saturating_add));
             let options = write::Options { version, count_events: self.job.count };
             let totals = write::write(&**session, self.path, options, &|bytes| bar.add(bytes))?;
+            if totals.faults > 0 {
+                say::warning(format_args!(
+                    "{}: some packets are not as they were recorded: what cannot be decoded is left out, and times that go back are \
+                     raised; text, json and perfetto have the events as they were",
+                    self.path.display()
+                ));
+            }
             return Ok((totals, Notes::default()));
         }
         let form = Form::Folder(version);

@@ -76,7 +76,12 @@ fn outputs_tell_what_was_overwritten() {
         let sum: u64 = ran.err.lines().filter_map(bytes).sum();
         let words = format!(", {sum} bytes overwritten, nothing else lost\n");
         assert!(sum > 0 && ran.out.ends_with(&words), "{args:?}: {}{}", ran.out, ran.err);
+        assert!(!ran.err.contains("as they were recorded"), "{}", ran.err);
     }
+    // The clock of one packet goes back, which CTF cannot hold.
+    let ran = place.run(&["convert", "--to", "ctf", "-o", "ctf", "./one"]);
+    let is_told = ran.err.contains("warning: ctf: some packets are not as they were recorded: ");
+    assert!(ran.out.ends_with(", with losses\n") && is_told, "{}{}", ran.out, ran.err);
 }
 
 #[test]
