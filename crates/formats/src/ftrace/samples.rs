@@ -74,6 +74,9 @@ impl Ring for Pages {
             Ok(h) => {
                 SubBufferInfo { committed: h.committed, consumed: 0, missed: h.missed, verdict: Verdict::Committed }
             }
+            Err(_) if bytes.is_empty() => {
+                SubBufferInfo { committed: 0, consumed: 0, missed: None, verdict: Verdict::Missing }
+            }
             Err(_) => SubBufferInfo { committed: 4080, consumed: 0, missed: None, verdict: Verdict::Invalid },
         }
     }

@@ -235,3 +235,16 @@ fn faults_of_a_page_are_reported() {
     let (out, err) = printed(&dir.path().join("trace"));
     assert_eq!((out.lines().count(), err.as_str()), (4, ""));
 }
+
+/// A sub-buffer that the image does not have is a packet that is missing.
+#[test]
+fn sub_buffers_that_are_missing_are_told() {
+    let pages = vec![page(&[(100, wake(7))], None), Vec::new(), page(&[(300, wake(9))], None)];
+    let made = tracing(ring(vec![pages], Stats::default()), ring(Vec::new(), Stats::default()));
+    let dir = tempfile::tempdir().unwrap();
+    let (totals, _) = write(&dir.path().join("trace"), made, &Choice::default(), Version::V1_8).unwrap();
+    assert_eq!((totals.events, totals.packets), (2, 2));
+    let (out, err) = printed(&dir.path().join("trace"));
+    assert_eq!(out.lines().count(), 2);
+    assert!(err.contains("Tracer discarded 1 packet between"), "{err}");
+}
