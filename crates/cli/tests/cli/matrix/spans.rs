@@ -19,8 +19,7 @@ fn perfetto_has_the_spans_that_were_open() {
     let mut random = Random(7);
     let mut below = |most: u64| random.below(most);
     for round in 0..8 {
-        let mut session = samples::small(Order::Little);
-        session.uuid[15] ^= round;
+        let mut session = samples::numbered(Order::Little, round);
         let spans = 0..below(12);
         session.spans = spans
             .map(|id| Span {
