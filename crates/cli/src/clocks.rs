@@ -33,17 +33,18 @@ pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
 /// A moment cannot be found. The message names the trace and its clock.
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
-    let has_ticks = |trace: &&Trace| trace.ftrace().is_some_and(|ftrace| !ftrace.array.clock_in_ns);
+    let clock_in_ticks =
+        |trace: &Trace| Some(trace.ftrace()?.array).filter(|array| !array.clock_in_ns).map(|array| plain(&array.clock));
     if given().any(|moment| !matches!(moment, Moment::Whole(_)))
-        && let Some(trace) = traces.all.iter().find(has_ticks)
+        && let Some((trace, clock)) = traces.all.iter().find_map(|trace| Some((trace, clock_in_ticks(trace)?)))
     {
-        let clock = trace.ftrace().map_or_else(String::new, |ftrace| plain(&ftrace.array.clock));
         bail!(
             "{}: its clock {clock} does not count nanoseconds: give --since and --until in ticks as they are printed (5039001)",
             name(trace)
         );
     }
-    if given().any(|moment| moment.is_out_of_range()) && !traces.all.iter().all(|trace| has_ticks(&trace)) {
+    if given().any(|moment| moment.is_out_of_range()) && traces.all.iter().any(|trace| clock_in_ticks(trace).is_none())
+    {
         bail!("--since, --until: {}", out_of_range());
     }
     let unrelated = || traces.all.iter().find_map(|trace| Some((trace, trace.unrelated_clock()?)));

@@ -48,7 +48,7 @@ fn kernel_death(machine: &Machine, array: Option<&Trace>) -> Option<Death> {
         .time
         .zip(offset)
         .map(|(time, (offset, _))| i64::try_from(time).unwrap_or(i64::MAX).saturating_add(offset));
-    let boot = crash.time.map(|time| format!("{}.{:06} s after boot", time / 1_000_000_000, time / 1000 % 1_000_000));
+    let boot = crash.time.map(|time| format!("{} s after boot", ended::seconds(time)));
     let is_dated = offset.is_some_and(|(_, is_dated)| is_dated);
     let date = time.filter(|_| is_dated).and_then(|time| u64::try_from(time).ok()).map(ended::utc);
     let when: Vec<String> = date.into_iter().chain(boot).collect();

@@ -14,6 +14,12 @@ pub(crate) fn when_in_utc(ended: &EndedReport) -> String {
     seen_at(ended, &utc(ended.at_ns))
 }
 
+/// Formats a reading of a clock, in nanoseconds, as seconds, as `report` prints it.
+pub(crate) fn seconds(time: impl Into<i128>) -> String {
+    let microseconds = time.into().div_euclid(1000);
+    format!("{}.{:06}", microseconds.div_euclid(1_000_000), microseconds.rem_euclid(1_000_000))
+}
+
 fn seen_at(ended: &EndedReport, at: &str) -> String {
     let by = if ended.pid == 0 { String::new() } else { format!(" by process {}", ended.pid) };
     let seen = if ended.how == "killed" { "last seen alive" } else { "ended" };

@@ -374,7 +374,7 @@ fn newest(traces: &Traces) -> Option<String> {
     if let Some(ftrace) = first.ftrace() {
         let newest = traces.arrays().filter_map(Trace::ftrace).map(|array| array.newest()).max()?;
         return Some(match ftrace.array.clock_in_ns {
-            true => format!("{}.{:06}", newest / 1_000_000_000, newest / 1000 % 1_000_000),
+            true => ended::seconds(newest),
             false => newest.to_string(),
         });
     }

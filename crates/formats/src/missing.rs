@@ -40,7 +40,7 @@ pub struct Tail {
     pub stream: StreamKey,
     /// Nanoseconds.
     pub begin: i64,
-    /// What is missing, in words.
+    /// The missing events and sub-buffers, in words.
     pub what: String,
 }
 

@@ -115,7 +115,7 @@ fn losses_are_discarded_events_and_packets() {
     }
 }
 
-/// What is missing behind the last packet of a stream has no end in a Perfetto trace.
+/// A loss behind the last packet of a stream has no end in a Perfetto trace.
 #[test]
 fn perfetto_says_what_is_missing_behind_the_last_packets() {
     let mut memory = memory();

@@ -515,7 +515,7 @@ impl<'t> Take for Collector<'t> {
         let cpu = self.cpu(stream);
         let picked = self.read(trace, &class, reader, event);
         let key = (stream.trace, stream.number);
-        // What a loss ends is not that of the event behind it.
+        // A loss ends what ran before it, so that the event behind it has another thread.
         while let Some(passed) = known.and_then(|time| self.gaps.missing.pass(key, time)) {
             self.lost(&passed);
         }

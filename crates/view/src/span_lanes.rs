@@ -2,15 +2,13 @@
 //! its process below the lane of its parent.
 
 use crate::slices::{Begun, NO_END, Of, Slices, Track};
+use lastwords_formats::spans::SpanKey;
 use std::collections::{BTreeSet, HashMap};
 
 /// Most spans that are open at a time. Further ones are not drawn.
 const MAX_OPEN: usize = 1 << 16;
 /// Most lanes of a process. Spans that find none are not drawn.
 const MAX_LANES: u32 = 256;
-
-/// A span's trace, its process and its id there: processes that record in one session may use the same ids.
-pub(crate) type SpanKey = (usize, Option<i64>, u64);
 
 struct Open {
     process: u32,

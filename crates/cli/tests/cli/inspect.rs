@@ -126,7 +126,7 @@ fn a_clock_that_counts_no_nanoseconds_has_ticks() {
     assert_eq!(activity(&place, &["a"])["unit"], "ns");
 }
 
-/// What selects by such a clock and what prints it has the readings of the kernel's text.
+/// `--since` and `-F time` use the readings of such a clock that the kernel's text has.
 #[test]
 fn ticks_select_and_are_printed() {
     let place = place();

@@ -274,7 +274,7 @@ fn an_instance_without_a_snapshot_says_so() {
         assert!(ran.status == 1 && ran.out.is_empty(), "{verb:?}: {}", ran.out);
         assert!(ran.err.contains("instance top has no snapshot"), "{verb:?}: {}", ran.err);
     }
-    // What the rings hold is printed nevertheless.
+    // The events of the rings are printed nevertheless.
     let ran = place.run(&["inspect", "k.dat", "--snapshot"]);
     assert!(ran.status == 1 && ran.err.contains("instance top has no snapshot"), "{}", ran.err);
     assert!(!place.at("no").exists() && !place.at("no.txt").exists());

@@ -177,7 +177,7 @@ fn a_print_format_that_cannot_be_used_is_named_once() {
             "{}",
             ran.out
         );
-        // What shows no text says nothing of it.
+        // A verb that shows no text has no note about it.
         assert!(!place.run(&["inspect", "k.dat"]).err.contains("print format"));
     }
 }

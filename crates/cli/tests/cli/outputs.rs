@@ -152,7 +152,7 @@ fn a_line_of_several_names_all_and_streams_are_those_of_every_format() {
 fn moments_that_are_too_far_are_told_so() {
     let place = Place::new();
     small(&place, "a", 0);
-    // Whether a whole number counts seconds depends on the clock of the input.
+    // The clock of the input decides whether a whole number counts seconds, so that the input is opened first.
     for (moment, status) in [("@99999999999.5", 2), ("-9999999999h", 2), ("@99999999999", 1), ("99999999999", 1)] {
         let ran = place.run(&["report", "./a", "--since", moment]);
         assert!(

@@ -10,15 +10,13 @@ use lastwords_trace::class::LogLevel;
 
 use super::proto::Message;
 use super::tracks::Kind;
-use crate::spans::{OpenSpan, Step};
+use crate::spans::{OpenSpan, SpanKey, Step};
 
 /// Maximum number of spans that are open at a time, and of those that threads are in. Further ones are not drawn.
 const MAX_OPEN: usize = 1 << 16;
 /// The first id of a lane. The ids of other tracks are smaller.
 const FIRST_LANE: u64 = 1 << 40;
 
-/// A span's trace, its process and its id there: processes that record in one session may use the same ids.
-type SpanKey = (usize, Option<i64>, u64);
 /// The process of a lane, by the id of its track, and the name of the lane's spans.
 type LaneKey = (u64, String);
 

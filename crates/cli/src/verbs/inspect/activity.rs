@@ -78,7 +78,7 @@ fn times(activity: &Activity, begin: i64, end: i64) -> String {
     };
     let text = |time: i64| match unit {
         "" => ended::date_and_time(time),
-        " s" => seconds(time.saturating_sub(activity.offset_ns)),
+        " s" => ended::seconds(time.saturating_sub(activity.offset_ns)),
         _ => time.to_string(),
     };
     let Some(took) = span(activity) else { return format!("{}{unit} (one moment)", text(begin)) };
@@ -87,12 +87,6 @@ fn times(activity: &Activity, begin: i64, end: i64) -> String {
     let date = first.split_once(' ').map_or("", |(date, _)| date);
     let last = last.strip_prefix(date).unwrap_or(&last).trim_start();
     format!("{first} to {last}{unit} ({took})")
-}
-
-/// Formats nanoseconds as seconds, as `report` prints the times of a clock.
-fn seconds(time: i64) -> String {
-    let microseconds = time.div_euclid(1000);
-    format!("{}.{:06}", microseconds.div_euclid(1_000_000), microseconds.rem_euclid(1_000_000))
 }
 
 /// Draws numbers as a line of blocks, as high as the numbers are of the greatest one. Zero is a blank.

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lastwords_trace::class::TraceClass;
-use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Array, Ring, Tracing, counters};
 use lastwords_trace::source::{Defect, PacketInfo, PacketReader, Packets};
 
@@ -282,9 +282,8 @@ impl CpuPackets<'_> {
         self.defect = self.faults.take().map(|what| Defect { sequence: index as u64, what });
         let made = begin.and_then(|begin| packet(bytes, &self.header, begin, self.last, info.verdict));
         // The next packet's number tells that events of a bad sub-buffer are missing.
-        let is_bad = matches!(info.verdict, Verdict::Missing | Verdict::Stale | Verdict::Invalid);
-        self.last.sequence =
-            self.last.sequence.saturating_add(u64::from(begin.is_some())).saturating_add(u64::from(is_bad));
+        let numbers = [begin.is_some(), info.verdict.is_loss()].map(u64::from);
+        self.last.sequence = numbers.into_iter().fold(self.last.sequence, u64::saturating_add);
         made
     }
 
