@@ -9,6 +9,7 @@ mod core_helper;
 mod cores;
 mod crafted;
 mod damaged;
+mod earlier_version;
 mod enabled;
 mod errors;
 mod fields;
