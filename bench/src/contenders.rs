@@ -6,6 +6,7 @@ use crate::job::{Job, Sample};
 
 mod backbeat;
 pub(crate) mod lastwords;
+mod through_tracing;
 mod tracing;
 
 /// A recorder, and how it is set up and run.
@@ -22,6 +23,13 @@ pub(crate) const ALL: &[Contender] = &[
     Contender { name: "lastwords-off", run: lastwords::disabled },
     Contender { name: "lastwords-tracing", run: lastwords::through_tracing },
     Contender { name: "lastwords-span", run: lastwords::span },
+    Contender { name: "lastwords-tracing-event", run: through_tracing::event_global },
+    Contender { name: "lastwords-tracing-scoped", run: through_tracing::event_scoped },
+    Contender { name: "lastwords-tracing-span", run: through_tracing::span_subscriber },
+    Contender { name: "lastwords-tracing-span-layer", run: through_tracing::span_layer },
+    Contender { name: "lastwords-tracing-optional", run: through_tracing::optional },
+    Contender { name: "tracing-registry-scoped", run: through_tracing::event_registry },
+    Contender { name: "tracing-registry-span", run: through_tracing::span_registry },
     Contender { name: "backbeat", run: backbeat::plain },
     Contender { name: "backbeat-tsc", run: backbeat::with_tsc },
     Contender { name: "backbeat-off", run: backbeat::disabled },

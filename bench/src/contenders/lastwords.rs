@@ -52,7 +52,7 @@ fn with_layer(run: impl FnOnce() -> Result<Sample>) -> Result<Sample> {
     run()
 }
 
-fn session(reservation: Reservation) -> Result<lastwords::Builder> {
+pub(super) fn session(reservation: Reservation) -> Result<lastwords::Builder> {
     let size = u64::try_from(RING_BYTES / 4)?;
     let channel = ChannelConfig::new("bench").sub_buffers(4, size).contexts(lastwords::Context::NONE);
     Ok(Session::builder("bench").channel(channel).reservation(reservation))

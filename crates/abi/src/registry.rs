@@ -25,7 +25,14 @@ pub struct RegistryControl {
     pub dropped: AtomicU64,
     /// Names of threads that were left out, because the registry was half full or its lock was not to be had.
     pub names_dropped: AtomicU64,
-    pad0: [u64; 4],
+    /// Values of `tracing` that were cut or left out, because an event has room for a limited number of bytes.
+    pub values_cut: AtomicU64,
+    /// Offset of the record from which a writer looks for a thread's name to replace. It is changed under `lock`.
+    pub names_at: AtomicU64,
+    /// Largest id of a thread whose name was replaced by that of another thread, or 0. A name that is written for an id up to this ends
+    /// with `|...`: events of an earlier thread with the same id may be there. It is changed under `lock`.
+    pub names_replaced: AtomicU64,
+    pad0: [u64; 1],
 }
 const _: () = assert!(size_of::<RegistryControl>() == 64 || cfg!(loom));
 
@@ -37,7 +44,7 @@ pub struct RecordHeader {
     pub len: u32,
     /// One of `KIND_`.
     pub kind: u16,
-    /// 0.
+    /// 0, or [`REPLACED`].
     pub flags: u16,
     /// [`crate::region::checksum`] of the body.
     pub check: u64,
@@ -45,6 +52,9 @@ pub struct RecordHeader {
 /// Size of [`RecordHeader`].
 pub const RECORD_HEADER_LEN: usize = 16;
 const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_LEN);
+
+/// Value of [`RecordHeader::flags`] while a thread's name is replaced in place: body and checksum may not fit each other.
+pub const REPLACED: u16 = 1;
 
 /// An event class. Body: channel u16, id u16, level u8, field count u8, provider str, name str, format str (markers:
 /// the format string, else empty), source file str, source line u32, then each field: name str, type (below).
@@ -56,8 +66,11 @@ pub const KIND_CONTEXT: u16 = 2;
 pub const KIND_MODULE: u16 = 3;
 /// A property of the trace (CTF `env`). Body: key str, value str.
 pub const KIND_ENV: u16 = 4;
-/// A property whose key is this and a thread id in base 10 has the thread's name as its value. A thread id that was used again has a
-/// record for each name, unless [`RegistryControl::names_dropped`] counts it.
+/// An event class of more than 255 fields. The body is that of [`KIND_EVENT`], but with the field count as u16.
+pub const KIND_EVENT_MANY: u16 = 5;
+/// A property whose key is this and a thread id in base 10 has the thread's name as its value. The id may begin with zeros. A thread id
+/// that was used again has a record for each name, unless [`RegistryControl::names_dropped`] counts it. When names have half of the
+/// registry, the record of a thread that has ended is replaced by one of equal length.
 pub const ENV_THREAD: &str = "thread_";
 /// Key of the property with the time that the machine had slept when the session began: the nanoseconds that CLOCK_BOOTTIME was ahead
 /// of CLOCK_MONOTONIC, in decimal digits. It is not there if that was less than a millisecond.
@@ -86,6 +99,10 @@ pub mod field {
     pub const TEXT: u8 = 9;
     /// Raw bytes: u32 count, then that many bytes, shown in hexadecimal.
     pub const BYTES: u8 = 10;
+    /// A field that an event may lack; then the type of its value: a scalar, STRING or TEXT. The payload of a class with such
+    /// fields begins with a bit for each of them, in their order, padded to whole bytes: 1 if the event has the field. The first bit is
+    /// the lowest of its byte in little endian, and the highest in big endian. A field that the event lacks takes no bytes.
+    pub const OPTIONAL: u8 = 11;
 }
 
 /// Severity of an event, as in tracing: most severe first.

@@ -42,7 +42,7 @@ pub mod write;
 
 pub use error::{Error, Result};
 pub use metadata::{Version, emit};
-pub use names::uuid_text;
+pub use names::{PADDING, uuid_text};
 pub use output::{create_file, create_folder, is_empty_folder};
 
 /// Counts of what a writer wrote.

@@ -12,17 +12,25 @@ pub struct Member<'a> {
     pub name: String,
     /// The name of the length field that precedes this field, if it has one.
     pub length: Option<String>,
+    /// The name of the bit that says whether an event has this field, if the field is optional.
+    pub presence: Option<String>,
 }
+
+/// Name of the bits that fill the last byte of the bits of optional fields.
+pub const PADDING: &str = "_present_padding";
 
 /// Returns the fields of one scope with unique names. CTF 1.8 has identifiers only, so other characters become `_`. If
 /// a field and a length field have the same name, the field keeps it.
 pub fn members(fields: &[Field], version: Version) -> Vec<Member<'_>> {
     let mut taken = HashSet::new();
-    let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None };
+    let mut member = |field| Member { field, name: name_of(field, version, &mut taken), length: None, presence: None };
     let mut members: Vec<_> = fields.iter().map(&mut member).collect();
     for member in &mut members {
         if matches!(member.field.class, FieldClass::Bytes | FieldClass::Sequence(_)) {
             member.length = Some(unique(&format!("_{}_length", member.name), &mut taken));
+        }
+        if matches!(member.field.class, FieldClass::Optional(_)) {
+            member.presence = Some(unique(&format!("_{}_present", member.name), &mut taken));
         }
     }
     members

@@ -181,6 +181,13 @@ impl<'a> Account<'a> {
         self.faults > 0 || self.evidence.has_losses()
     }
 
+    /// Returns the number of values that were cut or left out.
+    #[must_use]
+    pub fn cut(&self) -> u64 {
+        let cut = |gap: &Gap| if let Cause::Cut(values) = gap.cause { values } else { 0 };
+        self.evidence.gaps.iter().map(cut).fold(0, u64::saturating_add)
+    }
+
     /// Returns true if it is unknown of some losses how many events they are.
     fn has_uncounted_losses(&self) -> bool {
         let Evidence { gaps, sub_buffers, .. } = &*self.evidence;
@@ -315,6 +322,7 @@ impl<'a> Account<'a> {
             (false, None) if gap.cause.is_loss() => format!("{}, unknown number of events", sizes.join(", ")),
             (false, _) => sizes.join(", "),
         };
+        let sizes = if let Cause::Cut(values) = gap.cause { count(values, "value") } else { sizes };
         let place = plain(&gap.place);
         format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
     }
@@ -354,6 +362,9 @@ pub struct Losses {
     /// True if more is lost than those events: of some losses it is unknown how many events they are.
     #[serde(skip)]
     pub more: bool,
+    /// Number of values that were cut or left out in events that are there.
+    #[serde(skip)]
+    pub cut: u64,
     /// The amount that rings overwrote with newer events, which counts as no loss.
     #[serde(skip)]
     pub overwritten: Amount,
@@ -415,6 +426,7 @@ impl Losses {
                 events: account.evidence.lost_events(),
                 undescribed: account.is_undescribed(),
                 more: account.has_uncounted_losses(),
+                cut: account.cut(),
                 overwritten: account.amount(Cause::Overwritten),
                 dropped: account.amount(Cause::Dropped),
             });
@@ -428,6 +440,7 @@ impl Losses {
         self.events = self.events.saturating_add(other.events);
         self.undescribed |= other.undescribed;
         self.more |= other.more;
+        self.cut = self.cut.saturating_add(other.cut);
         self.overwritten.add(&other.overwritten);
         self.dropped.add(&other.dropped);
     }
@@ -438,10 +451,14 @@ impl Losses {
         let overwritten = self.overwritten.words().map(|amount| format!("{amount} overwritten"));
         let dropped = self.dropped.words().map(|amount| format!("{amount} of snapshots dropped unread"));
         let known: Vec<String> = overwritten.into_iter().chain(dropped).collect();
+        let cut = if self.cut > 0 { format!(", {} cut", count(self.cut, "value")) } else { String::new() };
+        if self.cut > 0 && self.events == 0 && !self.more {
+            return format!("no event lost{cut}");
+        }
         match (self.any, self.events, known.is_empty()) {
             (true, 0, _) => "with losses".to_owned(),
-            (true, events, _) if self.more => format!("at least {} lost", count(events, "event")),
-            (true, events, _) => format!("{} lost", count(events, "event")),
+            (true, events, _) if self.more => format!("at least {} lost{cut}", count(events, "event")),
+            (true, events, _) => format!("{} lost{cut}", count(events, "event")),
             (false, _, true) => "nothing lost".to_owned(),
             (false, _, false) => format!("{}, nothing else lost", known.join(" and ")),
         }

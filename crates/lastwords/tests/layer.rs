@@ -82,7 +82,7 @@ fn events_with_every_type() {
         let main = of_channel(&folder, 0);
         let place = |back: u32| format!("layer:layer.rs:{}", line - back);
         let expected = [
-            "layer:message {} message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"".to_owned(),
+            format!("{} message=\"message 7\" a=1 b=-2 c=0.5 d=true e=\"text\"", place(15)),
             "layer:plain point=\"Point { x: 3 }\" shown=\"displayed\"".into(),
             "layer:one callsite, two types".into(),
             "layer:one callsite, two types maybe=5".into(),
@@ -91,7 +91,7 @@ fn events_with_every_type() {
             format!("{} text=\"with\\u{{1a}}nul\"", place(8)),
             format!("{} message=\"one\"", place(6)),
             format!("{} message=\"two\"", place(6)),
-            "layer:the first".into(),
+            format!("{} message=\"the first\"", place(3)),
             format!("{} message=\"the second\"", place(3)),
             "layer:careful".into(),
             "layer:bad code=5".into(),
@@ -267,6 +267,7 @@ fn the_log_crate() {
     let lines = support::channel_lines(&folder, 0);
     assert_eq!((lines.len(), lines[0].1), (4 + 1100, 2));
     let starts = [
+        // The compiler puts a literal into the format string.
         "old_code:said by log log.module_path=\"layer\"",
         "old_code::part:more log.module_path=\"layer\"",
         "old_code:again log.module_path=\"layer\"",
@@ -368,28 +369,40 @@ fn many_threads_find_their_classes() {
     });
 }
 
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Idle,
+    Busy,
+}
+
 #[test]
 fn names_of_messages() {
     with_each(|dir| {
         let (_session, folder) = session("names", dir);
         let (user, kind, bytes) = (String::from("eve"), std::hint::black_box("constant"), std::hint::black_box(7));
         info!("ready");
+        // Neither a value nor its place among others is a part of the name.
         info!("served {bytes} bytes to {user}");
         info!("{user} came");
-        // The message is a value alone.
         info!("{user}");
-        // It is not known which of the two pieces is the value.
         info!("a {kind}");
         info!("{kind}: bad");
         info!("at {:?}", Some(bytes));
         info!("");
         info!("two\nlines");
         info!("{}", "long".repeat(31));
+        // Values that are constants of the program.
+        for state in [State::Idle, State::Busy] {
+            info!("{state:?}");
+            info!("{kind}{}", kind.len());
+            info!(message = ?state);
+            info!(message = kind);
+        }
         let lines = of_channel(&folder, 0);
         let names: Vec<_> =
             lines.iter().map(|line| line.split_once(" message=").map_or(&**line, |parts| parts.0)).collect();
-        assert_eq!(names[..3], ["layer:ready", "layer:served {} bytes to {}", "layer:{} came"]);
-        assert!(names.len() == 10 && names[3..].iter().all(|name| name.starts_with("layer:layer.rs:")), "{names:?}");
+        assert_eq!(names[0], "layer:ready");
+        assert!(names.len() == 18 && names[1..].iter().all(|name| name.starts_with("layer:layer.rs:")), "{names:?}");
     });
 }
 
@@ -523,19 +536,63 @@ fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
     });
 }
 
+/// Returns `names_dropped` of the registry's control.
+fn dropped_names(folder: &Path) -> u64 {
+    let registry = std::fs::read(folder.join("registry")).expect("the registry");
+    u64::from_ne_bytes(registry[128 + 24..][..8].try_into().expect("eight bytes"))
+}
+
 #[test]
-fn names_that_find_no_room_are_counted() {
+fn names_of_living_threads_that_find_no_room_are_counted() {
     with_each(|dir| {
         let (_session, folder) = session("many", dir);
         let name = "a long name of a thread, ".repeat(40);
         let subscriber = tracing::dispatcher::get_default(Clone::clone);
-        let record = || tracing::dispatcher::with_default(&subscriber, || info!("one"));
         let threads = 400;
-        (0..threads).for_each(|_| _ = in_thread(&name, record));
-        let registry = std::fs::read(folder.join("registry")).expect("the registry");
-        // This is `names_dropped` of the registry's control words.
-        let dropped = u64::from_ne_bytes(registry[128 + 24..][..8].try_into().expect("eight bytes"));
-        let written = threads_named(&folder, &name).len() as u64;
-        assert!(dropped > 0 && written > 0 && dropped + written == threads, "{dropped} + {written} of {threads}");
+        let all = std::sync::Barrier::new(threads);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                let builder = std::thread::Builder::new().name(name.clone()).stack_size(1 << 18);
+                let record = || {
+                    tracing::dispatcher::with_default(&subscriber, || info!("one"));
+                    all.wait();
+                };
+                builder.spawn_scoped(scope, record).expect("a thread");
+            }
+        });
+        let (dropped, written) = (dropped_names(&folder), threads_named(&folder, &name).len() as u64);
+        assert!(dropped > 0 && written > 0 && dropped + written == threads as u64, "{dropped} + {written}");
+    });
+}
+
+#[test]
+fn names_of_threads_do_not_end() {
+    with_each(|dir| {
+        let (_session, folder) = session("churn", dir);
+        let subscriber = tracing::dispatcher::get_default(Clone::clone);
+        let record = || tracing::dispatcher::with_default(&subscriber, || info!("one"));
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let living = move || {
+                record();
+                _ = stopped.recv();
+            };
+            let living = std::thread::Builder::new().name("living".into()).spawn_scoped(scope, living);
+            let living = living.expect("a thread");
+            let threads: Vec<u32> = (0..7000).map(|n| in_thread(&format!("worker-{n}"), record)).collect();
+            assert_eq!(dropped_names(&folder), 0);
+            for n in [5000, 6998, 6999] {
+                let name = format!("worker-{n}");
+                // If the kernel has given all ids, an id may be that of an earlier thread whose name is gone.
+                let unsure = threads_named(&folder, &format!("{name}|..."));
+                assert_eq!([threads_named(&folder, &name), unsure].concat(), [threads[n]], "{n}");
+            }
+            assert_eq!(threads_named(&folder, "living").len(), 1);
+            drop(stop);
+            living.join().expect("it ends");
+        });
+        // The descriptions of events still have room.
+        error!("the last");
+        assert!(of_channel(&folder, 1).last().expect("an event").starts_with("layer:the last"));
     });
 }

@@ -88,7 +88,11 @@ fn declaration(name: &str, class: &FieldClass) -> String {
         FieldClass::Text { size } => format!("char {name}[{size}]"),
         FieldClass::String => format!("__data_loc char[] {name}"),
         FieldClass::Bytes => format!("__data_loc u8[] {name}"),
-        FieldClass::Sequence(element) => format!("__data_loc {}[] {name}", c_type(element)),
+        // A field that an event lacks has length 0.
+        FieldClass::Optional(inner) if is_text(inner) => format!("__data_loc char[] {name}"),
+        FieldClass::Sequence(element) | FieldClass::Optional(element) => {
+            format!("__data_loc {}[] {name}", c_type(element))
+        }
         scalar => format!("{} {name}", c_type(scalar)),
     }
 }
@@ -102,8 +106,9 @@ fn printed(name: &str, class: &FieldClass) -> (&'static str, String) {
         }
         FieldClass::Text { .. } => ("%s", format!("REC->{name}")),
         FieldClass::String => ("%s", format!("__get_str({name})")),
+        FieldClass::Optional(inner) if is_text(inner) => ("%s", format!("__get_str({name})")),
         FieldClass::Bytes => ("%s", format!("__print_hex({dynamic}, __get_dynamic_array_len({name}))")),
-        FieldClass::Sequence(element) => {
+        FieldClass::Sequence(element) | FieldClass::Optional(element) => {
             let size = element.fixed_size().unwrap_or(1);
             ("%s", format!("__print_array({dynamic}, __get_dynamic_array_len({name}) / {size}, {size})"))
         }
@@ -111,11 +116,17 @@ fn printed(name: &str, class: &FieldClass) -> (&'static str, String) {
     }
 }
 
+fn is_text(class: &FieldClass) -> bool {
+    matches!(class, FieldClass::String | FieldClass::Text { .. })
+}
+
 fn is_signed(class: &FieldClass) -> bool {
     match class {
         FieldClass::Integer { signed, .. } | FieldClass::Enum { signed, .. } => *signed,
         FieldClass::Float { .. } | FieldClass::String | FieldClass::Text { .. } => true,
-        FieldClass::Array { element, .. } | FieldClass::Sequence(element) => is_signed(element),
+        FieldClass::Array { element, .. } | FieldClass::Sequence(element) | FieldClass::Optional(element) => {
+            is_signed(element)
+        }
         FieldClass::Bool | FieldClass::Bytes => false,
     }
 }

@@ -112,8 +112,18 @@ fn record(layout: &Layout, channel: &Channel, bytes: &[u8], time: u64) -> Option
     fixed.extend([0, 0]);
     fixed.extend(tid.to_ne_bytes());
     let mut variable: Vec<u8> = Vec::new();
+    let is_optional = |class: &&FieldClass| matches!(class, FieldClass::Optional(_));
+    let present;
+    (present, rest) = rest.split_at_checked(layout.classes.iter().filter(is_optional).count().div_ceil(8))?;
+    let mut bit = 0;
     for class in &layout.classes {
-        let (value, after) = value(class, rest)?;
+        let (value, after) = match class {
+            FieldClass::Optional(inner) => {
+                bit += 1;
+                if is_set(present, bit - 1) { value(inner, rest)? } else { (&[] as &[u8], rest) }
+            }
+            class => value(class, rest)?,
+        };
         match class.fixed_size() {
             Some(_) => fixed.extend(value),
             None => {
@@ -127,6 +137,12 @@ fn record(layout: &Layout, channel: &Channel, bytes: &[u8], time: u64) -> Option
     }
     fixed.extend(variable);
     Some(Record { time, bytes: fixed })
+}
+
+/// Returns true if the bit of an optional field is set. The recorder ran on this machine, so the bytes have its order.
+fn is_set(bits: &[u8], at: usize) -> bool {
+    let place = if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+    bits.get(at / 8).is_some_and(|byte| byte >> place & 1 == 1)
 }
 
 /// Returns the bytes of a field's value at the beginning of the bytes, and the bytes after it. A text has its NUL; an array of

@@ -152,6 +152,9 @@ pub mod registry {
     pub const LOCK_AT: usize = 128;
     pub const END_AT: usize = 136;
     pub const DROPPED_AT: usize = 144;
+    pub const VALUES_CUT_AT: usize = 160;
+    pub const NAMES_AT_AT: usize = 168;
+    pub const NAMES_REPLACED_AT: usize = 176;
     pub const RECORDS_AT: usize = 192;
     pub const RECORD_HEADER_LEN: usize = 16;
     pub const RECORD_LEN_AT: usize = 0;
@@ -162,6 +165,8 @@ pub mod registry {
     pub const CONTEXT: u16 = 2;
     pub const MODULE: u16 = 3;
     pub const ENV: u16 = 4;
+    pub const EVENT_MANY: u16 = 5;
+    pub const REPLACED: u16 = 1;
     pub const UNSIGNED: u8 = 1;
     pub const SIGNED: u8 = 2;
     pub const FLOAT: u8 = 3;
@@ -172,6 +177,7 @@ pub mod registry {
     pub const ENUM: u8 = 8;
     pub const TEXT: u8 = 9;
     pub const BYTES: u8 = 10;
+    pub const OPTIONAL: u8 = 11;
 }
 
 /// Section 5: packets.

@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 2 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
+        1 => abi::VERSION_MAJOR, 3 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -145,11 +145,15 @@ fn the_registry() {
     same! {
         l::LOCK_AT => r::CONTROL_OFF + offset_of!(C, lock), l::END_AT => r::CONTROL_OFF + offset_of!(C, end),
         l::DROPPED_AT => r::CONTROL_OFF + offset_of!(C, dropped), l::RECORDS_AT => r::RECORDS_OFF,
+        l::VALUES_CUT_AT => r::CONTROL_OFF + offset_of!(C, values_cut), l::NAMES_AT_AT => r::CONTROL_OFF + offset_of!(C, names_at),
+        l::NAMES_REPLACED_AT => r::CONTROL_OFF + offset_of!(C, names_replaced),
         l::RECORD_HEADER_LEN => size_of::<H>(), l::RECORD_LEN_AT => offset_of!(H, len), l::RECORD_KIND_AT => offset_of!(H, kind),
         l::RECORD_FLAGS_AT => offset_of!(H, flags), l::RECORD_CHECK_AT => offset_of!(H, check),
         l::EVENT => r::KIND_EVENT, l::CONTEXT => r::KIND_CONTEXT, l::MODULE => r::KIND_MODULE, l::ENV => r::KIND_ENV,
+        l::EVENT_MANY => r::KIND_EVENT_MANY, l::REPLACED => r::REPLACED,
         l::UNSIGNED => f::UNSIGNED, l::SIGNED => f::SIGNED, l::FLOAT => f::FLOAT, l::BOOL => f::BOOL, l::STRING => f::STRING,
         l::SEQUENCE => f::SEQUENCE, l::ARRAY => f::ARRAY, l::ENUM => f::ENUM, l::TEXT => f::TEXT, l::BYTES => f::BYTES,
+        l::OPTIONAL => f::OPTIONAL,
         1 => r::level::ERROR, 2 => r::level::WARN, 3 => r::level::INFO, 4 => r::level::DEBUG, 5 => r::level::TRACE,
     }
 }

@@ -80,6 +80,8 @@ pub enum Cause {
     Dropped,
     /// The packets are there, but the description of their events is missing, so that nothing can read them.
     Undescribed,
+    /// This many values were cut or left out, because their events had no room for all. The events are there.
+    Cut(u64),
 }
 
 impl Cause {
@@ -99,6 +101,7 @@ impl Cause {
             Self::Consumed => "consumed",
             Self::Dropped => "dropped",
             Self::Undescribed => "undescribed",
+            Self::Cut(_) => "cut",
         }
     }
 

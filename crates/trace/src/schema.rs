@@ -144,6 +144,9 @@ pub enum FieldClass {
         /// Value (sign-extended) and label.
         labels: Vec<(i64, String)>,
     },
+    /// A field of a payload that an event may lack: a scalar, [`FieldClass::String`] or [`FieldClass::Text`]. The payload begins with
+    /// a bit for each optional field, in their order, padded to whole bytes.
+    Optional(Box<FieldClass>),
 }
 
 impl FieldClass {
@@ -154,7 +157,12 @@ impl FieldClass {
             Self::Integer { size, .. } | Self::Enum { size, .. } => matches!(size, 1 | 2 | 4 | 8),
             Self::Float { size } => matches!(size, 4 | 8),
             Self::Bool => true,
-            Self::String | Self::Text { .. } | Self::Bytes | Self::Sequence(_) | Self::Array { .. } => false,
+            Self::String
+            | Self::Text { .. }
+            | Self::Bytes
+            | Self::Sequence(_)
+            | Self::Array { .. }
+            | Self::Optional(_) => false,
         }
     }
 
@@ -166,7 +174,7 @@ impl FieldClass {
             Self::Bool => Some(1),
             Self::Text { size } => usize::try_from(*size).ok(),
             Self::Array { count, element } => usize::try_from(*count).ok()?.checked_mul(element.fixed_size()?),
-            Self::String | Self::Bytes | Self::Sequence(_) => None,
+            Self::String | Self::Bytes | Self::Sequence(_) | Self::Optional(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::metadata::Version;
 use crate::names::uuid_text;
-use crate::names::{identifier, members, plain};
+use crate::names::{Member, PADDING, identifier, members, plain};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::{
     Array, Attributes, Bits, Blob, Clock, Encoding, EventClass, Field, FieldClass, Float, Identity, Integer, Labels,
@@ -13,6 +13,10 @@ use lastwords_trace::class::{
 use lastwords_trace::schema::{self, EnvValue, Schema};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+
+/// Labels of the bit of an optional field, which select the options of its variant.
+const ABSENT: &str = "absent";
+const PRESENT: &str = "present";
 
 /// Returns the class of a schema for metadata of a version. CTF 1.8 has identifiers only, and the class avoids what
 /// babeltrace2 2.0 warns of.
@@ -242,15 +246,59 @@ impl Shapes {
     /// Returns the structure of the fields. The error is the name of a field that CTF cannot express.
     fn fields(self, fields: &[schema::Field], scope: Scope) -> std::result::Result<Struct, String> {
         let members = members(fields, self.version);
-        let mut classes = Vec::new();
+        let mut classes = self.presence(&members);
         for member in &members {
             let length = member.length.as_deref();
             classes.extend(length.map(|length| (length, unsigned(4, self.order))));
             let count = || Length::Of(Path { scope, names: length.map(str::to_owned).into_iter().collect() });
-            let class = self.class(&member.field.class, count).ok_or_else(|| format!("{:?}", member.field.name))?;
+            let class = match (&member.field.class, &member.presence) {
+                (schema::FieldClass::Optional(inner), Some(selector)) => {
+                    let selector = Path { scope, names: vec![selector.clone()] };
+                    self.class(inner, count).map(|class| Self::optional(class, selector))
+                }
+                (class, _) => self.class(class, count),
+            };
+            let class = class.ok_or_else(|| format!("{:?}", member.field.name))?;
             classes.push((member.name.as_str(), class));
         }
         Ok(structure(classes))
+    }
+
+    /// Returns the bits that say which optional fields an event has, padded to whole bytes.
+    fn presence<'m>(self, members: &'m [Member<'_>]) -> Vec<(&'m str, FieldClass)> {
+        let bits = |length| Bits { length, alignment: 1, order: self.order, reversed: false };
+        let labels = [(0, ABSENT), (1, PRESENT)].map(|(value, label)| mapping(false, value, label));
+        // CTF 1.8 selects by enumerations.
+        let mappings: Labels = match self.version {
+            Version::V1_8 => labels.into_iter().collect(),
+            Version::V2 => Labels::default(),
+        };
+        let bit = || {
+            let integer = Integer::new(bits(1), false, 10);
+            FieldClass::Integer(Integer { mappings: mappings.clone(), ..integer })
+        };
+        let names = members.iter().filter_map(|member| member.presence.as_deref());
+        let mut classes: Vec<_> = names.map(|name| (name, bit())).collect();
+        let rest = u8::try_from(classes.len() % 8).unwrap_or(0);
+        if rest > 0 {
+            let padding = Integer::new(bits(8u8.saturating_sub(rest)), false, 10);
+            classes.push((PADDING, FieldClass::Integer(padding)));
+        }
+        classes
+    }
+
+    /// Returns the class of a field that an event may lack. CTF 1.8 has only variants for it, and babeltrace2 2.1 crashes when it reads
+    /// the optional fields of CTF 2.
+    fn optional(class: FieldClass, selector: Path) -> FieldClass {
+        let option = |value, name: &str, class| VariantOption {
+            name: name.to_owned(),
+            ranges: vec![Range { lower: value, upper: value }],
+            class,
+            attributes: Attributes::default(),
+        };
+        let absent = option(0, ABSENT, FieldClass::Struct(structure(Vec::new())));
+        let options = vec![absent, option(1, PRESENT, class)];
+        FieldClass::Variant(Box::new(Variant { selector, options, attributes: Attributes::default() }))
     }
 
     fn class(self, class: &schema::FieldClass, count: impl Fn() -> Length) -> Option<FieldClass> {

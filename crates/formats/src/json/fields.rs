@@ -170,6 +170,9 @@ impl Visitor for Fields<'_, '_> {
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
+        if self.plan.roles.get(node as usize).is_some_and(|role| role.is_absent(case)) {
+            return self.nesting.enter(false);
+        }
         match (self.name(node), case) {
             (shape, Some(_)) => self.nesting.enter(shape.is_some()),
             (Some(_), None) => self.out.extend_from_slice(b"null"),

@@ -290,7 +290,8 @@ impl<'t> Tracks<'t> {
             let roles = self.roles.entry(key).or_insert_with(|| roles(code));
             let is_payload = scope == Scope::Payload;
             let (stack, nesting, event) = (Vec::new(), Nesting::default(), &mut self.event);
-            let mut fields = Annotations { event, code, roles, thread, is_payload, stack, nesting, octets: None };
+            let mut fields =
+                Annotations { event, code, roles, thread, is_payload, stack, nesting, octets: None, optional: None };
             match trace.program.visit(decoder, code, &part, at, &mut fields) {
                 Ok(end) => at = end,
                 // The reader has accepted the same bytes.
@@ -440,6 +441,8 @@ struct Annotations<'a, 't> {
     nesting: Nesting,
     /// The digits of an array that is shown as bytes.
     octets: Option<Vec<u8>>,
+    /// The optional field whose value follows: the annotation of the value has its name.
+    optional: Option<NodeId>,
 }
 
 impl<'t> Annotations<'_, 't> {
@@ -451,8 +454,10 @@ impl<'t> Annotations<'_, 't> {
         }
         let node = self.code.nodes().get(at)?;
         let mut note = Message::default();
-        if !node.name.is_empty() {
-            note.text(annotation::NAME, node.name.as_bytes());
+        let optional = self.optional.and_then(|node| self.code.nodes().get(node as usize));
+        let name = &optional.unwrap_or(node).name;
+        if !name.is_empty() {
+            note.text(annotation::NAME, name.as_bytes());
         }
         Some((&node.shape, note))
     }
@@ -568,13 +573,27 @@ impl Visitor for Annotations<'_, '_> {
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
+        if self.roles.get(node as usize) == Some(&Role::Present) {
+            let is_absent = Role::Present.is_absent(case);
+            self.optional = (!is_absent).then_some(node);
+            if is_absent {
+                self.nesting.enter(false);
+            }
+            return;
+        }
         // The annotation of an option has the name of the variant. An absent optional has no annotation.
         if case.is_some() {
             self.enter(node, annotation::MEMBER);
         }
     }
 
-    fn end_case(&mut self, _: NodeId) {
+    fn end_case(&mut self, node: NodeId) {
+        if self.roles.get(node as usize) == Some(&Role::Present) {
+            if self.optional.take().is_none() {
+                self.nesting.leave();
+            }
+            return;
+        }
         self.leave();
     }
 }

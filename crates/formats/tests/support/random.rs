@@ -140,13 +140,15 @@ fn class(r: &mut Random, id: u64, limits: Limits) -> EventClass {
 }
 
 fn field(r: &mut Random, fixed: bool, limits: Limits) -> Field {
-    let class = match r.below(if fixed { 7 } else { 10 }) {
+    let class = match r.below(if fixed { 7 } else { 12 }) {
         0..=3 => scalar(r, limits),
         4 => FieldClass::Text { size: *r.pick(&[1, 16, 5]) },
         5 => FieldClass::Array { count: r.below(4) as u32, element: Box::new(scalar(r, limits)) },
         6 => enumeration(r, limits),
         7 => FieldClass::String,
         8 => FieldClass::Bytes,
+        9 => FieldClass::Optional(Box::new(scalar(r, limits))),
+        10 => FieldClass::Optional(Box::new(FieldClass::String)),
         _ => FieldClass::Sequence(Box::new(scalar(r, limits))),
     };
     Field { name: (*r.pick(&NAMES)).to_owned(), class }
@@ -216,9 +218,7 @@ fn event(r: &mut Random, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, 
     for field in &channel.contexts {
         value(r, &field.class, &mut body, limits);
     }
-    for field in &class.fields {
-        value(r, &field.class, &mut body, limits);
-    }
+    payload(r, class, &mut body, limits);
     let size = body.len() as u32;
     let id = class.id as u16;
     let word = (*clock & 0x7ff_ffff) as u32;
@@ -242,6 +242,24 @@ fn event(r: &mut Random, channel: &Channel, clock: &mut u64, out: &mut Vec<u8>, 
         limits.put(out, *clock, 8);
     }
     out.extend(body);
+}
+
+/// Writes a payload: a bit for each optional field, in the order of the byte's bits, then the fields that are present.
+fn payload(r: &mut Random, class: &EventClass, out: &mut Vec<u8>, limits: Limits) {
+    let is_optional = |field: &&Field| matches!(field.class, FieldClass::Optional(_));
+    let present: Vec<bool> = class.fields.iter().filter(is_optional).map(|_| !r.one_in(3)).collect();
+    for bits in present.chunks(8) {
+        let place = |at: usize| if limits.big { 7 - at } else { at };
+        out.push(bits.iter().enumerate().fold(0, |byte, (at, bit)| byte | u8::from(*bit) << place(at)));
+    }
+    let mut present = present.into_iter();
+    for field in &class.fields {
+        match &field.class {
+            FieldClass::Optional(inner) if present.next() == Some(true) => value(r, inner, out, limits),
+            FieldClass::Optional(_) => {}
+            class => value(r, class, out, limits),
+        }
+    }
 }
 
 fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) {
@@ -275,6 +293,7 @@ fn value(r: &mut Random, class: &FieldClass, out: &mut Vec<u8>, limits: Limits) 
             (0..count).for_each(|_| value(r, element, out, limits));
         }
         FieldClass::Array { count, element } => (0..*count).for_each(|_| value(r, element, out, limits)),
+        FieldClass::Optional(_) => unreachable!("`payload` writes what is inside"),
         FieldClass::Enum { size, labels, .. } => {
             let raw = if limits.unknown_labels && r.one_in(3) { r.bits() } else { r.pick(labels).0 as u64 };
             limits.put(out, raw, usize::from(*size));

@@ -1,61 +1,130 @@
-//! Classes of event: one for each site and sequence of types of its values. A class is never removed.
+//! Classes of event. A site has a class for the events that have the same fields, and one for events that may lack some of them, so that
+//! optional fields do not multiply the classes. A class is never removed.
 
 use tracing_core::Metadata;
 
+use super::payload::Payload;
+use super::signature::{Shape, Type};
 use super::site::{Kind, Site};
 use super::threads;
-use super::values::{Payload, Signature};
 use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::Parts;
 use crate::record::filter::Question;
 use crate::record::slot::RecorderSlot;
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
+use crate::session::shared::SessionShared;
+
+/// Largest number of classes of a site beyond those that its fields need if each has one type. Values that would need more are recorded
+/// as text.
+const MOST_CLASSES: usize = 32;
 
 pub(super) struct Class {
-    signature: Signature,
+    shape: Shape,
+    /// The event has a span.
+    has_span: bool,
+    /// The message is the name of the event, and no field.
+    is_named: bool,
     callsite: Callsite,
     desc: EventDesc,
 }
 
+/// The site has too many classes: the values must be recorded as text.
+#[derive(Debug)]
+pub(super) struct TooMany;
+
 /// Records the payload as an event of the site. All events and spans come through one copy of this code: where the rest of a program
 /// does much, its own instructions are in the caches, and each copy must be read from further away.
 #[inline(never)]
-pub(super) fn record(metadata: &'static Metadata<'static>, site: &'static Site, payload: &Payload) {
+pub(super) fn record(payload: &mut Payload) -> Result<(), TooMany> {
     threads::write_name();
-    let signature = payload.signature;
-    let class = site.classes.iter().find(|class| class.signature == signature);
-    let class = class.unwrap_or_else(|| add(metadata, site, signature));
-    let bytes = payload.as_bytes();
-    if let Some((slot, id)) = class.callsite.only() {
+    let site = payload.site;
+    let class = match site.classes.iter().find(|class| class.fits(payload)) {
+        Some(class) => class,
+        None => add(site, payload)?,
+    };
+    let lost = payload.lost;
+    let bytes = payload.finish(&class.shape);
+    if lost > 0 {
+        record_counting(class, bytes, lost);
+    } else if let Some((slot, id)) = class.callsite.only() {
         dispatch::record_bytes(slot, id, bytes);
     } else if class.callsite.enabled() != 0 {
+        class.record(bytes, &mut |_| ());
+    }
+    Ok(())
+}
+
+/// Records an event whose values were cut or left out, and counts them once in each session that takes the event.
+#[cold]
+#[inline(never)]
+fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
+    let mut last: Option<&'static SessionShared> = None;
+    class.record(bytes, &mut |slot| {
+        if !last.is_some_and(|last| std::ptr::eq(last, slot.session)) {
+            slot.session.regions.registry.count_cut(lost);
+        }
+        last = Some(slot.session);
+    });
+}
+
+impl Class {
+    #[inline]
+    fn fits(&self, payload: &Payload) -> bool {
+        self.is_of(payload) && self.shape.fits(&payload.signature)
+    }
+
+    /// Returns true if the class may have the event, whatever its values.
+    #[inline]
+    fn is_of(&self, payload: &Payload) -> bool {
+        (self.has_span, self.is_named) == (payload.has_span, payload.is_named)
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.has_span, self.is_named) == (other.has_span, other.is_named) && self.shape == other.shape
+    }
+
+    fn record(&'static self, bytes: &[u8], see: &mut dyn FnMut(&'static RecorderSlot)) {
         let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &Parts(&[bytes]));
-        class.callsite.each_slot(&class.desc, ask, &mut |slot, id| dispatch::record_bytes(slot, id, bytes));
+        self.callsite.each_slot(&self.desc, ask, &mut |slot, id| {
+            see(slot);
+            dispatch::record_bytes(slot, id, bytes);
+        });
     }
 }
 
+/// Adds a class for the payload: the newest one whose fields have the same types, with this event's fields, or one for the event alone.
 #[cold]
 #[inline(never)]
-fn add(metadata: &'static Metadata<'static>, site: &'static Site, signature: Signature) -> &'static Class {
-    let class = Class { signature, callsite: Callsite::new(), desc: describe(metadata, site, signature) };
-    site.classes.add(|a, b| a.signature == b.signature, class)
+fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany> {
+    let mut known = site.classes.iter().filter(|class| class.is_of(payload));
+    let wider = known.find_map(|class| class.shape.with(&payload.signature));
+    // Each wider class makes a field optional or adds one, so that there are few of them.
+    if wider.is_none() && !payload.is_text() && site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields {
+        return Err(TooMany);
+    }
+    let shape = wider.unwrap_or_else(|| Shape::exact(&payload.signature));
+    let (has_span, is_named) = (payload.has_span, payload.is_named);
+    let desc = describe(site, &shape, payload);
+    let class = Class { shape, has_span, is_named, callsite: Callsite::new(), desc };
+    Ok(site.classes.add(Class::is_same, class))
 }
 
-fn describe(metadata: &'static Metadata<'static>, site: &Site, signature: Signature) -> EventDesc {
+fn describe(site: &Site, shape: &Shape, payload: &Payload) -> EventDesc {
+    let metadata: &'static Metadata<'static> = site.metadata;
+    let ty = |(ty, is_optional): (Type, bool)| match is_optional {
+        true => FieldType::Optional(ty.field()),
+        false => *ty.field(),
+    };
     let own = metadata.fields().iter();
-    let own = own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: signature.field(f.index())? }));
+    let own = own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let behind = match site.kind {
-        Kind::Event if signature.has_span() => vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")],
+        Kind::Event if payload.has_span => vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")],
         Kind::Event => Vec::new(),
         Kind::New => vec![id("span_id"), id("parent_id")],
         _ => vec![id("span_id")],
     };
-    let is_constant = site.message_at.is_none() || signature.is_named();
-    EventDesc {
-        name: if is_constant { site.desc.name } else { site.other_name },
-        fields: Vec::leak(own.chain(behind).collect()),
-        ..site.desc
-    }
+    let name = if payload.is_named { site.desc.name } else { site.other_name };
+    EventDesc { name, fields: Vec::leak(own.chain(behind).collect()), ..site.desc }
 }

@@ -20,11 +20,12 @@
 //! ```
 //!
 //! An event of `tracing` is an event here. Its provider is the target. Its name is the one that it was given. An event without
-//! a name is named by its message: `served {} bytes` for `info!("served {n} bytes")`, where `{}` stands for a value. A message that is
-//! constant is the name alone, and no field. If constant text and values of the message cannot be distinguished, the name is
-//! the place in the source, such as `main.rs:71`. The fields of the event keep their types: a class of event is made for each
-//! callsite and sequence of types, once. Values that are only `Debug` or `Display` are recorded as text. Text beyond 3 KiB an event
-//! is cut. An event inside a span has two fields more: `span`, such as `svc::handle{id=777}`, and `span_id`.
+//! a name is named by its message, if that is constant: `info!("ready")` is `ready`, and the message is no field. If the message has
+//! values, the name is the place in the source, such as `main.rs:71`, and the message is a field. The fields of the event keep their
+//! types. Optional fields that an event lacks take a bit. Values that are only `Debug` or `Display` are recorded as text. An event has
+//! room for more than 3 KiB of values. In a larger one each text gets a fair share of the room, `…` marks the end of a text that was
+//! cut, and the session counts the cut values. An event inside a span has two fields more: `span`, such as `svc::handle{id=777}`, and
+//! `span_id`.
 //!
 //! Threads are shown by name: at its first event here a thread writes its name into the registry of each session, once.
 //!
@@ -43,8 +44,12 @@
 
 mod class;
 mod current;
-mod name;
+mod domain;
+mod message;
+mod payload;
 mod recording;
+mod shares;
+mod signature;
 mod site;
 mod slab;
 mod span_text;
@@ -60,14 +65,18 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
+use self::domain::Domain;
 pub(crate) use self::site::{refresh, watch};
 pub use self::subscriber::{LastwordsSubscriber, subscriber};
 pub use self::wanted::Wanted;
 
 /// Records the events and spans of `tracing` into the sessions of this process.
-#[derive(Debug, Clone, Copy, Default)]
+///
+/// Each value of this type belongs to one registry, whose spans it knows: a clone is a layer for another registry.
+#[derive(Debug, Clone, Default)]
 pub struct LastwordsLayer {
     enter_and_exit: bool,
+    domain: Domain,
 }
 
 impl LastwordsLayer {
@@ -89,38 +98,54 @@ pub fn layer() -> LastwordsLayer {
 /// Installs [`subscriber`] for the whole program, and sends the records of the `log` crate there too.
 ///
 /// # Errors
-/// The program already has a subscriber or a logger.
+/// The program already has a subscriber or a logger. Then neither is installed.
 pub fn init() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    // A logger stays for the life of the program, so the subscriber's place is examined first.
+    if !has_subscriber() {
+        tracing_log::LogTracer::init()?;
+    }
     tracing_core::dispatcher::set_global_default(tracing_core::Dispatch::new(subscriber()))?;
-    tracing_log::LogTracer::init()?;
     Ok(())
+}
+
+/// Returns true if the whole program has a subscriber.
+fn has_subscriber() -> bool {
+    let has_default = || !tracing_core::dispatcher::get_default(|of| of.is::<tracing_core::subscriber::NoSubscriber>());
+    // This thread may have a default of its own. A new thread has that of the program.
+    has_default() && std::thread::spawn(has_default).join().unwrap_or(true)
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        recording::event(event, |id| context.metadata(&Id::from_u64(id)).map(recording::site_of_new));
+        recording::event(&self.domain, event, |id| context.metadata(&Id::from_u64(id)).map(recording::site_of_new));
     }
 
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
-        let parent = recording::parent(attributes.parent(), attributes.is_root());
-        recording::new_span(recording::site_of_new(attributes.metadata()), attributes, id.into_u64(), parent);
+        let parent = recording::parent(&self.domain, attributes.parent(), attributes.is_root());
+        recording::new_span(
+            &self.domain,
+            recording::site_of_new(attributes.metadata()),
+            attributes,
+            id.into_u64(),
+            parent,
+        );
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        recording::values(id.into_u64(), values, |_| context.metadata(id));
+        recording::values(&self.domain, id.into_u64(), values, |_| context.metadata(id));
     }
 
     fn on_enter(&self, id: &Id, context: Context<'_, S>) {
         let metadata = if self.enter_and_exit { context.metadata(id) } else { None };
-        recording::enter(id.into_u64(), metadata);
+        recording::enter(&self.domain, id.into_u64(), metadata);
     }
 
     fn on_exit(&self, id: &Id, context: Context<'_, S>) {
         let metadata = if self.enter_and_exit { context.metadata(id) } else { None };
-        recording::exit(id.into_u64(), metadata);
+        recording::exit(&self.domain, id.into_u64(), metadata);
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        recording::close(id.into_u64(), context.metadata(&id));
+        recording::close(&self.domain, id.into_u64(), context.metadata(&id));
     }
 }

@@ -1,47 +1,80 @@
-//! Records events and spans for the layer and for the subscriber. `span_of` returns the site of an open span, and `metadata_of` its
-//! description; they return none if a filter keeps the span from the layer.
+//! Records events and spans for the layer and for the subscriber. Ids of spans are those of a recorder ([`Domain`]); sessions have their
+//! keys. `span_of` returns the site of an open span, and `metadata_of` its description; they return none if a filter keeps the span
+//! from the layer.
 
+use tracing_core::field::Visit;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata};
 
-use super::class;
 use super::current;
+use super::domain::Domain;
+use super::payload::Payload;
 use super::site::{self, Kind, Site};
 use super::span_text::{self, NewSpan, SpanHead, SpanText};
-use super::values::Payload;
+use super::{class, shares};
 use crate::record::spans;
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
 /// there is none.
 #[inline]
-pub(super) fn parent(named: Option<&Id>, is_root: bool) -> u64 {
+pub(super) fn parent(domain: &Domain, named: Option<&Id>, is_root: bool) -> u64 {
     match named {
         Some(parent) => parent.into_u64(),
         None if is_root => 0,
-        None => current::top(),
+        None => current::top(domain.number),
     }
 }
 
 #[inline]
-pub(super) fn event(event: &Event<'_>, span_of: impl FnOnce(u64) -> Option<&'static Site>) {
+pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl FnOnce(u64) -> Option<&'static Site>) {
     let Some(site) = site::of_event(event) else { return };
     let mut payload = Payload::new(site);
     event.record(&mut payload);
-    let span = parent(event.parent(), event.is_root());
-    if span != 0
-        && let Some(of_span) = span_of(span)
-    {
-        put_span(&mut payload, span, &of_span.span_head);
+    let span = parent(domain, event.parent(), event.is_root());
+    let of_span = if span == 0 { None } else { span_of(span) };
+    let put_span = |payload: &mut Payload| {
+        if let Some(of_span) = of_span {
+            put_span(payload, domain.key(span), &of_span.span_head);
+        }
+    };
+    commit(&mut payload, &|visitor| event.record(visitor), put_span);
+}
+
+/// Appends what follows the values, and records the event. If the values did not fit, or the site has too many classes, `values`
+/// passes them again.
+#[inline]
+fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(&mut Payload)) {
+    if !payload.is_full {
+        rest(payload);
+        if class::record(payload).is_ok() {
+            return;
+        }
     }
-    class::record(event.metadata(), site, &payload);
+    commit_again(payload.site, payload.is_full, values, &rest);
+}
+
+#[cold]
+#[inline(never)]
+fn commit_again(site: &'static Site, is_full: bool, values: &dyn Fn(&mut dyn Visit), rest: &dyn Fn(&mut Payload)) {
+    let try_as = |is_text: bool| {
+        let share = shares::share(is_text, values);
+        let mut payload = Payload::with_share(site, share, is_text);
+        values(&mut payload);
+        rest(&mut payload);
+        class::record(&mut payload).is_ok()
+    };
+    if !(is_full && try_as(false)) {
+        // Values that are all text always have a class.
+        let _ = try_as(true);
+    }
 }
 
 /// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
 /// session has a table, or if the span found no room there.
 #[inline]
-fn put_span(payload: &mut Payload, id: u64, head: &SpanHead) {
-    payload.span(id, |room| {
-        let listed = spans::read_text(id, |words, len| span_text::show(head, words, len, room));
+fn put_span(payload: &mut Payload, key: u64, head: &SpanHead) {
+    payload.span(key, |room| {
+        let listed = spans::read_text(key, |words, len| span_text::show(head, words, len, room));
         listed.unwrap_or_else(|| span_text::show(head, &[], 0, room))
     });
 }
@@ -53,27 +86,37 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 }
 
 /// Records a new span of the site.
-pub(super) fn new_span(site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
-    let metadata = site.metadata;
-    let list = |text: &SpanText| spans::open(id, parent, site::level_of(metadata), text.as_bytes());
+pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
+    let (key, parent) = (domain.key(id), domain.key(parent));
+    let list = |text: &SpanText| spans::open(key, parent, site::level_of(site.metadata), text.as_bytes());
+    let text_alone = || {
+        let mut text = SpanText::new(&site.span_head);
+        attributes.record(&mut text);
+        list(&text);
+    };
     if site.if_wanted().is_none() {
         if spans::are_listed() {
-            let mut text = SpanText::new(&site.span_head);
-            attributes.record(&mut text);
-            list(&text);
+            text_alone();
         }
         return;
     }
     let mut payload = Payload::new(site);
     let mut new = NewSpan { payload: &mut payload, text: SpanText::new(&site.span_head) };
     attributes.record(&mut new);
-    list(&new.text);
-    payload.number(id);
-    payload.number(parent);
-    class::record(metadata, site, &payload);
+    match new.payload.is_full {
+        false => list(&new.text),
+        // The text lacks the values after the one that found no room.
+        true => text_alone(),
+    }
+    let ids = |payload: &mut Payload| {
+        payload.number(key);
+        payload.number(parent);
+    };
+    commit(&mut payload, &|visitor| attributes.record(visitor), ids);
 }
 
 pub(super) fn values(
+    domain: &Domain,
     id: u64,
     values: &Record<'_>,
     metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>,
@@ -81,45 +124,54 @@ pub(super) fn values(
     if spans::are_listed() {
         let mut text = SpanText::more();
         values.record(&mut text);
-        spans::append(id, text.as_bytes());
+        spans::append(domain.key(id), text.in_order().as_bytes());
     }
     if let Some(metadata) = metadata_of(id) {
-        span_event(Kind::Record, id, metadata, |payload| values.record(payload));
+        span_event(domain, Kind::Record, id, metadata, &|visitor| values.record(visitor));
     }
 }
 
 /// Enters the span. It is recorded as an event if the description is given.
-pub(super) fn enter(id: u64, metadata: Option<&'static Metadata<'static>>) {
-    if current::push(id) {
-        spans::enter(id);
+pub(super) fn enter(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
+    if current::push(domain.number, id) {
+        spans::enter(domain.key(id));
     }
     if let Some(metadata) = metadata {
-        span_event(Kind::Enter, id, metadata, |_| ());
+        span_event(domain, Kind::Enter, id, metadata, &|_| ());
     }
 }
 
 /// Leaves the span. It is recorded as an event if the description is given.
-pub(super) fn exit(id: u64, metadata: Option<&'static Metadata<'static>>) {
-    if current::pop(id) {
-        spans::leave(id);
+pub(super) fn exit(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
+    if current::pop(domain.number, id) {
+        spans::leave(domain.key(id));
     }
     if let Some(metadata) = metadata {
-        span_event(Kind::Exit, id, metadata, |_| ());
+        span_event(domain, Kind::Exit, id, metadata, &|_| ());
     }
 }
 
-pub(super) fn close(id: u64, metadata: Option<&'static Metadata<'static>>) {
+pub(super) fn close(domain: &Domain, id: u64, metadata: Option<&'static Metadata<'static>>) {
     if let Some(metadata) = metadata {
-        span_event(Kind::Close, id, metadata, |_| ());
+        span_event(domain, Kind::Close, id, metadata, &|_| ());
     }
-    spans::close(id);
+    spans::close(domain.key(id));
 }
 
 #[inline]
-fn span_event(kind: Kind, id: u64, metadata: &'static Metadata<'static>, values: impl FnOnce(&mut Payload)) {
-    let Some(site) = site::of_span(metadata, kind).if_wanted() else { return };
+fn span_event(
+    domain: &Domain,
+    kind: Kind,
+    id: u64,
+    metadata: &'static Metadata<'static>,
+    values: &dyn Fn(&mut dyn Visit),
+) {
+    let site = site::of_span(metadata, kind);
+    if site.if_wanted().is_none() {
+        return;
+    }
     let mut payload = Payload::new(site);
     values(&mut payload);
-    payload.number(id);
-    class::record(metadata, site, &payload);
+    let key = domain.key(id);
+    commit(&mut payload, values, |payload| payload.number(key));
 }

@@ -12,7 +12,7 @@ use tracing_core::{Event, Level, Metadata};
 use tracing_log::NormalizeEvent as _;
 
 use super::class::Class;
-use super::name;
+use super::message;
 use super::span_text::SpanHead;
 use super::table::{Chain, Table};
 use super::threads;
@@ -58,6 +58,8 @@ pub(super) struct Site {
     pub(super) other_name: &'static str,
     /// The head of a new span's text.
     pub(super) span_head: SpanHead,
+    /// Number of fields of the callsite.
+    pub(super) fields: usize,
     /// The callsite.
     pub(super) metadata: &'static Metadata<'static>,
     /// The classes of events from here.
@@ -81,27 +83,28 @@ impl Site {
             desc,
             other_name: desc.name,
             span_head: SpanHead::default(),
+            fields: metadata.fields().len(),
             metadata,
             classes: Chain::new(),
             wanted: AtomicBool::new(true),
         }
     }
 
-    /// Makes the site of a callsite's events. It is named by the message of the first of them.
+    /// Makes the site of a callsite's events. If the message is constant, it is the name; otherwise the place is.
     fn of_events(event: &Event<'_>, provider: &'static str, file: &'static str, line: u32) -> Self {
         let metadata = event.metadata();
         let place = match metadata.name() {
             // The macros generate this name for events without one, and tracing-log generates the other.
+            // A name of its own stays, whatever the message is.
             name if name.starts_with("event ") || name == "log event" || name.is_empty() => None,
             name => Some(name),
         };
-        let other_name = place.unwrap_or_else(|| name::of_place(file, line));
-        let named = if place.is_none() { name::of_event(event) } else { None };
-        let (name, is_constant) = named.unwrap_or((other_name, false));
+        let other_name = place.unwrap_or_else(|| message::place(file, line));
+        let field = if place.is_none() { metadata.fields().field("message") } else { None };
+        let constant = field.as_ref().and_then(|field| message::name(event, field));
+        let name = constant.unwrap_or(other_name);
         let desc = EventDesc { provider, name, level: level_of(metadata), format: "", file, line, fields: &[] };
-        let message = metadata.fields().field("message");
-        let message_at = message.filter(|_| is_constant).map(|field| field.index());
-        let other_name = if is_constant { other_name } else { name };
+        let message_at = field.filter(|_| constant.is_some()).map(|field| field.index());
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
     }
 

@@ -8,7 +8,7 @@ use lastwords_abi::spans::TEXT_LEN;
 use lastwords_abi::sync::AtomicU64;
 use tracing_core::field::{Field, Visit};
 
-use super::values::Payload;
+use super::payload::Payload;
 use crate::process::cut;
 use crate::record::encode::writer::{INNER_NUL, zero_bytes};
 use crate::record::encode::{CUT, Formatted};
@@ -17,6 +17,9 @@ use crate::record::encode::{CUT, Formatted};
 pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
 /// Room for a span's text in an event.
 pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
+
+/// Number of fields that are recorded at once and whose order is corrected.
+const MOST_ORDERED: usize = 48;
 
 /// The beginnings of a span's texts, before the fields. All spans of a callsite have the same ones.
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,13 +55,19 @@ pub(super) struct SpanText {
     text: Formatted<TEXT_LEN>,
     /// The text has a field already, so a blank precedes the next one.
     separate: bool,
+    /// The last field's index plus one. If a field has a smaller index, the fields are not in order.
+    next: usize,
+    are_unordered: bool,
+    /// Index and begin of each field; fields beyond these are left where they are.
+    fields: [(u16, u16); MOST_ORDERED],
+    count: usize,
 }
 
 impl SpanText {
     /// Returns the text of a span without fields so far.
     #[inline]
     pub(super) fn new(head: &SpanHead) -> Self {
-        let mut text = Self { text: Formatted::EMPTY, separate: false };
+        let mut text = Self::more();
         text.text.push(head.in_table.as_bytes());
         text
     }
@@ -66,7 +75,39 @@ impl SpanText {
     /// Returns an empty text for fields that a span gets later.
     #[inline]
     pub(super) fn more() -> Self {
-        Self { text: Formatted::EMPTY, separate: true }
+        Self {
+            text: Formatted::EMPTY,
+            separate: false,
+            next: 0,
+            are_unordered: false,
+            fields: [(0, 0); MOST_ORDERED],
+            count: 0,
+        }
+    }
+
+    /// Returns the fields in the order in which the callsite has them, each once: the last value of a field counts.
+    pub(super) fn in_order(self) -> Self {
+        if !self.are_unordered || self.count == MOST_ORDERED {
+            return self;
+        }
+        let bytes = self.as_bytes();
+        let fields = &self.fields[..self.count];
+        let end = |at: usize| fields.get(at + 1).map_or(bytes.len(), |(_, next)| usize::from(*next));
+        let mut sorted = Self::more();
+        for index in 0..self.next as u16 {
+            let last = fields.iter().rposition(|(of, _)| *of == index);
+            if let Some(field) = last.and_then(|at| bytes.get(usize::from(fields[at].1)..end(at))) {
+                sorted.separator();
+                sorted.text.push(field.trim_ascii_end());
+            }
+        }
+        sorted
+    }
+
+    fn separator(&mut self) {
+        if std::mem::replace(&mut self.separate, true) {
+            self.text.push(b" ");
+        }
     }
 
     #[inline]
@@ -77,8 +118,13 @@ impl SpanText {
     /// Begins a field.
     #[inline]
     fn field(&mut self, field: &Field) {
-        if std::mem::replace(&mut self.separate, true) {
-            self.text.push(b" ");
+        self.separator();
+        let index = field.index();
+        self.are_unordered |= index < self.next;
+        self.next = self.next.max(index + 1);
+        if let Some(place) = self.fields.get_mut(self.count) {
+            *place = (index as u16, self.text.as_bytes().len() as u16);
+            self.count += 1;
         }
         self.text.push(field.name().as_bytes());
         self.text.push(b"=");
@@ -136,13 +182,15 @@ impl Visit for NewSpan<'_> {
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        let text = &mut self.text;
-        // A payload has far more room than the text. If it cuts a value, the text has been cut too.
+        let (text, mut is_copied) = (&mut self.text, false);
+        // A payload has far more room than the text. If it cuts a value, the text has been cut too, or is made again.
         let copy = |formatted: &[u8]| {
             text.field(field);
             text.text.push(formatted);
+            is_copied = true;
         };
-        if !self.payload.debug(field, value, copy) {
+        self.payload.debug(field, value, copy);
+        if !is_copied {
             self.text.record_debug(field, value);
         }
     }

@@ -4,6 +4,7 @@ use tracing_core::span::{Attributes, Current, Id, Record};
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
 
+use super::domain::Domain;
 use super::wanted::Wanted;
 use super::{current, recording, slab};
 use crate::record::spans;
@@ -17,9 +18,10 @@ const NOT_KEPT: u64 = u64::MAX;
 ///
 /// Ids of spans are unique among all subscribers of this type in the process. Nothing that a program does with ids makes it
 /// panic: what concerns a span that is not open is ignored.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LastwordsSubscriber {
     enter_and_exit: bool,
+    domain: Domain,
 }
 
 impl LastwordsSubscriber {
@@ -32,7 +34,7 @@ impl LastwordsSubscriber {
     }
 
     /// Returns the description of a span if entering and leaving it is recorded.
-    fn recorded(self, id: u64) -> Option<&'static Metadata<'static>> {
+    fn recorded(&self, id: u64) -> Option<&'static Metadata<'static>> {
         if self.enter_and_exit { slab::metadata(id) } else { None }
     }
 }
@@ -55,32 +57,32 @@ impl Subscriber for LastwordsSubscriber {
     }
 
     fn event(&self, event: &Event<'_>) {
-        recording::event(event, slab::site);
+        recording::event(&self.domain, event, slab::site);
     }
 
     fn new_span(&self, attributes: &Attributes<'_>) -> Id {
-        let parent = recording::parent(attributes.parent(), attributes.is_root());
+        let parent = recording::parent(&self.domain, attributes.parent(), attributes.is_root());
         let site = recording::site_of_new(attributes.metadata());
         let Some(id) = slab::open(site, parent) else {
             spans::count_dropped();
             return Id::from_u64(NOT_KEPT);
         };
-        recording::new_span(site, attributes, id, parent);
+        recording::new_span(&self.domain, site, attributes, id, parent);
         Id::from_u64(id)
     }
 
     fn record(&self, id: &Id, values: &Record<'_>) {
-        recording::values(id.into_u64(), values, slab::metadata);
+        recording::values(&self.domain, id.into_u64(), values, slab::metadata);
     }
 
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn enter(&self, id: &Id) {
-        recording::enter(id.into_u64(), self.recorded(id.into_u64()));
+        recording::enter(&self.domain, id.into_u64(), self.recorded(id.into_u64()));
     }
 
     fn exit(&self, id: &Id) {
-        recording::exit(id.into_u64(), self.recorded(id.into_u64()));
+        recording::exit(&self.domain, id.into_u64(), self.recorded(id.into_u64()));
     }
 
     fn clone_span(&self, id: &Id) -> Id {
@@ -93,7 +95,7 @@ impl Subscriber for LastwordsSubscriber {
         let mut id = id.into_u64();
         let mut is_closed = false;
         while let Some(closed) = slab::release(id) {
-            recording::close(id, Some(closed.site.metadata));
+            recording::close(&self.domain, id, Some(closed.site.metadata));
             is_closed = true;
             id = closed.parent;
         }
@@ -101,7 +103,7 @@ impl Subscriber for LastwordsSubscriber {
     }
 
     fn current_span(&self) -> Current {
-        let id = current::top();
+        let id = current::top(self.domain.number);
         slab::metadata(id).map_or_else(Current::none, |metadata| Current::new(Id::from_u64(id), metadata))
     }
 }

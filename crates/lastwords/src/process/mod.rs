@@ -2,8 +2,6 @@
 //! loaded, its handlers of signals, its clock. This layer uses none of the others.
 
 pub mod clock;
-#[cfg(feature = "tracing")]
-pub(crate) mod constant;
 pub(crate) mod identity;
 pub(crate) mod keep_loaded;
 pub(crate) mod kept_memory;

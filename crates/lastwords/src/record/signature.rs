@@ -27,6 +27,7 @@ const fn of_type(hash: u32, ty: &FieldType) -> u32 {
         }
         FieldType::Text { bytes } => add(add(hash, 9), *bytes as u64),
         FieldType::Bytes => add(hash, 10),
+        FieldType::Optional(inner) => of_type(add(hash, 11), inner),
     }
 }
 

@@ -83,7 +83,7 @@ pub(crate) fn leave(id: u64) {
     });
 }
 
-/// Adds text to the fields of an open span.
+/// Adds fields to the text of an open span.
 pub(crate) fn append(id: u64, text: &[u8]) {
     for (_, table) in tables() {
         let Some(entry) = table.find(id, identity::word()) else { continue };
@@ -95,7 +95,10 @@ pub(crate) fn append(id: u64, text: &[u8]) {
         // The loop is bounded, because a signal handler may have interrupted the thread for which it waits.
         let wait = std::hint::spin_loop;
         if (0..TRIES).any(|_| lock() || (wait(), false).1) {
-            let at = entry.text_len.load(Relaxed) as usize;
+            let mut at = entry.text_len.load(Relaxed) as usize;
+            if has_fields(entry, at) {
+                at = put_text(entry, at, b" ");
+            }
             // The length is stored after the bytes, so a reader never reads text that is not there.
             entry.text_len.store(put_text(entry, at, text) as u32, Release);
             entry.state.store(SPAN_OPEN, Release);
@@ -159,6 +162,13 @@ fn each_entry(id: u64, me: u64, act: impl Fn(&Span)) {
 #[inline]
 fn pid_of(word: u64) -> u32 {
     (word >> 32) as u32
+}
+
+/// Returns true if the text, of this length, has a field: more than the target, 0x1f, the name and 0x1f.
+fn has_fields(entry: &Span, len: usize) -> bool {
+    let bytes = entry.text.iter().flat_map(|word| word.load(Relaxed).to_ne_bytes()).take(len);
+    let mut separators = bytes.enumerate().filter(|(_, byte)| *byte == 0x1f);
+    separators.nth(1).is_some_and(|(at, _)| at + 1 < len)
 }
 
 /// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is cut at a character,

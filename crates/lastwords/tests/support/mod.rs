@@ -49,15 +49,25 @@ impl<'a> Bytes<'a> {
 /// The way in which a value is shown.
 #[derive(Clone, Debug)]
 enum Type {
-    Integer { signed: bool, bytes: usize, base: u64 },
+    Integer {
+        signed: bool,
+        bytes: usize,
+        base: u64,
+    },
     Float(usize),
     Bool,
     Text,
     FixedText(usize),
     Sequence(Box<Type>),
     Array(usize, Box<Type>),
-    Enum { signed: bool, bytes: usize, labels: Vec<(i64, String)> },
+    Enum {
+        signed: bool,
+        bytes: usize,
+        labels: Vec<(i64, String)>,
+    },
     Bytes,
+    /// Shown if the event has it.
+    Optional(Box<Type>),
 }
 
 impl Type {
@@ -85,6 +95,7 @@ impl Type {
             }
             9 => Self::FixedText(from.number(4) as usize),
             10 => Self::Bytes,
+            11 => Self::Optional(Box::new(Self::read(from))),
             other => panic!("type {other}"),
         }
     }
@@ -109,6 +120,7 @@ impl Type {
                 let label = labels.iter().find(|(of, _)| *of == value);
                 label.map_or_else(|| value.to_string(), |(_, label)| label.clone())
             }
+            Self::Optional(inner) => inner.show(from),
             Self::Bytes => {
                 let count = from.number(4) as usize;
                 from.take(count).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -145,10 +157,10 @@ pub(crate) fn records(folder: &Path) -> Vec<(u64, Vec<u8>)> {
 
 fn classes(folder: &Path) -> BTreeMap<(u32, u16), Class> {
     let mut classes = BTreeMap::new();
-    for (_, body) in records(folder).into_iter().filter(|(kind, _)| *kind == 1) {
+    for (kind, body) in records(folder).into_iter().filter(|(kind, _)| matches!(kind, 1 | 5)) {
         let mut from = Bytes(&body);
         let (channel, id) = (from.number(2) as u32, from.number(2) as u16);
-        let (level, count) = (from.number(1), from.number(1));
+        let (level, count) = (from.number(1), from.number(if kind == 1 { 1 } else { 2 }));
         let name = format!("{}:{}", from.str(), from.str());
         let (_format, _file) = (from.str(), from.str());
         from.number(4);
@@ -193,8 +205,14 @@ pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String
         let class = &classes[&(channel[&stream], event.id)];
         let mut from = Bytes(&event.body[skip..]);
         let mut line = class.name.clone();
+        // A bit for each optional field, padded to whole bytes.
+        let optional = class.fields.iter().filter(|(_, ty)| matches!(ty, Type::Optional(_))).count();
+        let bits = from.take(optional.div_ceil(8));
+        let mut bits = (0..).map(|at| bits[at / 8] >> (at % 8) & 1 == 1);
         for (name, ty) in &class.fields {
-            let _ = write!(line, " {name}={}", ty.show(&mut from));
+            if !matches!(ty, Type::Optional(_)) || bits.next() == Some(true) {
+                let _ = write!(line, " {name}={}", ty.show(&mut from));
+            }
         }
         assert!(from.0.is_empty(), "{line}: {} bytes left over", from.0.len());
         lines.push((channel[&stream], class.level, line));

@@ -7,7 +7,7 @@ use crate::layout::{registry as at, session as se};
 use crate::put::Order;
 
 /// Size of a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Size {
     /// A fixed number of bytes.
     Fixed(usize),
@@ -15,6 +15,8 @@ enum Size {
     String,
     /// A count, then elements of this many bytes.
     Counted(usize),
+    /// Nothing, or a value of this size: the bits in front of the payload tell.
+    Optional(Box<Size>),
     /// Unknown.
     Unknown,
 }
@@ -78,6 +80,7 @@ impl<'a> Body<'a> {
             }
             at::TEXT => Size::Fixed(usize::try_from(self.u32()?).ok()?),
             at::BYTES => Size::Counted(1),
+            at::OPTIONAL => Size::Optional(Box::new(self.ty()?)),
             _ => Size::Unknown,
         })
     }
@@ -111,8 +114,8 @@ impl Classes {
             }
             let mut body = Body { order, rest: body };
             match order.at16(record, at::RECORD_KIND_AT) {
-                Some(at::EVENT) => {
-                    if let Some((key, sizes)) = event(&mut body) {
+                Some(kind @ (at::EVENT | at::EVENT_MANY)) => {
+                    if let Some((key, sizes)) = event(kind, &mut body) {
                         fields.entry(key).or_insert(sizes);
                     }
                 }
@@ -132,7 +135,7 @@ impl Classes {
                 }
             }
             if bits & se::CONTEXT_USER != 0 {
-                sizes.extend(user.iter().filter(|((c, _), _)| usize::from(*c) == channel).map(|(_, s)| *s));
+                sizes.extend(user.iter().filter(|((c, _), _)| usize::from(*c) == channel).map(|(_, s)| s.clone()));
             }
             sizes
         };
@@ -145,22 +148,45 @@ impl Classes {
         let contexts = self.contexts.get(channel as usize)?;
         let fields = self.fields.get(&(u16::try_from(channel).ok()?, id))?;
         let mut len = 0usize;
-        for size in contexts.iter().chain(fields) {
-            let rest = bytes.get(len..)?;
-            len += match size {
-                Size::Fixed(n) => *n,
-                Size::String => rest.iter().position(|b| *b == 0)? + 1,
-                Size::Counted(n) => (self.order.at32(rest, 0)? as usize).checked_mul(*n)?.checked_add(4)?,
-                Size::Unknown => return None,
+        for size in contexts {
+            len += self.len_of(size, bytes.get(len..)?)?;
+        }
+        let bits = bytes.get(len..)?;
+        let optional = fields.iter().filter(|size| matches!(size, Size::Optional(_))).count();
+        len += optional.div_ceil(8);
+        let mut at = 0;
+        for size in fields {
+            let size = match size {
+                Size::Optional(inner) => {
+                    let place = if self.order == Order::Little { at % 8 } else { 7 - at % 8 };
+                    let is_present = bits.get(at / 8)? >> place & 1 == 1;
+                    at += 1;
+                    if !is_present {
+                        continue;
+                    }
+                    &**inner
+                }
+                size => size,
             };
+            len += self.len_of(size, bytes.get(len..)?)?;
         }
         (len <= bytes.len()).then_some(len)
     }
+
+    fn len_of(&self, size: &Size, rest: &[u8]) -> Option<usize> {
+        Some(match size {
+            Size::Fixed(n) => *n,
+            Size::String => rest.iter().position(|b| *b == 0)? + 1,
+            Size::Counted(n) => (self.order.at32(rest, 0)? as usize).checked_mul(*n)?.checked_add(4)?,
+            Size::Optional(_) | Size::Unknown => return None,
+        })
+    }
 }
 
-fn event(body: &mut Body<'_>) -> Option<((u16, u16), Vec<Size>)> {
+fn event(kind: u16, body: &mut Body<'_>) -> Option<((u16, u16), Vec<Size>)> {
     let key = (body.u16()?, body.u16()?);
-    let count = body.take(2)?[1];
+    body.u8()?;
+    let count = if kind == at::EVENT_MANY { body.u16()? } else { u16::from(body.u8()?) };
     for _ in 0..4 {
         body.str()?;
     }

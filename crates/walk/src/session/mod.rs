@@ -419,6 +419,11 @@ impl Builder<'_> {
                 format!("registry: it was full, {refused}; events of the kinds that it lacks were not recorded");
             evidence.gaps.push(gap(&place, Cause::Refused));
         }
+        if registry.values_cut > 0 {
+            // No event is lost.
+            let events = Some(0);
+            evidence.gaps.push(Gap { events, ..gap("values of events", Cause::Cut(registry.values_cut)) });
+        }
         registry
     }
 

@@ -35,6 +35,8 @@ pub(crate) struct Registry {
     pub(crate) dropped: u64,
     /// Number of thread names that did not fit.
     names_dropped: u64,
+    /// Number of values that were cut or left out, because their events were too large.
+    pub(crate) values_cut: u64,
     /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost nothing.
     pub(crate) damage: Vec<(u64, u64)>,
     pub(crate) notes: Vec<String>,
@@ -81,6 +83,7 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
     let r = Reader::new(&what, &control, region.order).based(abi::CONTROL_OFF as u64);
     registry.dropped = field!(r, 0, RegistryControl, dropped, u64_at)?;
     registry.names_dropped = field!(r, 0, RegistryControl, names_dropped, u64_at)?;
+    registry.values_cut = field!(r, 0, RegistryControl, values_cut, u64_at)?;
     let end = field!(r, 0, RegistryControl, end, u64_at)?;
     let begin = abi::RECORDS_OFF as u64;
     let held = region.held.saturating_sub(begin);
@@ -140,6 +143,10 @@ impl Records<'_> {
             if let Some(len) = self.verified(at) {
                 self.record(at, len);
                 at = next(at, len);
+            } else if let Some(len) = self.replaced(at, limit) {
+                // The name of a thread that has ended was being replaced.
+                self.registry.names_dropped = self.registry.names_dropped.saturating_add(1);
+                at = next(at, len);
             } else if at >= limit {
                 break;
             } else {
@@ -161,6 +168,17 @@ impl Records<'_> {
             return None;
         }
         Some(len)
+    }
+
+    /// Length of the record at `at`, if it is a thread's name that was being replaced.
+    fn replaced(&self, at: usize, limit: usize) -> Option<usize> {
+        let r = Reader::new(self.what, self.bytes, self.region.order);
+        let len = usize::try_from(field!(r, at, RecordHeader, len, u32_at).ok()?).ok()?;
+        let kind = field!(r, at, RecordHeader, kind, u16_at).ok()?;
+        let flags = field!(r, at, RecordHeader, flags, u16_at).ok()?;
+        let is_replaced = flags == abi::REPLACED && kind == abi::KIND_ENV;
+        let fits = (abi::RECORD_HEADER_LEN..=MAX_RECORD).contains(&len) && at.checked_add(len)? <= limit;
+        (is_replaced && fits).then_some(len)
     }
 
     /// Offset of the next valid record after `at`, or `limit`. The bytes up to there are marked as damaged.
@@ -211,7 +229,7 @@ impl Records<'_> {
                 return;
             }
             // A later minor version may define kinds that this program does not know.
-            if kind > abi::KIND_ENV && self.region.minor > VERSION_MINOR {
+            if kind > abi::KIND_EVENT_MANY && self.region.minor > VERSION_MINOR {
                 return;
             }
         }
@@ -277,7 +295,7 @@ fn next(at: usize, len: usize) -> usize {
 /// Decodes the body of a record; the body must be used up completely.
 fn parse(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
     let record = match kind {
-        abi::KIND_EVENT => event(body, budget)?,
+        abi::KIND_EVENT | abi::KIND_EVENT_MANY => event(kind, body, budget)?,
         abi::KIND_CONTEXT => {
             let (channel, index) = (body.u16()?, body.u16()?);
             let name = types::text(body)?;
@@ -295,8 +313,8 @@ fn parse(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Er
             build_id: types::bytes(body)?.to_vec(),
             path: types::text(body)?,
         }),
-        abi::KIND_ENV => Record::Env(types::text(body)?, types::text(body)?),
-        other => return Err(body.unexpected(u64::from(other), "a record kind from 1 to 4")),
+        abi::KIND_ENV => Record::Env(key(&types::text(body)?), types::text(body)?),
+        other => return Err(body.unexpected(u64::from(other), "a record kind from 1 to 5")),
     };
     if body.left() != 0 {
         return Err(body.unexpected(body.left() as u64, "the end of the record"));
@@ -304,9 +322,18 @@ fn parse(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Er
     Ok(record)
 }
 
-fn event(body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
+/// Returns the key of a property. The id of a thread may begin with zeros in the record.
+fn key(text: &str) -> String {
+    match text.strip_prefix(abi::ENV_THREAD).and_then(|tid| tid.parse::<u32>().ok()) {
+        Some(tid) => format!("{}{tid}", abi::ENV_THREAD),
+        None => text.to_owned(),
+    }
+}
+
+fn event(kind: u16, body: &mut Reader<'_>, budget: &Budget) -> Result<Record, Error> {
     let (channel, id) = (body.u16()?, body.u16()?);
-    let (level, fields) = (body.u8()?, body.u8()?);
+    let level = body.u8()?;
+    let fields = if kind == abi::KIND_EVENT_MANY { body.u16()? } else { u16::from(body.u8()?) };
     let (provider, name) = (types::text(body)?, types::text(body)?);
     let format = types::text(body)?;
     let (file, line) = (types::text(body)?, body.u32()?);

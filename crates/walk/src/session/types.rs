@@ -40,13 +40,20 @@ fn nested(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass,
         abi::ENUM => enumeration(r, budget)?,
         abi::TEXT => FieldClass::Text { size: r.u32()? },
         abi::BYTES => FieldClass::Bytes,
-        other => return Err(r.unexpected(u64::from(other), "a field type from 1 to 10")),
+        abi::OPTIONAL => FieldClass::Optional(Box::new(optional(r, budget, depth)?)),
+        other => return Err(r.unexpected(u64::from(other), "a field type from 1 to 11")),
     })
 }
 
 fn scalar(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass, Error> {
     let element = nested(r, budget, depth.saturating_add(1))?;
     if element.is_scalar() { Ok(element) } else { Err(r.unexpected(depth, "elements of a scalar type")) }
+}
+
+fn optional(r: &mut Reader<'_>, budget: &Budget, depth: u64) -> Result<FieldClass, Error> {
+    let class = nested(r, budget, depth.saturating_add(1))?;
+    let is_allowed = class.is_scalar() || matches!(class, FieldClass::String | FieldClass::Text { .. });
+    if is_allowed { Ok(class) } else { Err(r.unexpected(depth, "an optional number or text")) }
 }
 
 fn integer(r: &mut Reader<'_>, signed: bool) -> Result<FieldClass, Error> {

@@ -95,7 +95,8 @@ impl Lost {
 
 /// Returns a line for each ring and reason. If that is too many, those of all rings are added up.
 fn lines(account: &Account<'_>) -> Vec<String> {
-    let gaps = account.evidence.gaps.iter().map(|gap| Lost {
+    let is_cut = |gap: &&Gap| matches!(gap.cause, Cause::Cut(_));
+    let gaps = account.evidence.gaps.iter().filter(|gap| !is_cut(gap)).map(|gap| Lost {
         stream: gap.stream,
         why: why(gap),
         events: gap.events,
@@ -113,7 +114,9 @@ fn lines(account: &Account<'_>) -> Vec<String> {
     all.sort_by_key(|lost| lost.stream);
     let faults =
         (account.faults > 0).then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
-    let lines = all.iter().map(|lost| lost.line(account)).chain(faults);
+    let cut = account.cut();
+    let cut = (cut > 0).then(|| format!("{} cut, because the events had no room for all", count(cut, "value")));
+    let lines = all.iter().map(|lost| lost.line(account)).chain(cut).chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
 }
 
@@ -149,6 +152,7 @@ fn why(gap: &Gap) -> String {
         Cause::Consumed => "consumed by a reader before".to_owned(),
         Cause::Dropped => "dropped with a snapshot that was replaced or freed".to_owned(),
         Cause::Undescribed => "unreadable, because nothing describes them".to_owned(),
+        Cause::Cut(_) => "with values that were cut, because there was no room for all".to_owned(),
     }
 }
 

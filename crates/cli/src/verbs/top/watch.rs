@@ -141,6 +141,7 @@ impl<'h> Watch<'h> {
         let account = trace.account();
         self.spans.clone_from(&account.spans);
         self.check_gaps(&account, is_first);
+        self.lose("events had no room for all values", "values", account.cut(), false);
         self.lose("there was no room in the registry", "descriptions of events", info.registry_dropped, false);
         self.lose("there was no room in the table of open spans", "spans", info.spans_dropped, false);
         let is_ended = is_first && !self.is_live();
@@ -179,7 +180,7 @@ impl<'h> Watch<'h> {
     /// Notes what was not counted. What a ring had overwritten before the first step was never to be counted.
     fn check_gaps(&mut self, account: &Account<'_>, is_first: bool) {
         let is_uncounted = |cause: Cause| match cause {
-            Cause::Discarded | Cause::TooBig | Cause::Refused | Cause::InFlight => false,
+            Cause::Discarded | Cause::TooBig | Cause::Refused | Cause::InFlight | Cause::Cut(_) => false,
             Cause::Overwritten | Cause::Cleared | Cause::Consumed | Cause::Dropped => !is_first,
             _ => true,
         };

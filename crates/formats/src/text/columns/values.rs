@@ -258,6 +258,9 @@ impl Visitor for Values<'_, '_> {
     }
 
     fn begin_case(&mut self, node: NodeId, case: Option<usize>) {
+        if self.fields.roles.get(node as usize).is_some_and(|role| role.is_absent(case)) {
+            return self.nesting.enter(false);
+        }
         match (self.begin_field(node), case) {
             (field, Some(_)) => self.nesting.enter(field.is_some()),
             (Some(_), None) => self.out().extend_from_slice(b"none"),

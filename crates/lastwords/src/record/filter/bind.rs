@@ -5,7 +5,7 @@ use lastwords_filter::{CodeName, CodeStep};
 
 use crate::process::kept_memory;
 use crate::record::slot::RecorderSlot;
-use crate::session::registry::{EventDesc, FieldType};
+use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 
 /// Where the value of a name comes from.
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +91,8 @@ fn level(level: u8) -> Source {
 
 /// Returns the place of a field, or of an element of one.
 fn field(name: &CodeName<'_>, desc: &EventDesc) -> Option<Place> {
-    let (mut from, mut at, mut fixed) = (0, 0, Some(0));
+    // The bits of optional fields are in front of all.
+    let (mut from, mut at, mut fixed) = (0, 0, Some(mask_len(desc.fields)));
     for (index, field) in desc.fields.iter().enumerate() {
         if let Some(here) = fixed {
             (from, at) = (index, here);
@@ -104,6 +105,11 @@ fn field(name: &CodeName<'_>, desc: &EventDesc) -> Option<Place> {
         fixed = fixed.zip(field.ty.fixed_size()).map(|(here, size)| here + size);
     }
     None
+}
+
+/// Returns the bytes of the bits of optional fields.
+fn mask_len(fields: &[FieldDesc]) -> usize {
+    fields.iter().filter(|field| matches!(field.ty, FieldType::Optional(_))).count().div_ceil(8)
 }
 
 /// Returns true if the field has a single value under the name: an array has some for its elements only.

@@ -17,11 +17,14 @@ impl<'a> Payload<'a> {
     /// Returns the value at a place among these fields; none if a sequence has no such element.
     pub(super) fn value(self, fields: &[FieldDesc], place: &Place) -> Result<Option<Value<'a>>, Unclear> {
         let mut at = place.at;
+        let mut has = Present { payload: self, next: optional(fields.get(..place.from).unwrap_or_default()) };
         for field in fields.get(place.from..place.field).unwrap_or_default() {
-            let Some(after) = self.after(at, &field.ty) else { return Ok(None) };
+            let Some(ty) = has.field(&field.ty) else { continue };
+            let Some(after) = self.after(at, ty) else { return Ok(None) };
             at = after;
         }
-        match (fields.get(place.field).map(|field| field.ty), place.element) {
+        let ty = fields.get(place.field).and_then(|field| has.field(&field.ty)).copied();
+        match (ty, place.element) {
             (Some(FieldType::Array { element, .. }), Some(index)) => self.element(at, index, element),
             (Some(FieldType::Sequence(element)), Some(index)) => self.counted(at, index, element),
             (Some(FieldType::Bytes), Some(index)) => {
@@ -66,7 +69,7 @@ impl<'a> Payload<'a> {
             }
             FieldType::String => Some(Value::Text(self.text(at, None)?)),
             FieldType::Text { bytes } => Some(Value::Text(self.text(at, Some(bytes as usize))?)),
-            FieldType::Sequence(_) | FieldType::Array { .. } | FieldType::Bytes => None,
+            FieldType::Sequence(_) | FieldType::Array { .. } | FieldType::Bytes | FieldType::Optional(_) => None,
         })
     }
 
@@ -141,6 +144,30 @@ impl<'a> Payload<'a> {
     }
 }
 
+/// Returns the number of optional fields.
+fn optional(fields: &[FieldDesc]) -> usize {
+    fields.iter().filter(|field| matches!(field.ty, FieldType::Optional(_))).count()
+}
+
+/// Looks up which fields an event has, one after the other.
+struct Present<'a> {
+    payload: Payload<'a>,
+    /// The bit of the next optional field.
+    next: usize,
+}
+
+impl Present<'_> {
+    /// Returns the type of the next field's value; none if the event lacks the field.
+    fn field<'t>(&mut self, ty: &'t FieldType) -> Option<&'t FieldType> {
+        let FieldType::Optional(inner) = ty else { return Some(ty) };
+        let at = self.next;
+        self.next += 1;
+        let bits = self.payload.unsigned(at / 8, 1)?;
+        let place = if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+        (bits >> place & 1 != 0).then_some(*inner)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +201,41 @@ mod tests {
             assert_eq!(value(place(2, Some(2))), Ok(Some(Value::Unsigned(9))), "{cut}");
             assert_eq!(value(place(2, Some(3))), Ok(None), "{cut}");
             assert_eq!(value(place(3, None)), Ok(Some(Value::Bool(true))), "{cut}");
+        }
+    }
+
+    /// Fields that the event lacks have no value, and the others are found behind them.
+    #[test]
+    fn optional_fields_are_found_by_their_bits() {
+        const NUMBER: FieldType = FieldType::Unsigned { bytes: 2, base: 10 };
+        let field = |at: u32| FieldDesc {
+            name: "x",
+            ty: if at == 3 { FieldType::String } else { FieldType::Optional(&NUMBER) },
+        };
+        let fields: Vec<FieldDesc> = (0..12).map(field).collect();
+        for present in 0..1u32 << 11 {
+            let (mut bits, mut values, mut optional) = ([0u8; 2], Vec::new(), 0);
+            let mut expected = Vec::new();
+            for at in 0..12u16 {
+                if at == 3 {
+                    values.extend(b"text\0");
+                    expected.push(Some(Value::Text(b"text")));
+                    continue;
+                }
+                let is_present = present >> optional & 1 != 0;
+                let place = if cfg!(target_endian = "little") { optional % 8 } else { 7 - optional % 8 };
+                bits[optional / 8] |= u8::from(is_present) << place;
+                optional += 1;
+                if is_present {
+                    values.extend((at * 100).to_ne_bytes());
+                }
+                expected.push(is_present.then_some(Value::Unsigned(u64::from(at) * 100)));
+            }
+            let bytes = [&bits[..], &values].concat();
+            for (at, expected) in expected.into_iter().enumerate() {
+                let place = Place { from: 0, at: 2, field: at, element: None };
+                assert_eq!(Payload(&[&bytes]).value(&fields, &place), Ok(expected), "{present:b}, field {at}");
+            }
         }
     }
 }

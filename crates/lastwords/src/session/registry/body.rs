@@ -1,7 +1,7 @@
 //! Bodies of records. They are written piece by piece to a destination of the caller: into memory, or nowhere, to
 //! measure or compare them.
 
-use lastwords_abi::registry::field;
+use lastwords_abi::registry::{KIND_EVENT, KIND_EVENT_MANY, field};
 
 use super::{EventDesc, FieldType};
 use crate::process::cut;
@@ -44,6 +44,7 @@ impl Body<'_> {
             FieldType::Enum { bytes, signed, labels } => self.labels(*bytes, *signed, labels),
             FieldType::Text { bytes } => self.u8(field::TEXT).u32(*bytes),
             FieldType::Bytes => self.u8(field::BYTES),
+            FieldType::Optional(inner) => self.u8(field::OPTIONAL).field(inner),
         }
     }
 
@@ -68,11 +69,20 @@ pub(crate) fn body_of(write: impl FnOnce(&mut Body<'_>)) -> Vec<u8> {
 /// Offset of the id in the body of an event's record.
 pub(super) const ID_AT: usize = 2;
 
+/// Returns the kind of the record of an event, which depends on the number of its fields.
+pub(super) fn event_kind(desc: &EventDesc) -> u16 {
+    if desc.fields.len() < 256 { KIND_EVENT } else { KIND_EVENT_MANY }
+}
+
 /// Writes the body of the record of an event.
 pub(super) fn event_body(put: &mut dyn FnMut(&[u8]), channel: u16, id: u16, desc: &EventDesc) {
     let mut body = Body(put);
-    let fields = &desc.fields[..desc.fields.len().min(255)];
-    body.u16(channel).u16(id).u8(desc.level).u8(fields.len() as u8);
+    let fields = &desc.fields[..desc.fields.len().min(usize::from(u16::MAX))];
+    body.u16(channel).u16(id).u8(desc.level);
+    match event_kind(desc) {
+        KIND_EVENT => body.u8(fields.len() as u8),
+        _ => body.u16(fields.len() as u16),
+    };
     body.str(desc.provider).str(desc.name).str(desc.format).str(desc.file).u32(desc.line);
     for field in fields {
         body.str(field.name).field(&field.ty);

@@ -3,6 +3,8 @@
 mod body;
 pub(crate) mod fnv;
 mod index;
+#[cfg(feature = "tracing")]
+mod names;
 
 use std::io::Write as _;
 use std::sync::Mutex;
@@ -10,13 +12,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::region;
 use lastwords_abi::registry as abi;
-use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl};
+use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl, level};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::flush;
 
-use self::body::{ID_AT, event_body};
+use self::body::{ID_AT, event_body, event_kind};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
 use crate::session::regions::is_persistent;
@@ -101,6 +103,9 @@ pub enum FieldType {
     },
     /// A u32 count, followed by that many bytes, shown in hexadecimal.
     Bytes,
+    /// A number or text that an event may lack. The payload begins with a bit for each optional field, in their order, padded to
+    /// whole bytes. An absent field takes no bytes.
+    Optional(&'static FieldType),
 }
 
 impl FieldType {
@@ -115,7 +120,7 @@ impl FieldType {
             Self::Bool => Some(1),
             Self::Text { bytes } => Some(*bytes as usize),
             Self::Array { count, element } => Some(element.fixed_size()? * *count as usize),
-            Self::String | Self::Sequence(_) | Self::Bytes => None,
+            Self::String | Self::Sequence(_) | Self::Bytes | Self::Optional(_) => None,
         }
     }
 }
@@ -161,32 +166,28 @@ impl Registry {
 
     /// Appends a record. Returns false if there is no room, or the lock cannot be taken. Allocates nothing.
     pub(crate) fn append(&self, kind: u16, body: &[u8]) -> bool {
-        self.locked(|| self.append_locked(kind, body.len(), |put| put(body))).unwrap_or(false)
+        self.locked(|| self.append_locked(kind, body.len(), self.mapping.len(), |put| put(body))).unwrap_or(false)
     }
 
-    /// Appends a thread's name. The name is left out, and counted, if it would leave less than half of the registry to
-    /// events.
+    /// Counts values that were cut or left out.
     #[cfg(feature = "tracing")]
-    pub(crate) fn append_thread_name(&self, tid: u32, name: &str) {
-        let body = env_body(&format!("{}{tid}", abi::ENV_THREAD), name);
-        let fits = self.control().end.load(Relaxed) + (RECORD_HEADER_LEN + body.len()) as u64 <= self.mapping.len() / 2;
-        if !fits || !self.append(abi::KIND_ENV, &body) {
-            // Relaxed: the count orders no other memory.
-            self.control().names_dropped.fetch_add(1, Relaxed);
-        }
+    pub(crate) fn count_cut(&self, values: u32) {
+        // Relaxed: the count orders no other memory.
+        self.control().values_cut.fetch_add(values.into(), Relaxed);
     }
 
-    fn locked<T>(&self, run: impl FnOnce() -> T) -> Result<T, Busy> {
+    pub(super) fn locked<T>(&self, run: impl FnOnce() -> T) -> Result<T, Busy> {
         locked(&self.control().lock, self.namespaces, run).map_err(|_| Busy)
     }
 
-    /// Appends a record. `fill` writes its body of `len` bytes. The caller holds the lock.
-    fn append_locked(&self, kind: u16, len: usize, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
+    /// Appends a record that ends at the offset `most` at the latest. `fill` writes its body of `len` bytes. The caller holds the
+    /// lock.
+    fn append_locked(&self, kind: u16, len: usize, most: u64, fill: impl FnOnce(&mut dyn FnMut(&[u8]))) -> bool {
         let control = self.control();
         let at = control.end.load(Acquire).max(RECORDS_OFF as u64);
         let whole = RECORD_HEADER_LEN + len;
         let end = at + (whole as u64).next_multiple_of(8);
-        if end > self.mapping.len() {
+        if end > most {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
@@ -234,12 +235,13 @@ impl Registry {
                 return Some(id);
             }
             let id = ids.next_id.load(Acquire);
-            if id >= MOST_IDS {
+            if u64::from(id) >= room_for(desc.level, MOST_IDS.into()) {
                 return None;
             }
             ids.next_id.store(id + 1, Release);
             let id = id as u16;
-            if !self.append_locked(abi::KIND_EVENT, len, |put| event_body(put, channel, id, desc)) {
+            let most = room_for(desc.level, self.mapping.len());
+            if !self.append_locked(event_kind(desc), len, most, |put| event_body(put, channel, id, desc)) {
                 ids.next_id.store(u32::from(id), Release);
                 return None;
             }
@@ -263,13 +265,13 @@ impl Registry {
             self.scan(index);
             return index.find(hash, |at| self.record(at).and_then(|(_, body)| equal(body)));
         }
-        self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_EVENT).find_map(|record| equal(record.2))
+        self.records(RECORDS_OFF as u64).filter(|record| is_event(record.1)).find_map(|record| equal(record.2))
     }
 
     /// Adds the events that were appended since the last scan.
     fn scan(&self, index: &mut Index) {
         for (at, kind, body) in self.records(index.scanned.max(RECORDS_OFF as u64)) {
-            if kind == abi::KIND_EVENT && event_id(body).is_some() {
+            if is_event(kind) && event_id(body).is_some() {
                 let blanked = [&body[..ID_AT], &[0; 2], &body[ID_AT + 2..]];
                 index.add(blanked.into_iter().fold(fnv::BASIS, fnv::with_bytes), at);
             }
@@ -321,6 +323,20 @@ impl Registry {
         };
         Some((header.kind, body))
     }
+}
+
+/// Returns the part of `all` that descriptions of events of this level may use. The last sixteenth is for errors, and the sixteenth
+/// before it for warnings and errors: a program that has too many kinds of events must not lose the error that ends it.
+fn room_for(event_level: u8, all: u64) -> u64 {
+    match event_level {
+        level::ERROR => all,
+        level::WARN => all - all / 16,
+        _ => all - all / 8,
+    }
+}
+
+fn is_event(kind: u16) -> bool {
+    matches!(kind, abi::KIND_EVENT | abi::KIND_EVENT_MANY)
 }
 
 /// Returns the offset of the record after the one with this body.

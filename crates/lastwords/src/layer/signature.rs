@@ -1,0 +1,273 @@
+//! The types of an event's values, by field.
+
+use std::mem::MaybeUninit;
+
+use crate::session::registry::FieldType;
+
+/// Largest number of a callsite's fields that are recorded. The values of later fields are counted as left out.
+pub(super) const MOST_FIELDS: usize = 512;
+/// Bits for the type of a field.
+const BITS: usize = 4;
+/// Fields whose types are in one word.
+const A_WORD: usize = 64 / BITS;
+const WORDS: usize = MOST_FIELDS / A_WORD;
+/// The lowest bit of each field in a word.
+const LOWEST: u64 = 0x1111_1111_1111_1111;
+
+/// Type of a value: one more than its position in [`TYPES`]; 0 means that the field has no value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Type {
+    Unsigned = 1,
+    Signed = 2,
+    Float = 3,
+    Bool = 4,
+    Text = 5,
+}
+
+const TYPES: [(Type, FieldType); 5] = [
+    (Type::Unsigned, FieldType::Unsigned { bytes: 8, base: 10 }),
+    (Type::Signed, FieldType::Signed { bytes: 8, base: 10 }),
+    (Type::Float, FieldType::Float { bytes: 8 }),
+    (Type::Bool, FieldType::Bool),
+    (Type::Text, FieldType::String),
+];
+
+impl Type {
+    /// Returns the type of a field in the description of an event.
+    pub(super) const fn field(self) -> &'static FieldType {
+        &TYPES[self as usize - 1].1
+    }
+
+    fn from_bits(bits: u64) -> Option<Self> {
+        TYPES.get((bits as usize).checked_sub(1)?).map(|(ty, _)| *ty)
+    }
+}
+
+/// The types of an event's values: which fields have values, and of which types. Only the words of the callsite's fields are in use.
+pub(super) struct Signature {
+    words: [MaybeUninit<u64>; WORDS],
+    used: usize,
+}
+
+/// Returns the words that a callsite with this many fields uses.
+fn words_for(fields: usize) -> usize {
+    fields.div_ceil(A_WORD).clamp(1, WORDS)
+}
+
+impl Signature {
+    /// Makes the signature of an event without values. The callsite has this many fields.
+    #[inline]
+    pub(super) fn new(fields: usize) -> Self {
+        let mut new = Self { words: [const { MaybeUninit::uninit() }; WORDS], used: words_for(fields) };
+        new.words[..new.used].fill(MaybeUninit::new(0));
+        new
+    }
+
+    #[inline]
+    pub(super) fn words(&self) -> &[u64] {
+        // SAFETY: `new` has initialised the words in use.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.used) }
+    }
+
+    #[inline(always)]
+    fn word(&mut self, field: usize) -> &mut u64 {
+        let used = &mut self.words[..self.used];
+        // SAFETY: `new` has initialised the words in use.
+        unsafe { used[field / A_WORD].assume_init_mut() }
+    }
+
+    /// Sets the type of a field that has none.
+    #[inline(always)]
+    pub(super) fn add(&mut self, field: usize, ty: Type) {
+        *self.word(field) |= (ty as u64) << (field % A_WORD * BITS);
+    }
+
+    pub(super) fn remove(&mut self, field: usize) {
+        *self.word(field) &= !(0xf << (field % A_WORD * BITS));
+    }
+
+    /// Returns the type of the field's value.
+    pub(super) fn field(&self, field: usize) -> Option<Type> {
+        Type::from_bits(self.words().get(field / A_WORD)? >> (field % A_WORD * BITS) & 0xf)
+    }
+}
+
+/// The types of the values in a class of events: those of every event, and those of optional fields, each of which an event may lack.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    words: Box<[ShapeWord]>,
+    /// Number of optional fields.
+    optional: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct ShapeWord {
+    types: u64,
+    /// All bits of the fields that each event has.
+    required: u64,
+    /// A bit for each optional field.
+    optional: u16,
+}
+
+impl Shape {
+    /// Makes the shape of events with exactly these values.
+    pub(super) fn exact(signature: &Signature) -> Self {
+        let word = |types: &u64| ShapeWord { types: *types, required: spread(*types), optional: 0 };
+        Self { words: signature.words().iter().map(word).collect(), optional: 0 }
+    }
+
+    /// Makes the shape of the events that this shape has and of events with these values. Returns `None` if a field has
+    /// different types.
+    pub(super) fn with(&self, signature: &Signature) -> Option<Self> {
+        let both = |(word, types): (&ShapeWord, &u64)| {
+            let (old, new) = (spread(word.types), spread(*types));
+            let types_of_all = word.types | types;
+            let required = word.required & new;
+            let optional = gather((old | new) & !required & LOWEST);
+            let agrees = (word.types ^ types) & old & new == 0;
+            agrees.then_some(ShapeWord { types: types_of_all, required, optional })
+        };
+        let words = self.words.iter().zip(signature.words()).map(both).collect::<Option<Box<[_]>>>()?;
+        let optional = words.iter().map(|word| word.optional.count_ones() as usize).sum();
+        Some(Self { words, optional })
+    }
+
+    /// Returns true if an event with these values has this shape.
+    #[inline]
+    pub(super) fn fits(&self, signature: &Signature) -> bool {
+        self.words.iter().zip(signature.words()).all(|(word, types)| {
+            let present = spread(*types);
+            word.types & present == *types && word.required & !present == 0
+        })
+    }
+
+    /// Returns the type of a field, and whether it is optional; none if no event has the field.
+    pub(super) fn field(&self, field: usize) -> Option<(Type, bool)> {
+        let word = self.words.get(field / A_WORD)?;
+        let ty = Type::from_bits(word.types >> (field % A_WORD * BITS) & 0xf)?;
+        Some((ty, word.optional >> (field % A_WORD) & 1 != 0))
+    }
+
+    /// Returns the bytes of the bits in front of an event's values: one for each optional field.
+    #[inline]
+    pub(super) fn mask_len(&self) -> usize {
+        self.optional.div_ceil(8)
+    }
+
+    /// Writes the bits that say which optional fields an event has, to [`Self::mask_len`] bytes.
+    #[inline]
+    pub(super) fn put_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>]) {
+        let (mut bits, mut count, mut to) = (0u64, 0u32, to.iter_mut());
+        let mut put = |bits: u64| {
+            let byte = if cfg!(target_endian = "little") { bits as u8 } else { (bits as u8).reverse_bits() };
+            if let Some(place) = to.next() {
+                place.write(byte);
+            }
+        };
+        for (word, types) in self.words.iter().zip(signature.words()) {
+            bits |= u64::from(extract(gather(spread(*types) & LOWEST), word.optional)) << count;
+            count += word.optional.count_ones();
+            while count >= 8 {
+                put(bits);
+                (bits, count) = (bits >> 8, count - 8);
+            }
+        }
+        if count > 0 {
+            put(bits);
+        }
+    }
+}
+
+/// Sets all bits of the fields that have a type.
+#[inline(always)]
+fn spread(types: u64) -> u64 {
+    ((types | types >> 1 | types >> 2) & LOWEST) * 0xf
+}
+
+/// Moves the lowest bits of the fields of a word together.
+#[inline(always)]
+fn gather(lowest: u64) -> u16 {
+    let pairs = (lowest | lowest >> 3) & 0x0303_0303_0303_0303;
+    let fours = (pairs | pairs >> 6) & 0x000f_000f_000f_000f;
+    let eights = (fours | fours >> 12) & 0x0000_00ff_0000_00ff;
+    (eights | eights >> 24) as u16
+}
+
+/// Moves the bits that `mask` selects together.
+#[inline(always)]
+fn extract(bits: u16, mask: u16) -> u16 {
+    let bits = bits & mask;
+    let first = mask.trailing_zeros();
+    // Nearly always the optional fields follow each other.
+    if first < 16 && (u32::from(mask) >> first).wrapping_add(1).is_power_of_two() {
+        return bits >> first;
+    }
+    let (mut rest, mut to, mut out) = (mask, 0, 0);
+    while rest != 0 {
+        out |= (bits >> rest.trailing_zeros() & 1) << to;
+        rest &= rest - 1;
+        to += 1;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Type; 5] = [Type::Unsigned, Type::Signed, Type::Float, Type::Bool, Type::Text];
+
+    fn signature(fields: &[Option<Type>]) -> Signature {
+        let mut signature = Signature::new(fields.len());
+        for (at, ty) in fields.iter().enumerate() {
+            ty.iter().for_each(|ty| signature.add(at, *ty));
+        }
+        signature
+    }
+
+    /// Random events of callsites with 1 to 100 optional fields. A list of options judges the shape and its mask.
+    #[test]
+    fn shapes_grow_as_lists_of_options_do() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for count in 1..if cfg!(miri) { 20 } else { 100 } {
+            let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
+            let mut event = || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
+            let mut seen = vec![event()];
+            let mut shape = Shape::exact(&signature(&seen[0]));
+            for _ in 0..20 {
+                let fields = event();
+                shape = shape.with(&signature(&fields)).expect("each field has one type");
+                seen.push(fields);
+                for fields in &seen {
+                    let signature = signature(fields);
+                    assert!(shape.fits(&signature));
+                    let is_optional = |at: &usize| {
+                        let has = |event: &&Vec<Option<Type>>| event[*at].is_some();
+                        seen.iter().any(|event| has(&event)) && !seen.iter().all(|event| has(&event))
+                    };
+                    let bits = (0..count).filter(is_optional).map(|at| fields[at].is_some());
+                    let bits: Vec<bool> = bits.collect();
+                    let mut mask = [MaybeUninit::new(0xff); 64];
+                    shape.put_mask(&signature, &mut mask[..shape.mask_len()]);
+                    assert_eq!(shape.mask_len(), bits.len().div_ceil(8));
+                    for (at, bit) in bits.iter().enumerate() {
+                        // SAFETY: all bytes were initialised.
+                        let byte = unsafe { mask[at / 8].assume_init() };
+                        let place = if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+                        assert_eq!(byte >> place & 1 != 0, *bit, "{count} fields, bit {at}");
+                    }
+                }
+            }
+            // A field of another type needs another shape.
+            let other = types.iter().map(|ty| Some(if *ty == Type::Bool { Type::Text } else { Type::Bool }));
+            let other = signature(&other.collect::<Vec<_>>());
+            assert!(
+                !shape.fits(&other) && (0..count).all(|at| shape.field(at).is_none()) == shape.with(&other).is_some()
+            );
+        }
+    }
+}
