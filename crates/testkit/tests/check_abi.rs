@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 2 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
+        1 => abi::VERSION_MAJOR, 3 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -70,6 +70,7 @@ fn session_control_and_clock() {
         l::SNAPSHOT_AT => offset_of!(C, snapshot), l::SNAPSHOTS_AT => offset_of!(C, snapshots),
         l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
+        100 => offset_of!(C, guards_off), 104 => offset_of!(C, burst),
         l::RULES_LOCK_AT => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
         l::RULES_LEN_AT => offset_of!(C, rules.len), l::RULES_AT => offset_of!(C, rules.tables), l::RULES_MAX => s::MAX_RULES, l::RULE_LEN => size_of::<R>(),
         l::RULE_PATTERN_AT => offset_of!(R, pattern), 148 => offset_of!(C, rules.filters_off),
