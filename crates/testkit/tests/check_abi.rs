@@ -71,6 +71,8 @@ fn session_control_and_clock() {
         l::SNAPSHOT_LOCK_AT => offset_of!(C, snapshot_lock), l::SNAPSHOT_READER_AT => offset_of!(C, snapshot_reader),
         l::SNAPSHOT_CLOCK_AT => offset_of!(C, snapshot_clock), l::SNAPSHOT_STREAM_AT => offset_of!(C, snapshot_stream),
         100 => offset_of!(C, guards_off), 104 => offset_of!(C, burst),
+        8 => offset_of!(s::Guards, inode), 64 => offset_of!(s::Guards, entries), 24 => size_of::<s::Guard>(),
+        8 => offset_of!(s::Guard, key), 16 => offset_of!(s::Guard, word), 1 << 30 => s::GUARD_DIED,
         l::RULES_LOCK_AT => offset_of!(C, rules.lock), l::RULES_TURN_AT => offset_of!(C, rules.turn),
         l::RULES_LEN_AT => offset_of!(C, rules.len), l::RULES_AT => offset_of!(C, rules.tables), l::RULES_MAX => s::MAX_RULES, l::RULE_LEN => size_of::<R>(),
         l::RULE_PATTERN_AT => offset_of!(R, pattern), 148 => offset_of!(C, rules.filters_off),

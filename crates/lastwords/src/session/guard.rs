@@ -14,7 +14,7 @@
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicUsize};
 
 use lastwords_abi::session::Guard;
 use lastwords_ring::os;
@@ -25,18 +25,18 @@ use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 #[repr(C)]
 struct Head {
     /// Address of the first entry; that of this head if there is none.
-    next: AtomicU64,
+    next: AtomicUsize,
     /// From an entry to its futex, in bytes.
     offset: AtomicIsize,
     /// An entry that is just being changed. Not used: `next` is changed in one store.
-    pending: AtomicU64,
+    pending: AtomicUsize,
 }
 
 /// The robust list of the listener's thread. The kernel reads it when the thread ends. Written by the holder of [`LOCK`].
 static HEAD: Head = Head {
-    next: AtomicU64::new(0),
+    next: AtomicUsize::new(0),
     offset: AtomicIsize::new(offset_of!(Guard, word) as isize - offset_of!(Guard, next) as isize),
-    pending: AtomicU64::new(0),
+    pending: AtomicUsize::new(0),
 };
 /// The entries of the list in their order, with gaps. Read and written by the holder of [`LOCK`]. Links are made from this
 /// table: those in the sessions' memory could be damaged.
@@ -73,12 +73,12 @@ pub(crate) fn begin() {
 /// Links the entries in the order of the table. Each store leaves a list with all entries that were and stay in the table,
 /// because it is done from the end.
 fn link() {
-    let mut next = (&raw const HEAD).addr() as u64;
+    let mut next = (&raw const HEAD).addr();
     let guards = ENTRIES.iter().rev().filter_map(|entry| NonNull::new(entry.load(Relaxed)));
     for guard in guards {
         // SAFETY: the guards of the table are in mapped regions of sessions: `release` removes them first.
-        unsafe { guard.as_ref() }.next.store(next, Relaxed);
-        next = guard.addr().get() as u64;
+        unsafe { guard.as_ref() }.next.store(next as u64, Relaxed);
+        next = guard.addr().get();
     }
     HEAD.next.store(next, Release);
 }
