@@ -194,7 +194,13 @@ pub struct Control {
     pub snapshot_clock: AtomicU64,
     /// The stream that was swapped alone, plus one; [`SNAPSHOT_CPU`] and a CPU: the streams of that CPU; 0 = all.
     pub snapshot_stream: AtomicU32,
-    pad1: [u32; 7],
+    /// Offset of [`Guards`] in the session region; 0 in sessions of versions before 1.3, which have none. Written by the
+    /// creator before the session is published.
+    pub guards_off: AtomicU32,
+    /// CLOCK_REALTIME, ns: end of the last session of this name that died soon after this one, as part of the same burst of
+    /// deaths; 0 if none is known. Written by retention (Relaxed, it only grows) when it removes sessions of the burst.
+    pub burst: AtomicU64,
+    pad1: [u32; 4],
 
     /// The rules that say which events each channel takes.
     pub rules: Rules,
@@ -407,6 +413,46 @@ pub struct Process {
     /// earlier process wrote, so the word counts only if it has the id and the start time of this process.
     pub features: AtomicU64,
 }
+
+/// The guards of all processes of a session: one for each entry of the table of [`Process`]es, by the same index.
+///
+/// A guard is a robust futex. Its owner, the thread of the process that waits for changes, stores its thread id in `word`
+/// and registers the guard in its robust list. When that thread ends, because the process dies or executes another
+/// program, the kernel sets [`GUARD_DIED`] in `word`. A reader needs neither /proc nor a process id of its own namespace.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Guards {
+    /// Device of the file that contains the session region; 0 if it is in no file. Written by the creator before the session is
+    /// published, like `inode`. In a copy of the file, a guard that is held says nothing: no kernel writes the copy.
+    pub device: AtomicU64,
+    /// Inode of that file.
+    pub inode: AtomicU64,
+    pad0: [u64; 6],
+    /// One for each entry of the table of processes.
+    pub entries: [Guard; MAX_PROCESSES],
+}
+const _: () = assert!(size_of::<Guards>() == 64 + 24 * MAX_PROCESSES || cfg!(loom));
+
+/// The guard of a process. Written by the process that has the entry of the table of processes, and by the kernel.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Guard {
+    /// Address, in the owner's memory, of the next entry of its robust list. Means nothing to others.
+    pub next: AtomicU64,
+    /// [`features_word`] of the process, without features: the guard counts only if it has the id and the start time of the
+    /// process in the table. Written after `word` was emptied (Release) and before `pid` of the entry.
+    pub key: AtomicU64,
+    /// 0: the process has no guard, or none yet. Else the id of the owner's thread in its own pid namespace
+    /// ([`GUARD_THREAD`]): the process lives. With [`GUARD_DIED`], written by the kernel: it does not.
+    pub word: AtomicU32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The bits of [`Guard::word`] with a thread's id: FUTEX_TID_MASK.
+pub const GUARD_THREAD: u32 = 0x3fff_ffff;
+/// Set in [`Guard::word`] by the kernel when the thread has ended: FUTEX_OWNER_DIED.
+pub const GUARD_DIED: u32 = 0x4000_0000;
 
 /// A feature of a process: it maps the rings of channels that are created while it records.
 pub const FEATURE_CHANNELS: u64 = 1;

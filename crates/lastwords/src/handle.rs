@@ -11,7 +11,7 @@ use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
 use crate::session::trigger;
-use crate::session::{Builder, ChannelConfig, Ending, Error, ending, give_back, listener, processes, remove};
+use crate::session::{Builder, ChannelConfig, Ending, Error, ending, give_back, guard, listener, processes, remove};
 
 /// A session that this process records in.
 ///
@@ -272,7 +272,8 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
         trigger::work(session, true, &mut |done| crate::trigger::report(session, done));
     }
     slot::remove(session);
-    processes::leave(view.processes());
+    guard::release(session);
+    processes::leave(session);
     let is_left = processes::is_left(view);
     if is_left || ending::is_ours(view) {
         ending::mark(view, how);

@@ -69,8 +69,8 @@
 //!   process (`lastwords core-helper`).
 //! - *Containers.* Sessions are in `$LASTWORDS_DIR`, else `$XDG_RUNTIME_DIR/lastwords`, else `/dev/shm/lastwords-UID`. A container's
 //!   own `/dev/shm` is removed with the container: mount a folder of the host, on a tmpfs, and set `LASTWORDS_DIR` to it.
-//!   A process in the container does not see processes of another pid namespace, so retention keeps their sessions unless
-//!   they were closed.
+//!   The session shows whether its process lives, because the kernel marks it when the process dies. So readers and retention
+//!   need not see the processes of another container.
 //!
 //! # The variable `LASTWORDS`
 //!

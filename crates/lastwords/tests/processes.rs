@@ -54,7 +54,7 @@ fn a_killed_process_leaves_its_events() {
     assert_eq!(numbers(&folder), (0..2000).collect::<Vec<_>>());
     let details = details(dir.path());
     assert_eq!(details.state, State::LeftOver);
-    assert_eq!(details.processes[0].1, Life::Dead);
+    assert_eq!(details.processes[0].life, Life::Dead);
     assert_eq!(details.channels[0].events, 1);
     remote_control::destroy(&folder).expect("it is removed");
     assert!(!folder.exists());
@@ -113,9 +113,9 @@ fn forked_children_record_in_the_same_session() {
         assert_eq!(numbers(&folder(&session)), (0..300).collect::<Vec<_>>(), "{reservation:?}");
         let processes = details(dir.path()).processes;
         assert_eq!(processes.len(), 2);
-        let dead: Vec<_> = processes.iter().filter(|(_, life)| *life == Life::Dead).collect();
+        let dead: Vec<_> = processes.iter().filter(|process| process.life == Life::Dead).collect();
         assert_eq!(dead.len(), 1);
-        assert_eq!(dead[0].0, pid as u32);
+        assert_eq!(dead[0].pid, pid as u32);
         session.remove();
     }
 }
@@ -249,7 +249,7 @@ fn killed_writers_do_not_stop_the_others() {
         let folder = only_session(dir.path());
         for round in 1..=kills {
             let mut writer = spawn("child_records_until_killed", dir.path(), &variables);
-            let joined = || details_of(&folder).processes.iter().any(|(pid, _)| *pid == writer.id());
+            let joined = || details_of(&folder).processes.iter().any(|process| process.pid == writer.id());
             wait_for("the writer", joined);
             std::thread::sleep(std::time::Duration::from_millis(5 + round % 20));
             writer.kill().expect("killed");
@@ -416,7 +416,7 @@ fn a_process_in_another_pid_namespace() {
     wait_for("events", || numbers(&path).len() > 100);
     let seen = details(dir.path());
     assert_eq!(seen.state, State::Live, "{seen:?}");
-    assert_eq!(seen.processes[0].0, 1, "it is the first process of a namespace of its own");
+    assert_eq!(seen.processes[0].pid, 1, "it is the first process of a namespace of its own");
     let mine = start_users(dir.path());
     assert_ne!(mine.uuid(), seen.uuid, "a session of another pid namespace is not joined");
     mine.remove();

@@ -337,7 +337,7 @@ fn clock_word(buffer: &Buffer) -> &'static str {
 fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
     let described = |trace: &Trace| Catalog::of(trace, &mut guard(&buffer.kinds));
     let mut names = buffer.with_trace(false, described)?.threads;
-    for (pid, _) in buffer.details()?.processes {
+    for pid in buffer.details()?.processes.into_iter().map(|process| process.pid) {
         if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());
         }
@@ -349,11 +349,11 @@ fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
 fn tgids(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
     let details = buffer.details()?;
     let mut found = BTreeMap::new();
-    if let ([(pid, _)], false) = (&details.processes[..], details.is_users) {
-        found.extend(cmdlines(buffer)?.into_keys().map(|tid| (tid, pid.to_string())));
+    if let ([process], false) = (&details.processes[..], details.is_users) {
+        found.extend(cmdlines(buffer)?.into_keys().map(|tid| (tid, process.pid.to_string())));
     }
     // The ids of processes that have ended may be those of others now.
-    for (pid, _) in details.processes.into_iter().filter(|_| !buffer.is_over()) {
+    for pid in details.processes.into_iter().filter(|_| !buffer.is_over()).map(|process| process.pid) {
         let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
         let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
         found.extend(tids.map(|tid: i64| (tid, pid.to_string())));

@@ -9,8 +9,8 @@ use crate::table::{Table, plain};
 use anyhow::Context;
 use lastwords::Ending;
 use lastwords::Triggered;
-use lastwords::processes::Life;
-use lastwords::remote_control::{self, ChannelSummary, Details, Handle, Summary};
+use lastwords::processes::{Evidence, Life};
+use lastwords::remote_control::{self, ChannelSummary, Details, Handle, ProcessSummary, Summary};
 use lastwords::rules::RuleSpec;
 use lastwords_open::inspect::session::observed;
 use lastwords_open::{EndedReport, Holds, chain, duration};
@@ -123,7 +123,7 @@ fn state_text(details: &Details) -> String {
 }
 
 fn pids(details: &Details) -> String {
-    let pids: Vec<String> = details.processes.iter().map(|(pid, _)| pid.to_string()).collect();
+    let pids: Vec<String> = details.processes.iter().map(|process| process.pid.to_string()).collect();
     if pids.is_empty() { "-".into() } else { pids.join(",") }
 }
 
@@ -235,7 +235,15 @@ fn data(summary: &Summary) -> Value {
         Life::Dead => "dead",
         Life::Unknown => "unknown",
     };
-    let processes: Vec<Value> = d.processes.iter().map(|(pid, l)| json!({ "pid": pid, "life": life(l) })).collect();
+    let evidence = |evidence: &Evidence| match evidence {
+        Evidence::Boot => "boot",
+        Evidence::Guard => "guard",
+        Evidence::Proc => "proc",
+        Evidence::None => "none",
+    };
+    let process =
+        |p: &ProcessSummary| json!({ "pid": p.pid, "life": life(&p.life), "known_by": evidence(&p.evidence) });
+    let processes: Vec<Value> = d.processes.iter().map(process).collect();
     let channel = |c: &ChannelSummary| {
         json!({
             "id": c.id, "name": c.name, "recording": c.recording, "mode": if c.overwrites { "overwrite" } else { "discard" },

@@ -24,7 +24,8 @@ use super::{Builder, ChannelConfig, Error, Scope};
 use crate::process::{clock, cut};
 use crate::session::condition;
 use crate::session::dirs::{self, Base, Folder, new_uuid, unique_of};
-use crate::session::processes::{self, Identity};
+use crate::session::liveness::{self, Identity};
+use crate::session::processes;
 use crate::session::rate;
 use crate::session::registry::{Registry, context_bodies, env_body};
 use crate::session::retention;
@@ -108,7 +109,7 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         processes_off: offset_of!(Shape, processes) as u32,
         threads_off: offset_of!(Shape, threads) as u32,
         threads: MAX_THREADS as u32,
-        boot_id: processes::boot_id(),
+        boot_id: liveness::boot_id(),
         name: padded(&builder.name),
         hostname: padded(std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim()),
         program: program(),
@@ -120,6 +121,7 @@ fn init_session(builder: &Builder, mapping: Mapping, layout: &Layout) -> Result<
         write(offset_of!(Control, rules.filters_off), offset_of!(Shape, filters));
         write(offset_of!(Control, rules.triggers_off), offset_of!(Shape, triggers));
         write(offset_of!(Control, rules.conditions_off), offset_of!(Shape, conditions));
+        write(offset_of!(Control, guards_off), offset_of!(Shape, guards));
         write_region(mapping.as_ptr(), KIND_SESSION, mapping.len(), layout.uuid, 0, info);
     }
     SessionRegion::of(mapping)
@@ -184,7 +186,8 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
     trigger::init(view, builder.triggers);
     condition::init(view, &builder.conditions)?;
     clock::init(view.clock(), builder.clock.unwrap_or_else(clock::best));
-    processes::join(view.processes());
+    view.note_place();
+    processes::join(&view.table());
     let control = view.control();
     let state = if builder.snapshot { SNAPSHOT_READY } else { SNAPSHOT_OFF };
     control.snapshot.store(state, Relaxed);

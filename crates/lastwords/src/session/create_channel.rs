@@ -29,7 +29,7 @@ use lastwords_ring::init::init_added_stream;
 use super::create::padded;
 use super::dirs::Folder;
 use super::layout::{ChannelPlace, stream_name, stream_of_file, unfinished_stream_name};
-use super::processes::Life;
+use super::liveness::{self, Life};
 use super::regions::Regions;
 use super::rules::{self, RuleSpec};
 use super::session_region::{locked, text};
@@ -89,8 +89,8 @@ fn check(regions: &Regions, config: &ChannelConfig) -> Result<(), Error> {
         let why = "other processes of the session cannot provide the application's own contexts";
         return Err(Error::unsupported(WHAT, why, AT_START));
     }
-    let is_live = processes::joined(view.processes()).iter().any(|process| process.life() != Life::Dead);
-    let is_of_boot = !processes::is_other_boot(&view.info.boot_id, &processes::boot_id());
+    let is_live = view.table().judged().any(|(_, (life, _))| life != Life::Dead);
+    let is_of_boot = !liveness::is_other_boot(&view.info.boot_id, &liveness::boot_id());
     if view.control().finished.load(Acquire) == 1 || !is_of_boot || !is_live {
         let why = format!("session {} has ended", view.name());
         return Err(Error::unsupported(WHAT, why, "name a session that records, or start it anew"));
@@ -104,7 +104,7 @@ fn create(regions: &Regions, folder: &Folder, config: &ChannelConfig, filter: Op
     if view.channels().any(|(_, entry)| text(&entry.name) == config.name) {
         return Err(Error::Exists { what: "channel", name: config.name.clone() });
     }
-    if let Some(pid) = processes::without_channels(view.processes()) {
+    if let Some(pid) = processes::without_channels(view.table()) {
         let why = format!("process {pid} records there with an older version, which would not see the channel");
         return Err(Error::unsupported(
             WHAT,

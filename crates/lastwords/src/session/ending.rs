@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::layout::SESSION;
+use super::liveness::Identity;
 use super::session_region::SessionRegion;
 use super::shared::{self, SessionShared};
 use crate::process::keep_loaded;
@@ -90,7 +91,7 @@ pub(crate) fn mark_all(how: Ending) {
 /// parent records. Async-signal-safe.
 pub(crate) fn is_ours(view: &SessionRegion) -> bool {
     let info = &view.info;
-    let here = info.creator_pidns == os::pid_namespace();
+    let here = info.creator_pidns == Identity::current().pidns;
     if info.scope == SCOPE_USER || (here && info.creator_pid == std::process::id()) {
         return true;
     }

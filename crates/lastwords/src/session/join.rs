@@ -12,13 +12,14 @@ use super::shared::{self, SessionShared};
 use super::user_context::UserContext;
 use super::{Builder, ChannelConfig, Error, Scope};
 use crate::session::dirs::{Base, Folder};
-use crate::session::processes::{self, Identity};
+use crate::session::liveness::{self, Identity};
+use crate::session::processes;
 use crate::session::registry::context_bodies;
 
 /// Returns the folder of a user's session of this name that this process can join: it is of this boot, this user and
 /// this pid namespace, and not finished.
 pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
-    let boot = processes::boot_id();
+    let boot = liveness::boot_id();
     let pidns = Identity::current().pidns;
     let can_be_joined = |view: &SessionRegion| {
         let info = &view.info;
@@ -34,7 +35,7 @@ pub(crate) fn find(base: &Base, name: &str) -> Result<Option<Folder>, Error> {
 /// Joins the session in a folder.
 pub(crate) fn join(folder: Folder) -> Result<SessionShared, Error> {
     let regions = Regions::open(&folder)?;
-    if !processes::join(regions.view.processes()) {
+    if processes::join(&regions.view.table()).is_none() {
         return Err(Error::Full { what: "process", limit: MAX_PROCESSES, remedy: "end a process of the session" });
     }
     Ok(SessionShared::new(regions, Some(folder)))

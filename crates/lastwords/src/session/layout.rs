@@ -5,8 +5,8 @@ use std::mem::offset_of;
 
 use lastwords_abi::region::{HEADER_SIZE, REGION_ALIGN, RegionHeader};
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process, RESERVATION_LOCKLESS,
-    RESERVATION_RSEQ, SessionInfo, Thread,
+    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, MAX_THREADS, Process,
+    RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span};
 use lastwords_abi::stream::{ANY_CPU, StreamInfo};
@@ -64,6 +64,7 @@ pub(crate) struct Shape {
     pub(crate) filters: Filters,
     pub(crate) triggers: Triggers,
     pub(crate) conditions: Conditions,
+    pub(crate) guards: Guards,
 }
 const _: () = assert!(offset_of!(Shape, info) == HEADER_SIZE as usize);
 

@@ -6,7 +6,7 @@
 //! the thread. From then on a change is followed within milliseconds. The same happens if the system refuses the thread
 //! at the start of a session.
 //!
-//! It also fires triggers that other processes ask for, saves the snapshots of triggers, and maps channels that were created.
+//! It holds the guards that show readers whether this process lives ([`guard`]), and fires triggers that other processes ask for, saves the snapshots of triggers, and maps channels that were created.
 //!
 //! The thread sleeps on the generation of every session (a shared futex). It wakes once a second to keep the clocks'
 //! calibration up to date, and to look for dead processes if spans find no room. All its signals are blocked, so that
@@ -26,6 +26,7 @@ use rustix::thread::{ClockId, Timespec};
 
 use crate::process::{identity, signals};
 use crate::session::extra::Fired;
+use crate::session::guard;
 use crate::session::regions::clock_refresh;
 use crate::session::shared::{self, MAX_SESSIONS, SessionShared};
 use crate::session::trigger;
@@ -231,6 +232,7 @@ fn spawn() -> bool {
 extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
     THREAD.store(identity::identity().word(), Relaxed);
+    guard::begin();
     // The first round also comes before the application can forbid system calls.
     let mut seen = follow(&[NOTHING; MAX_SESSIONS + 1]);
     // A child that was forked meanwhile has its own copy of the word.
@@ -250,6 +252,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
 /// and this look. Returns the result of [`look`].
 fn follow(seen: &Words) -> Words {
     let now = look();
+    guard::hold();
     // A panic there must not end the application. What cannot be mapped now is tried again each second.
     drop(std::panic::catch_unwind(calls().attach));
     if now[1..] != seen[1..] {

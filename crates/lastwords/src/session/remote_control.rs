@@ -10,12 +10,13 @@ use lastwords_abi::session::{
     BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
-use lastwords_ring::ClockKind;
+use lastwords_ring::{ClockKind, os};
 
 use crate::session::consume::Consumer;
 use crate::session::dirs::{self, Base, Folder};
 use crate::session::follow::Follower;
-use crate::session::processes::{self, Identity, Life};
+use crate::session::liveness::{self, Identity};
+pub use crate::session::liveness::{Evidence, Life};
 pub use crate::session::regions::Regions;
 use crate::session::regions::{StreamRegion, look};
 use crate::session::rules::{self, Named, RuleSpec};
@@ -83,14 +84,25 @@ pub struct Details {
     pub reservation: &'static str,
     /// `off`, `ready`, `swapping`, `taken` or `reading`.
     pub snapshot: &'static str,
-    /// Ids, each in its own pid namespace, of the processes that joined and did not leave, and whether they live.
-    pub processes: Vec<(u32, Life)>,
+    /// The processes that joined and did not leave.
+    pub processes: Vec<ProcessSummary>,
     /// Channels of the session.
     pub channels: Vec<ChannelSummary>,
     /// Rules of the session.
     pub rules: Vec<RuleSpec>,
     /// Counters of the session's triggers; none if the session is of version 1.0.
     pub triggered: Option<Triggered>,
+}
+
+/// A process of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessSummary {
+    /// Id of the process in its own pid namespace.
+    pub pid: u32,
+    /// Whether the process lives.
+    pub life: Life,
+    /// What shows that.
+    pub evidence: Evidence,
 }
 
 /// A channel of a session.
@@ -156,7 +168,7 @@ fn usable() -> Result<Vec<Base>, Error> {
 fn summary(folder: &Folder) -> Summary {
     let name = dirs::name_of(&folder.name).to_owned();
     let details = look(folder, details);
-    let is_dead = |pid: &u32| Identity { pid: *pid, start: 0, pidns: 0 }.life() == Life::Dead;
+    let is_dead = |pid: &u32| !os::is_process_alive(*pid, 0);
     let gone_with = if details.is_err() { maker_of_memory(folder).filter(is_dead) } else { None };
     let details = details.map_err(|error| match gone_with {
         Some(pid) => format!("its memory went with process {pid}"),
@@ -174,11 +186,15 @@ fn maker_of_memory(folder: &Folder) -> Option<u32> {
 }
 
 /// Returns the state of a session, and its processes.
-fn state(view: &SessionRegion) -> (State, Vec<(u32, Life)>) {
-    let same_boot = !processes::is_other_boot(&view.info.boot_id, &processes::boot_id());
-    let life = |process: &Identity| if same_boot { process.life() } else { Life::Dead };
-    let processes: Vec<_> = processes::joined(view.processes()).iter().map(|p| (p.pid, life(p))).collect();
-    let any = |wanted| processes.iter().any(|(_, life)| *life == wanted);
+fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
+    let is_of_boot = !liveness::is_other_boot(&view.info.boot_id, &liveness::boot_id());
+    let table = view.table();
+    let process = |(index, identity): (usize, Identity)| {
+        let judged = if is_of_boot { table.judge(index, &identity) } else { (Life::Dead, Evidence::Boot) };
+        ProcessSummary { pid: identity.pid, life: judged.0, evidence: judged.1 }
+    };
+    let processes: Vec<_> = table.joined().map(process).collect();
+    let any = |wanted| processes.iter().any(|process| process.life == wanted);
     let state = match view.control().finished.load(Acquire) {
         1 => State::Finished,
         _ if any(Life::Alive) => State::Live,

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use lastwords_abi::region;
 use lastwords_abi::session::{
-    Channel, ClockArea, Control, Filters, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
+    Channel, ClockArea, Control, Filters, Guards, MAX_CHANNELS, MAX_PROCESSES, OwnerLock, Process, SessionInfo, Thread,
 };
 use lastwords_abi::sync::AtomicU32;
 use lastwords_abi::triggers::{Conditions, Triggers};
@@ -16,6 +16,7 @@ use lastwords_ring::{ClockKind, flush, init};
 use super::error::Error;
 use super::regions::is_persistent;
 use crate::session::listener;
+use crate::session::liveness::{Identity, Table};
 use crate::session::rules::Tables;
 
 /// The session region. It is accessed through atomics. Fields that are not atomic are written before others see the
@@ -31,6 +32,8 @@ pub(crate) struct SessionRegion {
     triggers_off: u32,
     /// Offset of the conditions; 0 if there are none.
     conditions_off: u32,
+    /// Offset of the guards of processes; 0 if there are none.
+    guards_off: u32,
 }
 
 impl SessionRegion {
@@ -41,7 +44,9 @@ impl SessionRegion {
         let read = unsafe { init::read_region::<SessionInfo>(mapping.as_ptr(), mapping.len(), region::KIND_SESSION) };
         let (header, info) = read.map_err(|error| Error::region(path, error.offset as u64, error.what))?;
         check_offsets(&info, mapping.len(), path)?;
-        let mut view = Self { mapping, info, uuid: header.session, filters_off: 0, triggers_off: 0, conditions_off: 0 };
+        let uuid = header.session;
+        let mut view = Self { mapping, info, uuid, filters_off: 0, triggers_off: 0, conditions_off: 0, guards_off: 0 };
+        view.guards_off = view.area::<Guards>(&view.control().guards_off);
         let rules = &view.control().rules;
         (view.filters_off, view.triggers_off) =
             (view.area::<Filters>(&rules.filters_off), view.area::<Triggers>(&rules.triggers_off));
@@ -133,6 +138,27 @@ impl SessionRegion {
         unsafe { core::slice::from_raw_parts(self.at(self.info.processes_off), MAX_PROCESSES) }
     }
 
+    /// Returns the guards of the processes; none in sessions of versions before 1.3.
+    fn guards(&self) -> Option<&'static Guards> {
+        // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
+        (self.guards_off != 0).then(|| unsafe { &*self.at::<Guards>(self.guards_off) })
+    }
+
+    /// Returns the table of processes with their guards.
+    pub(crate) fn table(&self) -> Table<'static> {
+        let file = self.mapping.identity().unwrap_or_default();
+        Table { processes: self.processes(), guards: self.guards(), file }
+    }
+
+    /// Notes the file of the region, so that readers recognize copies of it. Called by the creator.
+    pub(crate) fn note_place(&self) {
+        if let Some(guards) = self.guards() {
+            let (device, inode) = self.mapping.identity().unwrap_or_default();
+            guards.device.store(device, Relaxed);
+            guards.inode.store(inode, Relaxed);
+        }
+    }
+
     /// Returns the parts that recorders need.
     pub(crate) fn parts(&self) -> SessionParts {
         // SAFETY: this is a checked session region, mapped for the life of the process, and `info` is the copy of its
@@ -143,7 +169,7 @@ impl SessionRegion {
     /// Notes in the session, before this process takes a lock, if the process is not of the creator's pid namespace. A
     /// forked child may be of another namespace than its parent. Async-signal-safe.
     pub(crate) fn tell_namespace(&self) {
-        if self.info.creator_pidns != os::pid_namespace() {
+        if self.info.creator_pidns != Identity::current().pidns {
             self.control().namespaces.store(1, Release);
         }
     }

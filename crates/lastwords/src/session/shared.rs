@@ -2,7 +2,7 @@
 //! slots and replaces the files by private memory.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
 
 use super::error::Error;
 use super::regions::Regions;
@@ -41,13 +41,29 @@ pub(crate) struct SessionShared {
     /// Callsites record in the session. Written by the holder of the callsites' lock (Release): who loads true with Acquire
     /// finds the slots of the channels that the session had then.
     pub(crate) records: AtomicBool,
+    /// One more than the index of this process in the session's table of processes; 0 = it is not in the table. Written when
+    /// the process enters the table, also in a forked child, and read by its threads (Relaxed: the index says nothing else).
+    entry: AtomicU32,
 }
 
 impl SessionShared {
     /// Makes the entry of a session that this process created or joined, with one handle.
     pub(crate) fn new(regions: Regions, folder: Option<Folder>) -> Self {
         let (handles, removal) = (AtomicUsize::new(1), AtomicU8::new(STAYS));
-        Self { regions, folder, handles, removal, records: AtomicBool::new(false) }
+        let session =
+            Self { regions, folder, handles, removal, records: AtomicBool::new(false), entry: AtomicU32::new(0) };
+        session.enter(session.view().table().own());
+        session
+    }
+
+    /// Notes the index of this process in the session's table of processes. Async-signal-safe.
+    pub(crate) fn enter(&self, index: Option<usize>) {
+        self.entry.store(index.map_or(0, |index| index as u32 + 1), Relaxed);
+    }
+
+    /// Returns the index of this process in the session's table of processes.
+    pub(crate) fn entry(&self) -> Option<usize> {
+        (self.entry.load(Relaxed) as usize).checked_sub(1)
     }
 
     /// Returns the session region.

@@ -15,7 +15,8 @@ use lastwords_ring::swap::{LockHeld, Rest, Swap, close_spare};
 use lastwords_ring::{ClockKind, Stream, os};
 
 use crate::session::Error;
-use crate::session::processes::{self, Identity, Life};
+use crate::session::liveness::Identity;
+use crate::session::processes;
 use crate::session::regions::{Regions, StreamRegion, is_persistent};
 use crate::session::session_region;
 use crate::session::window::{self, Cut};
@@ -143,7 +144,7 @@ impl Regions {
             }
             let dropped = drop_snapshot(self, control);
             control.snapshot.store(SNAPSHOT_SWAPPING, Release);
-            let is_alone = processes::is_alone(self.view.processes());
+            let is_alone = processes::is_alone(self.view.table());
             let persists = is_persistent(self.view.info.backend);
             let swap = Swap { parts: self.view.parts(), streams, are_all, is_alone, persists };
             // SAFETY: the state shows that the spares have memory, and the snapshot lock is held, so nobody else swaps.
@@ -227,10 +228,9 @@ fn settled(regions: &Regions, control: &Control) -> Result<u32, Error> {
         SNAPSHOT_SWAPPING => drop(os::visit_cpus(0..regions.view.info.cpus)),
         SNAPSHOT_READING => {
             let mark = control.snapshot_reader.load(Acquire);
-            let pidns = if regions.view.is_foreign() { 0 } else { os::pid_namespace() };
-            let reader = Identity { pid: mark as u32, start: mark >> 32, pidns };
-            if reader.life() != Life::Dead {
-                return Err(Error::Busy { what: "the session's snapshot", owner: reader.pid });
+            let reader = mark as u32;
+            if os::is_process_alive(reader, (mark >> 32) as u32) {
+                return Err(Error::Busy { what: "the session's snapshot", owner: reader });
             }
         }
         _ => {}

@@ -56,6 +56,12 @@ impl Mapping {
         self.backing.as_ref().map(|backing| (backing.file.path.as_str(), backing.offset))
     }
 
+    /// Returns the device and the inode of the file that contains the region, or `None` for the heap.
+    #[must_use]
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.backing.as_ref().map(|backing| backing.file.fd.identity())
+    }
+
     /// Allocates memory for `range`, so that its sparse parts can be written from now on.
     ///
     /// # Errors

@@ -48,6 +48,12 @@ impl VerifiedFile {
         }
     }
 
+    /// Returns the device and the inode of the file.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
     /// Returns true if a descriptor refers to the same file.
     #[must_use]
     pub fn is(&self, other: BorrowedFd<'_>) -> bool {

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 use lastwords_abi::spans::Span;
-use lastwords_ring::os::lock_word;
+use lastwords_ring::os::{self, lock_word};
 
-use crate::session::processes::{Identity, Life};
+use crate::session::liveness::Identity;
 
 /// True if a recorder has skipped another process's span since the last look.
 static SUSPECTED: AtomicBool = AtomicBool::new(false);
@@ -48,7 +48,7 @@ pub(crate) fn look() {
         for owner in table.entries.iter().filter_map(|entry| owner(entry, pidns)) {
             let is_new = !is_known(owner.pid, owner.start) && asked.insert((owner.pid, owner.start));
             // The next look finds those for which there is no room now.
-            if is_new && noted < DEAD.len() && owner.life() == Life::Dead {
+            if is_new && noted < DEAD.len() && !os::is_process_alive(owner.pid, owner.start as u32) {
                 let at = NEXT.fetch_add(1, Relaxed) % DEAD.len();
                 DEAD[at].store(lock_word(owner.pid, owner.start), Release);
                 noted += 1;
