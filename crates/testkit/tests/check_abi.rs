@@ -18,7 +18,7 @@ fn regions() {
     use layout::region as l;
     assert_eq!(l::MAGIC, region::MAGIC);
     same! {
-        1 => abi::VERSION_MAJOR, 2 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
+        1 => abi::VERSION_MAJOR, 3 => abi::VERSION_MINOR, 2 => abi::VERSION_MAJOR_ADDED,
         l::PAGE => region::REGION_ALIGN, l::HEADER_LEN => size_of::<H>(),
         l::MAJOR_AT => offset_of!(H, major), l::MINOR_AT => offset_of!(H, minor),
         l::KIND_AT => offset_of!(H, kind), l::BYTE_ORDER_AT => offset_of!(H, byte_order),
@@ -60,7 +60,7 @@ fn session_control_and_clock() {
     use abi::session::{self as s, ClockArea as A, ClockSample as M, Control as C, Rule as R};
     use layout::session as l;
     same! {
-        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
+        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::REFUSED_AT => offset_of!(C, refused), l::BACKED_AT => offset_of!(H, backed), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
         16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
         l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),

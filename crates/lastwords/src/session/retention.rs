@@ -163,9 +163,10 @@ fn candidate(base: &Base, folder: String, boot: &[u8; 16]) -> Option<Candidate> 
         let info = &view.info;
         let has_ended = !is_persistent(info.backend) && has_ended(view, boot);
         let joinable = info.scope == SCOPE_USER && view.control().finished.load(Acquire) == 0;
-        has_ended.then(|| (ending::read(view), bytes(view), joinable))
+        has_ended.then(|| (ending::read(view), joinable))
     };
-    let (ended, bytes, joinable) = look(&opened, seen).ok()??;
+    let (ended, joinable) = look(&opened, seen).ok()??;
+    let bytes = opened.bytes_on_disk();
     let crashed = matches!(ended.how, Ending::Signal(_));
     Some(Candidate { folder, at: ended.at, crashed, bytes, joinable })
 }
