@@ -16,7 +16,7 @@ use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
 use lastwords_ring::{flush, grow};
 
-use self::body::{ID_AT, event_body};
+use self::body::{ID_AT, env_of, event_body};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
 use crate::session::regions::is_persistent;
@@ -301,6 +301,12 @@ impl Registry {
             *kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes())
         };
         self.records(RECORDS_OFF as u64).filter(of_channel).map(|record| record.2.to_vec()).collect()
+    }
+
+    /// Iterates over keys and values of the properties of the trace.
+    pub(crate) fn properties(&self) -> impl Iterator<Item = (String, String)> {
+        let properties = self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_ENV);
+        properties.filter_map(|record| env_of(record.2))
     }
 
     /// Iterates over offset, kind and body of every record from offset `at` on.
