@@ -75,6 +75,10 @@ pub const ENV_THREAD: &str = "thread_";
 /// Key of the property with the time that the machine had slept when the session began: the nanoseconds that CLOCK_BOOTTIME was ahead
 /// of CLOCK_MONOTONIC, in decimal digits. It is not there if that was less than a millisecond.
 pub const ENV_SLEPT: &str = "slept_ns";
+/// Key of the property with the value of the environment variable `LASTWORDS`, if it has directives for events.
+pub const ENV_ASKED: &str = "LASTWORDS";
+/// Key of the property that says which directives of that variable were ignored, and why.
+pub const ENV_IGNORED: &str = "LASTWORDS_IGNORED";
 
 /// Field types: one byte, then what the line says.
 pub mod field {

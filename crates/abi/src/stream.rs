@@ -54,7 +54,9 @@ const _: () = assert!(size_of::<StreamInfo>() == 64);
 pub struct StreamControl {
     /// Xor'd with [`crate::session::Control::flip`]: which half is live; only bit 0.
     pub flip: AtomicU32,
-    pad0: u32,
+    /// Events of the stream that were lost because the ring got no memory. They are also counted in `lost`, as [`LOST_BUSY`].
+    /// 0 in sessions before version 1.3.
+    pub refused: AtomicU32,
     /// Value of `lost` at the last consuming read. The next consuming read reports the difference.
     pub told: [AtomicU64; 7],
     /// Locked streams: held while recording. See [`crate::session::OwnerLock`].
@@ -72,7 +74,8 @@ pub const LOST_FULL: usize = 0;
 pub const LOST_TOO_BIG: usize = 1;
 /// No free entry for the thread (lockless) or for the description of the event (the registry is full), or nested too deep.
 pub const LOST_NO_ENTRY: usize = 2;
-/// Lockless: every sub-buffer that could be taken is still being written by a living thread.
+/// No sub-buffer could be begun: a living thread is still writing in it (lockless), or there is no memory for it
+/// ([`StreamControl::refused`]).
 pub const LOST_BUSY: usize = 3;
 /// A lock was not had in bounded time: that of a locked stream, or of the registry by an event that was not known yet.
 pub const LOST_LOCK: usize = 4;
@@ -101,7 +104,11 @@ pub struct HalfControl {
     pub contiguous: AtomicU64,
     /// Bytes of snapshots that were replaced or freed though nobody had consumed them; what is in this half was recorded next.
     pub dropped: AtomicU64,
-    pad1: [u64; 5],
+    /// Bytes from the begin of the half's data that have memory. Recorders raise it before they begin a sub-buffer beyond it;
+    /// the rest of the data is a hole in its file. For recorders; 0 in sessions before version 1.3, whose halves have all their
+    /// memory.
+    pub backed: AtomicU64,
+    pad1: [u64; 4],
     /// Position up to which consuming readers have read; never above `first` for longer than it takes to raise both.
     pub consumed: AtomicU64,
     pad2: [u64; 7],

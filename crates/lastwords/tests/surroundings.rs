@@ -262,6 +262,34 @@ fn the_environment_says_how_many_sessions_stay() {
     only_session(&dir.path().join("base"));
 }
 
+/// Returns what a process writes on stderr that starts a session with `text` in its environment, and the session.
+fn said(text: &str) -> (String, remote_control::Summary) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    command.args(["child_does_as_its_environment_asks", "--exact", "--test-threads=1"]);
+    let out = command.env(common::DIR, dir.path()).env("LASTWORDS", text).output().expect("it runs");
+    let found = remote_control::list(Some(&dir.path().join("base"))).expect("a list");
+    (String::from_utf8_lossy(&out.stderr).into_owned(), found[0].clone())
+}
+
+#[test]
+fn a_variable_that_means_nothing_is_reported_where_people_look() {
+    for wrong in ["1", "on", "TRUE", "all", "0", "/dev/shm/sessions", "~/sessions"] {
+        let (err, summary) = said(wrong);
+        let ignored = format!("LASTWORDS: {wrong:?} is ignored: it is ");
+        assert_eq!(err.matches(&ignored).count(), 1, "{wrong}: {err}");
+        assert!(summary.notes.len() == 1 && summary.notes[0].starts_with(&ignored), "{wrong}: {:?}", summary.notes);
+        assert!(summary.details.expect("readable").rules.is_empty(), "{wrong}: the program's own events are recorded");
+    }
+    // Nobody can know at the start that no target has this name.
+    let (err, summary) = said("shopp");
+    assert!(!err.contains("LASTWORDS"), "{err}");
+    assert_eq!(summary.notes, ["LASTWORDS=shopp left no event enabled"]);
+    // A variable that chooses a size alone disables nothing.
+    let (err, summary) = said("size=1M");
+    assert!(!err.contains("LASTWORDS") && summary.notes.is_empty(), "{err} {:?}", summary.notes);
+}
+
 #[test]
 fn what_is_wrong_is_told_and_the_rest_is_taken() {
     let problems = |note: &str| note.matches("is ignored").count();

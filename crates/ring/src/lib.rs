@@ -4,7 +4,8 @@
 //!
 //! 1. `header` encodes the event header and id.
 //! 2. `reserve` reserves space by restartable sequences, lockless, or locked.
-//! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory.
+//! 3. `memory` computes the address of an offset in a half. [`backend`] provides the memory, and [`grow`] allocates it when a
+//!    ring is first used.
 //!
 //! [`swap`] exchanges live and spare halves for a snapshot. The shapes in memory are those of `lastwords-abi`.
 //!
@@ -29,6 +30,7 @@ pub mod clock;
 mod consume;
 mod cpu;
 pub mod flush;
+pub mod grow;
 mod header;
 pub mod init;
 mod memory;

@@ -17,7 +17,7 @@ pub enum Lost {
     TooBig = abi::LOST_TOO_BIG,
     /// There is no free thread entry, or the nesting is deeper than [`lastwords_abi::session::MAX_LEVELS`].
     NoEntry = abi::LOST_NO_ENTRY,
-    /// Living threads are still writing in all sub-buffers.
+    /// Living threads are still writing in all sub-buffers, or the next one gets no memory.
     Busy = abi::LOST_BUSY,
     /// The lock could not be taken in bounded time.
     Lock = abi::LOST_LOCK,

@@ -232,6 +232,7 @@ pub mod stream {
     pub const CONTROL_AT: usize = 256;
     pub const CONTROL_LEN: usize = 512;
     pub const FLIP_AT: usize = 0;
+    pub const REFUSED_AT: usize = 4;
     pub const LOCK_AT: usize = 64;
     pub const LOST_AT: usize = 72;
     pub const LOST: usize = 7;
@@ -246,6 +247,7 @@ pub mod stream {
     pub const FIRST_AT: usize = 64;
     pub const CONTIGUOUS_AT: usize = 72;
     pub const DROPPED_AT: usize = 80;
+    pub const BACKED_AT: usize = 88;
     pub const CONSUMED_AT: usize = 128;
     pub const POSITION_BITS: u32 = 52;
     pub const CLOSED_BIT: u64 = 1 << 63;

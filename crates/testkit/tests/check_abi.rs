@@ -60,7 +60,7 @@ fn session_control_and_clock() {
     use abi::session::{self as s, ClockArea as A, ClockSample as M, Control as C, Rule as R};
     use layout::session as l;
     same! {
-        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
+        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::REFUSED_AT => offset_of!(C, refused), l::BACKED_AT => offset_of!(H, backed), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
         16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
         l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),

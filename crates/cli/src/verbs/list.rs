@@ -90,7 +90,12 @@ pub(crate) fn table(summaries: &[Summary]) -> String {
             Err(why) => table.row(["unreadable".into(), "-".into(), "-".into(), format!("{own}: {why}")]),
         }
     }
-    format!("{}\nin {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
+    let notes = summaries.iter().flat_map(|summary| {
+        let own = summary.folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        summary.notes.iter().map(move |note| format!("{}: {}\n", plain(&own), plain(note)))
+    });
+    let notes: String = notes.collect();
+    format!("{}\n{notes}in {}; `lastwords list SESSION` tells more of one\n", table.render(), folders.join(", "))
 }
 
 /// Sorts sessions: live ones, ended ones, unreadable ones. Live and ended sessions are sorted from the newest to the
@@ -162,6 +167,7 @@ fn details_text(summary: &Summary) -> String {
     if d.removed > 0 {
         text.push_str(&format!("retention removed {} ended sessions when it began\n", d.removed));
     }
+    summary.notes.iter().for_each(|note| text.push_str(&format!("{}\n", plain(note))));
     let opened = open(&summary.folder);
     let trace = opened.as_ref().ok().and_then(|traces| traces.all.iter().find(|trace| trace.session().is_some()));
     let observed = trace.map(observed).unwrap_or_default();
@@ -270,6 +276,7 @@ fn data(summary: &Summary) -> Value {
         "panics": d.panics,
         "triggers": d.triggered.map(|t| json!({ "fired": t.fired, "limited": t.limited, "waiting": t.waiting, "saved": t.saved, "failed": t.failed, "replaced": t.replaced })),
         "retention_removed": d.removed,
+        "notes": summary.notes,
         "processes": processes,
         "channels": d.channels.iter().map(channel).collect::<Vec<_>>(),
         "rules": d.rules.iter().map(rule).collect::<Vec<_>>(),

@@ -1,6 +1,6 @@
 //! Messages about usual mistakes: wrong names, wrong places, selections that leave nothing.
 
-use crate::child::{EVENTS, THREADS, start};
+use crate::child::{EVENTS, THREADS, start, start_in};
 use crate::recovery::killed;
 use crate::support::{Place, ran};
 use crate::terminal::Terminal;
@@ -194,4 +194,20 @@ fn inspect_knows_that_a_killed_program_was_alive_at_its_newest_event() {
     let alive = |text: String| text.split("last seen alive ").nth(1).and_then(|rest| rest.get(..19)).map(str::to_owned);
     let of_report = alive(place.run(&["report", "app"]).err);
     assert!(of_report.is_some() && of_report == alive(place.ok(&["inspect", "app"])), "{of_report:?}");
+}
+
+#[test]
+fn a_variable_that_left_no_event_is_reported() {
+    for (asked, note, is_empty) in [
+        ("shopp", "LASTWORDS=shopp left no event enabled", true),
+        ("1", "LASTWORDS: \"1\" is ignored: it is no target and no level; `trace` enables all events", false),
+    ] {
+        let place = Place::new();
+        start_in(&place, &format!("export LASTWORDS={asked}; exec \"$@\""), "shm", "wait").kill();
+        let report = place.run(&["report", "app"]);
+        assert!(report.err.contains(note) && report.out.is_empty() == is_empty, "{asked}: {report:?}");
+        let (list, one) = (place.ok(&["list"]), place.ok(&["list", "app"]));
+        assert!(list.contains(note) && one.contains(note), "{asked}: {list}\n{one}");
+        assert_eq!(place.json(&["list", "--json"])["sessions"][0]["notes"][0], note);
+    }
 }

@@ -7,10 +7,10 @@ use lastwords_ring::{ClockKind, Persist, flush, rseq_available};
 
 use super::condition::Condition;
 use super::config::setters;
-use super::layout::cpus;
+use super::layout;
 use super::rules::RuleSpec;
 use super::trigger::Limits;
-use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window};
+use super::{ChannelConfig, Error, Memory, Reservation, Retention, Scope, Window, room};
 
 /// Configures a session. [`Builder::start`] starts it. A builder that [`crate::Session::builder`] did not make has no
 /// name, and cannot start a session.
@@ -42,11 +42,17 @@ pub struct Builder {
     pub(crate) rules: Vec<RuleSpec>,
     pub(crate) remove_at_end: bool,
     pub(crate) retention: Retention,
+    /// All memory of the rings is allocated at the start.
+    pub(crate) preallocate: bool,
+    /// CPUs that the session is made for; the machine's if there is no number.
+    pub(crate) cpus: Option<u32>,
+    /// Bytes that the rings whose size was not chosen take together.
+    pub(crate) budget: u64,
 }
 
 impl Builder {
     pub(crate) fn new(name: String) -> Self {
-        Self { name, size_limit: u64::MAX, listen: true, registry_len: 512 << 10, spans: 512, ..Self::default() }
+        Self { name, size_limit: u64::MAX, listen: true, registry_len: 512 << 10, spans: 512, budget: room::USUAL, ..Self::default() }
     }
 
     /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.
@@ -62,7 +68,9 @@ impl Builder {
 
     setters! {
         /// Adds a channel. Without any, the session has two: `main`, and [`ChannelConfig::errors`] in addition for
-        /// warnings and errors.
+        /// warnings and errors. The rings of channels whose size is not chosen ([`ChannelConfig::sub_buffers`],
+        /// [`Builder::size`], [`Builder::seconds`]) take at most 16 MiB together, and less if the process's memory is
+        /// limited: their sub-buffers are smaller on machines with many CPUs.
         channel(it, channel: ChannelConfig) => it.channels.push(channel);
 
         /// Chooses the kind of memory. Default: shared-memory files.
@@ -106,6 +114,16 @@ impl Builder {
 
         /// Sets the bytes a second that a CPU records in the first channel, for [`Builder::seconds`].
         rate(it, bytes_per_second: u64) => it.rate = Some(bytes_per_second);
+
+        /// Allocates all memory of the rings at the start. Default: the memory of a ring is allocated when its CPU first records,
+        /// one sub-buffer at a time, and events for which there is none are counted as lost. If threads of the
+        /// program block SIGBUS, and its folder of sessions may become full, the program should allocate the memory at
+        /// the start: the kernel ends a process that has no memory for a page of a file and blocks that signal.
+        preallocate(it, on: bool) => it.preallocate = on;
+
+        /// Makes the session as on a machine with so many CPUs. This is for tests.
+        #[doc(hidden)]
+        for_cpus(it, cpus: u32) => it.cpus = Some(cpus);
 
         /// Limits the memory of the session, in bytes. A session that needs more is an error at the start.
         size_limit(it, bytes: u64) => it.size_limit = bytes;
@@ -196,15 +214,23 @@ impl Builder {
         };
         let Some(first) = channels.first_mut() else { return channels };
         let count = u64::from(first.sub_buffers.max(2));
+        // There is a ring for each CPU, and one for threads without restartable sequences.
+        let rings = u64::from(self.cpus()) + 1;
         if let Some(bytes) = self.size {
-            // There is a ring for each CPU, and one for threads without restartable sequences.
-            *first = first.clone().sized(bytes, None, u64::from(cpus()) + 1);
+            *first = first.clone().sized(bytes, None, rings);
         } else if let (Some(seconds), Some(rate)) = (self.seconds, self.rate) {
             // One sub-buffer is being overwritten, so it does not count.
             let each = rate.saturating_mul(u64::from(seconds)).div_ceil(count - 1).min(1 << 30);
             first.sub_buffer_size = each.next_power_of_two().max(4096);
+            first.is_sized = true;
         }
+        fit(&mut channels, self.budget, rings);
         channels
+    }
+
+    /// Returns the number of CPUs that the session is made for.
+    pub(crate) fn cpus(&self) -> u32 {
+        self.cpus.unwrap_or_else(layout::cpus)
     }
 
     /// Returns the policy of writing back in memory that is `persistent` or not. Returns an error if it cannot be kept.
@@ -244,5 +270,19 @@ impl Builder {
             ),
             chosen => Ok(chosen as u32),
         }
+    }
+}
+
+/// Makes the channels whose size was not chosen smaller, until their rings take at most `budget` bytes together. Each channel
+/// gets its share of the budget, but not less than a quarter of the largest share, so that a small channel stays useful.
+fn fit(channels: &mut [ChannelConfig], budget: u64, rings: u64) {
+    let free = |channel: &&mut ChannelConfig| !channel.is_sized;
+    let sizes: Vec<u64> = channels.iter_mut().filter(free).map(|channel| channel.ring_size()).collect();
+    let least = sizes.iter().max().unwrap_or(&0) / 4;
+    let shares = || sizes.iter().map(|size| (*size).max(least));
+    let sum = shares().fold(0, u64::saturating_add).max(1);
+    for (channel, share) in channels.iter_mut().filter(free).zip(shares()) {
+        let bytes = u128::from(budget) * u128::from(share) / u128::from(sum) / u128::from(rings.max(1));
+        channel.shrink_to(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 }

@@ -115,11 +115,14 @@ pub struct ChannelConfig {
     pub(crate) payload_size: bool,
     pub(crate) max_level: Option<Level>,
     pub(crate) user_contexts: Vec<UserContext>,
+    /// The size of the rings was chosen, and is kept.
+    pub(crate) is_sized: bool,
 }
 
 impl ChannelConfig {
     /// Makes a channel with 8 sub-buffers of 128 KiB for each CPU, in which the newest events overwrite the oldest, and
-    /// with the thread id in each event.
+    /// with the thread id in each event. The sub-buffers are fewer and smaller where all rings would take more than their
+    /// budget ([`Builder::channel`](super::Builder::channel)), unless [`ChannelConfig::sub_buffers`] chooses them.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -130,18 +133,23 @@ impl ChannelConfig {
             payload_size: false,
             max_level: None,
             user_contexts: Vec::new(),
+            is_sized: false,
         }
     }
 
-    /// Makes the channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only. No flood of other
-    /// events can evict them.
+    /// Makes the channel `errors`: 4 sub-buffers of 16 KiB for events of level warn and error only, or fewer and smaller ones
+    /// as in [`ChannelConfig::new`]. No flood of other events can evict them.
     pub fn errors() -> Self {
-        Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn)
+        let errors = Self::new("errors").sub_buffers(4, 16 << 10).max_level(Level::Warn);
+        Self { is_sized: false, ..errors }
     }
 
     setters! {
         /// Sets `count` sub-buffers of `size` bytes for each CPU. Both must be powers of two.
-        sub_buffers(it, count: u32, size: u64) => (it.sub_buffers, it.sub_buffer_size) = (count, size);
+        sub_buffers(it, count: u32, size: u64) => {
+            (it.sub_buffers, it.sub_buffer_size) = (count, size);
+            it.is_sized = true;
+        };
 
         /// Lets the newest events overwrite the oldest: a flight recorder.
         overwrite(it) => it.mode = abi::MODE_OVERWRITE;
@@ -174,7 +182,28 @@ impl ChannelConfig {
             None => {
                 let each = ring / u64::from(self.sub_buffers.max(1));
                 self.sub_buffer_size = (1 << each.max(1).ilog2()).clamp(4096, 1 << 30);
+                self.is_sized = true;
                 self
+            }
+        }
+    }
+
+    /// Returns the bytes of a ring.
+    pub(crate) fn ring_size(&self) -> u64 {
+        u64::from(self.sub_buffers).saturating_mul(self.sub_buffer_size)
+    }
+
+    /// Makes the sub-buffers fewer and smaller until a ring has at most `bytes`, or 2 sub-buffers of 4096 bytes. Sub-buffers stay
+    /// large enough for texts of some kilobytes as long as there can be 4 of them.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        const USEFUL: u64 = 16 << 10;
+        while self.ring_size() > bytes {
+            match (self.sub_buffers, self.sub_buffer_size) {
+                (_, size) if size > USEFUL => self.sub_buffer_size /= 2,
+                (count, _) if count > 4 => self.sub_buffers /= 2,
+                (_, size) if size > 4096 => self.sub_buffer_size /= 2,
+                (count, _) if count > 2 => self.sub_buffers /= 2,
+                _ => return,
             }
         }
     }

@@ -28,7 +28,8 @@ use crate::session::liveness::{self, Identity};
 use crate::session::processes;
 use crate::session::rate;
 use crate::session::registry::{Registry, context_bodies, env_body};
-use crate::session::retention;
+use crate::session::retention::{self, Retention};
+use crate::session::room;
 use crate::session::rules::{self, Line, RuleSpec};
 use crate::session::trigger;
 
@@ -45,7 +46,16 @@ pub(crate) fn create(
         builder.rate = base.and_then(|base| rate::measured(base, &builder.name));
     }
     // Retention runs before the memory is allocated, because the removed sessions make room.
-    let removed = base.map(|base| retention::apply(base, &builder.name, builder.retention, locked)).unwrap_or_default();
+    let path = base.map(|base| base.path.as_path());
+    let room = room::look(path);
+    let kept = room.retention(builder.retention);
+    let apply = |kept| base.map(|base| retention::apply(base, &builder.name, kept, locked)).unwrap_or_default();
+    let mut removed = apply(kept);
+    if room.is_short(builder) && removed.sessions == 0 && kept != Retention::ALL {
+        removed = apply(Retention { bytes: 0, ..kept });
+    }
+    let room = if removed.sessions > 0 { room::look(path) } else { room };
+    let fitted = room.fit(builder)?;
     let uuid = new_uuid();
     let mut folder = base.map(|base| base.new_folder(&builder.name, &unique_of(&uuid))).transpose()?;
     let made = create_in(builder, uuid, folder.as_ref()).and_then(|(regions, note)| {
@@ -55,7 +65,7 @@ pub(crate) fn create(
     });
     // The error that is reported is the first one.
     let (regions, note) = made.inspect_err(|_| drop(folder.as_ref().map(Folder::remove)))?;
-    let notes = [note].into_iter().chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
+    let notes = [note].into_iter().chain(fitted).chain(removed.notes()).chain(folder.as_ref().and_then(place_note));
     let note = notes.collect::<Vec<_>>().join("; ");
     Ok((SessionShared::new(regions, folder), note))
 }
@@ -79,8 +89,13 @@ fn create_in(builder: &Builder, uuid: [u8; 16], folder: Option<&Folder>) -> Resu
     let registry = mappings.next().ok_or_else(missing)?;
     let spans = (builder.spans > 0).then(|| mappings.next().ok_or_else(missing)).transpose()?;
     let view = init_session(builder, session, &layout)?;
-    let rings = layout.specs.iter().zip(mappings).map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot));
+    let rings = layout.specs.iter().zip(mappings);
+    let rings = rings.map(|(spec, mapping)| init_ring(mapping, spec, builder.snapshot, layout.grows));
     let streams = rings.collect::<Result<Vec<_>, _>>()?;
+    if let Some(ring) = streams.first().filter(|_| layout.grows) {
+        // The rings are allocated later, so that a lack of room is found here and not then.
+        ring.mapping.check_room(layout.needs(builder.snapshot).saturating_sub(layout.first_needs()))?;
+    }
     fill_tables(builder, &view, &layout)?;
     let streams = Streams::new(streams);
     let regions = Regions { registry: Registry::of(registry, &view), view, spans, streams };
@@ -142,13 +157,17 @@ fn program() -> [u8; 256] {
     padded(&path[start..])
 }
 
-/// Initialises a region as a stream. If its data is paged, pages are allocated.
-fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool) -> Result<StreamRegion, Error> {
+/// Initialises a region as a stream. If its data is paged, pages are allocated. `grows`: the data gets its memory when it is
+/// first used.
+fn init_ring(mapping: Mapping, spec: &StreamSpec, snapshot: bool, grows: bool) -> Result<StreamRegion, Error> {
     // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
     unsafe { init_stream(mapping.as_ptr(), spec) };
     let ring = StreamRegion::of(mapping, &spec.session)?;
+    ring.begin(grows);
     if spec.page_size != 0 {
         (0..if snapshot { 2 } else { 1 }).try_for_each(|half| ring.give(half))?;
+    } else if grows && snapshot {
+        ring.give(1)?;
     }
     Ok(ring)
 }

@@ -4,8 +4,8 @@
 //!
 //! 1. What cannot be done is refused. Nothing is written before.
 //! 2. What an earlier creator left that died in these steps is removed.
-//! 3. The streams are written under names that no reader looks for, `.new-stream-NNNN`, with all their memory, so that no
-//!    recorder meets a page without memory.
+//! 3. The streams are written under names that no reader looks for, `.new-stream-NNNN`, with the memory that rings have at
+//!    the start.
 //! 4. The channel's first rules are written. Recorders do not use them yet.
 //! 5. Under the snapshot lock, the files get their names, and the entry of the channel is filled. The store of
 //!    its `state` publishes the channel. A snapshot is taken before or after that.
@@ -23,14 +23,14 @@ use lastwords_abi::session::{
     word_of,
 };
 use lastwords_ring::StreamSpec;
-use lastwords_ring::backend::{Mapping, Plan};
+use lastwords_ring::backend::Plan;
 use lastwords_ring::init::init_added_stream;
 
 use super::create::padded;
 use super::dirs::Folder;
-use super::layout::{ChannelPlace, stream_name, stream_of_file, unfinished_stream_name};
+use super::layout::{ChannelPlace, stream_name, stream_of_file, stream_plan, unfinished_stream_name};
 use super::liveness::{self, Life};
-use super::regions::Regions;
+use super::regions::{Regions, StreamRegion};
 use super::rules::{self, RuleSpec};
 use super::session_region::{locked, text};
 use super::{ChannelConfig, Error, Memory, Scope, processes, snapshot, streams};
@@ -126,9 +126,9 @@ fn create(regions: &Regions, folder: &Folder, config: &ChannelConfig, filter: Op
     let (before, behind) = first_rules(id, config, filter);
     regions.attach(Some(folder))?;
     remove_leftovers(regions, folder, &place)?;
-    let made = make_streams(regions, folder, &specs).and_then(|mappings| {
+    let made = make_streams(regions, folder, &specs).and_then(|streams| {
         rules::begin_channel(view, id, &before, &behind)?;
-        snapshot::locked(regions, |control| publish(regions, folder, (config, &place), &mappings, control))
+        snapshot::locked(regions, |control| publish(regions, folder, (config, &place), &streams, control))
     });
     if let Err(error) = made {
         // The next creator removes what cannot be removed now.
@@ -166,23 +166,25 @@ fn remove_leftovers(regions: &Regions, folder: &Folder, place: &ChannelPlace) ->
     Ok(())
 }
 
-/// Makes the streams under their unfinished names, with memory for their first half, and for the spare if there are snapshots.
-fn make_streams(regions: &Regions, folder: &Folder, specs: &[StreamSpec]) -> Result<Vec<Mapping>, Error> {
+/// Makes the streams under their unfinished names, with memory for their first half, and for the spare if there are snapshots. In a
+/// session whose rings grow, they grow too.
+fn make_streams(regions: &Regions, folder: &Folder, specs: &[StreamSpec]) -> Result<Vec<StreamRegion>, Error> {
     let has_spares = regions.view.control().snapshot.load(Acquire) != SNAPSHOT_OFF;
-    let plan = |spec: &StreamSpec| {
-        let mut plan = Plan::whole(unfinished_stream_name(spec.index), spec.region_len());
-        if !has_spares {
-            plan.sparse = spec.data_range(1);
-        }
-        plan
-    };
+    let grows = Memory::Shm.grows() && regions.streams.iter().next().is_some_and(StreamRegion::grows);
+    let plan = |spec: &StreamSpec| stream_plan(spec, unfinished_stream_name(spec.index), has_spares, grows);
     let plans: Vec<Plan> = specs.iter().map(plan).collect();
     let (mappings, _) = Memory::Shm.allocate(Some(folder.for_ring()?), "", &plans)?;
-    for (mapping, spec) in mappings.iter().zip(specs) {
+    if let Some(mapping) = mappings.first().filter(|_| grows) {
+        mapping.check_room(specs.iter().map(StreamSpec::half_size).sum::<u64>() * if has_spares { 2 } else { 1 })?;
+    }
+    let made = mappings.into_iter().zip(specs).map(|(mapping, spec)| {
         // SAFETY: the back-end gave `region_len` zeroed, page-aligned, writable bytes, and nobody records yet.
         unsafe { init_added_stream(mapping.as_ptr(), spec) };
-    }
-    Ok(mappings)
+        let ring = StreamRegion::of(mapping, &spec.session)?;
+        ring.begin(grows);
+        Ok(ring)
+    });
+    made.collect()
 }
 
 /// Gives the files their names and publishes the channel. The caller holds the snapshot lock too.
@@ -190,20 +192,17 @@ fn publish(
     regions: &Regions,
     folder: &Folder,
     (config, place): (&ChannelConfig, &ChannelPlace),
-    mappings: &[Mapping],
+    streams: &[StreamRegion],
     control: &Control,
 ) -> Result<(), Error> {
     let view = &regions.view;
-    for (index, mapping) in (place.first_stream..).zip(mappings) {
-        // SAFETY: this is a stream that nobody else uses. The mapping outlives the handle, which ends here.
-        let attached = unsafe { lastwords_ring::Stream::attach(mapping.as_ptr(), mapping.len()) };
-        let stream = attached.map_err(|error| Error::region(&*mapping.name, error.offset as u64, error.what))?;
+    for (index, ring) in (place.first_stream..).zip(streams) {
         if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
             // Snapshots may have been enabled since the memory was allocated. What has memory keeps it.
-            mapping.populate(stream.spec().data_range(1))?;
+            ring.give(1)?;
         }
         // The first half is the live one, whichever that is in other streams.
-        stream.control().flip.store(control.flip.load(Acquire) & 1, Release);
+        ring.stream.control().flip.store(control.flip.load(Acquire) & 1, Release);
         folder.rename_file(&unfinished_stream_name(index), &stream_name(index))?;
     }
     let scope = if view.info.scope == SCOPE_USER { Scope::User } else { Scope::Process };
@@ -218,7 +217,7 @@ fn publish(
         (&raw mut (*entry).flags).write(CHANNEL_ADDED | if config.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 });
         (&raw mut (*entry).contexts).write(config.context_bits(scope));
         (&raw mut (*entry).first_stream).write(place.first_stream);
-        (&raw mut (*entry).streams).write(mappings.len() as u32);
+        (&raw mut (*entry).streams).write(streams.len() as u32);
         (&raw mut (*entry).sub_buffer_size).write(config.sub_buffer_size);
         (&raw mut (*entry).name).write(padded(&config.name));
         (&raw mut (*entry).snapshots).write(control.snapshots.load(Relaxed));

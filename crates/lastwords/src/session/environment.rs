@@ -14,20 +14,44 @@
 //! ```
 //!
 //! The last directive that matches an event decides. If a directive enables events, events that match no directive are not
-//! recorded. The variable is applied after the program's own settings. A wrong directive is ignored, and the session's note
-//! reports it.
+//! recorded. The variable is applied after the program's own settings. A wrong directive is ignored. That is said on stderr, once in
+//! each process, in the session's note, and by `lastwords list` and `report`, which also say that no event was enabled. Words that switch
+//! other programs' settings on or off (`1`, `true`, `all`) and paths are wrong directives, not targets.
 
+use std::io::Write as _;
+use std::sync::Once;
+use std::sync::atomic::Ordering::Relaxed;
+
+use lastwords_abi::registry::{ENV_ASKED, ENV_IGNORED};
 use lastwords_abi::session::PERSIST_WORDS;
 use lastwords_ring::Persist;
 
+use super::registry::Registry;
 use super::rules::{PATTERN_LEN, RuleSpec};
+use super::session_region::SessionRegion;
 use super::{Builder, Level};
 use crate::process::is_secure;
+use crate::session::dirs::Folder;
+use crate::session::regions;
 
 /// Name of the variable.
 const NAME: &str = "LASTWORDS";
 /// Largest number of directives for events; a session has room for 64 rules.
 const MOST_RULES: usize = 32;
+
+/// Words that look like a switch. Nobody who writes one of them means a target of this name.
+const SWITCHES: [&str; 10] = ["1", "on", "true", "yes", "all", "0", "no", "none", "false", "never"];
+/// Those of [`SWITCHES`] that switch on.
+const ON: usize = 5;
+
+/// Says on stderr, once in this process, which directives are ignored.
+fn complain(problems: &[String]) {
+    static ONCE: Once = Once::new();
+    if !problems.is_empty() {
+        // An application without stderr goes on.
+        ONCE.call_once(|| _ = writeln!(std::io::stderr(), "lastwords: {}", problems.join("; ")));
+    }
+}
 
 /// Applies the environment of this process to a session. Returns the directives that were not understood, for the
 /// session's notes.
@@ -48,7 +72,14 @@ pub(crate) fn apply(builder: &mut Builder) -> Vec<String> {
     if rules.iter().any(|rule| rule.enable) {
         builder.rules.push(RuleSpec::disable("*"));
     }
+    if !rules.is_empty() {
+        builder.env.push((ENV_ASKED.to_owned(), asked.to_string()));
+    }
+    if !problems.is_empty() {
+        builder.env.push((ENV_IGNORED.to_owned(), problems.join("; ")));
+    }
     builder.rules.extend(rules);
+    complain(&problems);
     problems
 }
 
@@ -91,6 +122,14 @@ fn level(word: &str) -> Option<Option<Level>> {
 /// Returns the glob of a target: a provider with those below it (`shop` includes `shop::db`), or the text itself if it
 /// is a glob.
 fn pattern(target: &str) -> Result<String, String> {
+    let switch = SWITCHES.iter().position(|word| target.eq_ignore_ascii_case(word));
+    if let Some(switch) = switch {
+        let instead = if switch < ON { "`trace` enables all events" } else { "`off` disables all events" };
+        return Err(format!("it is no target and no level; {instead}"));
+    }
+    if ["/", "./", "../", "~"].iter().any(|begin| target.starts_with(begin)) {
+        return Err("it is a path, not a target; LASTWORDS_DIR chooses the folder of sessions".to_owned());
+    }
     let is_glob = target.replace("::", "").contains(':');
     let pattern = if is_glob { target.to_owned() } else { format!("{target}:*") };
     match pattern.len() {
@@ -114,4 +153,17 @@ fn bytes(text: &str) -> Result<u64, String> {
     let number: Option<u64> = digits.parse().ok();
     let bytes = number.and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("{text:?} is no number of bytes such as 65536, 64M or 1G"))
+}
+
+/// Returns what a session has to say about the environment of the process that made it: the directives that were ignored, and
+/// that no event was enabled.
+pub(crate) fn notes(folder: &Folder) -> Vec<String> {
+    let read = |view: &SessionRegion, registry: &Registry| {
+        let property = |wanted: &str| registry.properties().find(|(key, _)| key == wanted).map(|(_, value)| value);
+        let is_empty = view.channels().all(|(_, channel)| channel.next_id.load(Relaxed) == 0);
+        let asked = property(ENV_ASKED).filter(|_| is_empty);
+        let left_none = asked.map(|asked| format!("{ENV_ASKED}={asked} left no event enabled"));
+        property(ENV_IGNORED).into_iter().chain(left_none).collect()
+    };
+    regions::look_with_registry(folder, read).unwrap_or_default()
 }

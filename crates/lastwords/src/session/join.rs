@@ -80,7 +80,9 @@ pub(crate) fn note(builder: &Builder, regions: &Regions) -> Result<String, Error
 }
 
 fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
-    (config.sub_buffers, config.sub_buffer_size, config.mode) == (entry.sub_buffers, entry.sub_buffer_size, entry.mode)
+    let same_size = (config.sub_buffers, config.sub_buffer_size) == (entry.sub_buffers, entry.sub_buffer_size);
+    (same_size || !config.is_sized)
+        && config.mode == entry.mode
         && config.context_bits(Scope::User) == entry.contexts
         && config.payload_size == (entry.flags & CHANNEL_PAYLOAD_SIZE != 0)
 }

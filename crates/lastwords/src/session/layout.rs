@@ -21,6 +21,8 @@ use super::{Builder, ChannelConfig, Error};
 pub(crate) const SESSION: &str = "session";
 pub(crate) const REGISTRY: &str = "registry";
 pub(crate) const SPANS: &str = "spans";
+/// Bytes of the registry that have memory from the start, if the rest gets it when it is used.
+const REGISTRY_FIRST: u64 = 32 << 10;
 /// Largest number of CPUs that get a stream of their own.
 const MOST_CPUS: u32 = 4096;
 
@@ -79,6 +81,8 @@ pub(crate) struct Layout {
     pub(crate) persist: Persist,
     pub(crate) plans: Vec<Plan>,
     pub(crate) specs: Vec<StreamSpec>,
+    /// The data of the rings gets its memory when it is first used.
+    pub(crate) grows: bool,
 }
 
 impl Layout {
@@ -86,20 +90,38 @@ impl Layout {
     pub(crate) fn new(builder: &Builder, uuid: [u8; 16]) -> Result<Self, Error> {
         let persist = builder.persist_policy(is_persistent(builder.memory.kind()))?;
         let reservation = builder.reservation_code(persist)?;
-        let (channels, cpus, page_size) = (builder.channels(), cpus(), builder.memory.page_size());
+        let (channels, cpus, page_size) = (builder.channels(), builder.cpus(), builder.memory.page_size());
         let mut specs = Vec::new();
         for (channel, config) in (0..).zip(&channels) {
             let place = ChannelPlace { uuid, channel, first_stream: specs.len() as u32, cpus, reservation, page_size };
             specs.append(&mut place.specs(config)?);
         }
-        let plans = plans(builder, &specs);
-        let paged_halves = if builder.snapshot { 2 } else { 1 };
-        let pages: u64 = specs.iter().filter(|s| s.page_size != 0).map(|s| s.half_size() * paged_halves).sum();
-        let needs = pages + plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum::<u64>();
+        let grows = !builder.preallocate && builder.memory.grows();
+        let layout = Self { uuid, channels, cpus, reservation, persist, plans: plans(builder, &specs, grows), specs, grows };
+        let needs = layout.needs(builder.snapshot);
         if needs > builder.size_limit {
             return Err(Error::TooLarge { needs, limit: builder.size_limit });
         }
-        Ok(Self { uuid, channels, cpus, reservation, persist, plans, specs })
+        Ok(layout)
+    }
+
+    /// Returns the bytes of memory that the session takes when all its rings are full.
+    pub(crate) fn needs(&self, snapshot: bool) -> u64 {
+        let halves = if snapshot { 2 } else { 1 };
+        // The data, or page tables, of both halves.
+        let data = |spec: &StreamSpec| spec.data_range(1).end - spec.data_range(0).start;
+        let all: u64 = self.plans.iter().map(|plan| plan.len).sum();
+        self.rings() * halves + all - self.specs.iter().map(data).sum::<u64>()
+    }
+
+    /// Returns the bytes of the live halves of all rings.
+    pub(crate) fn rings(&self) -> u64 {
+        self.specs.iter().map(StreamSpec::half_size).sum()
+    }
+
+    /// Returns the bytes of memory that are allocated at the start.
+    pub(crate) fn first_needs(&self) -> u64 {
+        self.plans.iter().map(|plan| plan.len - (plan.sparse.end - plan.sparse.start)).sum()
     }
 }
 
@@ -146,20 +168,34 @@ impl ChannelPlace {
 }
 
 /// Returns the memory requests for the regions, in order.
-fn plans(builder: &Builder, specs: &[StreamSpec]) -> Vec<Plan> {
+fn plans(builder: &Builder, specs: &[StreamSpec], grows: bool) -> Vec<Plan> {
     let plan = |name: &str, len: u64| Plan::whole(name, len.next_multiple_of(REGION_ALIGN));
     let spans_len = (SPANS_OFF + builder.spans as usize * size_of::<Span>()) as u64;
-    let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), plan(REGISTRY, builder.registry_len)];
-    plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
-    for spec in specs {
-        let mut plan = Plan::whole(stream_name(spec.index), spec.region_len());
-        // The spare half needs no memory until snapshots are enabled.
-        if !builder.snapshot && spec.page_size == 0 {
-            plan.sparse = spec.data_range(1);
-        }
-        plans.push(plan);
+    let mut registry = plan(REGISTRY, builder.registry_len);
+    if grows {
+        registry.sparse = REGISTRY_FIRST.min(registry.len)..registry.len;
     }
+    let mut plans = vec![plan(SESSION, size_of::<Shape>() as u64), registry];
+    plans.extend((builder.spans > 0).then(|| plan(SPANS, spans_len)));
+    plans.extend(specs.iter().map(|spec| stream_plan(spec, stream_name(spec.index), builder.snapshot, grows)));
     plans
+}
+
+/// Returns the memory request for a stream. `snapshot`: the spare half gets its memory with the live one; otherwise it
+/// needs none until snapshots are enabled.
+pub(crate) fn stream_plan(spec: &StreamSpec, name: String, snapshot: bool, grows: bool) -> Plan {
+    let sparse = match (spec.page_size, grows) {
+        (0, true) => spec.data_range(0).start + first_backed(spec)..spec.data_range(1).end,
+        (0, false) if !snapshot => spec.data_range(1),
+        _ => return Plan::whole(name, spec.region_len()),
+    };
+    Plan { name, len: spec.region_len(), sparse }
+}
+
+/// Returns the bytes of a growing ring's first half that have memory from the start: two sub-buffers of the ring that is bound to
+/// no CPU, which also takes the events of CPUs whose ring gets no memory; nothing of other rings.
+pub(crate) fn first_backed(spec: &StreamSpec) -> u64 {
+    if spec.cpu == ANY_CPU { spec.half_size().min(2 * spec.sub_buffer_size) } else { 0 }
 }
 
 /// Returns one more than the highest CPU that exists, or that can be plugged in without a new board.

@@ -28,6 +28,7 @@ pub mod registry;
 pub mod remote_control;
 pub(crate) mod retention;
 pub mod rings;
+pub(crate) mod room;
 pub mod rules;
 pub(crate) mod save;
 pub(crate) mod session_region;

@@ -46,6 +46,20 @@ pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -
     open_view(folder, folder.places()?.as_deref()).map(|view| look(&view))
 }
 
+/// Maps the session region and the registry, and passes them to `look`.
+pub(crate) fn look_with_registry<T>(
+    folder: &Folder,
+    look: impl FnOnce(&SessionRegion, &Registry) -> T,
+) -> Result<T, Error> {
+    let places = folder.places()?;
+    let view = open_view(folder, places.as_deref())?;
+    let mapping = must_find(folder, places.as_deref(), REGISTRY)?;
+    check_header(&mapping, KIND_REGISTRY)?;
+    // Callers copy the values that they read.
+    let registry = Registry::of(mapping, &view);
+    Ok(look(&view, &registry))
+}
+
 fn open_view(folder: &Folder, places: Option<&[Place]>) -> Result<SessionRegion, Error> {
     let view = SessionRegion::of(must_find(folder, places, SESSION)?)?;
     let shown = folder.path.to_string_lossy();

@@ -22,7 +22,7 @@ use crate::session::regions::{StreamRegion, look};
 use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
-use crate::session::{ChannelConfig, Ended, Error, ending, retention, save, wipe};
+use crate::session::{ChannelConfig, Ended, Error, ending, environment, retention, save, wipe};
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct Summary {
     pub details: Result<Details, String>,
     /// The process whose end freed the session's memory. Only the folder is left.
     pub gone_with: Option<u32>,
+    /// Notes for people: what the environment variable `LASTWORDS` of the process that made the session could not do.
+    pub notes: Vec<String>,
 }
 
 /// Details from the session region.
@@ -174,7 +176,7 @@ fn summary(folder: &Folder) -> Summary {
         Some(pid) => format!("its memory went with process {pid}"),
         None => error.to_string(),
     });
-    Summary { folder: folder.path.clone(), name, details, gone_with }
+    Summary { folder: folder.path.clone(), name, details, gone_with, notes: environment::notes(folder) }
 }
 
 /// Returns the process that has the session in its memory, if it is in no file.
@@ -270,7 +272,7 @@ impl Handle {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let details = Ok(details(&self.regions.view));
-        Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None }
+        Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None, notes: environment::notes(&self.folder) }
     }
 
     /// Returns the state of the session, as [`Self::summary`] has it.

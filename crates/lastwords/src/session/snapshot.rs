@@ -84,6 +84,10 @@ impl Regions {
             if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
                 return Ok(());
             }
+            let needs = self.streams.iter().filter(|stream| stream.grows()).map(|stream| stream.stream.half_size()).sum();
+            if let Some(stream) = self.streams.iter().next() {
+                stream.mapping.check_room(needs)?;
+            }
             for (given, stream) in self.streams.iter().enumerate() {
                 if let Err(error) = stream.give(stream.spare(&self.view)) {
                     self.streams.iter().take(given).for_each(|stream| free_spare(self, stream));

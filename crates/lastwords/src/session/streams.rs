@@ -7,18 +7,22 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
+use lastwords_abi::region::KIND_STREAM;
 use lastwords_abi::session::{Channel, MAX_CHANNELS};
 use lastwords_ring::backend::{Mapping, fill_pages, free_pages, open_region};
+use lastwords_ring::init::check_header;
 use lastwords_ring::{Stream, os};
 
 use super::Error;
 use super::dirs::Folder;
-use super::layout::stream_name;
+use super::layout::{first_backed, stream_name};
 use super::session_region::{SessionRegion, path_of};
 use crate::process::identity::identity;
 
 /// Value of [`Streams::lock`]: no stream is added any more.
 const SEALED: u64 = u64::MAX;
+/// The first minor version whose rings may have holes in their live halves.
+const FIRST_MINOR_THAT_GROWS: u16 = 3;
 /// How often a thread looks whether another one has added its streams.
 const LOCK_ROUNDS: u32 = 4096;
 
@@ -57,12 +61,34 @@ impl StreamRegion {
         Ok(Self { mapping, stream })
     }
 
-    /// Allocates the memory of a half.
+    /// Notes in a new ring which part of its data has memory: the first part of the first half if the ring `grows`, else all.
+    pub(crate) fn begin(&self, grows: bool) {
+        let spec = self.stream.spec();
+        let backed = if grows { [first_backed(spec), 0] } else { [u64::MAX; 2] };
+        backed.into_iter().enumerate().for_each(|(half, bytes)| self.stream.set_backed(half, bytes));
+    }
+
+    /// Returns true if the ring gets its memory when it is first used. Rings of a version before 1.3 do not.
+    pub(crate) fn grows(&self) -> bool {
+        // SAFETY: mappings are page-aligned, and readable for their length.
+        let header = unsafe { check_header(self.mapping.as_ptr(), self.mapping.len(), KIND_STREAM) };
+        let is_new = header.is_ok_and(|header| header.minor >= FIRST_MINOR_THAT_GROWS);
+        is_new && self.stream.control().half.iter().any(|half| half.backed.load(Acquire) != u64::MAX)
+    }
+
+    /// Allocates the memory of a half, or the part of it that a growing ring has from the start.
     pub(crate) fn give(&self, half: usize) -> Result<(), Error> {
-        Ok(match self.stream.page_table(half) {
-            [] => self.mapping.populate(self.stream.spec().data_range(half)),
-            table => fill_pages(table),
-        }?)
+        let (spec, data) = (self.stream.spec(), self.stream.spec().data_range(half));
+        match self.stream.page_table(half) {
+            [] if self.grows() => {
+                let first = first_backed(spec);
+                self.mapping.populate(data.start..data.start + first)?;
+                self.stream.set_backed(half, first);
+            }
+            [] => self.mapping.populate(data)?,
+            table => fill_pages(table)?,
+        }
+        Ok(())
     }
 
     /// Empties a half and frees its memory.
@@ -70,9 +96,13 @@ impl StreamRegion {
     /// # Safety
     /// No recorder is in that half, and nobody reads it.
     pub(crate) unsafe fn free(&self, half: usize) {
+        let grows = self.grows();
         // SAFETY: the caller guarantees that nobody is in the half; `give` filled the table.
         unsafe {
             self.stream.reset_half(half);
+            if grows {
+                self.stream.set_backed(half, 0);
+            }
             match self.stream.page_table(half) {
                 [] => self.mapping.release(self.stream.spec().data_range(half)),
                 table => free_pages(table),

@@ -187,6 +187,16 @@ fn c_string(text: &Path) -> std::ffi::CString {
     std::ffi::CString::new(text.as_os_str().as_encoded_bytes()).expect("no NUL")
 }
 
+/// Runs this thread on one CPU.
+pub(crate) fn stay_on_one_cpu() {
+    // SAFETY: the set is a local variable.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+        check(libc::sched_setaffinity(0, size_of_val(&set), &raw const set));
+    }
+}
+
 /// Mounts a tmpfs at `path` with these options.
 pub(crate) fn mount(path: &Path, flags: libc::c_ulong, options: &str) {
     let (path, options) = (c_string(path), c_string(Path::new(options)));

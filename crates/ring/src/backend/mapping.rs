@@ -4,6 +4,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use super::BackendError;
@@ -72,6 +73,20 @@ impl Mapping {
         backing.file.fallocate(backing.offset + range.start, range.end - range.start)
     }
 
+    /// Returns an error if the file system has less free space than `len` bytes. A file system that does not say how much it
+    /// has passes.
+    ///
+    /// # Errors
+    /// The file system has no room.
+    pub fn check_room(&self, len: u64) -> Result<(), BackendError> {
+        let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
+        let free = backing.file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).map_or(u64::MAX, |stat| free(&stat));
+        match free < len {
+            true => Err(BackendError::new("fallocate", &backing.file.path, backing.offset, len, Errno::NOSPC)),
+            false => Ok(()),
+        }
+    }
+
     /// Frees the memory of `range` if the file supports that. The range reads as zeroes afterwards. Nobody may write
     /// there during the call.
     pub fn release(&self, range: Range<u64>) {
@@ -125,6 +140,15 @@ impl Mapping {
     fn bounded(&self, range: Range<u64>) -> Range<u64> {
         let end = range.end.min(self.len);
         range.start.min(end)..end
+    }
+}
+
+/// Returns the free bytes of a file system for this user; the largest number if the file system has no limit.
+#[must_use]
+pub fn free(stat: &rustix::fs::StatVfs) -> u64 {
+    match stat.f_blocks {
+        0 => u64::MAX,
+        _ => stat.f_bavail.saturating_mul(stat.f_frsize),
     }
 }
 

@@ -1,9 +1,9 @@
 //! The third layer provides the memory of a session's regions.
 //!
 //! All regions of a session are allocated at once. Every back-end gives zeroed, writable memory that begins on a
-//! 4096-byte boundary and stays mapped until [`Mapping::detach`] replaces it by private memory. All memory that
-//! recording can touch is backed before [`Backend::allocate`] returns. So a full file system is an error there and
-//! never a signal later.
+//! 4096-byte boundary and stays mapped until [`Mapping::detach`] replaces it by private memory. All memory outside of
+//! [`Plan::sparse`] is allocated before [`Backend::allocate`] returns. So a full file system is an error there and never
+//! a signal later. The sparse range is allocated before it is used: by [`Mapping::populate`], or by [`crate::grow`].
 
 mod arena;
 mod dax;
@@ -27,7 +27,7 @@ pub use dax::DaxNode;
 pub use file::open_at;
 pub use heap::{discard_pages, fill_pages, free_pages};
 pub use huge::ARENA_FILE;
-pub use mapping::Mapping;
+pub use mapping::{Mapping, free};
 pub use places::{PLACES_FILE, Place, open_places, parse_places, write_places};
 pub use shared::open_region;
 pub use verified_file::VerifiedFile;
@@ -39,8 +39,8 @@ pub struct Plan {
     pub name: String,
     /// Length in bytes, a multiple of 4096.
     pub len: u64,
-    /// The byte range that may stay without memory for now (the spare half of a stream). It is empty if all of the
-    /// region needs memory.
+    /// The byte range that may stay without memory for now (the spare half of a stream, and data that [`crate::grow`]
+    /// allocates). It is empty if all of the region needs memory.
     pub sparse: Range<u64>,
 }
 
@@ -143,6 +143,13 @@ impl Backend {
             Self::Dax { path, reuse } => dax::allocate(path, *reuse, plans),
             Self::Physical { path, offset, len, reuse } => dax::allocate_physical(path, *offset, *len, *reuse, plans),
         }
+    }
+
+    /// Returns true if the data of rings can get its memory when it is first used. Otherwise all of it is allocated at the start:
+    /// persistent memory and huge pages are not taken page by page.
+    #[must_use]
+    pub fn grows(&self) -> bool {
+        matches!(self, Self::Shm | Self::Memfd) && crate::grow::is_possible()
     }
 
     /// Returns the size of the pages that contain stream data in bytes, or 0 if the data is contiguous.

@@ -45,6 +45,10 @@ fn run<M: Memory>(channel: &Channel, stream: &Stream, record: &Record<'_>, mut b
             Step::Progress => {}
             // Another recorder took the lock while this thread was stopped, and recorded.
             Step::Aborted | Step::TooManyPieces => return Err(Lost::Lock),
+            Step::NoMemory => {
+                stream.count_refused();
+                return Err(Lost::Busy);
+            }
             Step::Lost(cause) => return Err(cause),
         }
     }

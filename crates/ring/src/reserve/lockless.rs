@@ -322,9 +322,14 @@ fn switch<M: Memory>(view: &View<'_>, memory: M, record: &Record<'_>) -> Result<
     let place = stream.place(view.position);
     let next = if place.within == 0 { view.position } else { stream.next_sub_buffer(view.position) };
     let mut start = next;
-    while !available(view, start)? {
+    let mut has_memory = true;
+    // A place that gets no memory is skipped, as one that a living thread is still writing in.
+    while !available(view, start)? || !gets_memory(view, start, &mut has_memory) {
         start += size;
         if start - next >= stream.half_size() - size {
+            if !has_memory {
+                stream.count_refused();
+            }
             return Err(Lost::Busy);
         }
     }
@@ -397,6 +402,14 @@ fn available(view: &View<'_>, start: u64) -> Result<bool, Lost> {
             return Ok(true);
         }
     }
+}
+
+/// Makes sure that the sub-buffer that would begin at `start` has memory. Returns false, also in `has_memory`, if it gets none.
+fn gets_memory(view: &View<'_>, start: u64, has_memory: &mut bool) -> bool {
+    let stream = view.stream;
+    let got = stream.grow(view.half, stream.place(start).sub_buffer + stream.spec.sub_buffer_size);
+    *has_memory &= got;
+    got
 }
 
 /// Returns true if a living thread has an uncommitted reservation in the place of sub-buffer `number`, on any earlier

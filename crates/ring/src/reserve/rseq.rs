@@ -78,7 +78,8 @@ pub(crate) fn record<M: Memory>(channel: &Channel, record: &Record<'_>) -> Resul
             Step::Done => return Ok(()),
             Step::Progress => {}
             Step::Aborted => retries += 1,
-            Step::TooManyPieces => break,
+            // The channel's last ring has some memory from the start.
+            Step::TooManyPieces | Step::NoMemory => break,
             Step::Lost(cause) => {
                 stream.count(cause);
                 return Err(cause);

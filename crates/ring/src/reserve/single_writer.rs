@@ -25,6 +25,8 @@ pub(crate) enum Step {
     Aborted,
     /// The event has more pieces than a section copies.
     TooManyPieces,
+    /// The next sub-buffer has no memory, and the system gives none.
+    NoMemory,
     /// The event cannot be recorded.
     Lost(Lost),
 }
@@ -118,6 +120,9 @@ fn begin<M: Memory, P: Publish>(context: &Context<'_, P, M>) -> Step {
     let start = context.position - place.within;
     if stream.is_full(stream.half(context.half), start) {
         return Step::Lost(Lost::Full);
+    }
+    if !stream.grow(context.half, place.sub_buffer + stream.spec.sub_buffer_size) {
+        return Step::NoMemory;
     }
     // Readers of a living session must see the position that gave up the old content before they see the bytes that
     // replace it.

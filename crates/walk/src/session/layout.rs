@@ -184,6 +184,8 @@ fn pair(r: &Reader<'_>, at: usize) -> Result<[u64; 2], Error> {
 pub(crate) struct Control {
     pub(crate) flip: u32,
     pub(crate) lost: [u64; 7],
+    /// Events among those lost as busy for which the ring got no memory.
+    pub(crate) refused: u32,
     pub(crate) half: [Half; 2],
 }
 
@@ -207,7 +209,8 @@ impl Control {
         let bytes = part(image, region, stream::CONTROL_OFF as u64, size_of::<StreamControl>(), budget)?;
         let what = region.place();
         let r = Reader::new(&what, &bytes, region.order).based(stream::CONTROL_OFF as u64);
-        let mut control = Self { flip: field!(r, 0, StreamControl, flip, u32_at)?, ..Self::default() };
+        let flip = field!(r, 0, StreamControl, flip, u32_at)?;
+        let mut control = Self { flip, refused: field!(r, 0, StreamControl, refused, u32_at)?, ..Self::default() };
         for (i, lost) in control.lost.iter_mut().enumerate() {
             *lost = r.u64_at(offset_of!(StreamControl, lost).saturating_add(i.saturating_mul(8)))?;
         }
@@ -225,6 +228,16 @@ impl Control {
             };
         }
         Ok(control)
+    }
+
+    /// Says why events were lost as busy.
+    pub(crate) fn why_busy(&self) -> &'static str {
+        let busy = self.lost.get(stream::LOST_BUSY).copied().unwrap_or(0);
+        match u64::from(self.refused) {
+            0 => "every sub-buffer was still being written",
+            refused if refused >= busy => "the ring got no memory",
+            _ => "every sub-buffer was still being written, or the ring got no memory",
+        }
     }
 
     /// Number of lost events, summed over all causes.

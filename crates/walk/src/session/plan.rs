@@ -542,7 +542,7 @@ impl<'a> Planner<'a> {
                 Cause::Refused,
                 "no free entry for the thread or for the description of the event, or nested too deep",
             ),
-            (abi::LOST_BUSY, Cause::Refused, "every sub-buffer was still being written"),
+            (abi::LOST_BUSY, Cause::Refused, self.control.why_busy()),
             (abi::LOST_LOCK, Cause::Refused, "the lock was not had in bounded time"),
         ];
         for (index, cause, place) in causes {
@@ -563,7 +563,7 @@ impl<'a> Planner<'a> {
         if skipped != 0 {
             self.out
                 .notes
-                .push(format!("{place}: {skipped} sub-buffers were skipped because a thread was writing in them"));
+                .push(format!("{place}: {skipped} sub-buffers were skipped because a thread was writing in them, or because they got no memory"));
         }
     }
 

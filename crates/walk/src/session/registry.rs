@@ -58,10 +58,19 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Regis
         registry.damage.push((error.offset, region.size.saturating_sub(error.offset)));
     }
     registry.mark_names();
+    registry.note_environment();
     registry
 }
 
 impl Registry {
+    /// Notes what the environment variable `LASTWORDS` of the program could not do.
+    fn note_environment(&mut self) {
+        self.notes.extend(self.env.get(abi::ENV_IGNORED).cloned());
+        if let Some(asked) = self.env.get(abi::ENV_ASKED).filter(|_| self.events.is_empty()) {
+            self.notes.push(format!("{}={asked} left no event enabled", abi::ENV_ASKED));
+        }
+    }
+
     /// If thread names were left out, a thread without a name may have reused the thread id. Each thread's name gets
     /// `...` to show that.
     fn mark_names(&mut self) {

@@ -105,3 +105,14 @@ pub(crate) fn env_body(key: &str, value: &str) -> Vec<u8> {
         body.str(key).str(value);
     })
 }
+
+/// Returns key and value of the record of a trace property.
+pub(super) fn env_of(body: &[u8]) -> Option<(String, String)> {
+    let text = |at: usize| {
+        let len = usize::from(u16::from_ne_bytes(*body.get(at..)?.first_chunk()?));
+        let bytes = body.get(at + 2..at + 2 + len)?;
+        Some((String::from_utf8_lossy(bytes).into_owned(), at + 2 + len))
+    };
+    let (key, end) = text(0)?;
+    Some((key, text(end)?.0))
+}

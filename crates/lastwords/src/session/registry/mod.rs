@@ -10,15 +10,15 @@ use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use lastwords_abi::region;
+use lastwords_abi::region::{self, REGION_ALIGN};
 use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader, RegistryControl, level};
 use lastwords_abi::session::Channel;
 use lastwords_abi::sync::AtomicU32;
 use lastwords_ring::backend::Mapping;
-use lastwords_ring::flush;
+use lastwords_ring::{flush, grow};
 
-use self::body::{ID_AT, event_body, event_kind};
+use self::body::{ID_AT, env_of, event_body, event_kind};
 pub(crate) use self::body::{body_of, context_bodies, env_body};
 use self::index::Index;
 use crate::session::regions::is_persistent;
@@ -191,6 +191,10 @@ impl Registry {
             control.dropped.fetch_add(1, Relaxed);
             return false;
         }
+        if !self.gets_memory(at, end) {
+            control.dropped.fetch_add(1, Relaxed);
+            return false;
+        }
         // SAFETY: `at..end` is inside the region, after all records, and the lock excludes other writers; `at` is a
         // multiple of 8.
         unsafe {
@@ -208,6 +212,13 @@ impl Registry {
         control.end.store(end, Release);
         self.persist(abi::CONTROL_OFF as u64, 64);
         true
+    }
+
+    /// Makes sure that the pages of these bytes have memory, which may be holes in the region's file. Pages before them have some.
+    fn gets_memory(&self, at: u64, end: u64) -> bool {
+        let (from, end) = (at.next_multiple_of(REGION_ALIGN), end.next_multiple_of(REGION_ALIGN));
+        // SAFETY: the bytes are inside the region, whose length is a multiple of a page. Processes that have a session handle SIGBUS.
+        self.persistent || from >= end || unsafe { grow::back(self.mapping.as_ptr().add(from as usize), end - from) }
     }
 
     fn persist(&self, at: u64, len: u64) {
@@ -292,6 +303,12 @@ impl Registry {
             *kind == abi::KIND_CONTEXT && body.starts_with(&channel.to_ne_bytes())
         };
         self.records(RECORDS_OFF as u64).filter(of_channel).map(|record| record.2.to_vec()).collect()
+    }
+
+    /// Iterates over keys and values of the properties of the trace.
+    pub(crate) fn properties(&self) -> impl Iterator<Item = (String, String)> {
+        let properties = self.records(RECORDS_OFF as u64).filter(|record| record.1 == abi::KIND_ENV);
+        properties.filter_map(|record| env_of(record.2))
     }
 
     /// Iterates over offset, kind and body of every record from offset `at` on.

@@ -1,0 +1,262 @@
+//! How much memory sessions may take: what the memory limits of the process's control groups allow, and what the file system of
+//! the folder of sessions has left. It is read at the start of a session, never when an event is recorded.
+//!
+//! Memory of sessions in a tmpfs counts for the control group of the process that wrote it first, and stays there after the
+//! process has ended. An allocation above the limit does not fail: the kernel kills a process of the group. So all sessions
+//! of a folder together take at most one part in [`PART`] of the limit, the session that starts has half of that, and no more than a quarter
+//! of what is left.
+//!
+//! The limits are files of cgroup v1 and v2 (Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel). A
+//! limit that cannot be read is no limit.
+
+use std::path::{Path, PathBuf};
+
+use lastwords_ring::backend::free;
+use lastwords_ring::grow;
+
+use super::layout::Layout;
+use super::{Builder, Error, Retention};
+
+/// Bytes that the rings take together by default, on a machine of any number of CPUs.
+pub(crate) const USUAL: u64 = 16 << 20;
+/// All sessions of a folder take at most one part in so many of the memory limit.
+const PART: u64 = 8;
+/// Below this many bytes for a session, its tables are smaller.
+const SMALL: u64 = 2 << 20;
+/// Sizes of the tables then: bytes for descriptions of events, and open spans.
+const SMALL_TABLES: (u64, u32) = (128 << 10, 32);
+
+/// The tightest memory limit of a process's control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit {
+    /// The limit, in bytes.
+    limit: u64,
+    /// Bytes in use that the kernel cannot free by dropping caches of files.
+    used: u64,
+}
+
+/// The memory that sessions may take. `None` is no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Room {
+    limit: Option<Limit>,
+    /// Free bytes and all bytes of the file system.
+    disk: Option<(u64, u64)>,
+}
+
+/// Reads the memory limits of this process, and the space of the file system at `path`, if there is one.
+pub(crate) fn look(path: Option<&Path>) -> Room {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let disk = path.and_then(|path| rustix::fs::statvfs(path).ok()).filter(|stat| stat.f_blocks > 0);
+    let disk = disk.map(|stat| (free(&stat), stat.f_blocks.saturating_mul(stat.f_frsize)));
+    Room { limit: limit(Path::new("/sys/fs/cgroup"), &own), disk }
+}
+
+/// Returns the tightest limit of the control groups that `own`, the text of `/proc/self/cgroup`, names: that which leaves least.
+/// `root` is where the file systems of control groups are mounted.
+fn limit(root: &Path, own: &str) -> Option<Limit> {
+    let group = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let path = path.trim_start_matches('/');
+        match controllers {
+            "" => Some((root.to_owned(), path.to_owned(), V2)),
+            _ if controllers.split(',').any(|one| one == "memory") => Some((root.join("memory"), path.to_owned(), V1)),
+            _ => None,
+        }
+    };
+    let limits = own.lines().filter_map(group).flat_map(|(mount, path, files)| {
+        // In a container, the mount may begin at the process's own group, whose path is that of the host.
+        let groups = Path::new(&path).ancestors().map(|part| mount.join(part)).collect::<Vec<PathBuf>>();
+        groups.into_iter().filter_map(move |group| files.limit(&group))
+    });
+    limits.min_by_key(|limit| limit.left())
+}
+
+/// The names of the files of a version of control groups.
+#[derive(Debug, Clone, Copy)]
+struct Files {
+    limits: &'static [&'static str],
+    usage: &'static str,
+    /// Lines of `memory.stat`: caches of files, which the kernel frees before it kills.
+    caches: [&'static str; 2],
+}
+
+const V1: Files = Files {
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    caches: ["total_inactive_file", "total_active_file"],
+};
+const V2: Files =
+    Files { limits: &["memory.max", "memory.high"], usage: "memory.current", caches: ["inactive_file", "active_file"] };
+
+impl Files {
+    /// Reads the limit of one group; none if it has none, or if it cannot be read.
+    fn limit(self, group: &Path) -> Option<Limit> {
+        let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+        // The largest number of v1 is a multiple of a page below 2^63; `max` of v2 is not a number.
+        let limit = self.limits.iter().filter_map(|name| number(name)).min().filter(|limit| *limit < 1 << 62)?;
+        let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let cache = |line: &str| {
+            let (name, bytes) = line.split_once(' ')?;
+            self.caches.contains(&name).then(|| bytes.trim().parse::<u64>().ok())?
+        };
+        let caches = stat.lines().filter_map(cache).fold(0, u64::saturating_add);
+        Some(Limit { limit, used: number(self.usage)?.saturating_sub(caches) })
+    }
+}
+
+impl Limit {
+    fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
+    }
+}
+
+impl Room {
+    /// Returns the bytes that one session may take; none if nothing limits it.
+    fn own(&self) -> Option<u64> {
+        let by_limit = self.limit.map(|limit| (limit.limit / PART / 2).min(limit.left() / 4));
+        let by_disk = self.disk.map(|(free, _)| free / 4);
+        by_limit.into_iter().chain(by_disk).min()
+    }
+
+    /// Returns the limits of ended sessions under which those of the session that starts has room.
+    pub(crate) fn retention(&self, asked: Retention) -> Retention {
+        let by_limit = self.limit.map_or(u64::MAX, |limit| limit.limit / PART / 2);
+        let by_disk = self.disk.map_or(u64::MAX, |(_, all)| all / 4);
+        if asked == Retention::ALL { asked } else { Retention { bytes: asked.bytes.min(by_limit).min(by_disk), ..asked } }
+    }
+
+    /// Returns true if the smallest session that `builder` can be has no room.
+    pub(crate) fn is_short(&self, builder: &Builder) -> bool {
+        self.own().is_some_and(|own| smallest(builder).is_ok_and(|least| own < least))
+    }
+
+    /// Fits the sizes that were not chosen into the room. Returns a note for people, if anything is smaller than usual.
+    ///
+    /// # Errors
+    /// The memory limit has no room for a session.
+    pub(crate) fn fit(&self, builder: &mut Builder) -> Result<Option<String>, Error> {
+        let Some(own) = self.own() else {
+            grow::allow(u64::MAX);
+            return Ok(None);
+        };
+        if let Some(limit) = self.limit.filter(|_| self.is_short(builder)) {
+            let (all, left) = (limit.limit, limit.left());
+            let why = format!("the memory limit of the control group is {all} bytes, of which {left} are left");
+            return Err(Error::unsupported("a session", why, "raise the limit, or remove ended sessions"));
+        }
+        if own < SMALL {
+            builder.registry_len = builder.registry_len.min(SMALL_TABLES.0);
+            builder.spans = builder.spans.min(SMALL_TABLES.1);
+        }
+        let rings = own.saturating_sub(fixed(builder)?) / if builder.snapshot { 2 } else { 1 };
+        builder.budget = rings.min(USUAL);
+        let first = Layout::new(builder, [0; 16])?.first_needs();
+        grow::allow(self.limit.map_or(u64::MAX, |_| own.saturating_sub(first)));
+        let is_small = builder.budget < USUAL;
+        Ok(is_small.then(|| match self.limit {
+            Some(limit) => format!("rings of {rings} bytes in all, for a memory limit of {} bytes", limit.limit),
+            None => format!("rings of {rings} bytes in all, because the file system is small"),
+        }))
+    }
+}
+
+/// Returns the bytes that the session takes besides the rings.
+fn fixed(builder: &Builder) -> Result<u64, Error> {
+    let layout = Layout::new(builder, [0; 16])?;
+    Ok(layout.needs(false) - layout.rings())
+}
+
+/// Returns the bytes of the smallest session that `builder` can be.
+fn smallest(builder: &Builder) -> Result<u64, Error> {
+    let (registry, spans) = SMALL_TABLES;
+    let small = Builder { budget: 0, size_limit: u64::MAX, ..builder.clone() };
+    let small = Builder { registry_len: registry.min(builder.registry_len), spans: spans.min(builder.spans), ..small };
+    Ok(Layout::new(&small, [0; 16])?.first_needs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes the files of a group.
+    fn group(dir: &Path, files: &[(&str, &str)]) {
+        std::fs::create_dir_all(dir).expect("a folder");
+        files.iter().for_each(|(name, text)| std::fs::write(dir.join(name), text).expect("written"));
+    }
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_tightest_limit_of_all_groups_holds() {
+        let root = tempfile::tempdir().expect("a folder");
+        let own = root.path().join("pod/app");
+        group(&own, &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "4096\n")]);
+        let used = format!("{}\n", 60 * MIB);
+        let stat = format!("anon 1\ninactive_file {}\nactive_file {}\nfile 7\n", 10 * MIB, 20 * MIB);
+        let max = format!("{}\n", 64 * MIB);
+        group(&root.path().join("pod"), &[("memory.max", &max), ("memory.current", &used), ("memory.stat", &stat)]);
+        group(root.path(), &[("memory.max", &format!("{}\n", 1024 * MIB)), ("memory.current", "0\n")]);
+        let found = limit(root.path(), "0::/pod/app\n");
+        assert_eq!(found, Some(Limit { limit: 64 * MIB, used: 30 * MIB }), "caches of files are not in use");
+        // A limit that throttles counts as well.
+        std::fs::write(own.join("memory.high"), format!("{}\n", 8 * MIB)).expect("written");
+        assert_eq!(limit(root.path(), "0::/pod/app\n"), Some(Limit { limit: 8 * MIB, used: 4096 }));
+        // The path of the host leads nowhere here: the mount begins at the group.
+        assert_eq!(limit(root.path(), "0::/kubepods/x/y\n"), Some(Limit { limit: 1024 * MIB, used: 0 }));
+        assert_eq!(limit(root.path(), "1:cpu:/pod\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn limits_of_the_first_version_are_read() {
+        let root = tempfile::tempdir().expect("a folder");
+        let limit_of = |bytes: u64| format!("{bytes}\n");
+        let files = [("memory.limit_in_bytes", limit_of(24 * MIB)), ("memory.usage_in_bytes", limit_of(8 * MIB))];
+        let stat = format!("inactive_file 1\ntotal_inactive_file {}\ntotal_active_file 0\n", 2 * MIB);
+        let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        group(&root.path().join("memory/app"), &files);
+        group(&root.path().join("memory/app"), &[("memory.stat", &stat)]);
+        let all = 9_223_372_036_854_771_712u64.to_string();
+        group(&root.path().join("memory"), &[("memory.limit_in_bytes", &all), ("memory.usage_in_bytes", "1\n")]);
+        let found = limit(root.path(), "5:cpu,memory:/app\n0::/\n");
+        assert_eq!(found, Some(Limit { limit: 24 * MIB, used: 6 * MIB }));
+        assert_eq!(limit(root.path(), "5:memory:/\n"), None, "the root has no limit");
+    }
+
+    #[test]
+    fn rings_of_many_cpus_keep_to_their_budget() {
+        for (cpus, least_ring) in [(2, 1 << 20), (64, 128 << 10), (128, 64 << 10), (256, 32 << 10)] {
+            let builder = Builder::new("many".into()).for_cpus(cpus);
+            let layout = Layout::new(&builder, [0; 16]).expect("it fits");
+            assert!(layout.rings() <= USUAL, "{cpus} CPUs: {} bytes", layout.rings());
+            assert!(layout.channels[0].ring_size() >= least_ring, "{cpus} CPUs: {:?}", layout.channels[0]);
+            assert!(layout.first_needs() <= 2 << 20 || cpus > 64, "{cpus} CPUs: {} bytes", layout.first_needs());
+        }
+    }
+
+    #[test]
+    fn chosen_sizes_are_kept() {
+        let channel = crate::ChannelConfig::new("main").sub_buffers(8, 128 << 10);
+        let builder = Builder::new("chosen".into()).for_cpus(128).channel(channel);
+        let layout = Layout::new(&builder, [0; 16]).expect("it fits");
+        assert_eq!(layout.channels[0].ring_size(), 1 << 20);
+    }
+
+    #[test]
+    fn a_session_and_the_ended_ones_share_a_part_of_the_limit() {
+        let room = |limit: u64, used: u64| Room { limit: Some(Limit { limit, used }), disk: None };
+        for mib in [8, 16, 24, 64, 512] {
+            let limit = mib * MIB;
+            let mut builder = Builder::new("limited".into()).for_cpus(2);
+            let ended = room(limit, MIB).retention(Retention::default()).bytes;
+            let note = room(limit, MIB).fit(&mut builder).expect("it fits");
+            let layout = Layout::new(&builder, [0; 16]).expect("a layout");
+            assert!(layout.needs(false) + ended <= limit / 8, "{mib} MiB: {} and {ended}", layout.needs(false));
+            assert_eq!(note.is_some(), builder.budget < USUAL);
+        }
+        let mut builder = Builder::new("limited".into()).for_cpus(2);
+        let error = room(8 * MIB, 8 * MIB - 4096).fit(&mut builder).expect_err("nothing is left").to_string();
+        assert!(error.contains("8388608") && error.contains("4096"), "{error}");
+        grow::allow(u64::MAX);
+    }
+}

@@ -1,0 +1,202 @@
+//! Tests of how much memory sessions take: at the start, when their rings are used, under memory limits of control groups, and
+//! in file systems that are full.
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+
+mod common;
+
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+
+use common::{child_dir, folder, lost, mount, numbers, plain, record, spawn, stay_on_one_cpu, unmount};
+use lastwords::{Session, event};
+
+const MIB: u64 = 1 << 20;
+
+/// Returns the bytes of memory that the files in a folder take.
+fn resident(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).expect("the folder").flatten();
+    entries.map(|entry| entry.metadata().map_or(0, |file| file.blocks() * 512)).sum()
+}
+
+/// Returns the numbers in a session whose events have the id of their thread, which is in front of them.
+fn numbers_with_threads(folder: &Path) -> Vec<u64> {
+    numbers(folder).into_iter().map(|words| words >> 32).collect()
+}
+
+/// Makes a folder in memory.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").expect("a folder")
+}
+
+#[test]
+fn a_session_with_one_event_takes_little_memory() {
+    let dir = in_memory();
+    let session = Session::builder("one").dir(dir.path()).start().expect("it starts");
+    record(7..8);
+    event!(test, "failed", level: ERROR, code = 7u64);
+    let taken = resident(&folder(&session));
+    println!("a session with an event and an error takes {} KiB", taken >> 10);
+    assert!(taken <= 5 * MIB / 4, "{taken} bytes");
+    assert_eq!(numbers_with_threads(&folder(&session)), [7, 7, 7], "errors are in two rings");
+    session.remove();
+}
+
+#[test]
+fn a_session_takes_little_memory_on_many_cpus() {
+    for (cpus, most) in [(64, 2 * MIB), (128, 4 * MIB)] {
+        let dir = in_memory();
+        let session = Session::builder("idle").dir(dir.path()).for_cpus(cpus).start().expect("it starts");
+        let idle = resident(&folder(&session));
+        record(0..200_000);
+        let busy = resident(&folder(&session));
+        println!("{cpus} CPUs: {} KiB idle, {} KiB after many events on one CPU", idle >> 10, busy >> 10);
+        assert!(idle <= most, "{cpus} CPUs: {idle} bytes");
+        assert_eq!(numbers_with_threads(&folder(&session)).last(), Some(&199_999));
+        let files = std::fs::read_dir(folder(&session)).expect("the folder").flatten();
+        let len: u64 = files.map(|file| file.metadata().map_or(0, |file| file.len())).sum();
+        // Each ring has a spare half without memory.
+        assert!(len / 2 <= 18 * MIB, "{cpus} CPUs: {len} bytes when all rings are full");
+        session.remove();
+    }
+}
+
+#[test]
+fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
+    let dir = in_memory();
+    let builder = Session::builder("whole").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10));
+    let session = builder.clone().start().expect("it starts");
+    let growing = resident(&folder(&session));
+    session.remove();
+    let session = builder.preallocate(true).start().expect("it starts");
+    let whole = resident(&folder(&session));
+    assert!(whole >= growing + 256 * 1024, "{whole} bytes, {growing} without");
+    record(0..100_000);
+    assert_eq!(resident(&folder(&session)), whole, "nothing was allocated later");
+    session.remove();
+}
+
+#[test]
+fn a_freed_spare_gets_its_memory_again() {
+    let dir = in_memory();
+    let session = Session::builder("spare").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    stay_on_one_cpu();
+    for round in 0..6 {
+        record(round * 1000..(round + 1) * 1000);
+        session.snapshot(lastwords::snapshot::Rings::All).expect("a snapshot");
+        assert_eq!(common::snapshot_numbers(&folder(&session)).last(), Some(&((round + 1) * 1000 - 1)));
+        if round % 2 == 1 {
+            let before = resident(&folder(&session));
+            session.disable_snapshots().expect("disabled");
+            assert!(resident(&folder(&session)) < before, "its memory was freed");
+            session.enable_snapshots().expect("enabled");
+        }
+    }
+    session.remove();
+}
+
+/// Records in a full tmpfs, with all signals blocked but SIGBUS.
+#[test]
+fn child_records_in_a_full_file_system() {
+    let Some(dir) = child_dir() else { return };
+    let session = Session::builder("full").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10)).start().expect("it starts");
+    record(0..10);
+    let _ = std::fs::write(dir.join("filling"), vec![1; 64 << 20]);
+    record(10..200_000);
+    drop(std::fs::remove_file(dir.join("filling")));
+    // SAFETY: the process ends here, and the session stays as after a crash.
+    unsafe { libc::_exit(if session.problem().is_none() { 7 } else { 8 }) };
+}
+
+#[test]
+fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can mount");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    mount(dir.path(), 0, "size=16m,mode=0700");
+    let status = spawn("child_records_in_a_full_file_system", dir.path(), &[]).wait().expect("it ends");
+    let sessions = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+    let folder = sessions[0].folder.clone();
+    let (found, lost) = (numbers(&folder), lost(&folder));
+    unmount(dir.path());
+    assert_eq!(status.code(), Some(7), "{status}");
+    assert_eq!((found.last(), lost), (Some(&199_999), 0), "the ring for all CPUs has memory");
+    // The ring that could not grow keeps what it had.
+    assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "no event twice");
+}
+
+/// A control group of version 1 with a memory limit, removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    /// Makes a group; none if this is not root, or if the machine has no memory controller of version 1.
+    fn new(limit: u64) -> Option<Self> {
+        let name = format!("lastwords-test-{}-{limit}", std::process::id());
+        let group = Self(Path::new("/sys/fs/cgroup/memory").join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        std::fs::write(group.0.join("memory.limit_in_bytes"), limit.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes have ended. The kernel may take a moment to notice.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+}
+
+/// Enters a control group, records in a session of default size, if one is wanted, and ends as in a crash.
+#[test]
+fn child_lives_in_a_group() {
+    let (Some(dir), Some(group)) = (child_dir(), std::env::var_os("GROUP")) else { return };
+    std::fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).expect("entered");
+    if std::env::var_os("RECORDED").is_some() {
+        let session = Session::builder("limited").dir(&dir).start_or_disabled();
+        record(0..100_000);
+        // A reader of the note is told why the rings are small, or why there are none.
+        let is_told = session.note().contains("memory limit");
+        std::mem::forget(session);
+        // SAFETY: the process ends here.
+        unsafe { libc::_exit(if is_told { 7 } else { 8 }) };
+    }
+    // SAFETY: the process ends here.
+    unsafe { libc::_exit(7) };
+}
+
+#[test]
+fn a_memory_limit_ends_no_process() {
+    for mib in [8, 16, 24, 64] {
+        let Some(group) = Group::new(mib * MIB) else {
+            eprintln!("no memory controller of cgroup v1 for this user");
+            return;
+        };
+        let dir = tempfile::tempdir().expect("a folder");
+        let place = dir.path().join("sessions");
+        std::fs::create_dir(&place).expect("a folder");
+        mount(&place, 0, "size=64m,mode=0700");
+        let name = group.0.to_string_lossy().into_owned();
+        let run = |more: &[(&str, &str)]| {
+            let variables = [&[("GROUP", name.as_str())], more].concat();
+            spawn("child_lives_in_a_group", &place, &variables).wait().expect("it ends")
+        };
+        let without = run(&[]);
+        let runs: Vec<_> = (0..9).map(|_| run(&[("RECORDED", "1")])).collect();
+        let sessions: Vec<_> = lastwords::remote_control::list(Some(&place)).unwrap_or_default();
+        let bytes: u64 = sessions.iter().map(|session| resident(&session.folder)).sum();
+        let newest = sessions.iter().map(|session| numbers_with_threads(&session.folder).last().copied()).max();
+        unmount(&place);
+        println!("{mib} MB: {} sessions kept, {} KiB in all", sessions.len(), bytes >> 10);
+        assert!(runs.iter().all(|run| *run == without && run.signal().is_none()), "{mib} MB: {without}, {runs:?}");
+        assert!(bytes <= mib * MIB / 8, "{mib} MB: {bytes} bytes of sessions");
+        assert_eq!(newest, Some(Some(99_999)), "{mib} MB: the newest event is there");
+    }
+}
