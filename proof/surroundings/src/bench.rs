@@ -100,7 +100,10 @@ impl Bench {
         };
         let (status, said) = end(&self.app)?;
         let (expected, _) = end(&self.plain)?;
-        ensure!(status == expected, "`{wrapper:?} app {words:?}` ended with {status}, without a recorder {expected}\n{said}");
+        ensure!(
+            status == expected,
+            "`{wrapper:?} app {words:?}` ended with {status}, without a recorder {expected}\n{said}"
+        );
         Ok(())
     }
 

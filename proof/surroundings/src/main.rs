@@ -5,7 +5,7 @@
 //! ```text
 //! cargo run -p lastwords-proof-surroundings -- --built target/debug [--quick] [--row NAME]
 //! ```
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod bench;
 mod memory;

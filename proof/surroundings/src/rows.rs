@@ -23,13 +23,11 @@ const KEPT: usize = 5;
 /// Begins a container: process numbers begin at 1.
 const CONTAINER: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// A container of a user without rights.
-const OF_A_USER: &[&str] =
-    &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+const OF_A_USER: &[&str] = &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
 /// The first process of a container cannot send itself SIGKILL.
 const DIES: &[&str] = &["", "abort"];
 /// Begins without /proc.
-const WITHOUT_PROC: &[&str] =
-    &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
+const WITHOUT_PROC: &[&str] = &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
 /// The sessions cannot be written to.
 const READ_ONLY: &[&str] = &[
     "unshare",

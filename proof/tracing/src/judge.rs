@@ -202,7 +202,13 @@ fn is(expected: &Expected, found: &Json) -> bool {
             digits.parse::<f64>().is_ok_and(|found| found.to_bits() == value.to_bits())
         }
         (Expected::Float(value), Json::Text(text)) => {
-            let name = if value.is_nan() { "NaN" } else if *value > 0.0 { "inf" } else { "-inf" };
+            let name = if value.is_nan() {
+                "NaN"
+            } else if *value > 0.0 {
+                "inf"
+            } else {
+                "-inf"
+            };
             !value.is_finite() && text == name
         }
         _ => false,

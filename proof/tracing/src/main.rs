@@ -9,7 +9,7 @@
 //! ```text
 //! cargo run -p lastwords-proof-tracing -- --lastwords target/debug/lastwords --shapes 10000 --seed 1
 //! ```
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod found;
 mod judge;

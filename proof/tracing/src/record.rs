@@ -93,9 +93,8 @@ fn make(of: &Site, is_span: bool) -> &'static Metadata<'static> {
 
 /// The values of a callsite's fields in the event that `key` stands for.
 fn values(site: &Site, key: u64) -> Vec<Option<Held>> {
-    let value = |(place, field): (usize, &shape::Field)| {
-        field.is_present(key, place).then(|| field.kind.value(key, place))
-    };
+    let value =
+        |(place, field): (usize, &shape::Field)| field.is_present(key, place).then(|| field.kind.value(key, place));
     site.fields.iter().enumerate().map(value).collect()
 }
 

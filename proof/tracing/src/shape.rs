@@ -71,18 +71,35 @@ pub(crate) enum Parent {
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// An event. Where an order is given, the values come in that order, and only those that are present.
-    Event { site: usize, key: u64, parent: Parent, order: Option<u64> },
-    New { site: usize, key: u64, parent: Parent },
+    Event {
+        site: usize,
+        key: u64,
+        parent: Parent,
+        order: Option<u64>,
+    },
+    New {
+        site: usize,
+        key: u64,
+        parent: Parent,
+    },
     Enter(usize),
     /// Leaves what was entered at this position of the list of what is entered.
     Leave(usize),
     /// Sets the fields that [`chosen`] names, in that order.
-    Record { handle: usize, key: u64 },
+    Record {
+        handle: usize,
+        key: u64,
+    },
     Drop(usize),
     /// Makes another dispatcher the thread's default.
     Push(usize),
     Pop,
-    Log { message: usize, key: u64, level: usize, place: u32 },
+    Log {
+        message: usize,
+        key: u64,
+        level: usize,
+        place: u32,
+    },
 }
 
 /// One shape.
@@ -115,8 +132,7 @@ impl Shape {
         let events: Vec<Site> = (0..1 + rng.below(6)).map(|at| event_site(rng, at, is_optional)).collect();
         let spans: Vec<Site> = (0..1 + rng.below(4)).map(|at| span_site(rng, at)).collect();
         let shared = (0..rng.below(3)).map(|_| (rng.below(spans.len() as u64) as usize, rng.bits())).collect();
-        let mut shape =
-            Self { index, dispatchers, events, spans, shared, threads: Vec::new(), logs: rng.one_in(3) };
+        let mut shape = Self { index, dispatchers, events, spans, shared, threads: Vec::new(), logs: rng.one_in(3) };
         let deep = rng.one_in(8);
         let threads = 1 + rng.below(3);
         shape.threads = (0..threads).map(|_| script(rng, &shape, deep)).collect();

@@ -39,8 +39,7 @@ pub(crate) fn make(parts: &Parts) -> &'static Metadata<'static> {
     let kind = if parts.is_span { Kind::SPAN } else { Kind::EVENT };
     let target = leak(&parts.target);
     let name = leak(&parts.name);
-    let metadata =
-        Metadata::new(name, target, parts.level, Some(FILE), Some(parts.line), Some(target), fields, kind);
+    let metadata = Metadata::new(name, target, parts.level, Some(FILE), Some(parts.line), Some(target), fields, kind);
     let metadata = Box::leak(Box::new(metadata));
     let _ = site.0.set(metadata);
     tracing_core::callsite::register(site);
