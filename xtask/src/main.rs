@@ -25,6 +25,7 @@ mod matrix;
 mod miri;
 mod persistence;
 mod programs;
+mod proof;
 mod scratch;
 mod setup;
 mod shapes;

@@ -6,7 +6,18 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 /// The names of the programs that the tests run.
-const TESTED: &[&str] = &["lastwords", "shop", "server", "layers", "triggers", "heap", "rust-app", "tokio-app"];
+const TESTED: &[&str] = &[
+    "lastwords",
+    "shop",
+    "server",
+    "layers",
+    "triggers",
+    "heap",
+    "rust-app",
+    "tokio-app",
+    "lastwords-proof-tracing",
+    "lastwords-proof-surroundings",
+];
 
 /// Builds a package for release; the folder where its programs and libraries are then.
 pub(crate) fn build(package: &str) -> Result<PathBuf> {

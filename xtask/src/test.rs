@@ -142,6 +142,16 @@ const STEPS: &[Step] = &[
         what: "events of random fields in sessions of random shapes; every value compared (a part of the whole)",
     },
     Step {
+        name: "proof-tracing",
+        does: Does::Verb(crate::proof::tracing),
+        what: "random events of `tracing`, killed; every value, name and span compared (a part of the whole)",
+    },
+    Step {
+        name: "proof-surroundings",
+        does: Does::Verb(crate::proof::surroundings),
+        what: "an application in containers, limits and traps: how it ends, what is known of it (a part of the whole)",
+    },
+    Step {
         name: "cases",
         does: Does::Verb(run_cases),
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",

@@ -9,6 +9,7 @@ pub mod checksum;
 pub mod ctf;
 pub mod elf;
 pub mod image;
+pub mod json;
 pub mod layout;
 pub mod layouts;
 pub mod mutate;

@@ -51,6 +51,8 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
+    ("proof-surroundings", &[]),
+    ("proof-tracing", &["lastwords", "testkit"]),
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),
 ];
 

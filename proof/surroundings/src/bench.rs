@@ -1,0 +1,222 @@
+//! What the rows use: the application, with and without a recorder, its sessions, and what is cleaned up.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The programs, and a folder that goes with this.
+pub(crate) struct Bench {
+    /// The application with its recorder, and without one.
+    app: PathBuf,
+    plain: PathBuf,
+    pub(crate) lastwords: PathBuf,
+    folder: PathBuf,
+}
+
+/// A session, as `lastwords list --json` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) uuid: String,
+    pub(crate) created: u64,
+    pub(crate) state: String,
+    /// How it ended.
+    pub(crate) how: String,
+    /// Whether its processes live.
+    pub(crate) lives: Vec<String>,
+    pub(crate) folder: PathBuf,
+    /// Why it cannot be read.
+    pub(crate) unreadable: String,
+}
+
+/// An application that stays, and what ends it.
+pub(crate) struct Staying {
+    child: Child,
+    pub(crate) pid: u32,
+    /// `pid` is a number of our own namespace.
+    is_ours: bool,
+    ended: bool,
+}
+
+impl Bench {
+    /// Compiles the application. `built` is the folder of the libraries and of `lastwords`.
+    pub(crate) fn new(root: &Path, built: &Path) -> Result<Self> {
+        let lastwords = built.join("lastwords");
+        ensure!(lastwords.is_file(), "no program {}", lastwords.display());
+        let folder = Path::new("/dev/shm").join(format!("lastwords-proof-surroundings.{}", std::process::id()));
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).context("/dev/shm")?;
+        let bench = Self { app: folder.join("app"), plain: folder.join("plain"), lastwords, folder };
+        let source = root.join("proof/surroundings/app.c");
+        let include = root.join("crates/capi/include");
+        let compile = |to: &Path, more: &[&str]| -> Result<()> {
+            let mut command = Command::new("cc");
+            command.args(["-O1", "-g", "-pthread", "-Wall", "-I"]).arg(&include).arg("-o").arg(to).arg(&source);
+            output(command.args(more)).map(drop)
+        };
+        compile(&bench.plain, &["-DPLAIN"])?;
+        // The library is installed under the name by which programs load it.
+        std::os::unix::fs::symlink(built.join("liblastwords_c.so"), bench.folder.join("liblastwords.so.0"))?;
+        let (library, path) = (built.display().to_string(), format!("-Wl,-rpath,{}", bench.folder.display()));
+        compile(&bench.app, &["-L", &library, "-llastwords_c", &path])?;
+        Ok(bench)
+    }
+
+    /// Makes a new folder for sessions or for other things of a row.
+    pub(crate) fn place(&self, name: &str) -> Result<PathBuf> {
+        let folder = self.folder.join(name);
+        std::fs::DirBuilder::new().mode(0o700).create(&folder).with_context(|| folder.display().to_string())?;
+        Ok(folder)
+    }
+
+    /// Removes what a row left.
+    pub(crate) fn clear(&self, dir: &Path) -> Result<()> {
+        for folder in [dir.to_path_buf(), self.folder.join("jail"), self.folder.join("recovered")] {
+            if folder.exists() {
+                std::fs::remove_dir_all(folder)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn command(&self, program: &Path, dir: &Path, wrapper: &[&str], words: &[&str]) -> Command {
+        let mut all = wrapper.iter().map(PathBuf::from).chain([program.to_path_buf()]);
+        let mut command = Command::new(all.next().unwrap_or_default());
+        command.args(all).args(words).env("LASTWORDS_DIR", dir).env_remove("LASTWORDS").current_dir(&self.folder);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the application to its end, wrapped by `wrapper`; an error if it does not end as it does without a recorder.
+    pub(crate) fn run(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
+        let end = |program| -> Result<(ExitStatus, String)> {
+            let out = self.command(program, dir, wrapper, words).output()?;
+            Ok((out.status, String::from_utf8_lossy(&out.stderr).into_owned()))
+        };
+        let (status, said) = end(&self.app)?;
+        let (expected, _) = end(&self.plain)?;
+        ensure!(
+            status == expected,
+            "`{wrapper:?} app {words:?}` ended with {status}, without a recorder {expected}\n{said}"
+        );
+        Ok(())
+    }
+
+    /// Starts applications that all run at once, and waits for all.
+    pub(crate) fn run_at_once(&self, count: usize, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
+        let start = || self.command(&self.app, dir, wrapper, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let mut children = (0..count).map(|_| start()).collect::<std::io::Result<Vec<Child>>>()?;
+        children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
+        Ok(())
+    }
+
+    /// Starts the application, which stays; returns when it has recorded.
+    pub(crate) fn stay(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<Staying> {
+        let mut command = self.command(&self.app, dir, wrapper, words);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
+        let pid = line.split_whitespace().nth(1).and_then(|word| word.parse().ok());
+        let pid = pid.with_context(|| format!("the application said {line:?}"))?;
+        Ok(Staying { child, pid, is_ours: !wrapper.contains(&"--pid"), ended: false })
+    }
+
+    /// The sessions of the folder, the oldest first. The reader is wrapped by `wrapper`.
+    pub(crate) fn sessions(&self, dir: &Path, wrapper: &[&str]) -> Result<Vec<Session>> {
+        let text = output(&mut self.command(&self.lastwords, dir, wrapper, &["list", "--json"]))?;
+        let json: serde_json::Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let session = |value: &serde_json::Value| Session {
+            uuid: text(&value["uuid"]),
+            created: text(&value["created_ns"]).parse().unwrap_or(0),
+            state: text(&value["state"]),
+            how: text(&value["ended"]["how"]),
+            lives: value["processes"].as_array().into_iter().flatten().map(|one| text(&one["life"])).collect(),
+            folder: text(&value["folder"]).into(),
+            unreadable: text(&value["unreadable"]),
+        };
+        let mut sessions: Vec<Session> = json["sessions"].as_array().into_iter().flatten().map(session).collect();
+        sessions.sort_by_key(|session| session.created);
+        Ok(sessions)
+    }
+
+    /// The only session of the folder.
+    pub(crate) fn only(&self, dir: &Path, wrapper: &[&str]) -> Result<Session> {
+        let sessions = self.sessions(dir, wrapper)?;
+        let [session] = &sessions[..] else { bail!("{} sessions instead of one", sessions.len()) };
+        Ok(session.clone())
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Session {
+    pub(crate) fn is_live(&self) -> bool {
+        self.state == "live" && self.how.is_empty() && self.lives.iter().any(|life| life == "alive")
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.state != "live" && self.how == "killed" && self.lives.iter().all(|life| life == "dead")
+    }
+
+    /// True if the session ended well.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state != "live" && !["killed", ""].contains(&self.how.as_str())
+    }
+}
+
+impl Staying {
+    /// Ends the process by SIGKILL, and what wraps it.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Ok(());
+        }
+        if self.is_ours {
+            output(Command::new("kill").args(["-KILL", &self.pid.to_string()]))?;
+            // A process whose parent is gone is reaped by another.
+            wait(|| is_gone(self.pid))?;
+        } else {
+            self.child.kill()?;
+        }
+        self.child.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Staying {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+fn is_gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z") || stat.contains(") X")
+}
+
+/// Waits until `is_so`.
+pub(crate) fn wait(is_so: impl Fn() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so() {
+        ensure!(begun.elapsed() < PATIENCE, "nothing came for {} s", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// Runs a command and returns its standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

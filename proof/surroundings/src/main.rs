@@ -1,0 +1,76 @@
+//! A table of surroundings: containers, limits on memory, no /proc, traps such as `exec` and `closefrom`. In each of them an
+//! application must end as it does without its recorder, its sessions must be kept as promised, and `lastwords list --json`
+//! must know whether they live. Root runs it; namespaces go with their processes, cgroups are removed.
+//!
+//! ```text
+//! cargo run -p lastwords-proof-surroundings -- --built target/debug [--quick] [--row NAME]
+//! ```
+#![forbid(unsafe_code)]
+
+mod bench;
+mod memory;
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+
+use bench::Bench;
+use rows::ROWS;
+
+#[derive(Parser)]
+#[command(about = "Run an application in containers, limits and traps, and judge how it ends and what is known of it")]
+struct Args {
+    /// The folder of `lastwords` and of the libraries; by default that of this program
+    #[arg(long)]
+    built: Option<PathBuf>,
+    /// The rows of CI
+    #[arg(long)]
+    quick: bool,
+    /// Rows whose name contains this
+    #[arg(long, value_name = "NAME")]
+    row: Option<String>,
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let own = std::env::current_exe()?;
+    let built = match &args.built {
+        Some(built) => built.canonicalize()?,
+        None => own.parent().context("a folder")?.to_path_buf(),
+    };
+    let bench = Bench::new(&root, &built)?;
+    let is_asked = |name: &str| args.row.as_ref().is_none_or(|part| name.contains(part.as_str()));
+    let rows: Vec<_> = ROWS.iter().filter(|row| is_asked(row.name) && (row.quick || !args.quick)).collect();
+    ensure!(!rows.is_empty(), "no such row");
+    let mut failed = 0;
+    for (number, row) in rows.iter().enumerate() {
+        let begun = Instant::now();
+        let dir = bench.place(&format!("row-{number}"))?;
+        let done = (row.check)(&bench, &dir);
+        let seconds = begun.elapsed().as_secs_f64();
+        match done {
+            Ok(()) => println!("{:<36} {seconds:>6.1} s  as it must be", row.name),
+            Err(error) => {
+                failed += 1;
+                println!("{:<36} {seconds:>6.1} s  FAILED: {error:#}", row.name);
+            }
+        }
+        bench.clear(&dir)?;
+    }
+    ensure!(failed == 0, "{failed} of {} rows failed", rows.len());
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Limits on memory. Sessions in memory count for the limit of those who record them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::bench::Bench;
+
+/// Applications that run one after another under a limit.
+const RUNS: usize = 9;
+
+/// A cgroup of ours, which goes with this.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    /// Makes a cgroup with a limit of so many MB: of version 2 where that limits memory, otherwise of version 1.
+    fn new(limit: u64) -> Result<Self> {
+        let name = format!("lastwords-proof.{}.{limit}", std::process::id());
+        let version_2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers")
+            .is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "memory"));
+        let (parent, files) = if version_2 {
+            std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory").context("memory is not delegated")?;
+            ("/sys/fs/cgroup", ["memory.max", "memory.swap.max"])
+        } else {
+            ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"])
+        };
+        let group = Self(Path::new(parent).join(name));
+        std::fs::create_dir(&group.0).with_context(|| format!("{}: as root only", group.0.display()))?;
+        std::fs::write(group.0.join(files[0]), (limit << 20).to_string())?;
+        // Without it, memory goes to a swap where there is one; not every kernel can limit that.
+        let swap = if version_2 { 0 } else { limit << 20 };
+        let _ = std::fs::write(group.0.join(files[1]), swap.to_string());
+        Ok(group)
+    }
+
+    /// The words that put a program there.
+    fn wrapper(&self) -> [String; 5] {
+        let script = "echo $$ > \"$1/cgroup.procs\" && shift && exec \"$@\"".to_owned();
+        ["sh".into(), "-c".into(), script, "sh".into(), self.0.display().to_string()]
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // The last process may still be going.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        eprintln!("{} stays", self.0.display());
+    }
+}
+
+/// Applications that die, end and record much, one after another.
+fn run_all(bench: &Bench, dir: &Path, group: &Cgroup) -> Result<()> {
+    let wrapper = group.wrapper();
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    for run in 0..RUNS {
+        let words = [["", "abort"], ["many", "exit"], ["many", "kill"]][run % 3];
+        bench.run(dir, &wrapper, &words).with_context(|| format!("run {run}"))?;
+    }
+    Ok(())
+}
+
+/// Ends as without a recorder, and no more is kept than the limit allows.
+pub(crate) fn limit(bench: &Bench, dir: &Path, megabytes: u64) -> Result<()> {
+    let group = Cgroup::new(megabytes)?;
+    let done = run_all(bench, dir, &group);
+    let sessions = bench.sessions(dir, &[]);
+    // The pages go before their group does.
+    let used = bytes(dir)?;
+    std::fs::remove_dir_all(dir)?;
+    done?;
+    let sessions = sessions?;
+    ensure!(used <= (megabytes << 20) / 2, "sessions keep {used} bytes of {megabytes} MB");
+    ensure!(megabytes < 24 || !sessions.is_empty(), "nothing was recorded");
+    Ok(())
+}
+
+/// Sessions of another that are there already count for nobody here.
+pub(crate) fn limit_inside(bench: &Bench, dir: &Path) -> Result<()> {
+    for _ in 0..4 {
+        bench.run(dir, &[], &["many", "kill"])?;
+    }
+    limit(bench, dir, 24)
+}
+
+/// The memory that files of a folder take.
+fn bytes(folder: &Path) -> Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    let mut sum = 0;
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let data = entry.metadata()?;
+        sum += if data.is_dir() { bytes(&entry.path())? } else { data.blocks() * 512 };
+    }
+    Ok(sum)
+}

@@ -1,0 +1,230 @@
+//! The rows of the table.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::bench::{self, Bench, Session};
+use crate::memory;
+
+/// A surrounding: its name, and what must be so in it.
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) check: fn(&Bench, &Path) -> Result<()>,
+    /// CI runs it.
+    pub(crate) quick: bool,
+}
+
+/// Sessions of one name that stay after deaths, besides one that died since.
+const KEPT: usize = 5;
+
+/// Begins a container: process numbers begin at 1.
+const CONTAINER: &[&str] = &["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/// A container of a user without rights.
+const OF_A_USER: &[&str] = &["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+/// The first process of a container cannot send itself SIGKILL.
+const DIES: &[&str] = &["", "abort"];
+/// Begins without /proc.
+const WITHOUT_PROC: &[&str] = &["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /proc && exec \"$@\"", "sh"];
+/// The sessions cannot be written to.
+const READ_ONLY: &[&str] = &[
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "mount --bind \"$LASTWORDS_DIR\" \"$LASTWORDS_DIR\" && mount -o remount,bind,ro \"$LASTWORDS_DIR\" && exec \"$@\"",
+    "sh",
+];
+
+pub(crate) const ROWS: &[Row] = &[
+    Row { name: "nothing unusual", check: |bench, dir| lives_and_dies(bench, dir, &[], ""), quick: true },
+    Row { name: "12 deaths", check: |bench, dir| deaths(bench, dir, &[], 12), quick: false },
+    Row { name: "12 deaths in containers", check: |bench, dir| deaths(bench, dir, CONTAINER, 12), quick: true },
+    Row { name: "180 deaths in containers", check: |bench, dir| deaths(bench, dir, CONTAINER, 180), quick: false },
+    Row { name: "12 deaths in containers of a user", check: |b, dir| deaths(b, dir, OF_A_USER, 12), quick: false },
+    Row { name: "40 deaths in containers at once", check: at_once, quick: false },
+    Row { name: "a container", check: |b, dir| lives_and_dies(b, dir, CONTAINER, ""), quick: true },
+    Row { name: "a container of a user", check: |b, dir| lives_and_dies(b, dir, OF_A_USER, ""), quick: false },
+    Row { name: "a container after another", check: reused, quick: true },
+    Row { name: "read in another container", check: read_elsewhere, quick: true },
+    Row { name: "read where nothing can be written", check: read_only, quick: true },
+    Row { name: "no /proc", check: |bench, dir| lives_and_dies(bench, dir, WITHOUT_PROC, ""), quick: true },
+    Row { name: "12 deaths without /proc", check: |b, dir| deaths(b, dir, WITHOUT_PROC, 12), quick: false },
+    Row { name: "chroot", check: |bench, dir| lives_and_dies(bench, dir, &[], "chroot"), quick: true },
+    Row { name: "closefrom", check: |bench, dir| lives_and_dies(bench, dir, &[], "closefrom"), quick: true },
+    Row { name: "the main thread ends first", check: |b, dir| lives_and_dies(b, dir, &[], "thread"), quick: true },
+    Row { name: "a fork whose parent dies first", check: |b, dir| lives_and_dies(b, dir, &[], "fork"), quick: true },
+    Row { name: "exec", check: exec, quick: true },
+    Row { name: "vfork", check: vfork, quick: false },
+    Row { name: "a crash loop", check: crash_loop, quick: false },
+    Row { name: "a limit of 8 MB", check: |bench, dir| memory::limit(bench, dir, 8), quick: true },
+    Row { name: "a limit of 16 MB", check: |bench, dir| memory::limit(bench, dir, 16), quick: false },
+    Row { name: "a limit of 24 MB", check: |bench, dir| memory::limit(bench, dir, 24), quick: true },
+    Row { name: "a limit of 64 MB", check: |bench, dir| memory::limit(bench, dir, 64), quick: false },
+    Row { name: "a limit of 24 MB on another folder", check: memory::limit_inside, quick: false },
+];
+
+/// The readers of a session.
+const READERS: &[(&str, &[&str])] = &[("beside", &[]), ("in a container", CONTAINER), ("without /proc", WITHOUT_PROC)];
+
+/// The application stays and is live; it is killed and is dead; it ends well, and that is known.
+fn lives_and_dies(bench: &Bench, dir: &Path, wrapper: &[&str], how: &str) -> Result<()> {
+    let jail = bench.place("jail")?;
+    let jail = jail.display().to_string();
+    let mut staying = bench.stay(dir, wrapper, &[how, "sleep", &jail])?;
+    for (name, reader) in READERS {
+        let session = bench.only(dir, reader)?;
+        ensure!(session.is_live(), "read {name} while it lives: {session:?}");
+    }
+    staying.kill()?;
+    for (name, reader) in READERS {
+        let session = bench.only(dir, reader)?;
+        ensure!(session.is_killed(), "read {name} after its death: {session:?}");
+    }
+    bench.run(dir, wrapper, &[how, "exit", &jail])?;
+    let mut last = newest(bench, dir)?;
+    if how == "fork" {
+        // The child goes on when the application has ended.
+        bench::wait(|| newest(bench, dir).is_ok_and(|session| !session.is_live()))?;
+        last = newest(bench, dir)?;
+    }
+    ensure!(last.has_ended(), "after a good end: {last:?}");
+    bench.run(dir, wrapper, &[how, "abort", &jail])?;
+    std::fs::remove_dir_all(jail)?;
+    Ok(())
+}
+
+fn newest(bench: &Bench, dir: &Path) -> Result<Session> {
+    bench.sessions(dir, &[])?.pop().context("no session")
+}
+
+/// All sessions must be dead, and no more than promised.
+fn kept(bench: &Bench, dir: &Path) -> Result<Vec<Session>> {
+    let sessions = bench.sessions(dir, &[])?;
+    ensure!(sessions.len() <= KEPT + 1, "{} sessions are kept", sessions.len());
+    if let Some(session) = sessions.iter().find(|session| !session.is_killed()) {
+        bail!("not known as killed: {session:?}");
+    }
+    Ok(sessions)
+}
+
+fn deaths(bench: &Bench, dir: &Path, wrapper: &[&str], count: usize) -> Result<()> {
+    for _ in 0..count {
+        bench.run(dir, wrapper, DIES)?;
+    }
+    ensure!(kept(bench, dir)?.len() >= KEPT.min(count), "too few sessions are kept");
+    Ok(())
+}
+
+/// What dies at once is more than promised until the next start.
+fn at_once(bench: &Bench, dir: &Path) -> Result<()> {
+    bench.run_at_once(40, dir, CONTAINER, DIES)?;
+    bench.run(dir, CONTAINER, DIES)?;
+    kept(bench, dir).map(drop)
+}
+
+/// A container's first process dies; the next container's first process has its number, and often its namespace has the same inode.
+fn reused(bench: &Bench, dir: &Path) -> Result<()> {
+    for round in 0..5 {
+        bench.run(dir, CONTAINER, DIES)?;
+        let mut staying = bench.stay(dir, CONTAINER, &["", "sleep"])?;
+        let sessions = bench.sessions(dir, &[])?;
+        let live: Vec<&Session> = sessions.iter().filter(|session| session.is_live()).collect();
+        ensure!(live.len() == 1, "round {round}: {} sessions are live: {live:?}", live.len());
+        let (last, dead) = sessions.split_last().context("no session")?;
+        ensure!(last.is_live(), "round {round}: the newest is not live: {last:?}");
+        if let Some(session) = dead.iter().find(|session| !session.is_killed()) {
+            bail!("round {round}: not known as killed: {session:?}");
+        }
+        staying.kill()?;
+    }
+    Ok(())
+}
+
+/// Neither container knows the other's numbers.
+fn read_elsewhere(bench: &Bench, dir: &Path) -> Result<()> {
+    let mut staying = bench.stay(dir, CONTAINER, &["", "sleep"])?;
+    let session = bench.only(dir, CONTAINER)?;
+    ensure!(session.is_live(), "while it lives: {session:?}");
+    // A start in another container must not take a living session for an ended one.
+    for _ in 0..8 {
+        bench.run(dir, CONTAINER, DIES)?;
+    }
+    let is_there = bench.sessions(dir, CONTAINER)?.iter().any(|other| other.uuid == session.uuid && other.is_live());
+    ensure!(is_there, "the living session is gone, or not live");
+    staying.kill()?;
+    let sessions = bench.sessions(dir, CONTAINER)?;
+    let dead = sessions.iter().find(|other| other.uuid == session.uuid).context("the session is gone")?;
+    ensure!(dead.is_killed(), "after its death: {dead:?}");
+    Ok(())
+}
+
+/// Readers without the right to write know as much.
+fn read_only(bench: &Bench, dir: &Path) -> Result<()> {
+    let mut staying = bench.stay(dir, &[], &["", "sleep"])?;
+    let session = bench.only(dir, READ_ONLY)?;
+    ensure!(session.is_live(), "while it lives: {session:?}");
+    staying.kill()?;
+    let session = bench.only(dir, READ_ONLY)?;
+    ensure!(session.is_killed(), "after its death: {session:?}");
+    Ok(())
+}
+
+/// The recorder is gone after `exec`; the process is not.
+fn exec(bench: &Bench, dir: &Path) -> Result<()> {
+    let mut staying = bench.stay(dir, &[], &["exec", "sleep"])?;
+    let comm = format!("/proc/{}/comm", staying.pid);
+    bench::wait(|| std::fs::read_to_string(&comm).is_ok_and(|name| name.trim() == "sleep"))?;
+    let session = bench.only(dir, &[])?;
+    ensure!(!session.is_live(), "after exec: {session:?}");
+    staying.kill()?;
+    bench.run(dir, &[], &["exec", "exit"])
+}
+
+/// Each event is there once, or is counted as lost; a child of `vfork` shares all memory.
+fn vfork(bench: &Bench, dir: &Path) -> Result<()> {
+    bench.run(dir, &[], &["vfork", "kill"])?;
+    let session = bench.only(dir, &[])?;
+    let to = bench.place("recovered")?;
+    let mut command = std::process::Command::new(&bench.lastwords);
+    bench::output(command.arg("recover").arg(&session.folder).arg("-o").arg(&to).args(["--to", "json"]))?;
+    let path = std::fs::read_dir(&to)?.flatten().next().context("nothing was recovered")?.path();
+    let text = std::fs::read_to_string(path)?;
+    std::fs::remove_dir_all(to)?;
+    let mut command = std::process::Command::new(&bench.lastwords);
+    let inspected = bench::output(command.arg("inspect").arg(&session.folder).arg("--json"))?;
+    let inspected: serde_json::Value = serde_json::from_str(&inspected)?;
+    let streams = inspected["sessions"][0]["streams"].as_array().cloned().unwrap_or_default();
+    let lost = |stream: &serde_json::Value| {
+        stream["lost"].as_object().map_or(0, |lost| lost.values().filter_map(serde_json::Value::as_u64).sum::<u64>())
+    };
+    let lost: u64 = streams.iter().map(lost).sum();
+    for name in ["app:step", "app:beside", "app:vforked"] {
+        let mut seen = BTreeSet::new();
+        for line in text.lines().filter(|line| line.contains(&format!("\"event\":\"{name}\""))) {
+            let number: u64 = serde_json::from_str::<serde_json::Value>(line)?["fields"]["n"].as_u64().context("n")?;
+            ensure!(seen.insert(number), "{name} {number} is there twice");
+        }
+        let missing = seen.last().map_or(0, |last| last + 1 - seen.len() as u64);
+        ensure!(missing <= lost, "{name}: {missing} events are missing, {lost} are counted as lost");
+        ensure!(!seen.is_empty(), "no {name}");
+    }
+    Ok(())
+}
+
+/// The first death of a burst matters most, and the newest.
+fn crash_loop(bench: &Bench, dir: &Path) -> Result<()> {
+    let mut first = None;
+    for death in 0..14 {
+        bench.run(dir, &[], &["", "abort"])?;
+        let sessions = bench.sessions(dir, &[])?;
+        let newest = sessions.last().context("no session")?.uuid.clone();
+        let first = first.get_or_insert_with(|| newest.clone());
+        ensure!(sessions.iter().any(|session| session.uuid == *first), "death {death}: the first is gone");
+        ensure!(sessions.len() <= KEPT + 1, "death {death}: {} sessions are kept", sessions.len());
+        std::thread::sleep(Duration::from_millis(800));
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! The rigs of `proof/`: each is a program of its own. CI runs a small count of each.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::programs;
+
+/// 60 programs that record by `tracing`, of new seeds each time.
+pub(crate) fn tracing() -> Result<()> {
+    run("lastwords-proof-tracing", &["--shapes", "60"])
+}
+
+/// The rows of the table of surroundings that take least time.
+pub(crate) fn surroundings() -> Result<()> {
+    ensure!(crate::setup::is_root(), "namespaces and limits of memory need root");
+    run("lastwords-proof-surroundings", &["--quick"])
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let path = programs::debug()?.join(program);
+    let status = Command::new(&path).args(arguments).status().with_context(|| path.display().to_string())?;
+    ensure!(status.success(), "{program} {}: {status}", arguments.join(" "));
+    Ok(())
+}
