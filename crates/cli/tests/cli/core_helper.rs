@@ -267,6 +267,20 @@ fn small_cores() {
     }
 }
 
+/// While the helper is installed: many processes crash at the same time, and each core arrives.
+fn storm() {
+    const PROCESSES: usize = 60;
+    let place = Place::new();
+    let script = "ulimit -c unlimited; i=0; while [ $i -lt $0 ]; do mkdir $i; \
+        (cd $i && exec sh -c 'kill -SEGV $$') & i=$((i + 1)); done; wait";
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", script, &PROCESSES.to_string()]).current_dir(place.path()).stderr(std::process::Stdio::null());
+    assert!(shell.status().expect("a shell").success());
+    let core = |number: usize| fs::read(place.at(&format!("{number}/core"))).unwrap_or_default();
+    let without: Vec<usize> = (0..PROCESSES).filter(|number| !core(*number).starts_with(b"\x7fELF")).collect();
+    assert!(without.is_empty(), "no core of {without:?}");
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
@@ -297,8 +311,9 @@ fn cores_go_where_they_went_before() {
     installed("status");
     installed("install");
     assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d %c ", program.display())));
-    assert_eq!(CorePattern::pipe_limit().trim(), "16", "the kernel waits for the helper");
+    assert_eq!(CorePattern::pipe_limit().trim(), "1024", "the kernel waits for the helper");
     small_cores();
+    storm();
     let (heap, pid) = aborted("heap");
     assert_core(&heap);
     assert_copy(&heap, sessions, pid, "SIGABRT", 0);
@@ -311,7 +326,7 @@ fn cores_go_where_they_went_before() {
     in_a_container("shm");
     fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
     assert!(helper("status").err.contains("small cores are lost"));
-    fs::write("/proc/sys/kernel/core_pipe_limit", "16").unwrap();
+    fs::write("/proc/sys/kernel/core_pipe_limit", "1024").unwrap();
     installed("uninstall");
     assert_eq!(CorePattern::now(), kept.before, "exactly the pattern of before");
     assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");

@@ -6,8 +6,9 @@ use std::fs;
 
 /// The kernel's file.
 pub(crate) const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
-/// The limit that `install` sets. When so many helpers run, further processes that crash leave no core.
-pub(super) const WANTED: u32 = 16;
+/// The limit that `install` sets. While so many helpers run, the kernel drops the cores of further processes. So the limit is above the
+/// number of processes that a storm of crashes ends at once, and above what a user who holds up helpers can use up for others.
+pub(super) const WANTED: u32 = 1024;
 
 pub(super) fn read() -> anyhow::Result<u32> {
     let text = fs::read_to_string(PIPE_LIMIT).context(PIPE_LIMIT)?;
