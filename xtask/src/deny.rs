@@ -3,10 +3,12 @@
 //! Licences, bans and sources need no network beyond the registry. The advisories are in a repository of their own: where that cannot be
 //! reached, this is printed, and nothing fails.
 
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
+use crate::scratch::Scratch;
 use crate::setup::tools::{self, State};
 use crate::setup::wheel::Wheel;
 
@@ -53,12 +55,31 @@ pub(crate) fn run(_: &Args) -> Result<()> {
         Ok(())
     };
     check(&["check", "bans", "licenses", "sources"])?;
+    prove(&program)?;
     let fetched = command(&["fetch", "db"]).output().context("cargo-deny")?;
     if !fetched.status.success() {
         println!("{NOT_CHECKED}: {}", why(&String::from_utf8_lossy(&fetched.stderr)));
         return Ok(());
     }
     check(&["check", "--disable-fetch", "advisories"])
+}
+
+/// Fails if a crate whose licence is not allowed passes.
+fn prove(program: &Path) -> Result<()> {
+    let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-deny")?;
+    let manifest = scratch.path().join("Cargo.toml");
+    let text =
+        "[package]\nname = \"x\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlicense = \"GPL-3.0-only\"\n[workspace]\n";
+    std::fs::write(&manifest, text)?;
+    std::fs::create_dir(scratch.path().join("src"))?;
+    std::fs::write(scratch.path().join("src/lib.rs"), "")?;
+    let mut command = Command::new(program);
+    command.arg("--offline").arg("--manifest-path").arg(&manifest).arg("--config");
+    let output = command.arg(crate::root().join("deny.toml")).args(["check", "licenses"]).output();
+    let output = output.context("cargo-deny")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("GPL-3.0-only"), "a crate of the licence GPL passes: {said}");
+    Ok(())
 }
 
 /// Returns the last line with text: the reason that git gives.

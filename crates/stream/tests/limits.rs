@@ -72,7 +72,8 @@ fn held_connections_keep_no_stream_out() {
         .collect();
     // Four wait, and the others were refused.
     let refused: Vec<String> = (0..16).map(|_| why(running.over())).collect();
-    assert!(refused.iter().all(|why| why.contains("--max-per-peer")), "{refused:?}");
+    let is_right = |why: &String| why.contains("--max-per-peer") || why.contains("taken its place");
+    assert!(refused.iter().all(is_right), "{refused:?}");
     // Once they are old, a stream takes the place of the oldest.
     let begun = Instant::now();
     let saved = loop {
@@ -90,7 +91,7 @@ fn held_connections_keep_no_stream_out() {
 #[test]
 fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let head = Duration::from_millis(100);
+    let head = Duration::from_millis(500);
     let running = Running::new(&folder.path().join("in"), Limits { head, ..LIMITS });
     let mut silent = running.connect();
     assert!(answers(&mut silent).contains("--head-timeout"));
@@ -113,7 +114,7 @@ fn a_sender_that_does_not_say_who_it_is_or_what_it_sends_is_refused() {
     // A stream that is described has no deadline.
     let mut alive = running.connect();
     alive.write_all(&described()).unwrap();
-    std::thread::sleep(head * 10);
+    std::thread::sleep(head * 8);
     alive.write_all(&end()).unwrap();
     assert!(answers(&mut alive).contains(r#"{"bytes":0}"#));
     drop(running.stop());

@@ -350,8 +350,8 @@ fn limits_end_a_stream_and_keep_what_came() {
     let mut first = running.connect();
     first.write_all(&whole[..5].concat()).unwrap();
     let Told::Started { spool, .. } = running.next() else { panic!("it starts") };
-    // It has its place once the receiver has the description.
-    while std::fs::metadata(&spool).unwrap().len() < head as u64 {
+    // It has its place once the receiver has a frame after the description.
+    while std::fs::metadata(&spool).unwrap().len() <= head as u64 {
         std::thread::sleep(Duration::from_millis(1));
     }
     let answers = running.send(&whole.concat());

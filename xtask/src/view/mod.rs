@@ -425,7 +425,8 @@ impl Run<'_> {
 
     /// Puts scripts of others into a page, in each way in which a browser runs one. None of them runs, and the page works.
     fn injected(&self) -> Result<()> {
-        let page = std::fs::read_to_string(self.folder.join("made-1000.html")).context("a page that was made before")?;
+        let page =
+            std::fs::read_to_string(self.folder.join("made-1000.html")).context("a page that was made before")?;
         let evil = "window.evil = (window.evil ?? 0) + 1";
         let scripts = [
             format!("<script>{evil}</script>"),
@@ -433,7 +434,9 @@ impl Run<'_> {
             format!("<script type=\"module\">import 'data:text/javascript,{evil}'</script>"),
             format!("<script src='data:text/javascript,{evil}'></script>"),
             format!("<img src=\"x\" onerror=\"{evil}\"><svg onload=\"{evil}\"></svg>"),
-            format!("<iframe srcdoc=\"<script>parent.{evil}</script>\"></iframe><a id=\"evil\" href=\"javascript:{evil}\">x</a>"),
+            format!(
+                "<iframe srcdoc=\"<script>parent.{evil}</script>\"></iframe><a id=\"evil\" href=\"javascript:{evil}\">x</a>"
+            ),
         ];
         for place in ["<header", "</body>"] {
             ensure!(page.contains(place), "the page has no {place}");

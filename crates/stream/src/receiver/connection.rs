@@ -123,18 +123,17 @@ impl Connection<'_> {
 
     fn frames(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
         while !stream.order.is_over() {
+            if stream.order.is_described() {
+                stream.ticket.described()?;
+            }
             let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
             let read = |bytes: &mut [u8]| self.read_until(bytes, deadline);
             let header = header(&read, &mut stream.order)?;
             if header.kind == Kind::Alive {
                 continue;
             }
-            if stream.order.is_described() {
-                stream.ticket.described()?;
-            } else {
-                let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
-                stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
-            }
+            let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
+            stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
             // In the spool, a packet has a frame of its own beside its bytes.
             let beside = if header.kind == Kind::Packet { PLACED } else { 0 };
             let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
