@@ -14,7 +14,7 @@ depends() {
 }
 
 install() {
-    inst_multiple cat date grep lastwords mkdir mount sync tail timeout
+    inst_multiple cat date grep lastwords mkdir mount stat sync tail timeout tr
     inst_simple /usr/lib/lastwords/save-trace
     # kdump.conf(5): all files in this folder are run before the dump is made.
     inst_simple /usr/lib/lastwords/save-trace /etc/kdump/pre.d/lastwords

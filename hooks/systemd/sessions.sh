@@ -1,31 +1,39 @@
 # shellcheck shell=sh
 # Functions of `collect` and `retain`. Sessions belong to users who may have put anything in their place, so each is read with the rights
 # of its owner: the program can read and remove only what its owner can.
+# shellcheck source=hooks/systemd/common.sh
+. "${LASTWORDS_LIBRARY:-/usr/lib/lastwords}/common.sh"
 lastwords=${LASTWORDS_PROGRAM:-lastwords}
 # shellcheck disable=SC2034 # The scripts that read this file use it.
 reports=${LASTWORDS_REPORTS:-/var/lib/lastwords/reports}
 places=${LASTWORDS_PLACES:-/dev/shm/lastwords-* /run/user/*/lastwords}
 seconds=${LASTWORDS_SECONDS:-120}
-umask 077
-# Names that users chose are printed by printf: echo would take a backslash in them for an escape.
 
 # as_user UID COMMAND...: runs a command with the rights of a user.
 as_user() {
     user=$1
     shift
     if [ "$user" = "$(id -u)" ]; then
-        timeout "$seconds" "$@"
+        timeout -k 10 "$seconds" "$@"
     else
         group=$(id -g "$user" 2> /dev/null) || group=$user
-        setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs timeout "$seconds" "$@"
+        setpriv --reuid "$user" --regid "$group" --clear-groups --no-new-privs timeout -k 10 "$seconds" "$@"
     fi
 }
+
+# owner_of PLACE: prints the user whose sessions are in a folder. Fails if the path leads through a link. In a folder of a user, all is that
+# user's, whatever it claims to be: the user may exchange it, or mount a file system there.
+owner_of() (
+    cd -P "$1" 2> /dev/null && [ "$PWD" = "$1" ] || exit 1
+    of=$(stat -c %u ..) || exit 1
+    [ "$of" != 0 ] || of=$(stat -c %u .) || exit 1
+    echo "$of"
+)
 
 # each_session COMMAND: runs `COMMAND UID FOLDER` for each session of each user. Folders of sessions end in 16 hexadecimal digits.
 each_session() {
     for place in $places; do
-        [ -d "$place" ] && [ ! -L "$place" ] || continue
-        owner=$(stat -c %u "$place") || continue
+        owner=$(owner_of "$place") || continue
         for folder in "$place"/*-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]; do
             [ -d "$folder" ] && [ ! -L "$folder" ] || continue
             "$1" "$owner" "$folder"

@@ -11,6 +11,7 @@ mod book;
 mod bytes_image;
 mod compare;
 mod crash_step;
+mod deny;
 mod dist;
 mod elf;
 mod ended;
@@ -56,6 +57,8 @@ enum Verb {
     Setup(setup::Args),
     /// Run every step of CI; the one command for the tests
     Test(test::Args),
+    /// Check licences, sources and advisories of all crates (cargo-deny)
+    Deny(deny::Args),
     /// Build the book, check its links, run the commands of the book and of the README
     Book(book::Args),
     /// Measure recording and recovering beside the peers
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Verb::Miri(args) => miri::verb(&args),
         Verb::Setup(args) => setup::run(&args),
         Verb::Test(args) => test::run(&args),
+        Verb::Deny(args) => deny::run(&args),
         Verb::Book(args) => book::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Compare(args) => compare::run(&args),

@@ -13,7 +13,8 @@ pub(crate) mod apt;
 mod babeltrace;
 pub(crate) mod debian;
 pub(crate) mod mirror;
-mod tools;
+pub(crate) mod tools;
+pub(crate) mod wheel;
 
 use tools::{State, Tool};
 
@@ -35,9 +36,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let reader = babeltrace::state();
     println!("{:<16} {reader:<24} reads CTF 2", babeltrace::NAME);
+    let deny = crate::deny::state();
+    println!("{:<16} {deny:<24} step deny: licences and sources of crates", "cargo-deny");
     let kernels = crate::lab::quick_kernels().map_or(State::Missing, State::Found);
     println!("{:<16} {kernels:<24} steps with guests: QEMU and kernels", "kernels");
-    let missing = found.iter().map(|(_, state)| state).chain([&reader, &kernels]).filter(|s| !s.is_found()).count();
+    let missing =
+        found.iter().map(|(_, state)| state).chain([&reader, &deny, &kernels]).filter(|s| !s.is_found()).count();
     match missing {
         0 => Ok(()),
         n if args.check => {
@@ -60,6 +64,9 @@ pub(crate) fn missing() -> Vec<String> {
     add("components of the Rust toolchain", tools::components(&missing));
     if !babeltrace::state().is_found() {
         add("in target/tools, about 30 MB", vec![babeltrace::NAME]);
+    }
+    if !crate::deny::state().is_found() {
+        add("in target/tools, about 9 MB", vec!["cargo-deny"]);
     }
     if crate::lab::quick_kernels().is_none() {
         add("in target/lab, about 400 MB", vec!["QEMU and kernels of Debian for guests"]);
@@ -117,6 +124,7 @@ fn install() -> Result<()> {
         run_loudly(Command::new("rustup").args(["component", "add"]).args(&components))?;
     }
     babeltrace::install()?;
+    crate::deny::install()?;
     crate::lab::prepare_quick().context("the kernels of the steps with guests")
 }
 

@@ -49,6 +49,11 @@ enum Does {
 const STEPS: &[Step] = &[
     Step { name: "setup", does: Does::Verb(run_setup), what: "the tools that the tests need are there" },
     Step { name: "tidy", does: Does::Verb(run_tidy), what: "crate graph, sizes, where unsafe stands" },
+    Step {
+        name: "deny",
+        does: Does::Verb(run_deny),
+        what: "licences, sources and bans of all crates; advisories where their database can be reached",
+    },
     Step { name: "fmt", does: Does::Cargo(&["fmt", "--all", "--check"]), what: "formatting" },
     Step {
         name: "clippy",
@@ -217,6 +222,10 @@ const QUICK: &[Step] = &[
 
 fn run_setup() -> Result<()> {
     setup::run(&setup::Args::default())
+}
+
+fn run_deny() -> Result<()> {
+    crate::deny::run(&crate::deny::Args {})
 }
 
 /// The cases that must pass.

@@ -32,12 +32,14 @@ mod error;
 mod irregular;
 mod low;
 mod reader;
+mod stored;
 
 pub use budget::{Budget, Limits};
 pub use error::{Error, Kind};
 pub use irregular::irregular;
 pub use low::{low_u8, low_u16, low_u32};
 pub use reader::{ByteOrder, Reader};
+pub use stored::stored;
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

@@ -88,7 +88,7 @@ pub(crate) fn folder(word: &str) -> anyhow::Result<PathBuf> {
             let live: Vec<&PathBuf> = several.iter().filter(|f| is_live(f)).collect();
             match live.as_slice() {
                 [one] => Ok((*one).clone()),
-                _ => bail!("{} sessions are called {word}; name one by its folder:\n{}", several.len(), lines(several)),
+                _ => bail!("{} sessions are called {word}; name one by its folder: {}", several.len(), names(several)),
             }
         }
     }
@@ -101,12 +101,12 @@ fn only() -> anyhow::Result<PathBuf> {
     match live.as_slice() {
         [one] => Ok(one.clone()),
         [] => bail!("no session lives; `lastwords list` shows those that have ended"),
-        several => bail!("{} sessions live; name one with --session:\n{}", several.len(), lines(several)),
+        several => bail!("{} sessions live; name one with --session: {}", several.len(), names(several)),
     }
 }
 
-fn lines(folders: &[PathBuf]) -> String {
-    folders.iter().map(|f| format!("  {}", f.display())).collect::<Vec<_>>().join("\n")
+fn names(folders: &[PathBuf]) -> String {
+    folders.iter().map(|f| f.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns one word for a state.

@@ -1,7 +1,7 @@
 //! Determines the exit status of a run, and prints its errors on stderr.
 
 use crate::say;
-use lastwords_open::{Losses, Severity, chain};
+use lastwords_open::{Losses, Severity};
 use std::process::ExitCode;
 
 /// The result of a verb that did not fail.
@@ -54,7 +54,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
         (Ok(Outcome::Losses), _) => 3,
         (Ok(Outcome::Command(status)), _) => *status,
     };
-    result.err().into_iter().chain(stdout_error).for_each(|error| say::error(chain(&error)));
+    result.err().into_iter().chain(stdout_error).for_each(|error| say::failure_of(&error));
     ExitCode::from(status)
 }
 
@@ -62,6 +62,7 @@ pub(crate) fn code(result: anyhow::Result<Outcome>) -> ExitCode {
 mod tests {
     use super::*;
     use anyhow::Context;
+    use lastwords_open::chain;
 
     #[test]
     fn a_loss_is_3_only_where_it_is_asked_for() {

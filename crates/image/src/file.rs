@@ -47,7 +47,7 @@ impl Backing {
             irregular(kind).map_or(Ok(()), |what| Err(Error::io(&name, 0, &std::io::Error::other(what))))?;
         }
         let file = Self::of(file, &name)?;
-        budget.admit(file.len);
+        budget.admit(file.stored());
         Ok(file)
     }
 
@@ -82,7 +82,7 @@ impl Backing {
     /// while it is read.
     pub(crate) fn cached(mut self) -> Self {
         let is_file = self.file.metadata().is_ok_and(|data| data.is_file());
-        let is_of_proc = fstatfs(&self.file).map_or(true, |system| system.f_type == PROC_SUPER_MAGIC);
+        let is_of_proc = self.is_of_proc();
         // The memory of a crashed kernel does not change.
         if is_file && (!is_of_proc || &*self.name == "/proc/vmcore") {
             self.pages = Some(Box::new(Pages::new()));
@@ -90,9 +90,18 @@ impl Backing {
         self
     }
 
-    /// Number of bytes stored; for a flattened stream, the size of the stream.
+    /// Number of bytes stored, without the holes of a sparse file; for a flattened stream, those of the stream.
     pub(crate) fn stored(&self) -> u64 {
-        self.flattened.as_ref().map_or(self.len, |flattened| flattened.1.len)
+        let of = self.flattened.as_ref().map_or(self, |flattened| &flattened.1);
+        match of.file.metadata() {
+            Ok(data) if data.is_file() && !of.is_of_proc() => lastwords_bytes::stored(&data),
+            // A device has no holes. A file of /proc has no blocks.
+            _ => of.len,
+        }
+    }
+
+    fn is_of_proc(&self) -> bool {
+        fstatfs(&self.file).map_or(true, |system| system.f_type == PROC_SUPER_MAGIC)
     }
 
     /// Fills `buf` from `offset` on.

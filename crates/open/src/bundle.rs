@@ -219,7 +219,7 @@ impl Bundle {
     pub fn read(path: &Path, budget: &Budget) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
-        budget.admit(file.metadata().map_or(0, |metadata| metadata.len()));
+        budget.admit(file.metadata().map_or(0, |metadata| lastwords_bytes::stored(&metadata)));
         Self::read_from(&name, file, budget)
     }
 

@@ -127,7 +127,7 @@ impl Described {
         let budget = Arc::new(Budget::default().times(options.budget));
         let file = File::open(path).with_context(|| source.clone())?;
         ensure!(file.metadata().is_ok_and(|metadata| metadata.is_file()), "{source}: not a file");
-        budget.admit(file.metadata().map_or(0, |metadata| metadata.len()));
+        budget.admit(file.metadata().map_or(0, |metadata| lastwords_bytes::stored(&metadata)));
         let mut bytes = Vec::new();
         let mut reader = decompress::reader(&source, file, &budget).with_context(|| source.clone())?;
         // A dump can begin with the same bytes as compressed data, so an error is ignored here.

@@ -43,6 +43,16 @@ impl Address {
         is_address.then(|| name.to_string_lossy().parse()).transpose()
     }
 
+    /// Returns true if other machines of a network may reach a receiver at this address. Virtual machines reach their host by vsock alone.
+    ///
+    /// # Errors
+    /// The host's name leads to no address.
+    pub fn is_of_network(&self) -> anyhow::Result<bool> {
+        let is_beyond =
+            |address: &SockAddr| address.as_socket().is_some_and(|address| !address.ip().to_canonical().is_loopback());
+        Ok(self.resolved()?.iter().any(|(_, _, address)| is_beyond(address)))
+    }
+
     /// Connects to the receiver.
     pub(crate) fn connect(&self) -> anyhow::Result<Socket> {
         let named = || format!("{self}: cannot connect; is `lastwords receive --listen {self}` running there?");

@@ -5,7 +5,8 @@
 //! which every reader tells as damage.
 
 use crate::head::Head;
-use crate::rings::{self, Arrived, copy};
+use crate::packets::Packets;
+use crate::rings::{self, Arrived, MOST_GAPS, copy};
 use crate::wire::{End, HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, SessionInfo};
 use anyhow::{Context, ensure};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// The names of the files of the session region and of the registry, by their kind.
 const REGIONS: [(u32, &str); 2] = [(1, "session"), (2, "registry")];
 /// Bytes of what a spool has of a packet.
-const PLACED: u64 = 2 * NUMBER;
+pub(crate) const PLACED: u64 = 2 * NUMBER;
 
 /// A stream of a session that was saved as a session folder.
 #[derive(Debug, Clone, Serialize)]
@@ -51,8 +52,8 @@ struct Part {
 #[derive(Debug, Default)]
 struct Ring {
     head: Option<Head>,
-    /// The numbers and lengths of the packets that came.
-    packets: BTreeMap<u64, u64>,
+    /// The packets that came.
+    packets: Packets,
 }
 
 /// The parts of a stream.
@@ -93,13 +94,12 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     }
     let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
     let rings = contents.rings.values();
-    let packets = rings.clone().flat_map(|ring| ring.packets.values());
     let session = Session {
         path: folder.clone(),
         host: hello.host,
         session: info.name,
-        bytes: packets.clone().fold(0, |sum, length| sum.saturating_add(*length)),
-        sub_buffers: packets.count() as u64,
+        bytes: rings.clone().map(Ring::bytes).fold(0, u64::saturating_add),
+        sub_buffers: rings.clone().map(|ring| ring.packets.len()).fold(0, u64::saturating_add),
         lost_sub_buffers: rings.clone().map(Ring::lost).fold(0, u64::saturating_add),
         lost_events: is_complete.then(|| {
             let heads = rings.filter_map(|ring| ring.head.as_ref());
@@ -110,10 +110,26 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     if !is_finished {
         // It is there if a ring had begun.
         DirBuilder::new().recursive(true).mode(0o700).create(&new).with_context(|| new.display().to_string())?;
-        contents.write(spool, &new, session.ended_early.as_deref())?;
-        fs::rename(&new, &folder).with_context(|| format!("{}: cannot be written", folder.display()))?;
+        let written = contents.write(spool, &new, session.ended_early.as_deref());
+        let renamed = written.and_then(|()| {
+            fs::rename(&new, &folder).with_context(|| format!("{}: cannot be written", folder.display()))
+        });
+        if let Err(error) = renamed {
+            remove_made(&new);
+            return Err(error);
+        }
     }
     Ok(Some(session))
+}
+
+/// Removes what was made of a spool in a folder, after that has failed. What arrived stays: the next receiver makes it again.
+fn remove_made(folder: &Path) {
+    for name in REGIONS.map(|(_, name)| name).into_iter().chain([lastwords_open::ENDED_EARLY]) {
+        let _ = fs::remove_file(folder.join(name));
+    }
+    rings::remove_copies(folder);
+    // It is empty if no ring had begun.
+    let _ = fs::remove_dir(folder);
 }
 
 /// Returns true if a session's stream of this name was saved: there is a folder of the name, `-`, and 16 hexadecimal digits.
@@ -134,8 +150,12 @@ impl Ring {
     /// Returns the position where the ring ends: by its head if the stream is complete, else after the last packet.
     fn end(&self) -> u64 {
         let Some(head) = &self.head else { return 0 };
-        let after = |(number, length): (&u64, &u64)| number.saturating_mul(head.size).saturating_add(*length);
-        self.packets.iter().next_back().map_or(0, after).max(head.end)
+        self.packets.end(head.size).max(head.end)
+    }
+
+    /// Returns the bytes of all packets.
+    fn bytes(&self) -> u64 {
+        self.head.as_ref().map_or(0, |head| self.packets.bytes(head.size))
     }
 
     /// Drops the packets that are not closed sub-buffers of their numbers.
@@ -143,14 +163,14 @@ impl Ring {
         let Some(head) = &self.head else { return Ok(()) };
         let Some(file) = Arrived::open(folder, index, head)? else { return Ok(()) };
         let (mut bytes, mut wrong) = (Vec::new(), Vec::new());
-        for (number, length) in &self.packets {
-            bytes.resize(usize::try_from(*length)?, 0);
-            file.read(*number, &mut bytes)?;
-            if *length != head.size || !head.is_closed(*number, &bytes) {
-                wrong.push(*number);
+        for (number, length) in self.packets.iter(head.size) {
+            bytes.resize(usize::try_from(length)?, 0);
+            file.read(number, &mut bytes)?;
+            if length != head.size || !head.is_closed(number, &bytes) {
+                wrong.push(number);
             }
         }
-        wrong.iter().for_each(|number| _ = self.packets.remove(number));
+        wrong.into_iter().for_each(|number| self.packets.remove(number));
         Ok(())
     }
 
@@ -163,7 +183,7 @@ impl Ring {
     fn lost(&self) -> u64 {
         let Some(head) = &self.head else { return 0 };
         let all = self.end().div_ceil(head.size).saturating_sub(self.first());
-        all.saturating_sub(self.packets.len() as u64)
+        all.saturating_sub(self.packets.len())
     }
 }
 
@@ -224,10 +244,12 @@ impl Contents {
                     content.length
                 );
                 let length = read(PLACED)?.last_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
-                self.rings.entry(header.cpu).or_default().packets.insert(number()?, length);
+                let ring = self.rings.entry(header.cpu).or_default();
+                let size = ring.head.as_ref().map_or(length, |head| head.size);
+                ring.packets.insert(number()?, length, size, MOST_GAPS)?;
             }
             Kind::Overwritten => {
-                self.rings.entry(header.cpu).or_default().packets.remove(&number()?);
+                self.rings.entry(header.cpu).or_default().packets.remove(number()?);
             }
             Kind::End => self.end = Some(serde_json::from_slice(&read(header.length)?).context("the frame End")?),
             _ => {}

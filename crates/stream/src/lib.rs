@@ -39,6 +39,7 @@ mod address;
 mod folder;
 mod head;
 mod io;
+mod packets;
 mod receiver;
 mod rings;
 mod sender;

@@ -6,6 +6,7 @@
 //! left free for the begin of the region.
 
 use crate::head::{DATA_OFF, Head, Region};
+use crate::packets::Packets;
 use crate::spool;
 use anyhow::{Context, ensure};
 use rustix::fs::{FallocateFlags, copy_file_range, fallocate};
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const ENDING: &str = "rings";
 /// Most files that are open at a time.
 const MOST_OPEN: usize = 64;
+/// Most gaps between the packets of a stream, which its tables grow with.
+pub(crate) const MOST_GAPS: usize = 1 << 20;
 /// Most bytes of one call that copies.
 const CHUNK: u64 = 1 << 30;
 /// Bytes that are written at a time where a file system makes no holes.
@@ -31,6 +34,8 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 pub(crate) struct Rings {
     folder: PathBuf,
     rings: BTreeMap<u32, Ring>,
+    /// Gaps between the packets.
+    gaps: usize,
 }
 
 /// Where the next packet of a ring goes.
@@ -40,12 +45,19 @@ struct Ring {
     size: u64,
     first: u64,
     next: u64,
+    /// A packet that is shorter than a sub-buffer came, after which there is none.
+    is_over: bool,
 }
 
 impl Rings {
     /// Makes the rings of the spool at `path`. There is no folder before there is a ring.
     pub(crate) fn new(path: &Path) -> Self {
-        Self { folder: path.with_extension(ENDING), rings: BTreeMap::new() }
+        Self { folder: path.with_extension(ENDING), rings: BTreeMap::new(), gaps: 0 }
+    }
+
+    /// Returns true if the ring was begun.
+    pub(crate) fn has(&self, stream: u32) -> bool {
+        self.rings.contains_key(&stream)
     }
 
     /// Begins a ring, unless it was begun before.
@@ -58,14 +70,38 @@ impl Rings {
             made.with_context(|| self.folder.display().to_string())?;
         }
         let first = head.begin();
-        self.rings.entry(stream).or_insert(Ring { file: None, size: head.size, first, next: first });
+        self.rings.entry(stream).or_insert(Ring { file: None, size: head.size, first, next: first, is_over: false });
         Ok(())
     }
 
-    /// Moves a packet from the pipe to its place: `moved` bytes of it, behind `before` bytes that were moved before.
+    /// Admits a packet of `length` bytes.
     ///
     /// # Errors
-    /// The file cannot be written, or a packet of this number cannot come now.
+    /// A packet of this number cannot come now, or there are too many gaps.
+    pub(crate) fn admit(&mut self, stream: u32, number: u64, length: u64) -> anyhow::Result<()> {
+        let none = || format!("a packet of stream {stream} before its Head");
+        let ring = self.rings.get_mut(&stream).with_context(none)?;
+        ensure!(number >= ring.next, "packet {number} of stream {stream}, where {} is the next", ring.next);
+        ensure!(!ring.is_over, "packet {number} of stream {stream} after one that is shorter than a sub-buffer");
+        let is_gap = number > ring.next;
+        (ring.next, ring.is_over) = (number.saturating_add(1), length < ring.size);
+        if is_gap { self.add_gap() } else { Ok(()) }
+    }
+
+    /// Counts a gap, which a packet leaves that did not come or is dropped.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn add_gap(&mut self) -> anyhow::Result<()> {
+        self.gaps = self.gaps.saturating_add(1);
+        ensure!(self.gaps <= MOST_GAPS, "packets with more than {MOST_GAPS} gaps between them");
+        Ok(())
+    }
+
+    /// Moves a packet from the pipe to its place: `moved` bytes of it, after `before` bytes that were moved before.
+    ///
+    /// # Errors
+    /// The file cannot be written.
     pub(crate) fn take(
         &mut self,
         packet: (u32, u64),
@@ -79,10 +115,6 @@ impl Rings {
             self.close_if_many();
         }
         let ring = self.rings.get_mut(&stream).with_context(none)?;
-        if before == 0 {
-            ensure!(number >= ring.next, "packet {number} of stream {stream}, where {} is the next", ring.next);
-            ring.next = number.saturating_add(1);
-        }
         let at = place(number, ring.first, ring.size)?.saturating_add(before);
         let path = || raw(&self.folder, stream);
         let named = || path().display().to_string();
@@ -119,6 +151,15 @@ fn place_in_region(number: u64, count: u64, size: u64) -> u64 {
 /// The path of a ring's file while it is received.
 fn raw(folder: &Path, stream: u32) -> PathBuf {
     folder.join(format!("raw-{stream:04}"))
+}
+
+/// Removes the regions of streams that are copies: the ring's file is still there.
+pub(crate) fn remove_copies(folder: &Path) {
+    let entries =
+        fs::read_dir(folder).into_iter().flatten().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    for index in entries.filter_map(|name| name.strip_prefix("raw-")?.parse().ok()) {
+        let _ = fs::remove_file(stream(folder, index));
+    }
 }
 
 /// The path of the region of a stream.
@@ -176,7 +217,7 @@ impl Arrived {
     ///
     /// # Errors
     /// A file cannot be written.
-    pub(crate) fn finish(self, index: u32, region: &Region, packets: &BTreeMap<u64, u64>) -> anyhow::Result<()> {
+    pub(crate) fn finish(self, index: u32, region: &Region, packets: &Packets) -> anyhow::Result<()> {
         if self.count.is_some() {
             return Ok(());
         }
@@ -189,21 +230,21 @@ impl Arrived {
         // Their places turn round within the region.
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).clone();
         let file = options.open(&to).with_context(|| to.display().to_string())?;
-        for (number, length) in packets {
-            let place = place_in_region(*number, region.count, self.size);
-            copy(&self.file, self.offset(*number)?, &file, place, *length)?;
+        for (number, length) in packets.iter(self.size) {
+            let place = place_in_region(number, region.count, self.size);
+            copy(&self.file, self.offset(number)?, &file, place, length)?;
         }
         region.write(&file).with_context(|| to.display().to_string())?;
         fs::remove_file(&self.path).with_context(|| self.path.display().to_string())
     }
 
     /// Makes holes of all but these packets.
-    fn keep(&self, packets: &BTreeMap<u64, u64>) -> anyhow::Result<()> {
+    fn keep(&self, packets: &Packets) -> anyhow::Result<()> {
         let mut end = DATA_OFF;
-        for (number, length) in packets {
-            let at = self.offset(*number)?;
+        for (number, bytes) in packets.runs(self.size) {
+            let at = self.offset(number)?;
             clear(&self.file, end, at.saturating_sub(end)).with_context(|| self.path.display().to_string())?;
-            end = at.saturating_add(*length);
+            end = at.saturating_add(bytes);
         }
         self.file.set_len(end).with_context(|| self.path.display().to_string())
     }

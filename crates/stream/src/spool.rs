@@ -8,11 +8,11 @@ use crate::folder;
 use crate::rings::{self, copy};
 use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings};
 use anyhow::{Context, bail, ensure};
-use lastwords_bytes::{Budget, Limits};
+use lastwords_bytes::{Budget, ByteOrder, Limits};
 use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::ftrace::{Array, CpuRing, Ring, SubBufferInfo, Tracing, counters_of, page};
+use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
@@ -33,8 +33,8 @@ const MOST_NAME: usize = 64;
 const MOST_DESCRIPTION: u64 = 256 << 20;
 /// `O_NOFOLLOW`.
 pub(crate) const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
-/// Held while a description is in memory, so that many streams that end at a time need the memory of one.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Held while a description is in memory, so that many streams that end at a time need the memory of one. Data are copied without it.
+static DESCRIBING: Mutex<()> = Mutex::new(());
 
 /// The spool of a stream, locked by this process.
 #[derive(Debug)]
@@ -150,8 +150,13 @@ impl Spool {
                 fs::remove_file(&path).with_context(|| path.display().to_string())?;
                 continue;
             }
-            flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(|| path.display().to_string())?;
-            return Ok(Self { file, path });
+            let spool = Self { file, path };
+            let locked = flock(&spool.file, FlockOperation::NonBlockingLockExclusive);
+            if let Err(error) = locked.with_context(|| spool.path.display().to_string()) {
+                spool.remove();
+                return Err(error);
+            }
+            return Ok(spool);
         }
         bail!("{}: too many streams of {host} began in this second", folder.display());
     }
@@ -160,6 +165,11 @@ impl Spool {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes the file. It has nothing of a stream.
+    pub(crate) fn remove(&self) {
+        let _ = fs::remove_file(&self.path);
     }
 
     pub(crate) fn write_all(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
@@ -177,7 +187,6 @@ impl Spool {
     /// # Errors
     /// The spool is no stream, or the file cannot be written. The spool stays then.
     pub fn finish(self, why: Option<&str>) -> anyhow::Result<Option<Saved>> {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let named = || format!("{}: what arrived is kept there, and is no trace yet", self.path.display());
         let made = match folder::make(&self.file, &self.path, why).with_context(named)? {
             Some(session) => Some(Saved::Session(session)),
@@ -191,14 +200,18 @@ impl Spool {
 
     fn make(&self, why: Option<&str>) -> anyhow::Result<Option<Finished>> {
         let Some(contents) = self.contents(why)? else { return Ok(None) };
-        let mut tracing = self.tracing(&contents)?;
         let size = contents.settings.sub_buffer_size;
+        // Events are counted where the sender's counters are missing.
+        let pages = match &contents.end {
+            Some(_) => None,
+            None => Some(self.described(&contents, |tracing| Ok((tracing.header_page, tracing.byte_order)))?),
+        };
         let ring = |(cpu, parts): (&u32, &Vec<(u64, u64)>)| -> anyhow::Result<CpuRing> {
             let of = |counters: &&Counters| counters.cpu == *cpu;
             let stats = match &contents.end {
                 Some(end) => end.cpus.iter().find(of).map(|counters| counters.stats()).unwrap_or_default(),
                 None => {
-                    lastwords_trace::ftrace::Stats { read: self.count(parts, &tracing, size)?, ..Default::default() }
+                    Stats { read: pages.map_or(Ok(0), |pages| self.count(parts, pages, size))?, ..Stats::default() }
                 }
             };
             let bytes = parts.iter().fold(0u64, |sum, (_, length)| sum.saturating_add(*length));
@@ -207,11 +220,10 @@ impl Spool {
         };
         let rings = contents.data.iter().map(ring).collect::<anyhow::Result<Vec<_>>>()?;
         let rings = Arc::new(Rings(rings));
-        tracing.arrays = vec![array(&contents.settings, Arc::clone(&rings) as Arc<dyn Ring>)];
         let ended_early = contents.end.is_none().then(|| contents.why.clone());
         let missing = ended_early.as_ref().map(|why| format!("the stream ended early: {why}"));
         let path = self.path.with_extension("dat");
-        let bytes = self.write(&path, &tracing, &contents, missing)?;
+        let bytes = self.write(&path, &contents, &rings, missing)?;
         let gaps: Vec<Gap> = counters_of(&rings.0).collect();
         let losses: Vec<Loss> = gaps.iter().chain(&left_behind(&rings)).filter_map(|gap| loss(&rings, gap)).collect();
         let sum = losses.iter().fold(0u64, |sum, loss| sum.saturating_add(loss.events));
@@ -290,6 +302,16 @@ impl Spool {
         Ok(bytes)
     }
 
+    /// Reads the description of the events, and hands it to `with`. Only one is in memory at a time.
+    fn described<T>(
+        &self,
+        contents: &Contents,
+        with: impl FnOnce(&mut Tracing) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let _describing = DESCRIBING.lock().unwrap_or_else(PoisonError::into_inner);
+        with(&mut self.tracing(contents)?)
+    }
+
     /// Returns the description of the events, for the machine that sent it.
     fn tracing(&self, contents: &Contents) -> anyhow::Result<Tracing> {
         let mut file = &self.file;
@@ -314,7 +336,8 @@ impl Spool {
     }
 
     /// Counts the events of a CPU. This alone reads sub-buffers into user space, and only where the sender's counters are missing.
-    fn count(&self, parts: &[(u64, u64)], tracing: &Tracing, size: u32) -> anyhow::Result<u64> {
+    fn count(&self, parts: &[(u64, u64)], pages: (HeaderPage, ByteOrder), size: u32) -> anyhow::Result<u64> {
+        let (form, order) = pages;
         let mut bytes = vec![0; size as usize];
         let mut events = 0u64;
         for (offset, length) in parts {
@@ -322,8 +345,8 @@ impl Spool {
             while at < end {
                 self.file.read_exact_at(&mut bytes, at)?;
                 at = at.saturating_add(u64::from(size));
-                let Ok(header) = page::header(&bytes, tracing.header_page, tracing.byte_order) else { continue };
-                let all = page::Events::new(&bytes, tracing.header_page, tracing.byte_order, header.committed);
+                let Ok(header) = page::header(&bytes, form, order) else { continue };
+                let all = page::Events::new(&bytes, form, order, header.committed);
                 events = events.saturating_add(all.flatten().count() as u64);
             }
         }
@@ -334,8 +357,8 @@ impl Spool {
     fn write(
         &self,
         path: &Path,
-        tracing: &Tracing,
         contents: &Contents,
+        rings: &Arc<Rings>,
         missing: Option<String>,
     ) -> anyhow::Result<u64> {
         let new = self.path.with_extension("dat.new");
@@ -345,7 +368,7 @@ impl Spool {
         let file = file.with_context(|| new.display().to_string())?;
         // A file of this name is of the same spool: its receiver was killed before it removed the spool.
         let renamed = || fs::rename(&new, path).with_context(|| format!("{}: cannot be written", path.display()));
-        let written = self.fill(&file, &new, tracing, contents, missing).and_then(|()| renamed());
+        let written = self.fill(&file, &new, contents, rings, missing).and_then(|()| renamed());
         if let Err(error) = written {
             let _ = fs::remove_file(&new);
             return Err(error);
@@ -357,15 +380,17 @@ impl Spool {
         &self,
         out: &File,
         path: &Path,
-        tracing: &Tracing,
         contents: &Contents,
+        rings: &Arc<Rings>,
         missing: Option<String>,
     ) -> anyhow::Result<()> {
         let options = WriteOptions { missing, ..WriteOptions::default() };
         let lanes: Vec<&Vec<(u64, u64)>> = contents.data.values().collect();
-        for DataPosition { lane, offset, .. } in
-            dat::write_head(out, path, tracing, &options, None)?.unwrap_or_default()
-        {
+        let positions = self.described(contents, |tracing| {
+            tracing.arrays = vec![array(&contents.settings, Arc::clone(rings) as Arc<dyn Ring>)];
+            Ok(dat::write_head(out, path, tracing, &options, None)?)
+        })?;
+        for DataPosition { lane, offset, .. } in positions.unwrap_or_default() {
             let mut to = offset;
             for (from, length) in lanes.get(lane).into_iter().flat_map(|parts| parts.iter()) {
                 copy(&self.file, *from, out, to, *length).with_context(|| path.display().to_string())?;
@@ -432,6 +457,22 @@ fn file_name(host: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A stream that ends does not wait for the description of another, and a session's stream has none.
+    #[test]
+    fn streams_without_a_description_do_not_wait_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let _other = DESCRIBING.lock().unwrap();
+        let mut spool = Spool::create(folder.path(), "host").unwrap();
+        let frame = |kind: Kind, bytes: &[u8]| {
+            [&Header { kind, cpu: 0, length: bytes.len() as u64 }.bytes()[..], bytes].concat()
+        };
+        let hello = frame(Kind::Hello, br#"{"host":"host","instance":"app"}"#);
+        let session = frame(Kind::Session, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#);
+        let part = |cpu: u32| [&Header { kind: Kind::Region, cpu, length: 72 }.bytes()[..], &[0; 72]].concat();
+        spool.write_all(&[&MAGIC[..], &hello, &session, &part(1), &part(2)].concat()).unwrap();
+        assert!(matches!(spool.finish(Some("cut")), Ok(Some(Saved::Session(_)))));
+    }
 
     #[test]
     fn names_of_hosts_lead_nowhere() {

@@ -32,6 +32,8 @@ pub const NUMBER: u64 = 8;
 const MOST_REGION: u64 = 256 << 20;
 /// Most streams of a session.
 const MOST_STREAMS: u32 = 1 << 20;
+/// Most parts in which the regions of a session come.
+const MOST_PARTS: u32 = 1 << 20;
 /// Most CPUs of a machine. Linux allows 8,192.
 const MOST_CPUS: usize = 8192;
 
@@ -308,6 +310,10 @@ pub struct Order {
     session: Option<SessionInfo>,
     /// Bytes of a sub-buffer of each stream of the session, and the number of its first.
     rings: BTreeMap<u32, (u64, u64)>,
+    /// A part of the session region came, and of the registry.
+    regions: [bool; 2],
+    /// Parts of regions that came.
+    parts: u32,
     is_over: bool,
 }
 
@@ -391,6 +397,10 @@ impl Order {
                 let offset = bytes.first_chunk::<8>().map_or(u64::MAX, |offset| u64::from_le_bytes(*offset));
                 let end = offset.saturating_add(header.length);
                 ensure!(end <= MOST_REGION, "a region of {end} bytes; {MOST_REGION} is the most");
+                self.parts = self.parts.saturating_add(1);
+                ensure!(self.parts <= MOST_PARTS, "more than {MOST_PARTS} parts of regions");
+                let [session, registry] = &mut self.regions;
+                *(if header.cpu == 1 { session } else { registry }) = true;
             }
             Kind::Head => {
                 let head = Head::read(bytes)?;
@@ -402,6 +412,12 @@ impl Order {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Returns true if all came that must come before the first sub-buffer.
+    #[must_use]
+    pub fn is_described(&self) -> bool {
+        self.descriptions > 0 || self.regions == [true; 2]
     }
 
     /// Returns the session whose stream this is.

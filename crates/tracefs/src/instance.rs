@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 /// `O_NONBLOCK`.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 
+/// Characters before the command in a line of `error_log`.
+const CARET: usize = "  Command: ".len();
+
 /// The folder of an instance, or the top folder of tracefs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Instance {
@@ -113,7 +116,7 @@ impl Instance {
         let Err(error) = written else { return Ok(()) };
         let place = format!("{}: cannot write {text:?}: {error}", path.display());
         match newest_error(&log_before, &self.log()) {
-            Some(why) => bail!("{place}; the kernel says:\n{why}"),
+            Some(why) => bail!("{place}; the kernel says: {why}"),
             None => bail!("{place}"),
         }
     }
@@ -171,7 +174,8 @@ impl Instance {
     }
 }
 
-/// Returns the last entry of an `error_log`, if the log has changed. An entry begins with its time in brackets.
+/// Returns the last entry of an `error_log` on one line, if the log has changed. An entry begins with its time in brackets, has the command
+/// on its second line, and on its third a caret below the place in it.
 fn newest_error(before: &str, after: &str) -> Option<String> {
     if before == after {
         return None;
@@ -180,7 +184,14 @@ fn newest_error(before: &str, after: &str) -> Option<String> {
     let entry = after[begin..].trim_end();
     // The time since boot means nothing to the user.
     let entry = entry.split_once("] ").map_or(entry, |(_, entry)| entry);
-    (!entry.is_empty()).then(|| entry.to_owned())
+    let mut lines = entry.lines();
+    let what = lines.next().filter(|what| !what.is_empty())?;
+    let command = lines.next().map(str::trim_start).unwrap_or_default();
+    let caret = lines.next().and_then(|line| line.find('^')).and_then(|at| at.checked_sub(CARET));
+    Some(match (command.strip_prefix("Command: "), caret) {
+        (Some(command), Some(at)) => format!("{what}: at byte {at} of `{command}`"),
+        _ => what.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -211,9 +222,9 @@ mod tests {
         let new = format!(
             "{old}[  12.5] event filter parse error: error: Field not found\n  Command: foo == 1\n           ^\n"
         );
-        let said = "event filter parse error: error: Field not found\n  Command: foo == 1\n           ^";
+        let said = "event filter parse error: error: Field not found: at byte 0 of `foo == 1`";
         assert_eq!(newest_error(old, &new).as_deref(), Some(said));
-        assert_eq!(newest_error("", old).as_deref(), Some("a: error: Old\n  Command: x\n           ^"));
+        assert_eq!(newest_error("", old).as_deref(), Some("a: error: Old: at byte 0 of `x`"));
         assert_eq!(newest_error(old, old), None);
     }
 }

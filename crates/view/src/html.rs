@@ -1,11 +1,16 @@
 //! Assembles the page from the files in `page/` and the data.
 //!
 //! The modules are in an import map as `data:` addresses, so that they stay plain ES modules and the page needs no
-//! other file. What is shown first comes first: the program, the columns, and at last the fields of events.
+//! other file. The page's policy names the hash of each script and of each module, so that the browser runs no other, whatever text of a
+//! trace gets into the page. The import map has the hashes of the modules too, because a browser compares these with the policy before it
+//! loads a module.
+//!
+//! What is shown first comes first: the program, the columns, and at last the fields of events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 use std::io::{self, Write};
 
 const INDEX: &str = include_str!("../page/index.html");
@@ -29,6 +34,32 @@ const MODULES: &[(&str, &str)] = &[
     ("view/timeline.js", include_str!("../page/timeline.js")),
 ];
 
+/// The script that starts the program.
+const START: &str = "import \"view/main.js\";";
+
+/// Returns the hash of a script, as a policy and an import map have it.
+fn hash(script: &str) -> String {
+    format!("sha256-{}", STANDARD.encode(Sha256::digest(script)))
+}
+
+/// Returns the import map.
+fn import_map() -> String {
+    let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
+    let of = |pair: &dyn Fn(&(&str, &str)) -> (String, String)| -> serde_json::Map<String, serde_json::Value> {
+        MODULES.iter().map(pair).map(|(name, value)| (name, value.into())).collect()
+    };
+    let imports = of(&|(name, text)| ((*name).to_owned(), address(text)));
+    let integrity = of(&|(_, text)| (address(text), hash(text)));
+    serde_json::json!({ "imports": imports, "integrity": integrity }).to_string()
+}
+
+/// Returns the scripts that the policy allows.
+fn allowed() -> String {
+    let modules = MODULES.iter().map(|(_, text)| hash(text));
+    let all = [hash(&import_map()), hash(START)].into_iter().chain(modules);
+    all.map(|hash| format!("'{hash}'")).collect::<Vec<_>>().join(" ")
+}
+
 /// A page that is being written.
 pub(crate) struct Html<'o> {
     out: &'o mut dyn Write,
@@ -39,6 +70,8 @@ impl<'o> Html<'o> {
     /// Writes the page up to its data.
     pub(crate) fn begin(out: &'o mut dyn Write, title: &str) -> io::Result<Self> {
         let mut html = Self { out, rest: INDEX };
+        html.upto("<!-- scripts -->")?;
+        html.out.write_all(allowed().as_bytes())?;
         html.upto("<!-- title -->")?;
         html.out.write_all(escaped(title).as_bytes())?;
         html.upto("/* style */")?;
@@ -72,12 +105,8 @@ impl<'o> Html<'o> {
 
     /// Writes the program. It runs at once, before the data that follow it have arrived.
     pub(crate) fn program(&mut self) -> io::Result<()> {
-        let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
-        let imports: serde_json::Map<String, serde_json::Value> =
-            MODULES.iter().map(|(name, text)| ((*name).to_owned(), address(text).into())).collect();
-        let map = serde_json::json!({ "imports": imports });
-        writeln!(self.out, "<script type=\"importmap\">{map}</script>")?;
-        writeln!(self.out, "<script type=\"module\" async>import \"view/main.js\";</script>")
+        writeln!(self.out, "<script type=\"importmap\">{}</script>", import_map())?;
+        writeln!(self.out, "<script type=\"module\" async>{START}</script>")
     }
 
     /// Writes the end of the page.
@@ -108,6 +137,24 @@ mod tests {
         assert_eq!((page.matches("</title").count(), page.matches("<!--").count()), (1, 0));
         let (json, _) = page.split_once("id=\"head\">").unwrap().1.split_once("</script>").unwrap();
         assert_eq!(serde_json::from_str::<serde_json::Value>(json).unwrap()["text"], hostile);
+    }
+
+    /// The policy allows the scripts of the page by their hashes, and nothing else. A hash of a known text shows that the hashes are right.
+    #[test]
+    fn the_policy_allows_the_scripts_of_the_page_alone() {
+        assert_eq!(hash("abc"), "sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=");
+        let mut out = Vec::new();
+        let mut html = Html::begin(&mut out, "title").unwrap();
+        html.program().unwrap();
+        html.end().unwrap();
+        let page = String::from_utf8(out).unwrap();
+        let policy = page.split_once("script-src ").unwrap().1.split_once(';').unwrap().0;
+        let allowed: Vec<&str> = policy.split(' ').collect();
+        assert!(allowed.iter().all(|source| source.starts_with("'sha256-")), "{policy}");
+        let scripts = page.split("<script").skip(1).map(|script| script.split_once('>').unwrap().1);
+        let scripts: Vec<&str> = scripts.map(|script| script.split_once("</script>").unwrap().0).collect();
+        assert!(scripts.iter().all(|script| allowed.contains(&format!("'{}'", hash(script)).as_str())));
+        assert_eq!((scripts.len(), allowed.len()), (2, 2 + MODULES.len()));
     }
 
     /// Each module that another one imports is in the page.

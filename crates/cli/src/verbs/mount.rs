@@ -156,7 +156,9 @@ fn in_background(dir: &Path, session: &Path) -> anyhow::Result<Outcome> {
         errors.read_to_string(&mut why)?;
     }
     child.wait()?;
-    bail!("{}", why.trim().trim_start_matches("error:").trim());
+    let (notes, error) = why.trim().rsplit_once('\n').unwrap_or(("", why.trim()));
+    notes.lines().for_each(say::said);
+    bail!("{}", error.trim_start_matches("error:").trim());
 }
 
 /// Returns a path that contains a slash, so that it is not taken for a session's name.

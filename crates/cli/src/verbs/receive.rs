@@ -26,15 +26,26 @@ The part that came is saved then, and the file says so. If a receiver is killed,
 SIGTERM end the receiver, which saves the part that came of each stream.
 
 Nothing is encrypted. Everybody who can connect to a TCP port or a vsock can send a stream, up to the limits. Only this user and root can \
-send to unix:PATH. docs/STREAM.md describes the form of a stream, and how to send one through ssh.
+send to unix:PATH. An address that other machines can reach is refused without --trust-network. docs/STREAM.md describes the form of a \
+stream, and how to send one through ssh or WireGuard.
+
+A peer is an IP address, an IPv6 network of 64 bits, or a virtual machine. Each has limits of its own, so that no peer keeps the others out. \
+All streams that come through one ssh tunnel or one router have the same peer: raise --max-per-peer for these.
 
 With --json, each line of stdout is an object (docs/JSON.md).")]
 pub(crate) struct Args {
     /// Where to listen
     ///
-    /// ADDRESS is tcp:HOST:PORT, vsock:any:PORT or unix:PATH. tcp:0.0.0.0:7117 listens on every network.
+    /// ADDRESS is tcp:HOST:PORT, vsock:any:PORT or unix:PATH. tcp:0.0.0.0:7117 listens on every network, and needs --trust-network.
     #[arg(long, value_name = "ADDRESS", default_value = "tcp:127.0.0.1:7117")]
     listen: Address,
+
+    /// Listen where other machines can connect
+    ///
+    /// Streams are neither encrypted nor signed: everybody in the network can send, and everybody on the way can read and change what is sent. Where
+    /// the network is not trusted, listen at the default address and let ssh (`ssh -R 7117:127.0.0.1:7117 HOST`) or WireGuard carry the streams.
+    #[arg(long)]
+    trust_network: bool,
 
     /// The folder for the files
     ///
@@ -51,6 +62,28 @@ pub(crate) struct Args {
     /// The most streams at a time
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = crate::select::within(1_u16..))]
     max_senders: u16,
+
+    /// The most connections of a peer at a time
+    ///
+    /// A new connection takes the place of the peer's oldest one whose stream is not described yet.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = crate::select::within(1_u16..))]
+    max_per_peer: u16,
+
+    /// The most that a peer may send within an hour
+    #[arg(long, value_name = "BYTES", default_value = "32G", value_parser = record::bytes)]
+    max_peer_bytes: u64,
+
+    /// The most files that are made for a peer within an hour
+    ///
+    /// A stream makes one, and that of a session one more for each of its rings.
+    #[arg(long, value_name = "NUMBER", default_value_t = 16_384, value_parser = crate::select::within(1_u32..))]
+    max_peer_files: u32,
+
+    /// The time in which a sender must say who it is
+    ///
+    /// For the description of its events it has six times as much, and a second more for each 64 KiB.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = crate::select::within(1_u32..=86_400))]
+    head_timeout: u32,
 
     /// End a stream if nothing comes for this time
     ///
@@ -88,8 +121,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         pipe::register(signal, wakes.try_clone()?).context("a handler of signals")?;
     }
-    let silence = Duration::from_secs(args.timeout.into());
-    let limits = Limits { size: args.max_size, senders: args.max_senders.into(), silence };
+    let limits = Limits {
+        size: args.max_size,
+        senders: args.max_senders.into(),
+        silence: Duration::from_secs(args.timeout.into()),
+        head: Duration::from_secs(args.head_timeout.into()),
+        per_peer: args.max_per_peer.into(),
+        peer_bytes: args.max_peer_bytes,
+        peer_files: args.max_peer_files.into(),
+        trusts_network: args.trust_network,
+    };
     let receiver = Receiver::new(&args.listen, &args.dir, limits)?;
     let wrong = Wrong::default();
     receiver.run(ended.as_fd(), &|told| {
@@ -125,10 +166,7 @@ impl Wrong {
 fn tell(told: &Told, json: bool) {
     if json {
         let line = Line { schema: "lastwords.receive.v1", told };
-        return match serde_json::to_string(&line) {
-            Ok(line) => say::line(line),
-            Err(error) => say::error(error),
-        };
+        return say::json(&line, true).unwrap_or_else(say::error);
     }
     match told {
         Told::Listening { address } => say::note(format_args!("listening at {address}; Ctrl-C ends it")),
@@ -150,7 +188,6 @@ fn tell_session(saved: &Session) {
         (lost, Some(events)) => format!("{lost} sub-buffers and {events} events lost"),
         (_, None) => "what was lost at the end is not known".to_owned(),
     };
-    let (host, session) = (crate::table::plain(host), crate::table::plain(session));
     let size = human_bytes(*bytes);
     say::line(format_args!(
         "{}: session {session} of {host}, {sub_buffers} sub-buffers, {size}; {lost}",
@@ -168,7 +205,6 @@ fn tell_saved(finished: &Finished) {
         Some(lost) => format!("{lost} events lost"),
         None => "what was lost at the end is not known".to_owned(),
     };
-    let host = crate::table::plain(host);
     say::line(format_args!(
         "{}: {events} events of {cpus} CPUs of {host}, {}; {lost}",
         path.display(),

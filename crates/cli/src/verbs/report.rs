@@ -165,7 +165,7 @@ fn report(args: &Args, columns: Option<&Columns>, traces: &mut Traces) -> anyhow
     if let Some(columns) = columns {
         let unknown = unknown_fields(traces, &chosen, columns)?;
         if !unknown.is_empty() {
-            anyhow::bail!("--fields: {}", unknown.join("\n"));
+            anyhow::bail!("--fields: {}", unknown.join("; "));
         }
     }
     clocks::note_merged(traces, columns.is_some());

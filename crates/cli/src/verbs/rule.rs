@@ -127,7 +127,7 @@ fn check_order(verb: &str, args: &Args) -> anyhow::Result<()> {
     let Some(name) = args.events.iter().find(is_session).filter(|_| args.events.len() > 1) else { return Ok(()) };
     let others = args.events.iter().filter(|word| *word != name).map(|word| format!("'{word}'")).collect::<Vec<_>>();
     anyhow::bail!(
-        "{name} is the name of a session. Write: lastwords {verb} {} --session {name}\n(for an event of this name: '*:{name}')",
+        "{name} is the name of a session. Write: lastwords {verb} {} --session {name} (for an event of this name: '*:{name}')",
         others.join(" ")
     );
 }

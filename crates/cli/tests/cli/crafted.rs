@@ -21,6 +21,11 @@ fn many(count: usize, each: impl Fn(usize) -> String) -> String {
 
 /// Runs the verbs on an input in a child with limits; what of them went wrong.
 pub(crate) fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
+    run_within(place, what, input, 1 << 20)
+}
+
+/// Like [`run`], with so many KiB of address space.
+pub(crate) fn run_within(place: &Place, what: &str, input: &Path, space: u64) -> Vec<String> {
     let out = place.at("out");
     let verbs: [&[&Path]; 4] = [
         &[Path::new("report"), input],
@@ -32,7 +37,11 @@ pub(crate) fn run(place: &Place, what: &str, input: &Path) -> Vec<String> {
     for words in verbs {
         let began = Instant::now();
         let mut child = Command::new("sh")
-            .args(["-c", "ulimit -v 1048576; ulimit -t 10; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_lastwords")])
+            .args([
+                "-c",
+                &format!("ulimit -v {space}; ulimit -t 10; exec \"$0\" \"$@\""),
+                env!("CARGO_BIN_EXE_lastwords"),
+            ])
             .args(words)
             .env("LASTWORDS_DIR", place.sessions())
             .stdout(Stdio::null())

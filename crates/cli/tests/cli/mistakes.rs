@@ -211,3 +211,41 @@ fn a_variable_that_left_no_event_is_reported() {
         assert_eq!(place.json(&["list", "--json"])["sessions"][0]["notes"][0], note);
     }
 }
+
+/// A name with line breaks, colours and marks that reorder a line makes no line of its own, on stderr and on stdout.
+#[test]
+fn a_name_of_another_makes_no_line() {
+    let place = killed();
+    let forged = "x\n<0>error: forged\r\u{1b}[31m\u{202e}y-0123456789abcdef";
+    let folder = place.at(forged);
+    let sessions = std::fs::read_dir(place.sessions()).unwrap().map(|entry| entry.unwrap().path());
+    std::fs::rename(sessions.into_iter().find(|path| path.is_dir()).unwrap(), &folder).unwrap();
+    let folder = folder.to_str().unwrap();
+    let missing = format!("{folder}-missing");
+    for args in [
+        &["report", &missing][..],
+        &["inspect", &missing],
+        &["list", &missing],
+        &["stop", &missing],
+        &["recover", &missing, "-o", "out"],
+        &["view", &missing, "-o", "page.html"],
+        &["report", folder, "--since", "12:00:61"],
+        &["report", folder, "--event", "nothing"],
+        &["report", folder, "--filter", "nothing == 1"],
+        &["report", folder, "-F", "nothing"],
+        &["report", folder],
+        &["inspect", folder],
+        &["list", folder],
+        &["list", folder, "--json"],
+        &["top", folder, "--once"],
+        &["recover", folder, "-o", forged],
+        &["destroy", folder],
+    ] {
+        let ran = place.run(args);
+        for line in ran.out.lines().chain(ran.err.lines()) {
+            let is_safe = line.chars().all(|c| !matches!(c, '\r' | '\u{1b}' | '\u{202e}'));
+            assert!(is_safe && !line.starts_with("<0>"), "{args:?}: {line:?}");
+        }
+    }
+    assert!(!std::path::Path::new(folder).exists());
+}

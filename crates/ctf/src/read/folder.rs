@@ -10,8 +10,6 @@ use lastwords_trace::evidence::Evidence;
 use lastwords_trace::source::{Packets, Told};
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -286,7 +284,7 @@ fn folders(path: &Path) -> Vec<PathBuf> {
 
 fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<Error>) -> Result<Trace, Error> {
     let (path, known) = (folder.join("metadata"), faults.len());
-    budget.admit(std::fs::metadata(&path).map_or(0, |data| stored(&data)));
+    budget.admit(std::fs::metadata(&path).map_or(0, |data| lastwords_bytes::stored(&data)));
     let class = metadata(&path)?;
     let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
@@ -322,11 +320,6 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         unread: faults.len().saturating_sub(known) as u64,
         name,
     })
-}
-
-/// Returns the bytes that a file takes on disk, without its holes. Some file systems keep small files without a block.
-pub(super) fn stored(file: &Metadata) -> u64 {
-    file.len().min(file.blocks().saturating_mul(512).max(1 << 16))
 }
 
 /// Returns the files that contain packets, in order of name: all regular files that are neither hidden, nor empty, nor

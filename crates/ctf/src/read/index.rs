@@ -1,7 +1,6 @@
 //! Finds the packets of a file: from LTTng's index file, or from the packets themselves.
 
 use super::error::Error;
-use super::folder::stored;
 use crate::program::{Expected, Fault, Packet, Program};
 use lastwords_bytes::Budget;
 use std::fs::File;
@@ -58,7 +57,7 @@ pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result
     let file = File::open(path).map_err(Error::io(path))?;
     let data = file.metadata().map_err(Error::io(path))?;
     let size = data.len();
-    budget.admit(stored(&data));
+    budget.admit(lastwords_bytes::stored(&data));
     let mut scan = Scan { path, file: &file, size, program, head: Vec::new() };
     if let Some(entries) = from_index_file(path, size, budget) {
         return Ok(match scan.packet(0) {

@@ -91,7 +91,7 @@ pub(super) fn open(file: Backing, budget: &Budget) -> Result<Physical, Error> {
         }
     }
     let expanded = chunks.iter().filter(|c| c.kind == COMPRESSED).map(|c| c.len).fold(0, u64::saturating_add);
-    budget.admit(expanded.min(file.len.saturating_mul(SMALLEST)));
+    budget.admit(expanded.min(file.stored().saturating_mul(SMALLEST)));
     let image = Arc::new(Chunks::new(file, chunks));
     let format = Format::Lime;
     let order = ByteOrder::Little;

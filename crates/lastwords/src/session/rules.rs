@@ -279,7 +279,7 @@ impl Line {
 /// Returns the words of a filter.
 pub(crate) fn compile(text: &str) -> Result<Vec<u64>, Error> {
     let filter = Filter::parse(text).map_err(|error| {
-        let why = format!("{error}\n{}", error.caret());
+        let why = format!("byte {}: found {}; expected {}", error.offset(), error.found(), error.expected());
         Error::Unsupported { what: "filter", why, remedy: "docs/FILTER.md has the expressions" }
     })?;
     let Some(code) = filter.encode() else {

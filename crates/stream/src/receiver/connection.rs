@@ -1,7 +1,8 @@
 //! One stream, from its first byte to the file that it becomes.
 
+use super::admission::Ticket;
 use super::{Limits, Told, saved};
-use crate::folder::placed;
+use crate::folder::{PLACED, placed};
 use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
 use crate::rings::Rings;
@@ -15,10 +16,14 @@ use rustix::pipe::{SpliceFlags, splice};
 use socket2::Socket;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes of a frame of JSON that are read at a time.
 const CHUNK: usize = 64 << 10;
+/// A description may take this many times as long as the head.
+const DESCRIPTION: u32 = 6;
+/// Bytes of a description for which a sender has one second more.
+const PER_SECOND: u64 = 64 << 10;
 
 /// A connection of a sender.
 pub(super) struct Connection<'a> {
@@ -34,7 +39,10 @@ pub(super) struct Connection<'a> {
 type Take<'a> = dyn FnMut(BorrowedFd<'_>, u64, usize) -> anyhow::Result<()> + 'a;
 
 /// What has come of a stream.
-struct Stream {
+struct Stream<'a> {
+    ticket: Ticket<'a>,
+    /// Until when the stream must be described.
+    deadline: Option<Instant>,
     order: Order,
     spool: Spool,
     /// Where the packets of a session go.
@@ -50,8 +58,8 @@ struct Stream {
 
 impl Connection<'_> {
     /// Receives the stream, and saves what came of it.
-    pub(super) fn run(self, tell: &(dyn Fn(Told) + Sync)) {
-        let (mut stream, host) = match self.begin() {
+    pub(super) fn run(self, ticket: Ticket<'_>, tell: &(dyn Fn(Told) + Sync)) {
+        let (mut stream, host) = match self.begin(ticket) {
             Ok(begun) => begun,
             Err(error) => {
                 let why = format!("{error:#}");
@@ -74,38 +82,65 @@ impl Connection<'_> {
     }
 
     /// Reads who sends, and makes the spool.
-    fn begin(&self) -> anyhow::Result<(Stream, String)> {
+    fn begin<'a>(&self, ticket: Ticket<'a>) -> anyhow::Result<(Stream<'a>, String)> {
         let mut magic = MAGIC;
-        self.read(&mut magic)?;
+        let deadline = Instant::now().checked_add(self.limits.head);
+        let read =
+            |bytes: &mut [u8]| self.read_until(bytes, deadline).map_err(|error| ticket.check().err().unwrap_or(error));
+        read(&mut magic)?;
         if magic != MAGIC {
             let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
             ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 2");
             bail!("it does not begin like a stream of lastwords");
         }
         let mut order = Order::default();
-        let header = self.header(&mut order)?;
-        let hello = self.bytes(header)?;
+        let header = header(&read, &mut order)?;
+        let hello = content(&read, header)?;
         let who: Hello = serde_json::from_slice(&hello).context("the frame Hello")?;
         who.check()?;
+        ticket.check_room()?;
+        ticket.spend(0, 1)?;
+        let pipe = io::pipe()?;
         let mut spool = Spool::create(self.folder, &who.host)?;
         let first = [&MAGIC[..], &header.bytes(), &hello].concat();
-        spool.write_all(&first)?;
+        if let Err(error) = spool.write_all(&first) {
+            spool.remove();
+            return Err(error);
+        }
         let written = first.len() as u64;
         answer(self.socket, Kind::Accepted, &[]);
         let rings = Rings::new(spool.path());
-        Ok((Stream { order, spool, rings, pipe: io::pipe()?, written, data: 0, packets: 0 }, who.host))
+        let deadline = Instant::now().checked_add(self.limits.head.saturating_mul(DESCRIPTION));
+        Ok((Stream { ticket, deadline, order, spool, rings, pipe, written, data: 0, packets: 0 }, who.host))
     }
 
     /// Receives all frames.
-    fn follow(&self, stream: &mut Stream) -> anyhow::Result<()> {
+    fn follow(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
+        let result = self.frames(stream);
+        // The reason why nothing more can be read is that another connection has taken the place of this one.
+        result.map_err(|error| stream.ticket.check().err().unwrap_or(error))
+    }
+
+    fn frames(&self, stream: &mut Stream<'_>) -> anyhow::Result<()> {
         while !stream.order.is_over() {
-            let header = self.header(&mut stream.order)?;
+            if stream.order.is_described() {
+                stream.ticket.described()?;
+            }
+            let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
+            let read = |bytes: &mut [u8]| self.read_until(bytes, deadline);
+            let header = header(&read, &mut stream.order)?;
             if header.kind == Kind::Alive {
                 continue;
             }
-            let needed = stream.written.saturating_add(HEADER as u64).saturating_add(header.length);
+            let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
+            stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
+            // In the spool, a packet has a frame of its own beside its bytes.
+            let beside = if header.kind == Kind::Packet { PLACED } else { 0 };
+            let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
+            let needed = stream.written.saturating_add(bytes);
             let most = self.limits.size;
             ensure!(needed <= most, "the stream is larger than {most} bytes (--max-size)");
+            stream.ticket.spend(bytes, u64::from(header.kind == Kind::Head && !stream.rings.has(header.cpu)))?;
             stream.written = needed;
             match header.kind {
                 Kind::SubBuffers | Kind::Description => {
@@ -118,13 +153,16 @@ impl Connection<'_> {
                 }
                 Kind::Packet => self.packet(stream, header)?,
                 kind => {
-                    let bytes = self.bytes(header)?;
+                    let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
+                    let bytes = content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
                     match kind {
                         Kind::Settings => _ = stream.order.settings(&bytes).context("the frame Settings")?,
                         _ => stream.order.describe(&header, &bytes).with_context(|| format!("the frame {kind:?}"))?,
                     }
-                    if kind == Kind::Head {
-                        stream.rings.begin(header.cpu, &Head::read(&bytes)?)?;
+                    match kind {
+                        Kind::Head => stream.rings.begin(header.cpu, &Head::read(&bytes)?)?,
+                        Kind::Overwritten => stream.rings.add_gap()?,
+                        _ => {}
                     }
                     stream.spool.write_all(&[&header.bytes()[..], &bytes].concat())?;
                 }
@@ -134,12 +172,13 @@ impl Connection<'_> {
     }
 
     /// Receives a packet of a session. The spool has it when all of its bytes are in their place.
-    fn packet(&self, stream: &mut Stream, header: Header) -> anyhow::Result<()> {
+    fn packet(&self, stream: &mut Stream<'_>, header: Header) -> anyhow::Result<()> {
         let mut number = [0; NUMBER as usize];
-        self.read(&mut number)?;
+        self.read_until(&mut number, None)?;
         let length = header.length.saturating_sub(NUMBER);
         let packet = (header.cpu, u64::from_le_bytes(number));
         let Stream { rings, pipe, .. } = stream;
+        rings.admit(packet.0, packet.1, length)?;
         self.move_bytes(pipe, length, &mut |pipe, before, moved| rings.take(packet, before, pipe, moved))?;
         stream.spool.write_all(&placed(header.cpu, packet.1, length))?;
         stream.data = stream.data.saturating_add(header.length);
@@ -149,46 +188,28 @@ impl Connection<'_> {
         Ok(())
     }
 
-    fn header(&self, order: &mut Order) -> anyhow::Result<Header> {
-        let mut bytes = [0; HEADER];
-        self.read(&mut bytes)?;
-        let header = Header::read(bytes)?;
-        order.admit(&header)?;
-        Ok(header)
-    }
-
-    /// Reads the content of a frame of JSON. Memory grows with what has come, not with what the header claims.
-    fn bytes(&self, header: Header) -> anyhow::Result<Vec<u8>> {
-        let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK]);
-        while (bytes.len() as u64) < header.length {
-            let left = header.length.saturating_sub(bytes.len() as u64);
-            let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
-            let chunk = chunk.get_mut(..want).unwrap_or_default();
-            self.read(chunk)?;
-            bytes.extend_from_slice(chunk);
-        }
-        Ok(bytes)
-    }
-
     /// Reads exactly as many bytes, which must all come before time is up.
-    fn read(&self, mut bytes: &mut [u8]) -> anyhow::Result<()> {
+    fn read_until(&self, mut bytes: &mut [u8], deadline: Option<Instant>) -> anyhow::Result<()> {
         let begun = Instant::now();
         while !bytes.is_empty() {
             match recv(self.socket, &mut *bytes, RecvFlags::empty()) {
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => self.wait(begun)?,
+                Err(Errno::AGAIN) => self.wait(begun, deadline)?,
                 Err(error) => return Err(error).context("the connection of the sender is broken"),
                 Ok((0, _)) => bail!("the sender has closed the connection before the end of the stream"),
                 Ok((read, _)) => bytes = bytes.get_mut(read..).unwrap_or_default(),
             }
+            let is_late = deadline.is_some_and(|deadline| Instant::now() > deadline);
+            ensure!(!is_late, "the sender has not described its stream in time (--head-timeout)");
         }
         Ok(())
     }
 
-    /// Waits for bytes, until too much time has passed since `begun`.
-    fn wait(&self, begun: Instant) -> anyhow::Result<()> {
+    /// Waits for bytes, until too much time has passed since `begun`, or to the deadline.
+    fn wait(&self, begun: Instant, deadline: Option<Instant>) -> anyhow::Result<()> {
         let silence = self.limits.silence;
         let left = silence.saturating_sub(begun.elapsed());
+        let left = deadline.map_or(left, |deadline| left.min(deadline.saturating_duration_since(Instant::now())));
         match io::wait(self.socket.as_fd(), PollFlags::IN, Some(self.ended), left)? {
             Wait::Ended => bail!("the receiver was stopped"),
             Wait::Late if begun.elapsed() >= silence => {
@@ -209,7 +230,7 @@ impl Connection<'_> {
             match splice(self.socket, None, &pipe.1, None, want, flags) {
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => {
-                    self.wait(begun)?;
+                    self.wait(begun, None)?;
                     continue;
                 }
                 Err(error) => return Err(error).context("the connection of the sender is broken"),
@@ -223,6 +244,30 @@ impl Connection<'_> {
         }
         Ok(())
     }
+}
+
+/// Reads exactly as many bytes as it gets room for.
+type Read<'a> = dyn Fn(&mut [u8]) -> anyhow::Result<()> + 'a;
+
+fn header(read: &Read<'_>, order: &mut Order) -> anyhow::Result<Header> {
+    let mut bytes = [0; HEADER];
+    read(&mut bytes)?;
+    let header = Header::read(bytes)?;
+    order.admit(&header)?;
+    Ok(header)
+}
+
+/// Reads the content of a frame of JSON. Memory grows with what has come, not with what the header claims.
+fn content(read: &Read<'_>, header: Header) -> anyhow::Result<Vec<u8>> {
+    let (mut bytes, mut chunk) = (Vec::new(), vec![0; CHUNK]);
+    while (bytes.len() as u64) < header.length {
+        let left = header.length.saturating_sub(bytes.len() as u64);
+        let want = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+        let chunk = chunk.get_mut(..want).unwrap_or_default();
+        read(chunk)?;
+        bytes.extend_from_slice(chunk);
+    }
+    Ok(bytes)
 }
 
 /// Tells a sender why its stream is not taken. A sender that is gone, or whose socket is full, does not hear it.

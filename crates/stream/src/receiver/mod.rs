@@ -1,12 +1,14 @@
 //! The receiving end: a thread for each sender, and limits for each.
 
+mod admission;
 mod connection;
 
 use crate::address::{Address, check_peer};
 use crate::folder;
 use crate::io::{self, Wait};
 use crate::spool::{self, Finished, Saved};
-use anyhow::{Context, bail, ensure};
+use admission::{Admission, Peer, Ticket};
+use anyhow::{Context, bail};
 use connection::Connection;
 use rustix::event::PollFlags;
 use serde::Serialize;
@@ -16,7 +18,7 @@ use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long the receiver rests if the kernel cannot give it another connection.
@@ -36,6 +38,33 @@ pub struct Limits {
     pub senders: usize,
     /// The longest time without a byte of a sender.
     pub silence: Duration,
+    /// The longest time until a sender has said who it is. For the description that follows, it has six times as much, and a second more for
+    /// each 64 KiB of it.
+    pub head: Duration,
+    /// Most connections of a peer at a time: of an IP address, of an IPv6 network of 64 bits, or of a virtual machine. Senders at a Unix
+    /// socket have no limits of a peer.
+    pub per_peer: usize,
+    /// Most bytes of a peer within an hour.
+    pub peer_bytes: u64,
+    /// Most files of a peer within an hour.
+    pub peer_files: u64,
+    /// Listen at addresses too that other machines of a network can reach.
+    pub trusts_network: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            size: 4 << 30,
+            senders: 64,
+            silence: Duration::from_secs(60),
+            head: Duration::from_secs(10),
+            per_peer: 16,
+            peer_bytes: 32 << 30,
+            peer_files: 16_384,
+            trusts_network: false,
+        }
+    }
 }
 
 /// What a receiver tells while it works.
@@ -96,8 +125,15 @@ impl Receiver {
     /// Makes the folder, if it does not exist, and listens.
     ///
     /// # Errors
-    /// Other users may write into the folder, or the address cannot be used.
+    /// Other users may write into the folder, the address cannot be used, or other machines can reach it and [`Limits::trusts_network`] is
+    /// not set.
     pub fn new(address: &Address, folder: &Path, limits: Limits) -> anyhow::Result<Self> {
+        if !limits.trusts_network && address.is_of_network()? {
+            bail!(
+                "{address}: everybody in the network could send here, and read and change what others send. To listen at this address \
+                 all the same, add --trust-network; to receive through ssh or WireGuard, see docs/STREAM.md"
+            );
+        }
         check_folder(folder)?;
         let listener = address.listen()?;
         Ok(Self { address: address.bound(&listener), listener, folder: folder.to_owned(), limits })
@@ -114,9 +150,7 @@ impl Receiver {
             tell(saved(left.finish(Some(LEFT)), path, LEFT, &|| "an earlier receiver".to_owned()));
         }
         tell(Told::Listening { address: self.address.to_string() });
-        // Streams under way. Written by the thread that accepts, which adds, and by those of the streams, which subtract. It is a
-        // number alone and orders nothing.
-        let under_way = AtomicUsize::new(0);
+        let admission = Admission::new(self.limits);
         let result = std::thread::scope(|scope| {
             loop {
                 match io::wait(self.listener.as_fd(), PollFlags::IN, Some(ended), TICK)? {
@@ -124,23 +158,22 @@ impl Receiver {
                     Wait::Late => continue,
                     Wait::Ready => {}
                 }
-                let Some((socket, peer)) = self.accept()? else { continue };
-                let peer = shown(&peer);
+                let Some((socket, address)) = self.accept()? else { continue };
+                let (socket, peer) = (Arc::new(socket), shown(&address));
                 let refused = |why: String| tell(Told::Refused { peer: peer.clone(), why });
-                if let Err(error) = self.admit(&socket, under_way.load(Relaxed)) {
-                    connection::refuse(&socket, &format!("{error:#}"));
-                    refused(format!("{error:#}"));
-                    continue;
-                }
-                under_way.fetch_add(1, Relaxed);
-                let (under_way, folder, limits) = (&under_way, &self.folder, self.limits);
-                let of = peer.clone();
+                let ticket = match self.admit(&admission, &socket, &address) {
+                    Ok(ticket) => ticket,
+                    Err(error) => {
+                        connection::refuse(&socket, &format!("{error:#}"));
+                        refused(format!("{error:#}"));
+                        continue;
+                    }
+                };
+                let (folder, limits, of) = (&self.folder, self.limits, peer.clone());
                 let work = move || {
-                    Connection { socket: &socket, peer: of, folder, limits, ended }.run(tell);
-                    under_way.fetch_sub(1, Relaxed);
+                    Connection { socket: &socket, peer: of, folder, limits, ended }.run(ticket, tell);
                 };
                 if let Err(error) = std::thread::Builder::new().name("stream".to_owned()).spawn_scoped(scope, work) {
-                    under_way.fetch_sub(1, Relaxed);
                     refused(format!("no thread: {error}"));
                 }
             }
@@ -167,14 +200,17 @@ impl Receiver {
         }
     }
 
-    fn admit(&self, socket: &Socket, under_way: usize) -> anyhow::Result<()> {
+    fn admit<'a>(
+        &self,
+        admission: &'a Admission,
+        socket: &Arc<Socket>,
+        address: &SockAddr,
+    ) -> anyhow::Result<Ticket<'a>> {
         self.address.prepare(socket)?;
         if let Address::Unix(_) = self.address {
             check_peer(socket)?;
         }
-        let most = self.limits.senders;
-        ensure!(under_way < most, "{under_way} streams are under way, and {most} are the most (--max-senders)");
-        Ok(())
+        admission.enter(Peer::of(address), socket)
     }
 }
 

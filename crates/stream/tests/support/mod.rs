@@ -14,7 +14,16 @@ use std::time::Duration;
 
 /// Longer than any machine takes.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
-pub(crate) const LIMITS: Limits = Limits { size: 1 << 30, senders: 16, silence: LONG };
+pub(crate) const LIMITS: Limits = Limits {
+    size: 1 << 30,
+    senders: 16,
+    silence: LONG,
+    head: LONG,
+    per_peer: 16,
+    peer_bytes: u64::MAX,
+    peer_files: u64::MAX,
+    trusts_network: false,
+};
 
 /// A receiver on a thread of this process.
 pub(crate) struct Running {

@@ -4,11 +4,13 @@ use super::frozen::Frozen;
 use super::layout::{Control, Geometry, SlotState, slots};
 use super::packet::Identity;
 use super::region::Region;
+use super::sparse::{self, Stop};
+use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error, Reader};
-use lastwords_image::{HoleCause, Image};
+use lastwords_image::{Hole, HoleCause, Image};
 use std::sync::Arc;
 
-/// The buffer grows by this many bytes at a time, after the bytes before were read successfully.
+/// Bytes of pages of a process that are read at a time.
 const STEP: usize = 1 << 20;
 
 /// A stream region with its parsed geometry.
@@ -22,7 +24,8 @@ pub(crate) struct Stream {
     pub(crate) frozen: Option<Arc<Frozen>>,
 }
 
-/// Result of reading: the number of bytes read, and why there are no more.
+/// Result of reading: the number of bytes read, and why there are no more. If nothing is missing, bytes after those read are zeros: a long
+/// hole at the end of a sub-buffer in a sparse file is not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) got: usize,
@@ -103,6 +106,14 @@ impl Stream {
             return Loaded { got: 0, missing: Some("the image ends before it".into()) };
         }
         let offset = place.saturating_mul(self.geometry.size);
+        if self.geometry.page_size == 0 {
+            let stopped = sparse::read(&*self.image, self.data(half).saturating_add(offset), len, buf).err();
+            let missing = stopped.map(|stop| match stop {
+                Stop::Missing(hole) => why(&hole),
+                Stop::Holes => "the file has a hole in it that is larger than the data".into(),
+            });
+            return Loaded { got: buf.len(), missing };
+        }
         let mut got = 0usize;
         let mut missing = None;
         while got < len && missing.is_none() {
@@ -125,12 +136,28 @@ impl Stream {
         Loaded { got, missing }
     }
 
-    /// Fills `buf` from `offset` in a half's data; an error has the number of bytes read and the reason.
+    /// Address of a half's data.
+    fn data(&self, half: usize) -> u64 {
+        self.region.address.saturating_add(self.geometry.data_off.get(half).copied().unwrap_or(0))
+    }
+
+    /// Returns the first place from `place` on whose header may be there, or `end`. Places in a hole of a sparse file are skipped.
+    pub(crate) fn next_place(&self, half: usize, place: u64, end: u64) -> u64 {
+        let size = self.geometry.size;
+        if self.geometry.page_size != 0 || self.frozen.is_some() {
+            return place;
+        }
+        let address = |place: u64| self.data(half).saturating_add(place.saturating_mul(size));
+        let skipped = self.image.next_data(address(place), address(end)).saturating_sub(address(place));
+        let within = skipped & size.wrapping_sub(1);
+        // Data behind a header in a hole belong to a place without a header.
+        let after = u64::from(within >= HEADER_LEN as u64);
+        place.saturating_add(skipped.checked_div(size).unwrap_or(0)).saturating_add(after).min(end)
+    }
+
+    /// Fills `buf` from `offset` in a half's data, which is in pages; an error has the number of bytes read and the reason.
     fn read(&self, half: usize, offset: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
         let data = self.geometry.data_off.get(half).copied().unwrap_or(0);
-        if self.geometry.page_size == 0 {
-            return self.read_at(self.region.address.saturating_add(data).saturating_add(offset), buf);
-        }
         let mut done = 0usize;
         while done < buf.len() {
             let at = offset.saturating_add(done as u64);
@@ -162,15 +189,18 @@ impl Stream {
     }
 
     fn read_at(&self, address: u64, buf: &mut [u8]) -> Result<(), (usize, String)> {
-        self.image.read(address, buf).map_err(|hole| {
-            let got = usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0);
-            let why = match hole.cause {
-                HoleCause::Excluded => format!("address {:#x} was left out of the image", hole.address),
-                HoleCause::Truncated => "the file ends before it".into(),
-                HoleCause::Bad => format!("address {:#x} cannot be read", hole.address),
-                HoleCause::Unmapped => format!("address {:#x} is not in the image", hole.address),
-            };
-            (got, why)
-        })
+        self.image
+            .read(address, buf)
+            .map_err(|hole| (usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0), why(&hole)))
+    }
+}
+
+/// Returns why the image does not have a byte.
+fn why(hole: &Hole) -> String {
+    match hole.cause {
+        HoleCause::Excluded => format!("address {:#x} was left out of the image", hole.address),
+        HoleCause::Truncated => "the file ends before it".into(),
+        HoleCause::Bad => format!("address {:#x} cannot be read", hole.address),
+        HoleCause::Unmapped => format!("address {:#x} is not in the image", hole.address),
     }
 }

@@ -35,10 +35,14 @@ impl Planner<'_> {
 
     /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.
     pub(crate) fn numbers(&mut self, half: usize, from: u64) -> Result<Vec<u64>, Error> {
-        let places = self.stream.places_held(half);
-        self.budget.steps(&self.stream.region.name, places)?;
-        let found = (0..places).filter_map(|place| self.header_in(half, place));
-        let headers: Vec<Header> = found.filter(|header| header.number >= from).collect();
+        let end = self.stream.places_held(half);
+        let mut headers: Vec<Header> = Vec::new();
+        let mut place = self.stream.next_place(half, 0, end);
+        while place < end {
+            self.budget.steps(&self.stream.region.name, 1)?;
+            headers.extend(self.header_in(half, place).filter(|header| header.number >= from));
+            place = self.stream.next_place(half, place.saturating_add(1), end);
+        }
         let numbers = headers.iter().map(|header| header.number).collect();
         if self.is_late {
             self.headers = headers.into_iter().map(|header| (header.number, header)).collect();

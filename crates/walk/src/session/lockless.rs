@@ -306,8 +306,7 @@ impl Planner<'_> {
             if number != ring.current || (loaded.got as u64) < content.end {
                 return self.missing(ring.half, number, content.end, missing);
             }
-            // The bytes that the image lacks were not written yet.
-            self.buf.resize(size, 0);
+            // The bytes that the image lacks were not written yet. They are zeros, as those in a hole of a file, which are not read.
         }
         let found = Header::parse(&self.buf, self.stream.identity.order).ok();
         let judged = judge(&self.stream.identity, number, &mut self.buf);

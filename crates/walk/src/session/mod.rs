@@ -37,6 +37,7 @@ mod schema;
 mod session_region;
 mod single_bit;
 mod spans;
+mod sparse;
 mod types;
 mod window;
 

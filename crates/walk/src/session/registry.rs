@@ -6,6 +6,7 @@
 use super::info::Module;
 use super::layout::{field, part};
 use super::region::Region;
+use super::sparse;
 use super::types;
 use lastwords_abi::VERSION_MINOR;
 use lastwords_abi::region::checksum;
@@ -123,12 +124,10 @@ fn walk(image: &dyn Image, region: &Region, budget: &Budget, registry: &mut Regi
 
 /// Reads up to `len` bytes from `offset` on, up to the first byte that the image does not have.
 fn readable(image: &dyn Image, region: &Region, offset: u64, len: usize, budget: &Budget) -> Result<Vec<u8>, Error> {
-    budget.bytes(&region.name, len as u64)?;
-    let mut bytes = vec![0u8; len];
-    let address = region.address.saturating_add(offset);
-    if let Err(hole) = image.read(address, &mut bytes) {
-        bytes.truncate(usize::try_from(hole.address.saturating_sub(address)).unwrap_or(0));
-    }
+    let mut bytes = Vec::new();
+    // Without an error, what follows the bytes is a long hole, which has no records.
+    let _ = sparse::read(image, region.address.saturating_add(offset), len, &mut bytes);
+    budget.bytes(&region.name, bytes.len() as u64)?;
     Ok(bytes)
 }
 

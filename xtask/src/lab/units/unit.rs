@@ -11,8 +11,8 @@ use crate::setup::{make_empty, run_quietly};
 
 /// The units, in no order.
 const UNITS: &[&str] = &["lastwords-bundle.service", "lastwords-last-boot.service"];
-/// The scripts that they run.
-pub(super) const SCRIPTS: &[&str] = &["save-bundle", "save-last-boot"];
+/// The scripts that they run, and what these read.
+pub(super) const SCRIPTS: &[&str] = &["save-bundle", "save-last-boot", "common.sh"];
 /// The file for tmpfiles.d.
 const TMPFILES: &str = "lastwords.conf";
 /// Where this machine has units of its own, which ours name.

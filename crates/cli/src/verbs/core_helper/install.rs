@@ -129,7 +129,7 @@ pub(super) fn status(json: bool) -> anyhow::Result<Outcome> {
     if json {
         let (program, old) = helper.as_ref().map(|helper| (&helper.program, &helper.old)).unzip();
         let report = json!({ "schema": SCHEMA, "installed": helper.is_some(), "program": program, "core_pattern": old.unwrap_or(&pattern) });
-        say::print(serde_json::to_string_pretty(&report)? + "\n");
+        say::json(&report, false)?;
     } else if let Some(helper) = &helper {
         say::line(format_args!("{} is installed; cores then go to `{}`", helper.program, helper.old));
     } else {

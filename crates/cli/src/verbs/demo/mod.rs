@@ -48,7 +48,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     args.output.as_deref().map_or(Ok(()), output::check_new)?;
     let killed = parent::record_and_kill(args)?;
-    say::line(format_args!(
+    say::own(format_args!(
         "{} of {} threads recorded for {:.3} s, then got SIGKILL (--seed {})",
         paint::bold(format!("process {}", killed.pid)),
         args.threads,
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let recovered = check::read(&*found.session, &packets);
     let passed = judge(&recovered, &killed);
     show::last_events(&recovered, &packets)?;
-    say::line(format_args!("\n{}", paint::bold("evidence")));
+    say::own(format_args!("\n{}", paint::bold("evidence")));
     let mut text = Vec::new();
     account::write_session(&input.account(), &found.crashes(), true, account::LIMIT, &mut text)?;
     say::print(text);
@@ -72,26 +72,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         parent::remove(&input.origin.path)?;
         return Ok(Outcome::Done);
     }
-    say::line(format_args!("\nthe session is kept: {}", input.origin.path.display()));
+    say::own(format_args!("\nthe session is kept: {}", input.origin.path.display()));
     Ok(Outcome::Negative)
 }
 
 /// Compares, and prints the outcome. Returns true if there is no fault.
 fn judge(recovered: &check::Recovered, killed: &parent::Killed) -> bool {
     let check::Verdict { committed, unreported, overwritten, faults } = check::compare(recovered, &killed.reports);
-    say::line(format_args!(
+    say::own(format_args!(
         "recovered {} events: {committed} that had been reported as committed, {unreported} behind the last report; \
          {overwritten} older ones had been overwritten",
         recovered.events
     ));
     if recovered.events == 0 && killed.reports.is_empty() {
-        say::line("the child was killed before its first event: try a larger --seconds");
+        say::own("the child was killed before its first event: try a larger --seconds");
     }
     for fault in faults.iter().take(20) {
-        say::line(format_args!("{} {fault}", paint::bad("FAULT")));
+        say::own(format_args!("{} {fault}", paint::bad("FAULT")));
     }
     let passed = faults.is_empty();
-    say::line(if passed {
+    say::own(if passed {
         paint::good("nothing that was committed is missing, nothing is invented")
     } else {
         paint::bad(&format!("{} faults", faults.len()))
@@ -107,8 +107,8 @@ fn keep(args: &Args, session: &Session, pid: u32) -> anyhow::Result<()> {
     let totals =
         ctf::write(session, &folder, options, &lastwords_ctf::read::unwatched).context("writing the CTF folder")?;
     let shown = folder.display();
-    say::line(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
-    say::line(format_args!("  babeltrace2 {shown}"));
-    say::line(format_args!("  Trace Compass: File, Open Trace, {shown}/metadata"));
+    say::own(format_args!("\n{} events in {} streams as CTF 1.8 in {shown}", totals.events, totals.streams));
+    say::own(format_args!("  babeltrace2 {shown}"));
+    say::own(format_args!("  Trace Compass: File, Open Trace, {shown}/metadata"));
     Ok(())
 }

@@ -24,10 +24,10 @@ pub(super) fn last_events(recovered: &check::Recovered, trace: &Trace) -> anyhow
     let text = String::from_utf8_lossy(&text);
     let text: Vec<&str> = text.lines().collect();
     for (thread, lines) in lasts {
-        say::line(format_args!("\n{}", paint::bold(format!("last words of thread {thread}"))));
+        say::own(format_args!("\n{}", paint::bold(format!("last words of thread {thread}"))));
         for line in lines {
             let at = usize::try_from(line - first).unwrap_or(usize::MAX);
-            say::line(format_args!("  {}", text.get(at).copied().unwrap_or_default()));
+            say::own(format_args!("  {}", text.get(at).copied().unwrap_or_default()));
         }
     }
     Ok(())

@@ -8,6 +8,7 @@ mod room;
 
 use crate::exit::Outcome;
 use crate::paint;
+use crate::table::plain;
 use serde::Serialize;
 use std::path::Path;
 
@@ -88,13 +89,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     findings.extend(cores::check());
     findings.extend(persistent::check());
     let good = findings.iter().all(|f| f.status != Status::Bad);
-    let text = if args.json {
-        let report = Report { schema: "lastwords.doctor.v1", good, checks: &findings };
-        serde_json::to_string_pretty(&report)? + "\n"
+    if args.json {
+        crate::say::json(&Report { schema: "lastwords.doctor.v1", good, checks: &findings }, false)?;
     } else {
-        render(&findings)
-    };
-    crate::say::print(text);
+        crate::say::print(render(&findings));
+    }
     Ok(if good { Outcome::Done } else { Outcome::Negative })
 }
 
@@ -106,9 +105,9 @@ fn render(findings: &[Finding]) -> String {
             Status::Partial => paint::warning("partial"),
             Status::Bad => paint::bad("bad    "),
         };
-        text.push_str(&format!("{word}  {}: {}\n", paint::bold(finding.check), finding.found));
+        text.push_str(&format!("{word}  {}: {}\n", paint::bold(finding.check), plain(&finding.found)));
         if let Some(mend) = &finding.mend {
-            text.push_str(&format!("         mend: {mend}\n"));
+            text.push_str(&format!("         mend: {}\n", plain(mend)));
         }
     }
     text

@@ -68,7 +68,7 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     unreadable.iter().for_each(say::error);
     let failed = report.traces.iter().any(|trace| trace.is_faulty()) || !unreadable.is_empty();
     if args.json {
-        say::line(serde_json::to_string_pretty(&report)?);
+        say::json(&report, false)?;
     } else {
         let mut text = Vec::new();
         write(&report, args.verbose, &mut text)?;

@@ -348,7 +348,7 @@ fn losses(saved: &Saved) -> Losses {
 pub(crate) fn tell(saved: &Saved) {
     let (events, cpus, size) =
         (count(saved.events, "event"), count(saved.cpus.len() as u64, "CPU"), human_bytes(saved.bytes));
-    say::remark(format!("{}: {events} of {cpus}, {size}; {}\n", saved.path.display(), losses(saved).words()));
+    say::said(format_args!("{}: {events} of {cpus}, {size}; {}", saved.path.display(), losses(saved).words()));
     let place = saved.gaps.iter().find(|gap| gap.cause == Cause::InFlight).map(|gap| gap.place.as_str());
     if let Some(place) = place {
         say::note(format_args!("{}: {} more events were {place}", saved.path.display(), saved.taken_before()));

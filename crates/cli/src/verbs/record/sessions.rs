@@ -171,7 +171,7 @@ fn tell(address: &Address, sent: &Sent) {
     let any = overwritten + unfinished + lost_events > 0;
     let words = if any { "see the losses below" } else { "nothing lost" };
     let size = human_bytes(*bytes);
-    say::remark(format!("{address}: session {session}: {sub_buffers} sub-buffers, {size}; {words}\n"));
+    say::said(format_args!("{address}: session {session}: {sub_buffers} sub-buffers, {size}; {words}"));
     if *overwritten > 0 {
         say::warning(format_args!(
             "session {session}: {overwritten} sub-buffers were overwritten before they had arrived: use larger rings"

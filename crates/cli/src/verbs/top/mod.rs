@@ -105,7 +105,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 
 /// Prints one reading.
 fn print(args: &Args, reading: &Reading) -> anyhow::Result<Outcome> {
-    say::print(if args.json { serde_json::to_string_pretty(reading)? + "\n" } else { text::table(reading, args.sort) });
+    match args.json {
+        true => say::json(reading, false)?,
+        false => say::print(text::table(reading, args.sort)),
+    }
     if reading.state == State::Destroyed {
         say::note(format_args!("{}: the session was removed while it was read", reading.folder));
         return Ok(Outcome::Negative);

@@ -55,11 +55,12 @@ fn io(offset: u64, error: &std::io::Error) -> Error {
 impl Source {
     pub(super) fn open(path: &Path, budget: &Arc<Budget>) -> Result<Self, Error> {
         let file = File::open(path).map_err(|e| io(0, &e))?;
-        let length = file.metadata().map_err(|e| io(0, &e))?.len();
-        budget.admit(length);
+        let data = file.metadata().map_err(|e| io(0, &e))?;
+        let (length, stored) = (data.len(), lastwords_bytes::stored(&data));
+        budget.admit(stored);
         let described = budget.part(Limits {
-            bytes: length.saturating_mul(READS).saturating_add(READS_OF_ANY),
-            steps: (length / ENTRY).saturating_add(ENTRIES_OF_ANY),
+            bytes: stored.saturating_mul(READS).saturating_add(READS_OF_ANY),
+            steps: (stored / ENTRY).saturating_add(ENTRIES_OF_ANY),
             ..Limits::default()
         });
         let unpacked = budget.part(Limits {

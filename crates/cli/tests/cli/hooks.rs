@@ -1,0 +1,271 @@
+//! The scripts that root runs beside other users (`hooks`): they write through no name that another user has made, and print on one line
+//! what another user named. As root only.
+
+use crate::recovery::killed;
+use crate::support::{Place, Ran, ran, small, tool};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The other user.
+const OTHER: u32 = 65534;
+/// What only root may change.
+const VICTIM: &str = "root's own file\n";
+
+fn hooks() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hooks").canonicalize().unwrap()
+}
+
+/// A place that all may search, with a file of root's; none where the test is not run by root.
+fn place() -> Option<Place> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let place = Place::new();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::write(place.at("victim"), VICTIM).unwrap();
+    fs::set_permissions(place.at("victim"), Permissions::from_mode(0o600)).unwrap();
+    Some(place)
+}
+
+fn folder(path: &Path, mode: u32, owner: u32) {
+    fs::create_dir(path).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    chown(path, Some(owner), Some(owner)).unwrap();
+}
+
+/// A link of the other user.
+fn their_link(to: &Path, path: &Path) {
+    symlink(to, path).unwrap();
+    lchown(path, Some(OTHER), Some(OTHER)).unwrap();
+}
+
+/// The folders that are in a folder and were not there before.
+fn new_folders(folder: &Path, before: &[String]) -> Vec<PathBuf> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| !before.contains(name)).map(|name| folder.join(name)).collect()
+}
+
+/// Checks that root alone can read the files of a folder and the folder.
+fn is_roots_alone(folder: &Path) {
+    let all = std::iter::once(folder.to_owned()).chain(new_folders(folder, &[]));
+    for path in all {
+        let meta = path.symlink_metadata().unwrap();
+        assert!(meta.uid() == 0 && meta.mode() & 0o077 == 0, "{}: {:o}", path.display(), meta.mode());
+    }
+}
+
+/// Runs the script of a crash kernel with a shell; what it recovers is a session.
+fn save_trace(place: &Place, shell: &[&str], crash: &str) -> Ran {
+    let programs = place.at("programs");
+    if !programs.exists() {
+        fs::create_dir(&programs).unwrap();
+        symlink(env!("CARGO_BIN_EXE_lastwords"), programs.join("lastwords")).unwrap();
+        small(place, "dead", 1);
+    }
+    let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
+    let mut command = Command::new(shell[0]);
+    command.args(&shell[1..]).arg(hooks().join("kdump/save-trace")).env("PATH", path).env("TZ", "UTC");
+    command.env("LASTWORDS_CRASH_DIR", place.at(crash)).env("LASTWORDS_SAVED", place.at("saved"));
+    command.env("LASTWORDS_VMCORE", place.at("dead")).env("LASTWORDS_MEMORY_KB", "4000000");
+    let ran = ran(command.output().expect("a shell: cargo xtask setup"));
+    assert_eq!(ran.status, 0, "the dump goes on: {ran:?}");
+    assert_eq!(fs::read_to_string(place.at("victim")).unwrap(), VICTIM, "{ran:?}");
+    ran
+}
+
+const SHELLS: [&[&str]; 2] = [&["sh"], &["busybox", "sh"]];
+
+#[test]
+fn a_crash_kernel_writes_through_no_name_of_another_user() {
+    let Some(place) = place() else { return };
+    for (number, shell) in SHELLS.into_iter().enumerate() {
+        let crash = format!("crash-{number}");
+        folder(&place.at(&crash), 0o1777, 0);
+        // Another user makes the folders of the next two minutes, which all may write, with links.
+        let times = tool(
+            "sh",
+            &["-c", "now=$(date +%s); for i in $(seq 0 120); do TZ=UTC date -d @$((now + i)) +%Y%m%d%H%M%S; done"],
+        );
+        for (i, time) in times.out.lines().enumerate() {
+            let path = place.at(&crash).join(format!("lastwords-{time}"));
+            match i % 3 {
+                0 => their_link(&place.at("nowhere"), &path),
+                _ => {
+                    folder(&path, 0o777, OTHER);
+                    ["report", "metadata", "trace.dat"]
+                        .iter()
+                        .for_each(|n| their_link(&place.at("victim"), &path.join(n)));
+                }
+            }
+        }
+        let before: Vec<String> = new_folders(&place.at(&crash), &[])
+            .iter()
+            .map(|p| p.file_name().unwrap().to_str().unwrap().into())
+            .collect();
+        let ran = save_trace(&place, shell, &crash);
+        let new = new_folders(&place.at(&crash), &before);
+        assert_eq!(new.len(), 1, "{ran:?}");
+        is_roots_alone(&new[0]);
+        assert!(fs::metadata(new[0].join("report")).unwrap().len() > 0 && new_folders(&new[0], &[]).len() > 1);
+        assert_eq!(fs::read_to_string(place.at("saved")).unwrap(), format!("{}\n", new[0].display()), "{ran:?}");
+        // A second hook of the same crash kernel does not save it again.
+        assert!(save_trace(&place, shell, &crash).err.contains("already"));
+        fs::remove_file(place.at("saved")).unwrap();
+    }
+}
+
+#[test]
+fn a_crash_kernel_makes_missing_folders_but_follows_no_link_of_another_user() {
+    let Some(place) = place() else { return };
+    for (number, shell) in SHELLS.into_iter().enumerate() {
+        let root = format!("root-{number}");
+        folder(&place.at(&root), 0o755, 0);
+        save_trace(&place, shell, &format!("{root}/var/crash"));
+        assert_eq!(new_folders(&place.at(&root).join("var/crash"), &[]).len(), 1);
+        fs::remove_file(place.at("saved")).unwrap();
+        // All may write above the folder, so that another user has made it: a link to a folder of root's.
+        let [open, private] = [format!("open-{number}"), format!("private-{number}")];
+        folder(&place.at(&open), 0o1777, 0);
+        folder(&place.at(&private), 0o700, 0);
+        their_link(&place.at(&private), &place.at(&open).join("crash"));
+        let ran = save_trace(&place, shell, &format!("{open}/crash"));
+        assert!(ran.err.contains("the trace is not saved") && !place.at("saved").exists(), "{ran:?}");
+        assert!(new_folders(&place.at(&private), &[]).is_empty());
+    }
+}
+
+/// Runs a script of the units.
+fn unit(place: &Place, script: &str, more: &[(&str, &Path)]) -> Ran {
+    let mut command = Command::new("sh");
+    command.arg(hooks().join("systemd").join(script)).env("LASTWORDS_LIBRARY", hooks().join("systemd"));
+    command.env("LASTWORDS_PROGRAM", env!("CARGO_BIN_EXE_lastwords")).current_dir(place.path());
+    let all = [
+        ("LASTWORDS_PLACES", place.at("places/*")),
+        ("LASTWORDS_REPORTS", place.at("reports")),
+        ("LASTWORDS_CORES", place.at("cores")),
+        ("LASTWORDS_STATE", place.at("state")),
+    ];
+    command.envs(all).envs(more.iter().copied());
+    ran(command.output().unwrap())
+}
+
+#[test]
+fn names_of_other_users_make_no_lines_in_the_log() {
+    let Some(place) = place() else { return };
+    folder(&place.at("places"), 0o755, 0);
+    folder(&place.at("places/app"), 0o700, OTHER);
+    let forged = "x\n<0>sshd[1]: Accepted password for root\n\u{1b}[2J\u{202e}-0123456789abcdef";
+    folder(&place.at("places/app").join(forged), 0o700, OTHER);
+    folder(&place.at("places/app/-rf-00000000000000ab"), 0o700, OTHER);
+    let collected = unit(&place, "collect", &[]);
+    assert_eq!(collected.out.lines().count(), 2, "{collected:?}");
+    let retained = unit(&place, "retain", &[]);
+    let session = place.at("places/app").join("y\n<0>error: z-00000000000000cd");
+    let dead = killed();
+    let made = new_folders(&dead.sessions(), &[]).into_iter().find(|path| path.is_dir()).unwrap();
+    fs::rename(made, &session).unwrap();
+    tool("chown", &["-R", &format!("{OTHER}:{OTHER}"), session.to_str().unwrap()]);
+    // Many years later.
+    folder(&place.at("programs"), 0o755, 0);
+    fs::write(place.at("programs/date"), "#!/bin/sh\necho 9999999999\n").unwrap();
+    fs::set_permissions(place.at("programs/date"), Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", place.at("programs").display(), std::env::var("PATH").unwrap());
+    let removed = unit(&place, "retain", &[("PATH", Path::new(&path))]);
+    assert!(!session.exists(), "{removed:?}");
+    let input = fs::read_to_string(place.at("reports").join(format!("{OTHER}-0123456789abcdef/input"))).unwrap();
+    assert_eq!(input.lines().count(), 1);
+    for line in [&collected, &retained, &removed].iter().flat_map(|ran| ran.out.lines().chain(ran.err.lines())) {
+        let is_ours = line.starts_with(place.path().to_str().unwrap()) || line.starts_with("error: ");
+        assert!(is_ours && line.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{line:?}");
+    }
+    is_roots_alone(&place.at("reports"));
+}
+
+#[test]
+fn what_is_in_a_users_folder_is_read_with_that_users_rights() {
+    let Some(place) = place() else { return };
+    let as_whom = |places: &Path| {
+        let log = place.at("log");
+        fs::write(&log, "").unwrap();
+        fs::set_permissions(&log, Permissions::from_mode(0o666)).unwrap();
+        let program = place.at("program");
+        fs::write(&program, format!("#!/bin/sh\nid -u >> {}\n", log.display())).unwrap();
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let ran = unit(&place, "retain", &[("LASTWORDS_PLACES", places), ("LASTWORDS_PROGRAM", &program)]);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        fs::read_to_string(log).unwrap()
+    };
+    // As /run/user/UID/lastwords: the user may mount a file system there, which says that it is root's.
+    folder(&place.at("user"), 0o755, OTHER);
+    folder(&place.at("user/lastwords"), 0o755, 0);
+    folder(&place.at("user/lastwords/a-0123456789abcdef"), 0o755, 0);
+    assert_eq!(as_whom(&place.at("user/lastwords")), format!("{OTHER}\n"));
+    // As /dev/shm/lastwords-UID: a link to a folder of root's, in which the user has made a session.
+    folder(&place.at("shm"), 0o1777, 0);
+    folder(&place.at("shm/b-0123456789abcdef"), 0o755, OTHER);
+    their_link(&place.at("shm"), &place.at("shm/lastwords-1"));
+    assert_eq!(as_whom(&place.at("shm/lastwords-1")), "");
+}
+
+#[test]
+fn nothing_is_saved_where_another_user_could_have_made_the_folder() {
+    let Some(place) = place() else { return };
+    folder(&place.at("tmp"), 0o1777, 0);
+    folder(&place.at("private"), 0o700, 0);
+    folder(&place.at("open"), 0o777, 0);
+    their_link(&place.at("private"), &place.at("tmp/link"));
+    their_link(&place.at("private/made"), &place.at("tmp/nowhere"));
+    folder(&place.at("tmp/theirs"), 0o755, OTHER);
+    for (script, variable, below) in [
+        ("collect", "LASTWORDS_REPORTS", ""),
+        ("save-bundle", "LASTWORDS_STATE", "bundles"),
+        ("save-last-boot", "LASTWORDS_STATE", "last-boot"),
+    ] {
+        for bad in ["tmp/link", "tmp/link/x", "tmp/nowhere", "tmp/theirs", "tmp/theirs/x", "open/x", "tmp"] {
+            // The scripts make a folder below their state, which is private.
+            if bad == "tmp" && !below.is_empty() {
+                continue;
+            }
+            let ran = unit(&place, script, &[(variable, &place.at(bad))]);
+            assert_ne!(ran.status, 0, "{script} {bad}: {ran:?}");
+            assert!(new_folders(&place.at("private"), &[]).is_empty(), "{script} {bad}: {ran:?}");
+        }
+        assert!(new_folders(&place.at("tmp/theirs"), &[]).is_empty() && new_folders(&place.at("open"), &[]).is_empty());
+    }
+    // Root's own folder, and root's link to it, are good.
+    symlink(place.at("private"), place.at("own-link")).unwrap();
+    let ran = unit(&place, "collect", &[("LASTWORDS_REPORTS", &place.at("own-link/reports"))]);
+    assert_eq!(ran.status, 0, "{ran:?}");
+    is_roots_alone(&place.at("private/reports"));
+}
+
+#[test]
+fn each_service_has_a_sandbox() {
+    let files = fs::read_dir(hooks().join("systemd")).unwrap().map(|entry| entry.unwrap().path());
+    let services: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "service")).collect();
+    assert_eq!(services.len(), 4);
+    for service in services {
+        let text = fs::read_to_string(&service).unwrap();
+        for setting in [
+            "SyslogLevelPrefix=no",
+            "NoNewPrivileges=yes",
+            "PrivateTmp=yes",
+            "PrivateNetwork=yes",
+            "ProtectSystem=strict",
+            "ProtectHome=",
+            "CapabilityBoundingSet=CAP_",
+            "RestrictAddressFamilies=AF_UNIX",
+            "SystemCallFilter=@system-service",
+            "SystemCallArchitectures=native",
+            "MemoryDenyWriteExecute=yes",
+            "RestrictNamespaces=yes",
+            "RestrictSUIDSGID=yes",
+            "ProtectKernelModules=yes",
+            "UMask=0077",
+        ] {
+            assert!(text.lines().any(|line| line.starts_with(setting)), "{}: {setting}", service.display());
+        }
+    }
+}

