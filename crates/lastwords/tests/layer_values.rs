@@ -288,17 +288,17 @@ fn values_in_any_order() {
         span.in_scope(|| info!("inside"));
         assert_eq!(open_spans(folder), ["layer_values|ooo|x=1 y=two z=3"]);
         // The last value of a field counts.
-        tracing::record_all!(span, y = "a longer text", y = "2", x = 1.5, x = 7);
+        tracing::record_all!(span, y = "a longer text", y = " 2 ", x = 1.5, x = 7);
         span.record("z", 9);
         let expected = [
             "span:new layer_values::ooo span_id=#1 parent_id=#0",
             "span:record layer_values::ooo x=1 y=\"two\" z=3 span_id=#1",
             "layer_values:inside span=\"layer_values::ooo{x=1 y=two z=3}\" span_id=#1",
-            "span:record layer_values::ooo x=7 y=\"2\" span_id=#1",
+            "span:record layer_values::ooo x=7 y=\" 2 \" span_id=#1",
             "span:record layer_values::ooo z=9 span_id=#1",
         ];
         assert_eq!(lines(folder), expected);
-        assert_eq!(open_spans(folder), ["layer_values|ooo|x=1 y=two z=3 x=7 y=2 z=9"]);
+        assert_eq!(open_spans(folder), ["layer_values|ooo|x=1 y=two z=3 x=7 y= 2  z=9"]);
     });
 }
 

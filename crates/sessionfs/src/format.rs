@@ -194,4 +194,20 @@ mod tests {
             assert!(text.contains(line), "{line:?} is not in\n{text}");
         }
     }
+
+    /// A field that an event may lack has a length, which is 0 then.
+    #[test]
+    fn optional_fields_have_lengths() {
+        let field =
+            |name: &str, class| schema::Field { name: name.into(), class: FieldClass::Optional(Box::new(class)) };
+        let number = FieldClass::Integer { size: 8, signed: true, base: 10 };
+        let fields = vec![field("number", number), field("text", FieldClass::String)];
+        let text = text(&Event::made("shop", "maybe", fields)).unwrap();
+        for line in [
+            "\tfield:__data_loc s64[] number;\toffset:8;\tsize:4;\tsigned:1;\n",
+            "\tfield:__data_loc char[] text;\toffset:12;\tsize:4;\tsigned:1;\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in\n{text}");
+        }
+    }
 }

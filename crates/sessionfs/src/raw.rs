@@ -249,3 +249,33 @@ impl Page {
 fn head(kind: u32, delta: u32) -> u32 {
     if cfg!(target_endian = "little") { kind | delta << 5 } else { kind << DELTA_BITS | delta }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All combinations of nine optional fields: those that the event lacks have length 0, the others their bytes.
+    #[test]
+    fn records_of_optional_fields() {
+        let class = FieldClass::Optional(Box::new(FieldClass::Integer { size: 2, signed: false, base: 10 }));
+        let classes = vec![class; 9];
+        let fixed = COMMON_LEN + 9 * 4;
+        let layout = Layout { id: 40, classes, fixed };
+        let channel = Channel { id: 0, name: String::new(), contexts: Vec::new(), events: Vec::new() };
+        for present in 0..1u32 << 9 {
+            let has = |at: usize| present >> at & 1 == 1;
+            let mut bytes = vec![0u8; 2];
+            for at in (0..9).filter(|at| has(*at)) {
+                bytes[at / 8] |= 1 << if cfg!(target_endian = "little") { at % 8 } else { 7 - at % 8 };
+                bytes.extend((at as u16 + 100).to_ne_bytes());
+            }
+            let record = record(&layout, &channel, &bytes, 0).expect("a record").bytes;
+            for at in 0..9 {
+                let word = u32::from_ne_bytes(*record[COMMON_LEN + 4 * at..].first_chunk().expect("a word"));
+                let (offset, len) = ((word & 0xffff) as usize, (word >> 16) as usize);
+                let expected = if has(at) { (at as u16 + 100).to_ne_bytes().to_vec() } else { Vec::new() };
+                assert_eq!(record[offset..offset + len], expected, "{present:b}, field {at}");
+            }
+        }
+    }
+}

@@ -45,6 +45,7 @@ mod support;
 mod surface;
 mod terminal;
 mod top;
+mod tracing;
 mod triggers;
 mod two_users;
 mod user_stream;

@@ -55,53 +55,17 @@ pub(super) struct SpanText {
     text: Formatted<TEXT_LEN>,
     /// The text has a field already, so a blank precedes the next one.
     separate: bool,
-    /// The last field's index plus one. If a field has a smaller index, the fields are not in order.
-    next: usize,
-    are_unordered: bool,
-    /// Index and begin of each field; fields beyond these are left where they are.
-    fields: [(u16, u16); MOST_ORDERED],
-    count: usize,
 }
 
 impl SpanText {
+    const EMPTY: Self = Self { text: Formatted::EMPTY, separate: false };
+
     /// Returns the text of a span without fields so far.
     #[inline]
     pub(super) fn new(head: &SpanHead) -> Self {
-        let mut text = Self::more();
+        let mut text = Self::EMPTY;
         text.text.push(head.in_table.as_bytes());
         text
-    }
-
-    /// Returns an empty text for fields that a span gets later.
-    #[inline]
-    pub(super) fn more() -> Self {
-        Self {
-            text: Formatted::EMPTY,
-            separate: false,
-            next: 0,
-            are_unordered: false,
-            fields: [(0, 0); MOST_ORDERED],
-            count: 0,
-        }
-    }
-
-    /// Returns the fields in the order in which the callsite has them, each once: the last value of a field counts.
-    pub(super) fn in_order(self) -> Self {
-        if !self.are_unordered || self.count == MOST_ORDERED {
-            return self;
-        }
-        let bytes = self.as_bytes();
-        let fields = &self.fields[..self.count];
-        let end = |at: usize| fields.get(at + 1).map_or(bytes.len(), |(_, next)| usize::from(*next));
-        let mut sorted = Self::more();
-        for index in 0..self.next as u16 {
-            let last = fields.iter().rposition(|(of, _)| *of == index);
-            if let Some(field) = last.and_then(|at| bytes.get(usize::from(fields[at].1)..end(at))) {
-                sorted.separator();
-                sorted.text.push(field.trim_ascii_end());
-            }
-        }
-        sorted
     }
 
     fn separator(&mut self) {
@@ -119,13 +83,6 @@ impl SpanText {
     #[inline]
     fn field(&mut self, field: &Field) {
         self.separator();
-        let index = field.index();
-        self.are_unordered |= index < self.next;
-        self.next = self.next.max(index + 1);
-        if let Some(place) = self.fields.get_mut(self.count) {
-            *place = (index as u16, self.text.as_bytes().len() as u16);
-            self.count += 1;
-        }
         self.text.push(field.name().as_bytes());
         self.text.push(b"=");
     }
@@ -146,6 +103,73 @@ impl Visit for SpanText {
         self.field(field);
         // Text is cut, so only the value itself can fail. Then the part written so far is kept.
         let _ = write!(self.text, "{value:?}");
+    }
+}
+
+/// The text of the fields that a span gets later, in any order.
+pub(super) struct MoreText {
+    text: SpanText,
+    /// The largest index of a field so far, plus one.
+    next: usize,
+    /// A field had a smaller index than one before it.
+    are_unordered: bool,
+    /// Index and begin of each field; `count` are in use.
+    fields: [(u16, u16); MOST_ORDERED],
+    count: usize,
+}
+
+impl MoreText {
+    pub(super) fn new() -> Self {
+        Self { text: SpanText::EMPTY, next: 0, are_unordered: false, fields: [(0, 0); MOST_ORDERED], count: 0 }
+    }
+
+    fn note(&mut self, field: &Field) {
+        let index = field.index();
+        self.are_unordered |= index < self.next;
+        self.next = self.next.max(index + 1);
+        if let Some(place) = self.fields.get_mut(self.count) {
+            let begin = self.text.text.as_bytes().len() + usize::from(self.text.separate);
+            *place = (index as u16, begin as u16);
+            self.count += 1;
+        }
+    }
+
+    /// Returns the fields in the order in which the callsite has them, each once: the last value of a field counts. More fields than
+    /// [`MOST_ORDERED`] stay as they came.
+    pub(super) fn in_order(self) -> SpanText {
+        if !self.are_unordered || self.count == MOST_ORDERED {
+            return self.text;
+        }
+        let bytes = self.text.as_bytes();
+        let fields = &self.fields[..self.count];
+        // A blank precedes the next field.
+        let end = |at: usize| fields.get(at + 1).map_or(bytes.len(), |(_, next)| usize::from(*next) - 1);
+        let mut sorted = SpanText::EMPTY;
+        for index in 0..self.next {
+            let last = fields.iter().rposition(|(of, _)| usize::from(*of) == index);
+            if let Some(field) = last.and_then(|at| bytes.get(usize::from(fields[at].1)..end(at))) {
+                sorted.separator();
+                sorted.text.push(field);
+            }
+        }
+        sorted
+    }
+}
+
+impl Visit for MoreText {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.note(field);
+        self.text.record_u64(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.note(field);
+        self.text.record_str(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.note(field);
+        self.text.record_debug(field, value);
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::fence;
 use lastwords_abi::region;
 use lastwords_abi::registry as abi;
 use lastwords_abi::registry::{RECORD_HEADER_LEN, RECORDS_OFF, RecordHeader};
+use lastwords_ring::os;
 
 use super::{Registry, behind, env_body};
 
@@ -60,9 +61,9 @@ impl Registry {
             at = behind(here, old);
             if kind == abi::KIND_ENV
                 && old.len() == body.len()
-                && let Some(tid) = tid_of(old).filter(|tid| has_ended(*tid))
+                && let Some(tid) = tid_of(old).filter(|tid| !os::is_alive(*tid, 0))
             {
-                self.control().names_replaced.fetch_max(u64::from(tid.unsigned_abs()), Relaxed);
+                self.control().names_replaced.fetch_max(tid.into(), Relaxed);
                 self.overwrite(here, body);
                 cursor.store(at, Relaxed);
                 return true;
@@ -107,17 +108,10 @@ fn name_body(tid: u32, name: &str) -> Vec<u8> {
 }
 
 /// Returns the id of the thread whose name the body has.
-fn tid_of(body: &[u8]) -> Option<libc::pid_t> {
+fn tid_of(body: &[u8]) -> Option<u32> {
     let (len, rest) = body.split_first_chunk()?;
     let key = std::str::from_utf8(rest.get(..usize::from(u16::from_ne_bytes(*len)))?).ok()?;
     key.strip_prefix(abi::ENV_THREAD)?.parse().ok()
-}
-
-/// Returns true if no thread has this id.
-fn has_ended(tid: libc::pid_t) -> bool {
-    let errno = || std::io::Error::last_os_error().raw_os_error();
-    // SAFETY: signal 0 is not sent; no memory is involved.
-    tid > 0 && unsafe { libc::kill(tid, 0) } != 0 && errno() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]
@@ -130,14 +124,9 @@ mod tests {
             for name in ["", "a", "worker-1", "a thread whose name is long", &"x".repeat(200)] {
                 let body = name_body(tid, name);
                 assert_eq!((RECORD_HEADER_LEN + body.len()) % UNIT, 0);
-                assert_eq!(tid_of(&body), Some(tid as libc::pid_t));
+                assert_eq!(tid_of(&body), Some(tid));
                 assert!(body.ends_with(name.as_bytes()));
             }
         }
-    }
-
-    #[test]
-    fn the_main_thread_lives() {
-        assert!(!has_ended(std::process::id() as libc::pid_t) && has_ended(i32::MAX));
     }
 }

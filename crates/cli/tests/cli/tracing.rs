@@ -1,0 +1,101 @@
+//! Values of `tracing` as the program shows them: optional fields, which an event may lack, and values that were cut.
+
+use crate::child::run;
+use crate::support::{Place, tool};
+use lastwords::Session;
+use serde_json::{Map, Value, json};
+
+/// The environment variable that makes this test program the recorded one.
+const HOW: &str = "LASTWORDS_TEST_TRACING";
+/// Number of events: all combinations of the optional fields.
+const EVENTS: u64 = 64;
+
+/// Started again with [`HOW`] set, this is the recorded program; else it is nothing.
+#[test]
+fn recorder() {
+    let Ok(how) = std::env::var(HOW) else { return };
+    let _session = Session::builder("app").start().expect("a session");
+    lastwords::layer::init().expect("a subscriber");
+    for bits in 0..EVENTS {
+        let of = |bit: u64| (bits >> bit & 1 == 1).then_some(bit);
+        let (d, e, f) = (of(3).map(|_| "text"), of(4).map(|_| 0.5), of(5).map(|_| true));
+        tracing::info!(bits, a = of(0), b = of(1), c = of(2), d, e, f, "optional");
+    }
+    if how == "cut" {
+        tracing::info!(body = "b".repeat(5000), user = "ada", "long");
+    }
+    std::process::abort();
+}
+
+fn recorded(how: &str) -> Place {
+    let place = Place::new();
+    run(&place, "tracing::recorder", HOW, how).ended();
+    place
+}
+
+/// The fields of an event, from its number alone.
+fn fields(bits: u64) -> Map<String, Value> {
+    let values = [json!(0), json!(1), json!(2), json!("text"), json!(0.5), json!(true)];
+    let optional = ["a", "b", "c", "d", "e", "f"].into_iter().zip(values).enumerate();
+    let present = optional.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, (name, value))| (name.to_owned(), value));
+    std::iter::once(("bits".to_owned(), json!(bits))).chain(present).collect()
+}
+
+/// The fields of the events of an input, as JSON.
+fn found(place: &Place, args: &[&str]) -> Vec<Map<String, Value>> {
+    let lines = place.run(&[&["convert"], args, &["--to", "json", "-o", "-"]].concat()).out;
+    let events = lines.lines().skip(1).map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    events.filter_map(|event| event.get("fields")?.as_object().cloned()).collect()
+}
+
+#[test]
+fn optional_fields_are_shown_if_the_event_has_them() {
+    let place = recorded("whole");
+    let all: Vec<_> = (0..EVENTS).map(fields).collect();
+    assert_eq!(found(&place, &["app"]), all);
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let line = |fields: &Map<String, Value>| -> String {
+        fields.iter().map(|(name, value)| format!(" {name}={}", shown(value))).collect()
+    };
+    let text = place.ok(&["report", "app"]);
+    let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("optional:")).map(|parts| parts.1).collect();
+    let mut expected: Vec<String> = all.iter().map(line).collect();
+    expected.iter_mut().for_each(|line| *line = line.trim_end().to_owned());
+    assert_eq!(lines, expected);
+    // What an event lacks is unknown.
+    let filtered = found(&place, &["app", "--filter", "a == 0 && !(c == 2) || d == \"text\" && e < 1"]);
+    let has = |bits: u64, bit: u64| bits >> bit & 1 == 1;
+    let passes = |bits: &u64| has(*bits, 3) && has(*bits, 4);
+    assert_eq!(filtered, (0..EVENTS).filter(passes).map(fields).collect::<Vec<_>>());
+    // Copies as CTF have the same events, for us and for babeltrace2.
+    for version in ["ctf", "ctf2"] {
+        let copy = format!("copy-{version}");
+        place.ok(&["convert", "app", "--to", version, "-o", &copy]);
+        let booleans = |mut fields: Map<String, Value>| {
+            // CTF 1.8 has no booleans.
+            if version == "ctf" && fields.contains_key("f") {
+                fields.insert("f".to_owned(), json!(1));
+            }
+            fields
+        };
+        assert_eq!(found(&place, &[&copy]), all.iter().cloned().map(booleans).collect::<Vec<_>>(), "{version}");
+        if version == "ctf" {
+            let printed = tool("babeltrace2", &[place.at(&copy).to_str().expect("UTF-8")]).out;
+            assert_eq!(printed.lines().filter(|line| line.contains("optional")).count(), EVENTS as usize);
+        }
+    }
+}
+
+#[test]
+fn cut_values_are_reported() {
+    let place = recorded("cut");
+    let report = place.run(&["report", "app", "--strict"]);
+    assert_eq!(report.status, 3, "{}", report.err);
+    assert!(report.err.contains("no event lost, 1 value cut"), "{}", report.err);
+    let inspect = place.ok(&["inspect", "app"]);
+    assert!(inspect.contains("1 value cut, because the events had no room for all"), "{inspect}");
+    let last = found(&place, &["app"]).pop().expect("an event");
+    let body = last["body"].as_str().expect("a text");
+    assert!(body.len() > 3000 && body.ends_with("b…") && last["user"] == "ada");
+    assert_eq!(place.run(&["report", "app", "--last", "1"]).status, 0);
+}
