@@ -70,6 +70,12 @@ fn child_lives() {
             record(0..10);
             stay(&dir);
         }
+        "without-thread" => {
+            let _session =
+                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            record(0..10);
+            stay(&dir);
+        }
         "closefrom" => {
             let _session = start(&dir);
             // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
@@ -148,6 +154,19 @@ fn child(how: &str, dir: &Path, contained: bool) -> Option<Child> {
     unshare.args(["child_lives", "--exact", "--nocapture", "--test-threads=1"]);
     unshare.env(common::DIR, dir).env("HOW", how).stdin(Stdio::piped()).stdout(Stdio::null());
     Some(unshare.spawn().expect("it starts"))
+}
+
+/// Returns the inode of the pid namespace of the process that `unshare` runs, once it runs.
+fn namespace_in(unshare: &Child) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let pid = unshare.id();
+    let inside = || -> Option<u64> {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let child = children.split_whitespace().next()?;
+        Some(std::fs::metadata(format!("/proc/{child}/ns/pid")).ok()?.ino())
+    };
+    wait_for("the namespace", || inside().is_some());
+    inside().expect("it runs")
 }
 
 /// A folder for sessions, and the child that records there, once it is as the test wants it.
@@ -242,6 +261,28 @@ fn a_guard_that_is_held_in_a_copy_says_nothing() {
     assert_eq!(of_copy.processes.len(), 1);
     assert_ne!(of_copy.processes[0].life, Life::Alive, "{of_copy:?}");
     assert_ne!(of_copy.processes[0].evidence, Evidence::Guard, "{of_copy:?}");
+}
+
+#[test]
+fn a_namespace_whose_inode_is_used_again_is_another_one() {
+    let Some(mut case) = Case::new("without-thread", true) else { return };
+    let namespace = namespace_in(&case.child);
+    assert_eq!(case.seen(), [(Life::Alive, Evidence::Proc)]);
+    case.end();
+    for _ in 0..20 {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child", "sleep", "60"]);
+        let mut other = unshare.spawn().expect("it starts");
+        let reused = namespace_in(&other) == namespace;
+        let seen = case.seen();
+        other.kill().expect("killed");
+        other.wait().expect("it ends");
+        // From inside of a container, not all processes are seen.
+        assert_ne!(seen[0].0, Life::Alive, "inode used again: {reused}");
+        if reused {
+            break;
+        }
+    }
 }
 
 #[test]

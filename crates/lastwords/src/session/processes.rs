@@ -9,6 +9,7 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::os;
 
+pub use crate::session::guard::is_possible as can_be_guarded;
 use crate::session::liveness::CLAIMING;
 pub use crate::session::liveness::{Evidence, Life};
 use crate::session::liveness::{Identity, Table};
