@@ -56,6 +56,24 @@ fn must(result: i32) {
     }
 }
 
+/// Removes /proc from this process's view.
+fn unmount_proc() {
+    let (root, proc) = (c"/".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: the paths are NUL-terminated, and the calls involve no other memory.
+    unsafe {
+        must(libc::unshare(libc::CLONE_NEWNS));
+        must(libc::mount(c"none".as_ptr(), root, core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, root.cast()));
+        must(libc::umount2(proc, libc::MNT_DETACH));
+    }
+}
+
+/// Makes a folder the root of this process.
+fn enter(jail: &Path) {
+    let jail = std::ffi::CString::new(jail.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the path is NUL-terminated.
+    must(unsafe { libc::chroot(jail.as_ptr()) });
+}
+
 #[test]
 fn child_lives() {
     let Some(dir) = child_dir() else { return };
@@ -110,19 +128,7 @@ fn child_lives() {
             stay(&dir);
         }
         "no-proc" => {
-            // SAFETY: the paths are NUL-terminated, and the calls involve no other memory.
-            unsafe {
-                let (root, proc) = (c"/".as_ptr(), c"/proc".as_ptr());
-                must(libc::unshare(libc::CLONE_NEWNS));
-                must(libc::mount(
-                    c"none".as_ptr(),
-                    root,
-                    core::ptr::null(),
-                    libc::MS_REC | libc::MS_PRIVATE,
-                    root.cast(),
-                ));
-                must(libc::umount2(proc, libc::MNT_DETACH));
-            }
+            unmount_proc();
             let _session = start(&dir);
             record(0..10);
             stay(&dir);
@@ -130,9 +136,7 @@ fn child_lives() {
         "chroot" => {
             let session = start(&dir);
             record(0..10);
-            let jail = std::ffi::CString::new(dir.with_extension("jail").into_os_string().into_encoded_bytes());
-            // SAFETY: the path is NUL-terminated.
-            must(unsafe { libc::chroot(jail.expect("a path").as_ptr()) });
+            enter(&dir.with_extension("jail"));
             drop(session);
         }
         other => panic!("{other}"),
