@@ -56,6 +56,12 @@ fn must(result: i32) {
     }
 }
 
+/// Closes all descriptors but the standard ones, as `closefrom(3)` does.
+fn close_all() {
+    // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
 /// Removes /proc from this process's view.
 fn unmount_proc() {
     let (root, proc) = (c"/".as_ptr(), c"/proc".as_ptr());
@@ -94,10 +100,15 @@ fn child_lives() {
             record(0..10);
             stay(&dir);
         }
+        "closed-without-thread" => {
+            let _session =
+                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            close_all();
+            stay(&dir);
+        }
         "closefrom" => {
             let _session = start(&dir);
-            // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
-            unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+            close_all();
             stay(&dir);
         }
         "exec" => {
@@ -231,15 +242,27 @@ fn a_guard_shows_life_and_death_in_any_namespace() {
 #[test]
 fn a_child_lives_after_its_parent() {
     let mut case = Case::new("orphan", false).expect("a child");
+    wait_for("the parent's end", || case.child.try_wait().is_ok_and(|status| status.is_some()));
     assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Guard)]);
     assert_eq!(case.details().state, State::Live);
     case.end();
     assert_eq!(case.details().state, State::LeftOver);
-    // A child that has not recorded has no guard yet.
+    // A child that has not recorded has no guard yet, but a lock.
     let mut case = Case::new("silent-orphan", false).expect("a child");
-    assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Proc)]);
+    wait_for("the parent's end", || case.child.try_wait().is_ok_and(|status| status.is_some()));
+    assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Lock)]);
     case.end();
     assert_eq!(case.details().state, State::LeftOver);
+}
+
+#[test]
+fn a_process_that_lost_its_lock_is_not_dead() {
+    for contained in [false, true] {
+        let Some(mut case) = Case::new("closed-without-thread", contained) else { continue };
+        assert_eq!(case.seen(), [(Life::Alive, Evidence::Proc)], "{contained}");
+        case.end();
+        assert_ne!(case.details().state, State::Live);
+    }
 }
 
 #[test]
@@ -271,7 +294,7 @@ fn a_guard_that_is_held_in_a_copy_says_nothing() {
 fn a_namespace_whose_inode_is_used_again_is_another_one() {
     let Some(mut case) = Case::new("without-thread", true) else { return };
     let namespace = namespace_in(&case.child);
-    assert_eq!(case.seen(), [(Life::Alive, Evidence::Proc)]);
+    assert_eq!(case.seen(), [(Life::Alive, Evidence::Lock)]);
     case.end();
     for _ in 0..20 {
         let mut unshare = Command::new("unshare");

@@ -94,7 +94,7 @@ pub fn is_possible() -> bool {
 
 /// Returns the guard of this process in a session, if the process is in the session's table.
 fn guard_of(session: &SessionShared) -> Option<&'static Guard> {
-    session.view().table().guard(session.entry()?)
+    session.view().guards()?.entries.get(session.entry()?)
 }
 
 /// Holds the guards of all sessions of this process. Only the listener's thread calls it.
