@@ -56,6 +56,30 @@ fn must(result: i32) {
     }
 }
 
+/// Closes all descriptors but the standard ones, as `closefrom(3)` does.
+fn close_all() {
+    // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+}
+
+/// Removes /proc from this process's view.
+fn unmount_proc() {
+    let (root, proc) = (c"/".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: the paths are NUL-terminated, and the calls involve no other memory.
+    unsafe {
+        must(libc::unshare(libc::CLONE_NEWNS));
+        must(libc::mount(c"none".as_ptr(), root, core::ptr::null(), libc::MS_REC | libc::MS_PRIVATE, root.cast()));
+        must(libc::umount2(proc, libc::MNT_DETACH));
+    }
+}
+
+/// Makes a folder the root of this process.
+fn enter(jail: &Path) {
+    let jail = std::ffi::CString::new(jail.as_os_str().as_encoded_bytes()).expect("a path");
+    // SAFETY: the path is NUL-terminated.
+    must(unsafe { libc::chroot(jail.as_ptr()) });
+}
+
 #[test]
 fn child_lives() {
     let Some(dir) = child_dir() else { return };
@@ -70,10 +94,21 @@ fn child_lives() {
             record(0..10);
             stay(&dir);
         }
+        "without-thread" => {
+            let _session =
+                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            record(0..10);
+            stay(&dir);
+        }
+        "closed-without-thread" => {
+            let _session =
+                Session::builder("life").dir(&dir).channel(plain("main")).listen(false).start().expect("it starts");
+            close_all();
+            stay(&dir);
+        }
         "closefrom" => {
             let _session = start(&dir);
-            // SAFETY: the descriptors of the session are not used by other threads. The recorder expects such programs.
-            unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
+            close_all();
             stay(&dir);
         }
         "exec" => {
@@ -104,19 +139,7 @@ fn child_lives() {
             stay(&dir);
         }
         "no-proc" => {
-            // SAFETY: the paths are NUL-terminated, and the calls involve no other memory.
-            unsafe {
-                let (root, proc) = (c"/".as_ptr(), c"/proc".as_ptr());
-                must(libc::unshare(libc::CLONE_NEWNS));
-                must(libc::mount(
-                    c"none".as_ptr(),
-                    root,
-                    core::ptr::null(),
-                    libc::MS_REC | libc::MS_PRIVATE,
-                    root.cast(),
-                ));
-                must(libc::umount2(proc, libc::MNT_DETACH));
-            }
+            unmount_proc();
             let _session = start(&dir);
             record(0..10);
             stay(&dir);
@@ -124,9 +147,7 @@ fn child_lives() {
         "chroot" => {
             let session = start(&dir);
             record(0..10);
-            let jail = std::ffi::CString::new(dir.with_extension("jail").into_os_string().into_encoded_bytes());
-            // SAFETY: the path is NUL-terminated.
-            must(unsafe { libc::chroot(jail.expect("a path").as_ptr()) });
+            enter(&dir.with_extension("jail"));
             drop(session);
         }
         other => panic!("{other}"),
@@ -148,6 +169,19 @@ fn child(how: &str, dir: &Path, contained: bool) -> Option<Child> {
     unshare.args(["child_lives", "--exact", "--nocapture", "--test-threads=1"]);
     unshare.env(common::DIR, dir).env("HOW", how).stdin(Stdio::piped()).stdout(Stdio::null());
     Some(unshare.spawn().expect("it starts"))
+}
+
+/// Returns the inode of the pid namespace of the process that `unshare` runs, once it runs.
+fn namespace_in(unshare: &Child) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let pid = unshare.id();
+    let inside = || -> Option<u64> {
+        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+        let child = children.split_whitespace().next()?;
+        Some(std::fs::metadata(format!("/proc/{child}/ns/pid")).ok()?.ino())
+    };
+    wait_for("the namespace", || inside().is_some());
+    inside().expect("it runs")
 }
 
 /// A folder for sessions, and the child that records there, once it is as the test wants it.
@@ -208,15 +242,27 @@ fn a_guard_shows_life_and_death_in_any_namespace() {
 #[test]
 fn a_child_lives_after_its_parent() {
     let mut case = Case::new("orphan", false).expect("a child");
+    wait_for("the parent's end", || case.child.try_wait().is_ok_and(|status| status.is_some()));
     assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Guard)]);
     assert_eq!(case.details().state, State::Live);
     case.end();
     assert_eq!(case.details().state, State::LeftOver);
-    // A child that has not recorded has no guard yet.
+    // A child that has not recorded has no guard yet, but a lock.
     let mut case = Case::new("silent-orphan", false).expect("a child");
-    assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Proc)]);
+    wait_for("the parent's end", || case.child.try_wait().is_ok_and(|status| status.is_some()));
+    assert_eq!(case.seen(), [(Life::Dead, Evidence::Guard), (Life::Alive, Evidence::Lock)]);
     case.end();
     assert_eq!(case.details().state, State::LeftOver);
+}
+
+#[test]
+fn a_process_that_lost_its_lock_is_not_dead() {
+    for contained in [false, true] {
+        let Some(mut case) = Case::new("closed-without-thread", contained) else { continue };
+        assert_eq!(case.seen(), [(Life::Alive, Evidence::Proc)], "{contained}");
+        case.end();
+        assert_ne!(case.details().state, State::Live);
+    }
 }
 
 #[test]
@@ -242,6 +288,28 @@ fn a_guard_that_is_held_in_a_copy_says_nothing() {
     assert_eq!(of_copy.processes.len(), 1);
     assert_ne!(of_copy.processes[0].life, Life::Alive, "{of_copy:?}");
     assert_ne!(of_copy.processes[0].evidence, Evidence::Guard, "{of_copy:?}");
+}
+
+#[test]
+fn a_namespace_whose_inode_is_used_again_is_another_one() {
+    let Some(mut case) = Case::new("without-thread", true) else { return };
+    let namespace = namespace_in(&case.child);
+    assert_eq!(case.seen(), [(Life::Alive, Evidence::Lock)]);
+    case.end();
+    for _ in 0..20 {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--kill-child", "sleep", "60"]);
+        let mut other = unshare.spawn().expect("it starts");
+        let reused = namespace_in(&other) == namespace;
+        let seen = case.seen();
+        other.kill().expect("killed");
+        other.wait().expect("it ends");
+        // From inside of a container, not all processes are seen.
+        assert_ne!(seen[0].0, Life::Alive, "inode used again: {reused}");
+        if reused {
+            break;
+        }
+    }
 }
 
 #[test]

@@ -245,6 +245,7 @@ fn data(summary: &Summary) -> Value {
     let evidence = |evidence: &Evidence| match evidence {
         Evidence::Boot => "boot",
         Evidence::Guard => "guard",
+        Evidence::Lock => "lock",
         Evidence::Proc => "proc",
         Evidence::None => "none",
     };

@@ -21,6 +21,7 @@ fn live_then_left_over_then_gone() {
     assert_eq!(list["schema"], "lastwords.list.v1");
     assert_eq!(list["sessions"][0]["state"], "live");
     assert_eq!(list["sessions"][0]["processes"][0]["pid"], child.pid());
+    assert_eq!(list["sessions"][0]["processes"][0]["known_by"], "guard");
     let text = place.ok(&["list", "app"]);
     assert!(text.contains("test:tick") && text.contains("main"), "{text}");
     let ran = place.run(&["destroy", "app"]);

@@ -246,6 +246,7 @@ fn doctor_as_data() {
     assert_eq!(report["schema"], "lastwords.doctor.v1");
     let checks = report["checks"].as_array().unwrap();
     assert!(checks.iter().any(|c| c["check"] == "core filter"));
+    assert!(checks.iter().any(|c| c["check"] == "signs of death" && c["status"] == "good"), "{report}");
     for check in checks {
         let status = check["status"].as_str().unwrap();
         assert!(["good", "partial", "bad"].contains(&status));

@@ -330,11 +330,12 @@ impl Folder {
         Lock::take(open(SESSION).or_else(|error| open(PLACES_FILE).map_err(|_| error))?, &self.path)
     }
 
-    /// Returns the bytes that the files in the folder take, holes not counted.
+    /// Returns the bytes that the files in the folder, and the session's file in a hugetlbfs, take, holes not counted.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let entries = fs::read_dir(self.path.with_file_name(&self.name)).into_iter().flatten();
-        let blocks =
-            entries.filter_map(|entry| fs::symlink_metadata(entry.ok()?.path()).ok()).map(|meta| meta.blocks());
+        let files = entries.filter_map(|entry| entry.ok()?.metadata().ok());
+        let outside = self.outside().and_then(|path| fs::symlink_metadata(path).ok());
+        let blocks = files.chain(outside).map(|meta| meta.blocks());
         blocks.fold(0, |sum, blocks| sum.saturating_add(blocks.saturating_mul(512)))
     }
 

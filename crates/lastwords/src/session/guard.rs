@@ -83,9 +83,18 @@ fn link() {
     HEAD.next.store(next, Release);
 }
 
+/// Returns true if the kernel lets this process register robust futexes, so that a session shows in any pid namespace whether
+/// the process lives.
+#[must_use]
+pub fn is_possible() -> bool {
+    let (mut head, mut len) = (null_mut::<u8>(), 0usize);
+    // SAFETY: the call writes to these two local variables.
+    unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut head, &raw mut len) == 0 }
+}
+
 /// Returns the guard of this process in a session, if the process is in the session's table.
 fn guard_of(session: &SessionShared) -> Option<&'static Guard> {
-    session.view().table().guard(session.entry()?)
+    session.view().guards()?.entries.get(session.entry()?)
 }
 
 /// Holds the guards of all sessions of this process. Only the listener's thread calls it.

@@ -1,7 +1,9 @@
 //! Tells whether the processes of a session live.
 //!
 //! A process that has a listener's thread holds a guard in the session: a robust futex, which the kernel marks when the
-//! thread ends ([`super::guard`]). The guard decides. Without a guard (no thread, or an older version) the process is
+//! thread ends ([`super::guard`]). The guard decides. A process also has a record lock on a byte of the session's file. The lock
+//! proves that the process lives; its absence proves nothing, because a process loses its record locks when it closes
+//! any descriptor of the file. Without guard and lock (no thread and `closefrom`, or an older version) the process is
 //! looked for by pid and start time in its pid namespace, as far as /proc shows that namespace. If that shows nothing
 //! either, the answer is [`Life::Unknown`]: a living process is never reported as dead.
 
@@ -10,12 +12,16 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use lastwords_abi::session::{GUARD_DIED, GUARD_THREAD, Guard, Guards, Process, features_word};
+use lastwords_ring::backend::Mapping;
 use lastwords_ring::os;
 use rustix::io::Errno;
 use rustix::process::{Pid, geteuid, test_kill_process};
 
 /// `pid` of an entry that is being written.
 pub(super) const CLAIMING: u32 = u32::MAX;
+
+/// A process locks the byte of the session region's file at this offset plus its index in the table of processes (docs/ABI.md).
+const LOCKS_AT: u64 = 1 << 62;
 
 /// The identity of a process. It distinguishes the process from another one that has the same id later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +41,7 @@ pub enum Life {
     Alive,
     /// The process is gone, or another process has its id now.
     Dead,
-    /// Nothing shows whether the process runs: it has no guard, and /proc does not show its pid namespace.
+    /// Nothing shows whether the process runs: it has no guard and no lock, and /proc does not show its pid namespace.
     Unknown,
 }
 
@@ -46,6 +52,8 @@ pub enum Evidence {
     Boot,
     /// The guard in the session, which the kernel marks when the process dies.
     Guard,
+    /// The process's lock on the session's file, which the kernel releases when the process dies.
+    Lock,
     /// The process list of the kernel: a process has this id, namespace and start time, or none has.
     Proc,
     /// Nothing.
@@ -122,8 +130,8 @@ pub(crate) struct Table<'a> {
     pub(crate) processes: &'a [Process],
     /// The guards of the processes; none in sessions of older versions.
     pub(crate) guards: Option<&'a Guards>,
-    /// Device and inode of the file that is mapped; zeroes if there is none.
-    pub(crate) file: (u64, u64),
+    /// The session region; none in tests.
+    pub(crate) mapping: Option<&'a Mapping>,
 }
 
 /// What a guard shows.
@@ -166,7 +174,8 @@ impl<'a> Table<'a> {
 
     /// Returns true if the mapped file is a copy, whose guards no kernel writes.
     fn is_copy(self) -> bool {
-        self.guards.is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != self.file)
+        let file = self.mapping.and_then(Mapping::identity).unwrap_or_default();
+        self.guards.is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != file)
     }
 
     /// Returns whether the process of an entry lives. Searches /proc for a process of another pid namespace that has no
@@ -186,8 +195,18 @@ impl<'a> Table<'a> {
             // The kernel marks no guard whose page it cannot reach any more.
             State::Held if identity.is_here() && is_free(identity.pid) => DEAD,
             State::Held => (Life::Alive, Evidence::Guard),
+            State::Nothing if self.is_locked(index) => (Life::Alive, Evidence::Lock),
             State::Nothing => other(identity),
         }
+    }
+
+    /// Locks this process's byte of the session's file, by its index. Async-signal-safe.
+    pub(super) fn lock(self, index: usize) {
+        self.mapping.into_iter().for_each(|mapping| mapping.lock_byte(LOCKS_AT + index as u64));
+    }
+
+    fn is_locked(self, index: usize) -> bool {
+        self.mapping.is_some_and(|mapping| mapping.is_byte_locked(LOCKS_AT + index as u64))
     }
 
     /// Returns all processes that joined, each with its state.

@@ -9,6 +9,7 @@ use lastwords_abi::session::{
 };
 use lastwords_ring::os;
 
+pub use crate::session::guard::is_possible as can_be_guarded;
 use crate::session::liveness::CLAIMING;
 pub use crate::session::liveness::{Evidence, Life};
 use crate::session::liveness::{Identity, Table};
@@ -24,6 +25,7 @@ pub(crate) fn join(table: &Table<'_>) -> Option<usize> {
         // The process may have executed this program after another one that had the entry.
         let died = |guard: &&Guard| guard.word.load(Relaxed) & GUARD_DIED != 0;
         table.guard(index).filter(died).into_iter().for_each(|guard| guard.word.store(0, Relaxed));
+        table.lock(index);
         return Some(index);
     }
     let take_free = |index: &usize| claim(&table.processes[*index], 0);
@@ -42,6 +44,7 @@ pub(crate) fn join(table: &Table<'_>) -> Option<usize> {
     entry.start.store(me.start, Relaxed);
     entry.pidns.store(me.pidns, Relaxed);
     entry.features.store(features_word(FEATURE_CHANNELS, me.pid, me.start), Relaxed);
+    table.lock(index);
     entry.pid.store(me.pid, Release);
     Some(index)
 }
@@ -71,7 +74,7 @@ pub(crate) fn is_left(view: &SessionRegion) -> bool {
         // The creator's entry stays if /proc does not show its start time.
         _ if in_charge && (process.pid, process.pidns) == (me.pid, me.pidns) => false,
         (Life::Dead, _) => !in_charge,
-        (Life::Unknown, _) | (Life::Alive, Evidence::Guard) => true,
+        (Life::Unknown, _) | (Life::Alive, Evidence::Guard | Evidence::Lock) => true,
         // A program started by `exec` has the id of the child that joined at the fork, but not its memory.
         (Life::Alive, _) => file.is_none_or(|file| maps(&process, file)),
     };
@@ -176,7 +179,7 @@ mod tests {
         let processes: Vec<_> = (0..2)
             .map(|_| Process { pid: 0.into(), reserved: 0, start: 0.into(), pidns: 0.into(), features: 0.into() })
             .collect();
-        let table = Table { processes: &processes, guards: None, file: (0, 0) };
+        let table = Table { processes: &processes, guards: None, mapping: None };
         let joined = || table.joined().map(|(_, identity)| identity).collect::<Vec<_>>();
         assert_eq!([join(&table), join(&table)], [Some(0), Some(0)]);
         let me = Identity::current();

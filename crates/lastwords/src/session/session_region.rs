@@ -139,15 +139,14 @@ impl SessionRegion {
     }
 
     /// Returns the guards of the processes; none in sessions of versions before 1.3.
-    fn guards(&self) -> Option<&'static Guards> {
+    pub(crate) fn guards(&self) -> Option<&'static Guards> {
         // SAFETY: `of` checked that the area is inside the mapping and aligned; everything in it is atomic.
         (self.guards_off != 0).then(|| unsafe { &*self.at::<Guards>(self.guards_off) })
     }
 
     /// Returns the table of processes with their guards.
-    pub(crate) fn table(&self) -> Table<'static> {
-        let file = self.mapping.identity().unwrap_or_default();
-        Table { processes: self.processes(), guards: self.guards(), file }
+    pub(crate) fn table(&self) -> Table<'_> {
+        Table { processes: self.processes(), guards: self.guards(), mapping: Some(&self.mapping) }
     }
 
     /// Notes the file of the region, so that readers recognize copies of it. Called by the creator.

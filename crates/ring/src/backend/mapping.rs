@@ -63,6 +63,34 @@ impl Mapping {
         self.backing.as_ref().map(|backing| backing.file.fd.identity())
     }
 
+    /// Takes the record lock of this process on one byte of the region's file, which need not exist. The kernel releases it when
+    /// the process dies, executes another program, or closes any descriptor of the file. A forked child does not have it. If the
+    /// system refuses, nothing is locked. Async-signal-safe.
+    pub fn lock_byte(&self, at: u64) {
+        let _ = self.record_lock(libc::F_SETLK, at);
+    }
+
+    /// Returns true if another process has the record lock on this byte of the region's file. Async-signal-safe.
+    #[must_use]
+    pub fn is_byte_locked(&self, at: u64) -> bool {
+        self.record_lock(libc::F_GETLK, at).is_some_and(|lock| i32::from(lock.l_type) != libc::F_UNLCK)
+    }
+
+    fn record_lock(&self, command: libc::c_int, at: u64) -> Option<libc::flock> {
+        use std::os::fd::AsRawFd as _;
+        let _errno = crate::os::ErrnoKept::now();
+        let file = self.backing.as_ref().filter(|backing| backing.blocks)?.file.fd.get()?;
+        // SAFETY: an all-zero `flock` is valid.
+        let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+        lock.l_type = libc::F_WRLCK as libc::c_short;
+        lock.l_whence = libc::SEEK_SET as libc::c_short;
+        lock.l_start = libc::off_t::try_from(at).ok()?;
+        lock.l_len = 1;
+        // SAFETY: the descriptor is open, and the call reads and writes the local variable.
+        let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+        (done == 0).then_some(lock)
+    }
+
     /// Allocates memory for `range`, so that its sparse parts can be written from now on.
     ///
     /// # Errors

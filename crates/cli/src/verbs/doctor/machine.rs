@@ -4,7 +4,7 @@
 use super::{Finding, read};
 
 pub(super) fn check() -> Vec<Finding> {
-    let mut findings = vec![rseq(), clock(), huge_pages(read("/proc/meminfo").unwrap_or_default().as_str())];
+    let mut findings = vec![rseq(), guards(), clock(), huge_pages(read("/proc/meminfo").unwrap_or_default().as_str())];
     findings.extend(limits());
     findings
 }
@@ -25,6 +25,16 @@ fn rseq() -> Finding {
     }
     let mend = "a kernel of 4.18 or newer with CONFIG_RSEQ=y, and no seccomp filter that refuses rseq(2)";
     Finding::partial(CHECK, found, mend)
+}
+
+/// Checks whether the kernel marks the sessions of a process that dies.
+fn guards() -> Finding {
+    const CHECK: &str = "signs of death";
+    if lastwords::processes::can_be_guarded() {
+        return Finding::good(CHECK, "the kernel marks a session when its process dies, in containers too");
+    }
+    let found = "no robust futexes: processes of other pid namespaces are shown as unknown";
+    Finding::partial(CHECK, found, "a seccomp filter that allows set_robust_list(2) and get_robust_list(2)")
 }
 
 fn clock() -> Finding {
