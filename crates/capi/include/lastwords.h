@@ -124,7 +124,7 @@ enum lw_code {
 const char *lw_strerror(int code);
 
 /* Why the calling thread's last failed call failed: what happened, to which file, what to do. Empty if none failed. The text
- * holds until the thread's next failure. It is kept in the thread, in 1024 bytes; what is longer is cut off. */
+ * holds until the thread's next failure, or its end. */
 const char *lw_error(void);
 
 /* The code of that failure; LW_OK if none failed. */

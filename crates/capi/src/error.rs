@@ -1,7 +1,7 @@
 //! Failures of calls: a code and a text, kept for the thread until its next failure.
 
-use std::cell::{Cell, UnsafeCell};
-use std::ffi::{CStr, c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lastwords::Error;
@@ -76,24 +76,42 @@ impl From<InstallError> for Failure {
     }
 }
 
-// This is the thread's last failure. It needs no drop, so it is valid as long as the thread.
-thread_local! {
-    static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
-    static TEXT: UnsafeCell<[u8; 1024]> = const { UnsafeCell::new([0; 1024]) };
+/// The text of a thread's last failure, or null. The text is on the heap, because a library that is loaded late gets the
+/// storage of its threads from a small reserve, which it shares with others.
+struct Text(Cell<*mut c_char>);
+
+impl Text {
+    /// Replaces the text.
+    fn set(&self, text: CString) {
+        self.free(self.0.replace(text.into_raw()));
+    }
+
+    fn free(&self, text: *mut c_char) {
+        if !text.is_null() {
+            // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a text only until the
+            // next failure.
+            drop(unsafe { CString::from_raw(text) });
+        }
+    }
 }
 
-/// Stores the failure, and returns its code.
-fn note(failure: &Failure) -> c_int {
-    TEXT.with(|text| {
-        // SAFETY: the text belongs to this thread, and the reference ends here. C reads the text through the pointer
-        // between calls.
-        let room = unsafe { &mut *text.get() };
-        let fits = |end: &usize| *end < room.len() && failure.text.is_char_boundary(*end);
-        let end = (0..=failure.text.len()).rev().find(fits).unwrap_or(0);
-        for (to, byte) in room.iter_mut().zip(failure.text[..end].bytes().filter(|byte| *byte != 0).chain([0])) {
-            *to = byte;
-        }
-    });
+impl Drop for Text {
+    fn drop(&mut self) {
+        self.free(self.0.replace(std::ptr::null_mut()));
+    }
+}
+
+thread_local! {
+    static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
+    static TEXT: Text = const { Text(Cell::new(std::ptr::null_mut())) };
+}
+
+/// Stores the failure as the thread's last, and returns its code.
+fn note(failure: Failure) -> c_int {
+    let mut text = failure.text.into_bytes();
+    text.retain(|byte| *byte != 0);
+    // While the thread ends, its text may be gone. The code remains.
+    let _ = TEXT.try_with(|last| last.set(CString::new(text).unwrap_or_default()));
     CODE.set(failure.code);
     failure.code
 }
@@ -101,7 +119,7 @@ fn note(failure: &Failure) -> c_int {
 /// Runs a call of C. A panic becomes an error of the library, and does not end the application.
 fn run<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, c_int> {
     let fault = |_| Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"));
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(|failure| note(&failure))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(note)
 }
 
 /// Runs a call and returns `LW_OK`, or the code of the failure, which is stored.
@@ -140,7 +158,8 @@ pub(crate) unsafe fn end<T>(made: *mut T, how: impl FnOnce(T)) {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_error() -> *const c_char {
-    TEXT.with(|text| text.get().cast_const().cast())
+    let text = TEXT.try_with(|text| text.0.get().cast_const()).unwrap_or(std::ptr::null());
+    if text.is_null() { c"".as_ptr() } else { text }
 }
 
 #[unsafe(no_mangle)]

@@ -10,31 +10,49 @@ use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
 
-/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again.
-const REMEMBERED: usize = 8;
+/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again. The cells of a
+/// thread are few and small, because a library that is loaded late gets them from a small reserve.
+const REMEMBERED: usize = 4;
+/// Number of full tables that a thread remembers.
+const REFUSED: usize = 2;
 
-#[derive(Clone, Copy)]
-struct Claim {
-    table: usize,
-    entry: usize,
+/// An entry of a table, in one word: the table's address without its lowest bits, which are zero, above the number of the entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Claim(u64);
+
+impl Claim {
+    const NONE: Self = Self(0);
+    /// Bits of the entry's number. Addresses have 57 bits at the most.
+    const ENTRY: u32 = 13;
+
+    /// Packs an entry. Returns none if its number needs more bits.
+    fn new(table: usize, entry: usize) -> Option<Self> {
+        const { assert!(align_of::<Thread>() >= 64, "an address without 6 bits, and 57 - 6 + 13 bits") };
+        (entry >> Self::ENTRY == 0).then_some(Self((table as u64 >> 6) << Self::ENTRY | entry as u64))
+    }
+
+    /// Returns the number of the entry, if it is of this table.
+    fn entry(self, table: usize) -> Option<usize> {
+        let of_table = self.0 >> Self::ENTRY == table as u64 >> 6;
+        of_table.then_some((self.0 & ((1 << Self::ENTRY) - 1)) as usize)
+    }
 }
-
-const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
 
 /// A table that had no room for this thread. Searching all its owners takes system calls, so the search is not repeated
 /// for each lost event.
 #[derive(Clone, Copy)]
 struct Refusal {
     table: usize,
-    /// Time from which the table is searched again, of CLOCK_MONOTONIC.
-    until: u64,
-    /// Length of the last wait, in nanoseconds.
-    wait: u64,
+    /// Second from which the table is searched again, of CLOCK_MONOTONIC.
+    until: u32,
+    /// Length of the last wait, in seconds.
+    wait: u32,
 }
 
 const NO_REFUSAL: Refusal = Refusal { table: 0, until: 0, wait: 0 };
-const FIRST_WAIT: u64 = 1_000_000_000;
-const LONGEST_WAIT: u64 = 64_000_000_000;
+const FIRST_WAIT: u32 = 1;
+const LONGEST_WAIT: u32 = 64;
+const SECOND: u64 = 1_000_000_000;
 
 /// Cells of each thread. The model checker's threads are not threads of the system and get their cells from it.
 macro_rules! thread_cells {
@@ -50,18 +68,30 @@ macro_rules! thread_cells {
 pub(crate) use thread_cells;
 
 thread_cells! {
-    CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(NO_CLAIM) }; REMEMBERED];
-    NEXT: Cell<usize> = Cell::new(0);
-    REFUSALS: [Cell<Refusal>; REMEMBERED] = [const { Cell::new(NO_REFUSAL) }; REMEMBERED];
-    LEVEL: Cell<usize> = Cell::new(0);
+    CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(Claim::NONE) }; REMEMBERED];
+    NEXT: Cell<u8> = Cell::new(0);
+    REFUSALS: [Cell<Refusal>; REFUSED] = [const { Cell::new(NO_REFUSAL) }; REFUSED];
+    LEVEL: Cell<u8> = Cell::new(0);
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
 /// Forgets in a forked child what the thread remembers, because the child is another thread.
 pub(crate) fn forget_in_child() {
-    CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
+    CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(Claim::NONE)));
     REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
     IDENTITY.with(|identity| identity.set((0, 0)));
+}
+
+/// Returns the number of nested records in which this thread is.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn level() -> usize {
+    usize::from(LEVEL.get())
+}
+
+/// Sets the number of nested records in which this thread is, after another process has run on its memory.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn set_level(level: usize) {
+    LEVEL.set(level as u8);
 }
 
 /// Returns this thread's word for owner locks. The thread reads its start time once.
@@ -100,16 +130,17 @@ pub(crate) fn with_level<T>(
     is_over: impl Fn(u64, &InFlight) -> bool,
     record: impl FnOnce(&Level<'_>) -> T,
 ) -> Option<T> {
-    let level = LEVEL.with(Cell::get);
+    let before = LEVEL.with(Cell::get);
+    let level = usize::from(before);
     if level >= MAX_LEVELS {
         return None;
     }
-    LEVEL.with(|l| l.set(level + 1));
+    LEVEL.with(|l| l.set(before + 1));
     let done = entry(threads, &is_over).map(|entry| {
         let in_flight = &threads[entry].levels[level];
         record(&Level { in_flight, owner: owner_number(entry, level) })
     });
-    LEVEL.with(|l| l.set(level));
+    LEVEL.with(|l| l.set(before));
     done
 }
 
@@ -120,7 +151,8 @@ pub(crate) fn assume(threads: &[Thread], entry: usize) {
     threads[entry].start.store(start, Relaxed);
     threads[entry].pidns.store(os::pid_namespace(), Relaxed);
     threads[entry].owner.store(owner_word(tid), Release);
-    CLAIMS.with(|claims| claims[0].set(Claim { table: threads.as_ptr() as usize, entry }));
+    let claim = Claim::new(threads.as_ptr() as usize, entry).expect("a small table");
+    CLAIMS.with(|claims| claims[0].set(claim));
 }
 
 /// Returns the owner word of an entry that the thread `tid` of this process owns.
@@ -145,31 +177,34 @@ type IsOver<'a> = &'a dyn Fn(u64, &InFlight) -> bool;
 fn entry(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let table = threads.as_ptr() as usize;
     let first = CLAIMS.with(|claims| claims[0].get());
-    if first.table == table { Some(first.entry) } else { entry_slow(threads, table, is_over) }
+    first.entry(table).or_else(|| entry_slow(threads, table, is_over))
 }
 
 #[cold]
 fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<usize> {
-    let known = CLAIMS.with(|claims| claims.iter().map(Cell::get).find(|c| c.table == table));
-    if let Some(claim) = known {
-        return Some(claim.entry);
+    let known = CLAIMS.with(|claims| claims.iter().find_map(|claim| claim.get().entry(table)));
+    if known.is_some() {
+        return known;
     }
     let entry = REFUSALS.with(|refusals| {
         // Two tables may share a cell. Then each makes the thread forget the refusal of the other.
-        let cell = &refusals[(table >> 12) % REMEMBERED];
+        let cell = &refusals[(table >> 12) % REFUSED];
         let refusal = if cell.get().table == table { cell.get() } else { NO_REFUSAL };
-        if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
+        let now = || u32::try_from(ClockKind::Monotonic.now() / SECOND).unwrap_or(u32::MAX);
+        if refusal.until > 0 && now() < refusal.until {
             return None;
         }
         let claimed = claim(threads, is_over);
         if claimed.is_none() {
             let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-            cell.set(Refusal { table, until: ClockKind::Monotonic.now().saturating_add(wait), wait });
+            cell.set(Refusal { table, until: now().saturating_add(wait), wait });
         }
         claimed
     })?;
-    let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
-    CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
+    if let Some(claim) = Claim::new(table, entry) {
+        let slot = NEXT.with(|next| next.replace(next.get().wrapping_add(1)));
+        CLAIMS.with(|claims| claims[usize::from(slot) % REMEMBERED].set(claim));
+    }
     Some(entry)
 }
 

@@ -1,13 +1,16 @@
 //! Records a payload in one channel of one session. The form of the payload chooses between the three functions of
 //! [`lastwords_ring::Channel`]: words, words and a text, or parts.
 
+use std::mem::MaybeUninit;
+
+use lastwords_abi::header::MAX_COMPACT_ID;
 use lastwords_abi::session::context as bits;
 use lastwords_abi::stream::LOST_TOO_BIG;
 use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::record::context;
-use crate::record::encode::writer::{Bytes, Words, has_no_nul};
+use crate::record::encode::writer::{Bytes, Image, Words, has_no_nul};
 use crate::record::encode::{Out, Parts, Pieces, Values, add};
 use crate::record::slot::RecorderSlot;
 
@@ -81,6 +84,9 @@ fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, value
 /// Records a payload without contexts. The number of words of a fixed size is known at compile time.
 #[inline(always)]
 fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+    if id > MAX_COMPACT_ID {
+        return record_sized(slot, id, values.again());
+    }
     match const { words_of(V::FIXED) } {
         0 => record_exact::<0, V>(slot, id, &values),
         1 => record_exact::<1, V>(slot, id, &values),
@@ -138,7 +144,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
 
 /// Returns the words that `write` fills.
 #[inline(always)]
-pub(crate) fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
+fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     write(&mut out);
@@ -171,27 +177,33 @@ fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values:
     record_sized(slot, id, WithContexts(slot, values));
 }
 
-/// Records a payload whose size is only known at run time. It takes a copy of the references, so that those of the fast
-/// path need no memory.
+/// Bytes of the stack in which a payload is collected before it is copied into the ring.
+pub(crate) const ON_STACK: usize = 1024;
+
+/// Records a payload of any shape with any id. It takes a copy of the references, so that those of the fast path need no
+/// memory.
 #[inline(never)]
 fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
-    let size = values.size();
-    // The stream counts the event if it is lost.
-    let _ = match size {
-        0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size, None),
-        65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size, None),
-        257..=2048 => return record_buffered(slot, id, &values),
-        _ => return record_pieces(slot, id, &values),
-    };
+    let mut buffer = [MaybeUninit::uninit(); ON_STACK];
+    let mut image = Image::new(&mut buffer);
+    values.write(&mut image);
+    match image.finish() {
+        // The stream counts the event if it is lost.
+        Some(payload) => _ = slot.channel.record_padded(id, payload),
+        None => record_unusual(slot, id, &values),
+    }
 }
 
+/// Records a payload that is large, or in which a text contains a NUL.
 #[inline(never)]
-fn record_buffered<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
+fn record_unusual<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
-    if let Some(payload) = bytes.finish() {
-        let _ = slot.channel.record_parts(id, &[payload]);
+    match bytes.finish() {
+        // The stream counts the event if it is lost.
+        Some(payload) => _ = slot.channel.record_parts(id, &[payload]),
+        None => record_pieces(slot, id, values),
     }
 }
 

@@ -11,7 +11,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use super::Commit;
 use crate::cpu::OFFSET;
-use crate::record::{Piece, ShortText, Tail, prepended};
+use crate::record::{Padded, Piece, ShortText, Tail, prepended};
 use crate::reserve::rseq_fast::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it. It may use the
@@ -186,6 +186,7 @@ macro_rules! fast_section {
 /// events ends.
 const MAX_SPILL: usize = 8;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
+const _: () = assert!(Padded::PADDING == 16 && Padded::PADDING <= TRAILER_LEN, "the block of `record_padded`");
 
 /// Returns the bytes of payload in a number of words, after the header. A section stores the fewest words that contain
 /// the payload. It finds their number by comparisons, because a jump table would be read before the clock.
@@ -312,6 +313,51 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
                 left = inout(reg) len.div_ceil(8).max(1) => _,
             );
         }
+    }
+    true
+}
+
+/// Records an event whose payload is in memory, in blocks of 16 bytes. Returns false if the section was aborted, or
+/// cannot record this event.
+///
+/// # Safety
+/// `tag` and `header`, the length of the header, belong to `id`.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_padded(
+    lane: &Lane,
+    tag: u32,
+    id: u16,
+    header: usize,
+    payload: Padded<'_>,
+) -> bool {
+    let len = payload.payload().len();
+    // SAFETY: the reasons of `record` apply. The section copies at least one block, and at most one that begins before
+    // the payload's end. A block has as many bytes as there are zeros after the payload, so the reads stay in the
+    // slice of `Padded`. The bytes that are written after the event are in the sub-buffer's trailer at the most. The id
+    // is stored before the payload, which overwrites it if the header has no id.
+    unsafe {
+        fast_section!(
+            lane, header + len, [],
+            [
+                "or edx, {tag:e}",
+                "mov [{to}], edx",
+                "mov word ptr [{to} + 4], {id:x}",
+                "add {to}, {header}",
+                "76:",
+                "movups {x}, [{from}]",
+                "movups [{to}], {x}",
+                "add {from}, 16",
+                "add {to}, 16",
+                "sub {left}, 16",
+                "ja 76b",
+            ],
+            tag = in(reg) tag,
+            id = in(reg) id,
+            header = in(reg) header,
+            from = inout(reg) payload.as_ptr() => _,
+            left = inout(reg) len => _,
+            x = out(xmm_reg) _,
+        );
     }
     true
 }
