@@ -137,10 +137,29 @@ impl Channel {
         len: usize,
         tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
-        if self.fast.record(id, &words, len, tail) {
+        if self.fast.record(id, &words, len, len, tail) {
             return Ok(());
         }
         self.record_in_parts(id, words, len, tail)
+    }
+
+    /// Records like [`Channel::record_words`] an event without a tail whose payload has at most `most` bytes, and at most 7 fewer. The
+    /// length need not be known to the compiler: all words of `most` bytes are stored.
+    ///
+    /// # Errors
+    /// The event was lost, and its stream counts why.
+    #[inline(always)]
+    pub fn record_words_up_to<const W: usize>(
+        &'static self,
+        id: u16,
+        words: [u64; W],
+        len: usize,
+        most: usize,
+    ) -> Result<(), Lost> {
+        if self.fast.record(id, &words, len, most, None) {
+            return Ok(());
+        }
+        self.record_in_parts(id, words, len, None)
     }
 
     /// Records an event on the fast path, if that is possible now. The payload is the first `len` bytes of two words,

@@ -37,6 +37,7 @@ enum Way {
     Bytes,
     Parts,
     Padded,
+    UpTo,
 }
 
 #[derive(Debug)]
@@ -59,7 +60,7 @@ impl Event {
             _ => dice.below(48),
         };
         match way {
-            Way::Words => {
+            Way::Words | Way::UpTo => {
                 let head = if dice.below(4) == 0 { dice.below(257) } else { dice.below(49) };
                 Self { way, id, payload: dice.bytes(head), head }
             }
@@ -75,7 +76,7 @@ impl Event {
 
     fn record(&self, channel: &'static Channel) -> Result<(), Lost> {
         match self.way {
-            Way::Words => match self.head.div_ceil(8) {
+            Way::Words | Way::UpTo => match self.head.div_ceil(8) {
                 0 => self.in_words::<0>(channel),
                 1 => self.in_words::<1>(channel),
                 2 => self.in_words::<2>(channel),
@@ -103,7 +104,12 @@ impl Event {
     }
 
     fn in_words<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
-        channel.record_words(self.id, words::<W>(&self.payload), self.head, None)
+        match self.way {
+            Way::UpTo => {
+                channel.record_words_up_to(self.id, words::<W>(&self.payload), self.head, self.head.next_multiple_of(8))
+            }
+            _ => channel.record_words(self.id, words::<W>(&self.payload), self.head, None),
+        }
     }
 
     fn with_tail<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
@@ -286,7 +292,9 @@ fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
         // The fast path stores whole words, or whole blocks after the header, and leaves zeros after the event.
         let header = if event.id < 29 { 4 } else { 6 };
         let zeros = match event.way {
-            Way::Words if event.id < 29 => (4 + event.payload.len()).next_multiple_of(8) - 4 - event.payload.len(),
+            Way::Words | Way::UpTo if event.id < 29 => {
+                (4 + event.payload.len()).next_multiple_of(8) - 4 - event.payload.len()
+            }
             Way::Padded => event.payload.len().next_multiple_of(16) - event.payload.len(),
             _ => 0,
         };
@@ -307,7 +315,7 @@ fn seed() -> u64 {
     seed
 }
 
-const FAST: [Way; 4] = [Way::Words, Way::Text, Way::Bytes, Way::Padded];
+const FAST: [Way; 5] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpTo];
 
 #[test]
 fn the_fast_path_stores_every_byte() {

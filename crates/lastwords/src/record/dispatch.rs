@@ -10,7 +10,7 @@ use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::record::context;
-use crate::record::encode::writer::{Bytes, Image, Words, has_no_nul};
+use crate::record::encode::writer::{Bytes, Image, Words, has_no_nul, short_text};
 use crate::record::encode::{Out, Parts, Pieces, Values, add};
 use crate::record::slot::RecorderSlot;
 
@@ -98,10 +98,10 @@ fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V
         7 => record_exact::<7, V>(slot, id, &values),
         8 => record_exact::<8, V>(slot, id, &values),
         _ => match const { words_of(V::HEAD) } {
-            0 => record_text::<0, V>(slot, id, values),
-            1 => record_text::<1, V>(slot, id, values),
-            2 => record_text::<2, V>(slot, id, values),
-            3 => record_text::<3, V>(slot, id, values),
+            0 => record_text::<0, 1, V>(slot, id, values),
+            1 => record_text::<1, 2, V>(slot, id, values),
+            2 => record_text::<2, 3, V>(slot, id, values),
+            3 => record_text::<3, 4, V>(slot, id, values),
             _ => record_sized(slot, id, values.again()),
         },
     }
@@ -130,10 +130,20 @@ fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16,
     let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) }, None);
 }
 
-/// Records values of fixed sizes, followed by a text. A text that is short, or contains a NUL, goes into words.
+/// Records `W` words of fixed sizes, followed by a text. A text of at most seven bytes becomes a part of `S` words, which is one more.
 #[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+fn record_text<const W: usize, const S: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     let text = values.last_text();
+    if let Some(word) = short_text(text) {
+        let words = words_by::<S>(|out| {
+            values.write_head(out);
+            out.scalar(word, 8);
+        });
+        let most = const { len_of(V::HEAD) + 8 };
+        // The stream counts the event if it is lost.
+        let _ = slot.channel.record_words_up_to(id, words, const { len_of(V::HEAD) } + text.len() + 1, most);
+        return;
+    }
     if text.len() < 8 || !has_no_nul(text) {
         return record_sized(slot, id, values.again());
     }

@@ -105,6 +105,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     id: u32,
     words: &[u64; W],
     len: usize,
+    _most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
     // SAFETY: the words have `len` bytes, in whole words.

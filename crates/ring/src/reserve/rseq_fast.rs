@@ -112,20 +112,22 @@ impl RseqFast {
 
     /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. After the event, the
     /// section may write as many bytes as the trailer of a sub-buffer has, and never publishes them. Returns false if
-    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words.
+    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words. Without
+    /// a tail, the words of `most` bytes are stored, which is `len` or up to 7 more.
     #[inline(always)]
     pub(crate) fn record<const W: usize>(
         &'static self,
         id: u16,
         words: &[u64; W],
         len: usize,
+        most: usize,
         tail: Option<Tail<'_>>,
     ) -> bool {
-        if len > 8 * W || tail.is_some_and(|tail| tail.bytes().len() < 8) {
+        if most > 8 * W || most.wrapping_sub(len) > 7 || tail.is_some_and(|tail| tail.bytes().len() < 8) {
             return false;
         }
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has at least 8.
-        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, tail) })
+        // SAFETY: the id is of a compact header, the words have `most` bytes, which is near `len`, and a tail has at least 8.
+        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, most, tail) })
     }
 
     /// Records an event in the lane that this thread cached. The payload is the first `len` bytes of two words,

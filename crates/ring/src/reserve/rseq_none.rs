@@ -21,6 +21,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     _: u32,
     _: &[u64; W],
     _: usize,
+    _: usize,
     _: Option<Tail<'_>>,
 ) -> bool {
     false

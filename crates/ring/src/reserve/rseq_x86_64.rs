@@ -184,7 +184,7 @@ macro_rules! fast_section {
 
 /// Number of bytes after the event that a section may write. They end before the end of the trailer, where the room for
 /// events ends.
-const MAX_SPILL: usize = 8;
+const MAX_SPILL: usize = 15;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
 const _: () = assert!(Padded::PADDING == 16 && Padded::PADDING <= TRAILER_LEN, "the block of `record_padded`");
 
@@ -255,18 +255,20 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Returns false if the section
+/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without a tail, the words of `most` bytes are
+/// stored. Returns false if the section
 /// was aborted, or cannot record this event.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most `8 * W`, and a tail has at least 8 bytes. The section writes up to
-/// [`MAX_SPILL`] bytes after the event.
+/// `id` is of a compact header, `most` is at most `8 * W` and at most 7 more than `len`, and a tail has at least 8 bytes.
+/// The section writes up to [`MAX_SPILL`] bytes after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
+    most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
     let total = LEN_COMPACT + len;
@@ -285,13 +287,13 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
             } else {
                 return false;
             }
-        } else if W <= 4 && len <= payload_of(1) {
+        } else if W <= 4 && most <= payload_of(1) {
             framed_section!(lane, id, words, total, [], [],);
-        } else if W <= 4 && len <= payload_of(2) {
+        } else if W <= 4 && most <= payload_of(2) {
             framed_section!(lane, id, words, total, [b 1 8], [],);
-        } else if W <= 4 && len <= payload_of(3) {
+        } else if W <= 4 && most <= payload_of(3) {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16], [],);
-        } else if W <= 4 && len <= payload_of(4) {
+        } else if W <= 4 && most <= payload_of(4) {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24], [],);
         } else if W <= 4 {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
@@ -310,7 +312,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
                 ],
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
-                left = inout(reg) len.div_ceil(8).max(1) => _,
+                left = inout(reg) most.div_ceil(8).max(1) => _,
             );
         }
     }

@@ -86,6 +86,7 @@ pub(crate) unsafe fn record<const W: usize>(
     id: u32,
     words: &[u64; W],
     len: usize,
+    _most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
     let words = &words[..len.div_ceil(8)];
