@@ -9,6 +9,8 @@ const GENERATED: usize = 200;
 const SEED: u64 = 20_261_127;
 /// Most bytes of a generated payload.
 const MOST_BYTES: usize = 128;
+/// Shapes whose events have one provider, so that a session records no more kinds than the compact header has ids for.
+const BATCH: usize = 20;
 /// Most fields of a generated shape.
 const MOST_FIELDS: u64 = 8;
 
@@ -97,7 +99,9 @@ fn main() {
     let mut random = Random(seed);
     let generated = (0..GENERATED).map(|_| ("", random.shape()));
     let shapes: Vec<_> = named().into_iter().chain(generated).collect();
-    let mut text = format!("/// The seed of the shapes.\npub(crate) const SEED: u64 = {seed};\n");
+    let mut text = format!(
+        "/// The seed of the shapes.\npub(crate) const SEED: u64 = {seed};\n/// Shapes of one provider.\nconst BATCH: usize = {BATCH};\n"
+    );
     text += "/// All shapes, those with a name first.\npub(crate) static ALL: &[Shape] = &[\n";
     for (n, (row, values)) in shapes.iter().enumerate() {
         let (bytes, types) = (values.iter().map(|value| value.bytes()).sum::<usize>(), types(values));
@@ -130,9 +134,10 @@ fn function(text: &mut String, n: usize, values: &[Value]) {
             let _ = writeln!(text, "    let t{field} = texts({len});");
         }
     }
+    let batch = n / BATCH;
     let _ = write!(
         text,
-        "    for n in 0..events {{\n        let n = opaque(n);\n        lastwords::event!(shapes, \"s{n}\""
+        "    for n in 0..events {{\n        let n = opaque(n);\n        lastwords::event!(\"shapes{batch}\", \"s{n}\""
     );
     for (field, value) in values.iter().enumerate() {
         let _ = match value {

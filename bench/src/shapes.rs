@@ -21,8 +21,6 @@ pub(crate) struct Shape {
 
 /// Events of one sample.
 const EVENTS: u64 = 1000;
-/// Shapes whose events have ids that the compact header has room for, in one session.
-const COMPACT: usize = 20;
 const FLOOR_RECORDS: usize = 64 * 1024 / size_of::<FloorRecord>();
 
 /// What the floor stores.
@@ -43,14 +41,14 @@ pub(crate) fn run(cpu: &str, rounds: &str) -> Result<()> {
     pin(cpu.parse()?)?;
     let mut ring = vec![FloorRecord::default(); FLOOR_RECORDS];
     let mut rows = Vec::new();
-    for batch in ALL.chunks(COMPACT) {
-        let _session = session()?;
+    for (n, batch) in ALL.chunks(BATCH).enumerate() {
+        // Ids are given to events that the session records.
+        let _session = session(&format!("shapes{n}:*"))?;
         rows.extend(batch.iter().map(|shape| line(shape, rounds, &mut ring, false)));
     }
-    let _session = session()?;
-    // The ids of one session, in which the first shapes take the compact ones.
-    ALL.iter().for_each(|shape| (shape.record)(1));
-    rows.extend(ALL[COMPACT..].iter().map(|shape| line(shape, rounds, &mut ring, true)));
+    // All in one session: few have an id that the compact header has room for.
+    let _session = session("*")?;
+    rows.extend(ALL.iter().map(|shape| line(shape, rounds, &mut ring, true)));
     println!(
         "{{\"seed\": {SEED}, \"events\": {EVENTS}, \"rounds\": {rounds}, \"shapes\": [\n{}\n]}}",
         rows.join(",\n")
@@ -58,9 +56,9 @@ pub(crate) fn run(cpu: &str, rounds: &str) -> Result<()> {
     Ok(())
 }
 
-fn session() -> Result<Session> {
+fn session(events: &str) -> Result<Session> {
     let channel = ChannelConfig::new("shapes").sub_buffers(4, u64::try_from(RING_BYTES / 4)?).contexts(Context::NONE);
-    Ok(Session::builder("shapes").channel(channel).reservation(Reservation::Rseq).start()?)
+    Ok(Session::builder("shapes").channel(channel).events(events).reservation(Reservation::Rseq).start()?)
 }
 
 /// Times one shape and the floor by turns. The shortest sample of each counts: a longer one was interrupted.

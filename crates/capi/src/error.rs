@@ -1,11 +1,14 @@
 //! Failures of calls: a code and a text, kept for the thread until its next failure.
 
 use std::cell::Cell;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
 
+use lastwords::__private::library_of;
 use lastwords::Error;
 use lastwords::crash::InstallError;
+use libc::{pthread_getspecific, pthread_key_create, pthread_key_t, pthread_setspecific};
 
 /// Defines `enum lw_code`: the constants, and the text of `lw_strerror` for each.
 macro_rules! codes {
@@ -76,42 +79,42 @@ impl From<InstallError> for Failure {
     }
 }
 
-/// The text of a thread's last failure, or null. The text is on the heap, because a library that is loaded late gets the
-/// storage of its threads from a small reserve, which it shares with others.
-struct Text(Cell<*mut c_char>);
-
-impl Text {
-    /// Replaces the text.
-    fn set(&self, text: CString) {
-        self.free(self.0.replace(text.into_raw()));
-    }
-
-    fn free(&self, text: *mut c_char) {
-        if !text.is_null() {
-            // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a text only until the
-            // next failure.
-            drop(unsafe { CString::from_raw(text) });
-        }
-    }
-}
-
-impl Drop for Text {
-    fn drop(&mut self) {
-        self.free(self.0.replace(std::ptr::null_mut()));
-    }
-}
-
 thread_local! {
     static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
-    static TEXT: Text = const { Text(Cell::new(std::ptr::null_mut())) };
+}
+
+/// The key of the texts of the threads' last failures, which are on the heap. In thread-local storage they would take from the
+/// small reserve that the C library has for libraries that are loaded late. None if the process has no more keys.
+static TEXT: LazyLock<Option<pthread_key_t>> = LazyLock::new(|| {
+    // The destructor must stay when the library is closed.
+    library_of(free_text as *const c_void);
+    let mut key = 0;
+    // SAFETY: `key` is valid memory for the result, and the destructor stays.
+    (unsafe { pthread_key_create(&raw mut key, Some(free_text)) } == 0).then_some(key)
+});
+
+/// Frees a text. The C library calls this at the end of a thread.
+unsafe extern "C" fn free_text(text: *mut c_void) {
+    if !text.is_null() {
+        // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a text only until the
+        // thread's next failure or end.
+        drop(unsafe { CString::from_raw(text.cast()) });
+    }
 }
 
 /// Stores the failure as the thread's last, and returns its code.
 fn note(failure: Failure) -> c_int {
     let mut text = failure.text.into_bytes();
     text.retain(|byte| *byte != 0);
-    // While the thread ends, its text may be gone. The code remains.
-    let _ = TEXT.try_with(|last| last.set(CString::new(text).unwrap_or_default()));
+    if let Some(key) = *TEXT {
+        let text = CString::new(text).unwrap_or_default().into_raw();
+        // SAFETY: the key exists, and its values are null or came from `into_raw`. If the new one is not stored, it is freed.
+        unsafe {
+            let before = pthread_getspecific(key);
+            let unused = if pthread_setspecific(key, text.cast()) == 0 { before } else { text.cast() };
+            free_text(unused);
+        }
+    }
     CODE.set(failure.code);
     failure.code
 }
@@ -158,8 +161,9 @@ pub(crate) unsafe fn end<T>(made: *mut T, how: impl FnOnce(T)) {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_error() -> *const c_char {
-    let text = TEXT.try_with(|text| text.0.get().cast_const()).unwrap_or(std::ptr::null());
-    if text.is_null() { c"".as_ptr() } else { text }
+    // SAFETY: the key exists.
+    let text = TEXT.map_or(std::ptr::null_mut(), |key| unsafe { pthread_getspecific(key) });
+    if text.is_null() { c"".as_ptr() } else { text.cast_const().cast() }
 }
 
 #[unsafe(no_mangle)]

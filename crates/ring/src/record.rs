@@ -44,6 +44,9 @@ pub enum Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
+    /// Largest number of bytes in front of a tail with which the fast path records it.
+    pub const MOST_BEFORE: usize = 20;
+
     /// Returns the bytes to copy, without the NUL.
     #[inline(always)]
     pub(crate) fn bytes(self) -> &'a [u8] {

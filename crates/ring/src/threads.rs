@@ -39,19 +39,35 @@ impl Claim {
 }
 
 /// A table that had no room for this thread. Searching all its owners takes system calls, so the search is not repeated
-/// for each lost event.
+/// for each lost event. It is one word: the table's address without its lowest bits, above 3 bits for the last wait, as the
+/// logarithm of its seconds, and 10 bits for the second, of CLOCK_MONOTONIC, from which the table is searched again.
 #[derive(Clone, Copy)]
-struct Refusal {
-    table: usize,
-    /// Second from which the table is searched again, of CLOCK_MONOTONIC.
-    until: u32,
-    /// Length of the last wait, in seconds.
-    wait: u32,
+struct Refusal(u64);
+
+impl Refusal {
+    const NONE: Self = Self(0);
+    const UNTIL: u64 = (1 << 10) - 1;
+    /// Logarithm of the longest wait in seconds.
+    const LONGEST: u64 = 6;
+
+    /// Returns the refusal if it is of this table.
+    fn of(self, table: usize) -> Option<Self> {
+        (self.0 >> Claim::ENTRY == table as u64 >> 6).then_some(self)
+    }
+
+    /// Returns true if the thread waits at this second. A refusal that is older than its bits can express may be taken for a
+    /// new one, which makes the thread wait once more.
+    fn waits(self, now: u64) -> bool {
+        (1..=1 << Self::LONGEST).contains(&(self.0.wrapping_sub(now) & Self::UNTIL))
+    }
+
+    /// Returns a refusal at this second. The first wait is one second, and each is twice as long as the one before.
+    fn again(before: Option<Self>, table: usize, now: u64) -> Self {
+        let wait = before.map_or(0, |before| ((before.0 >> 10 & 7) + 1).min(Self::LONGEST));
+        Self((table as u64 >> 6) << Claim::ENTRY | wait << 10 | now.wrapping_add(1 << wait) & Self::UNTIL)
+    }
 }
 
-const NO_REFUSAL: Refusal = Refusal { table: 0, until: 0, wait: 0 };
-const FIRST_WAIT: u32 = 1;
-const LONGEST_WAIT: u32 = 64;
 const SECOND: u64 = 1_000_000_000;
 
 /// Cells of each thread. The model checker's threads are not threads of the system and get their cells from it.
@@ -70,7 +86,7 @@ pub(crate) use thread_cells;
 thread_cells! {
     CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(Claim::NONE) }; REMEMBERED];
     NEXT: Cell<u8> = Cell::new(0);
-    REFUSALS: [Cell<Refusal>; REFUSED] = [const { Cell::new(NO_REFUSAL) }; REFUSED];
+    REFUSALS: [Cell<Refusal>; REFUSED] = [const { Cell::new(Refusal::NONE) }; REFUSED];
     LEVEL: Cell<u8> = Cell::new(0);
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
@@ -78,7 +94,7 @@ thread_cells! {
 /// Forgets in a forked child what the thread remembers, because the child is another thread.
 pub(crate) fn forget_in_child() {
     CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(Claim::NONE)));
-    REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
+    REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(Refusal::NONE)));
     IDENTITY.with(|identity| identity.set((0, 0)));
 }
 
@@ -189,15 +205,14 @@ fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<u
     let entry = REFUSALS.with(|refusals| {
         // Two tables may share a cell. Then each makes the thread forget the refusal of the other.
         let cell = &refusals[(table >> 12) % REFUSED];
-        let refusal = if cell.get().table == table { cell.get() } else { NO_REFUSAL };
-        let now = || u32::try_from(ClockKind::Monotonic.now() / SECOND).unwrap_or(u32::MAX);
-        if refusal.until > 0 && now() < refusal.until {
+        let before = cell.get().of(table);
+        let now = || ClockKind::Monotonic.now() / SECOND;
+        if before.is_some_and(|before| before.waits(now())) {
             return None;
         }
         let claimed = claim(threads, is_over);
         if claimed.is_none() {
-            let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-            cell.set(Refusal { table, until: now().saturating_add(wait), wait });
+            cell.set(Refusal::again(before, table, now()));
         }
         claimed
     })?;
@@ -267,4 +282,25 @@ pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
     let of = thread.pidns.load(Acquire);
     let elsewhere = of != 0 && of != namespace;
     owner != 0 && (claiming || elsewhere || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_and_refusals_are_of_one_table() {
+        let (table, other) = (0x7fff_ffff_ffc0, 0x7fff_ffff_ff80);
+        let claim = Claim::new(table, 509).expect("a small number");
+        assert_eq!((claim.entry(table), claim.entry(other)), (Some(509), None));
+        assert_eq!((Claim::new(table, 1 << 13), Claim::NONE.entry(table)), (None, None));
+        let mut refusal = None;
+        let mut now = 1_000_000;
+        for wait in [1, 2, 4, 8, 16, 32, 64, 64] {
+            let next = Refusal::again(refusal, table, now);
+            assert!(next.of(other).is_none() && next.waits(now) && next.waits(now + wait - 1));
+            assert!(!next.waits(now + wait) && !next.waits(now + wait + 100));
+            (refusal, now) = (next.of(table), now + wait);
+        }
+    }
 }

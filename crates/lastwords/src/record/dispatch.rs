@@ -97,7 +97,7 @@ fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V
         6 => record_exact::<6, V>(slot, id, &values),
         7 => record_exact::<7, V>(slot, id, &values),
         8 => record_exact::<8, V>(slot, id, &values),
-        _ => match const { words_of(V::HEAD) } {
+        _ => match const { words_before_text(V::HEAD) } {
             0 => record_text::<0, 1, V>(slot, id, values),
             1 => record_text::<1, 2, V>(slot, id, values),
             2 => record_text::<2, 3, V>(slot, id, values),
@@ -120,6 +120,14 @@ const fn words_of(fixed: Option<usize>) -> usize {
     match fixed {
         Some(size) => size.div_ceil(8),
         None => usize::MAX,
+    }
+}
+
+/// Returns the words of the values before a last text; a large number if the section cannot keep them in registers.
+const fn words_before_text(head: Option<usize>) -> usize {
+    match head {
+        Some(head) if head <= Tail::MOST_BEFORE => head.div_ceil(8),
+        _ => usize::MAX,
     }
 }
 

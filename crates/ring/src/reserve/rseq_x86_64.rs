@@ -194,6 +194,8 @@ const fn payload_of(words: usize) -> usize {
     8 * words - LEN_COMPACT
 }
 
+const _: () = assert!(Tail::MOST_BEFORE == payload_of(3), "a section with a tail has three words");
+
 /// A section that stores the event's first words from registers: four bytes for the header, followed by the payload. It
 /// stores word 0 and the listed words, then executes `$copy`.
 macro_rules! framed_section {
@@ -282,7 +284,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
                 tail_section!(lane, id, words, len, tail, []);
             } else if len <= payload_of(2) {
                 tail_section!(lane, id, words, len, tail, [b 1 8]);
-            } else if len <= payload_of(3) {
+            } else if len <= Tail::MOST_BEFORE {
                 tail_section!(lane, id, words, len, tail, [b 1 8, c 2 16]);
             } else {
                 return false;
