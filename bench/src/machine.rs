@@ -1,5 +1,4 @@
-//! The two things of the machine that safe Rust does not reach: its time stamp counter, and a value that the optimiser
-//! knows nothing about.
+//! What safe Rust does not reach of the machine: its time stamp counter, and the limits of the optimiser.
 #![allow(unsafe_code)]
 
 /// The same number, of which the compiler knows nothing afterwards. Unlike `std::hint::black_box` it stays in its
@@ -25,4 +24,11 @@ pub(crate) fn ticks() -> u64 {
         unsafe { core::arch::asm!("mrs {0}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
         ticks
     }
+}
+
+/// Makes the compiler store the value before what follows.
+#[inline(always)]
+pub(crate) fn stored<T>(value: &mut T) {
+    // SAFETY: the template is empty. The compiler must assume that it reads the memory behind the pointer.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) std::ptr::from_mut(value), options(nostack, preserves_flags)) };
 }

@@ -6,6 +6,7 @@
 //! lastwords-bench NAME PAYLOAD EVENTS CPU[,CPU...]       run one, print a line of JSON
 //! lastwords-bench server RECORDER REQUESTS              serve so many requests, print the CPU time of one as JSON
 //! lastwords-bench calls RECORDER REQUESTS               make the calls of so many requests, print the time of one as JSON
+//! lastwords-bench shapes CPU ROUNDS                      time events of many shapes beside the floor, print them as JSON
 //! lastwords-bench measure CPU PROGRAM [ARGUMENT...]      run a program on one CPU, print a line of JSON
 //! ```
 //!
@@ -19,6 +20,7 @@ mod job;
 mod machine;
 mod measure;
 mod server;
+mod shapes;
 
 /// What a contender or the stop-watch can fail with: a text for the person at the terminal.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -46,6 +48,7 @@ fn run(arguments: &[String]) -> Result<()> {
         [verb, recorder, requests] if verb == "server" => server::run(recorder, requests),
         [verb, recorder, requests] if verb == "calls" => server::calls(recorder, requests),
         [verb, address, requests] if verb == "client" => server::client(address, requests),
+        [verb, cpu, rounds] if verb == "shapes" => shapes::run(cpu, rounds),
         [verb, cpu, program, rest @ ..] if verb == "measure" => {
             println!("{}", measure::run(if cpu == "all" { None } else { Some(cpu.parse()?) }, program, rest)?);
             Ok(())

@@ -21,6 +21,7 @@ mod record_kernel;
 mod record_user;
 mod recover;
 mod report;
+mod shapes;
 mod stats;
 mod stopwatch;
 mod trace_dat;
@@ -39,6 +40,8 @@ pub(crate) struct Args {
 enum Bench {
     /// Nanoseconds an event: us, the peers and the least that is possible, interleaved
     Record(record::Args),
+    /// What events of many shapes cost us, as multiples of the least that is possible
+    Shapes(shapes::Args),
     /// Events and bytes a second: recover to CTF and report to text, against babeltrace2
     Recover(recover::Args),
     /// Seconds and memory of a report of a kernel crash dump, and of a sparse one of 64 GB
@@ -58,6 +61,7 @@ enum Bench {
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.bench {
         Bench::Record(args) => record::run(args),
+        Bench::Shapes(args) => shapes::run(args),
         Bench::Recover(args) => recover::run(args),
         Bench::Vmcore(args) => vmcore::run(args),
         Bench::Ctf(args) => ctf::run(args),

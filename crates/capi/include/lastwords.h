@@ -31,6 +31,8 @@
  * errno. Recording an event leaves it as it was, and so do the handlers of signals. Other functions may change it.
  * fork. A forked child records in the session of its parent and may end its own handle of it. In the child of a process that
  *   has several threads, call no function before exec; record events.
+ * vfork. The child may record; the library defines vfork for this. A child of clone with CLONE_VM must not, and neither the child of a
+ *   vfork that was bound before the library was loaded.
  * dlopen. A library that recorded an event stays in memory when it is closed, since its events are described there.
  * C++. No function throws an exception. Events may be recorded in constructors of static objects; a session may begin there.
  * ABI. Structures that a function fills or takes along with a size may grow at their ends: the size tells the versions apart.
@@ -124,7 +126,7 @@ enum lw_code {
 const char *lw_strerror(int code);
 
 /* Why the calling thread's last failed call failed: what happened, to which file, what to do. Empty if none failed. The text
- * holds until the thread's next failure. It is kept in the thread, in 1024 bytes; what is longer is cut off. */
+ * holds until the thread's next failure, or its end. */
 const char *lw_error(void);
 
 /* The code of that failure; LW_OK if none failed. */

@@ -1,11 +1,14 @@
 //! Failures of calls: a code and a text, kept for the thread until its next failure.
 
-use std::cell::{Cell, UnsafeCell};
-use std::ffi::{CStr, c_char, c_int};
+use std::cell::Cell;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
 
+use lastwords::__private::library_of;
 use lastwords::Error;
 use lastwords::crash::InstallError;
+use libc::{pthread_getspecific, pthread_key_create, pthread_key_t, pthread_setspecific};
 
 /// Defines `enum lw_code`: the constants, and the text of `lw_strerror` for each.
 macro_rules! codes {
@@ -76,24 +79,42 @@ impl From<InstallError> for Failure {
     }
 }
 
-// This is the thread's last failure. It needs no drop, so it is valid as long as the thread.
 thread_local! {
     static CODE: Cell<c_int> = const { Cell::new(LW_OK) };
-    static TEXT: UnsafeCell<[u8; 1024]> = const { UnsafeCell::new([0; 1024]) };
 }
 
-/// Stores the failure, and returns its code.
-fn note(failure: &Failure) -> c_int {
-    TEXT.with(|text| {
-        // SAFETY: the text belongs to this thread, and the reference ends here. C reads the text through the pointer
-        // between calls.
-        let room = unsafe { &mut *text.get() };
-        let fits = |end: &usize| *end < room.len() && failure.text.is_char_boundary(*end);
-        let end = (0..=failure.text.len()).rev().find(fits).unwrap_or(0);
-        for (to, byte) in room.iter_mut().zip(failure.text[..end].bytes().filter(|byte| *byte != 0).chain([0])) {
-            *to = byte;
+/// The key of the texts of the threads' last failures, which are on the heap. In thread-local storage they would take from the
+/// small reserve that the C library has for libraries that are loaded late. None if the process has no more keys.
+static TEXT: LazyLock<Option<pthread_key_t>> = LazyLock::new(|| {
+    // The destructor must stay when the library is closed.
+    library_of(free_text as *const c_void);
+    let mut key = 0;
+    // SAFETY: `key` is valid memory for the result, and the destructor stays.
+    (unsafe { pthread_key_create(&raw mut key, Some(free_text)) } == 0).then_some(key)
+});
+
+/// Frees a text. The C library calls this at the end of a thread.
+unsafe extern "C" fn free_text(text: *mut c_void) {
+    if !text.is_null() {
+        // SAFETY: the pointer came from `into_raw`, and nothing refers to it any more: C may read a text only until the
+        // thread's next failure or end.
+        drop(unsafe { CString::from_raw(text.cast()) });
+    }
+}
+
+/// Stores the failure as the thread's last, and returns its code.
+fn note(failure: Failure) -> c_int {
+    let mut text = failure.text.into_bytes();
+    text.retain(|byte| *byte != 0);
+    if let Some(key) = *TEXT {
+        let text = CString::new(text).unwrap_or_default().into_raw();
+        // SAFETY: the key exists, and its values are null or came from `into_raw`. If the new one is not stored, it is freed.
+        unsafe {
+            let before = pthread_getspecific(key);
+            let unused = if pthread_setspecific(key, text.cast()) == 0 { before } else { text.cast() };
+            free_text(unused);
         }
-    });
+    }
     CODE.set(failure.code);
     failure.code
 }
@@ -101,7 +122,7 @@ fn note(failure: &Failure) -> c_int {
 /// Runs a call of C. A panic becomes an error of the library, and does not end the application.
 fn run<T>(call: impl FnOnce() -> Outcome<T>) -> Result<T, c_int> {
     let fault = |_| Err(Failure::new(LW_ERROR_OTHER, "the library has a fault: it panicked; please report it"));
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(|failure| note(&failure))
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(fault).map_err(note)
 }
 
 /// Runs a call and returns `LW_OK`, or the code of the failure, which is stored.
@@ -140,7 +161,9 @@ pub(crate) unsafe fn end<T>(made: *mut T, how: impl FnOnce(T)) {
 
 #[unsafe(no_mangle)]
 extern "C" fn lw_error() -> *const c_char {
-    TEXT.with(|text| text.get().cast_const().cast())
+    // SAFETY: the key exists.
+    let text = TEXT.map_or(std::ptr::null_mut(), |key| unsafe { pthread_getspecific(key) });
+    if text.is_null() { c"".as_ptr() } else { text.cast_const().cast() }
 }
 
 #[unsafe(no_mangle)]

@@ -13,7 +13,7 @@ use crate::flush::Persist;
 use crate::hooks::fault;
 use crate::init::bytes_of;
 use crate::memory::{Contiguous, Memory, Paged};
-use crate::record::{Lost, Record, ShortText, Tail};
+use crate::record::{Lost, Padded, Record, ShortText, Tail};
 use crate::reserve::rseq_fast::RseqFast;
 use crate::reserve::{locked, lockless, rseq};
 use crate::stream::Stream;
@@ -137,10 +137,29 @@ impl Channel {
         len: usize,
         tail: Option<Tail<'_>>,
     ) -> Result<(), Lost> {
-        if self.fast.record(id, &words, len, tail) {
+        if self.fast.record(id, &words, len, len, tail) {
             return Ok(());
         }
         self.record_in_parts(id, words, len, tail)
+    }
+
+    /// Records like [`Channel::record_words`] an event without a tail whose payload has at most `most` bytes, and at most 7 fewer. The
+    /// length need not be known to the compiler: all words of `most` bytes are stored.
+    ///
+    /// # Errors
+    /// The event was lost, and its stream counts why.
+    #[inline(always)]
+    pub fn record_words_up_to<const W: usize>(
+        &'static self,
+        id: u16,
+        words: [u64; W],
+        len: usize,
+        most: usize,
+    ) -> Result<(), Lost> {
+        if self.fast.record(id, &words, len, most, None) {
+            return Ok(());
+        }
+        self.record_in_parts(id, words, len, None)
     }
 
     /// Records an event on the fast path, if that is possible now. The payload is the first `len` bytes of two words,
@@ -153,6 +172,29 @@ impl Channel {
     pub unsafe fn record_short_text(&'static self, id: u16, words: (u64, u64), len: usize, text: ShortText) -> bool {
         // SAFETY: the caller guarantees the conditions.
         unsafe { self.fast.record_short_text(id, words, len, text) }
+    }
+
+    /// Records an event of any id whose payload is complete in memory. If the fast path cannot record the event,
+    /// [`Channel::record_parts`] does.
+    ///
+    /// # Errors
+    /// The event was lost, and its stream counts why.
+    #[inline(always)]
+    pub fn record_padded(&'static self, id: u16, payload: Padded<'_>) -> Result<(), Lost> {
+        if self.fast.record_padded(id, payload) {
+            return Ok(());
+        }
+        self.record_padded_elsewhere(id, payload)
+    }
+
+    /// Records an event that the cached lane did not take.
+    #[cold]
+    #[inline(never)]
+    fn record_padded_elsewhere(&'static self, id: u16, payload: Padded<'_>) -> Result<(), Lost> {
+        if self.fast.record_padded_in_new_lane(id, payload) {
+            return Ok(());
+        }
+        self.record_parts(id, &[payload.payload()])
     }
 
     /// Records an event that the fast path did not record. The words are passed by value, so that the fast path keeps

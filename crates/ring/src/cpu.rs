@@ -65,7 +65,8 @@ fn thread_pointer() -> *mut u8 {
     pointer
 }
 
-/// Returns this thread's area, if there is one. Its `cpu_id` says whether it is registered.
+/// Returns this thread's area, if there is one. Its `cpu_id` says whether it is registered. A child of `vfork` has none: the
+/// area of the thread that waits for it is not the child's.
 #[inline]
 #[must_use]
 pub(crate) fn area() -> Option<&'static Area> {
@@ -73,6 +74,10 @@ pub(crate) fn area() -> Option<&'static Area> {
     return Some(crate::model::area());
     #[cfg(not(loom))]
     {
+        #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
+        if crate::vfork::is_child() {
+            return None;
+        }
         let offset = OFFSET.load(Relaxed);
         (!matches!(offset, UNKNOWN | NONE)).then(|| area_at(offset))
     }

@@ -44,13 +44,15 @@ mod reserve;
 mod stream;
 pub mod swap;
 mod threads;
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom), not(miri)))]
+mod vfork;
 
 pub use channel::{Channel, SessionParts};
 pub use clock::ClockKind;
 pub use cpu::{current as current_cpu, rseq_available};
 pub use flush::Persist;
 pub use init::{AttachError, StreamSpec, init_stream};
-pub use record::{Lost, ShortText, Tail, prepend};
+pub use record::{Lost, Padded, ShortText, Tail, prepend};
 pub use reserve::copy;
 pub use stream::{HEADROOM, Stream};
 pub use threads::lock_word;

@@ -44,6 +44,9 @@ pub enum Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
+    /// Largest number of bytes in front of a tail with which the fast path records it.
+    pub const MOST_BEFORE: usize = 20;
+
     /// Returns the bytes to copy, without the NUL.
     #[inline(always)]
     pub(crate) fn bytes(self) -> &'a [u8] {
@@ -72,6 +75,44 @@ pub struct ShortText {
 impl ShortText {
     /// Number of bytes that are examined, and copied, together.
     pub const BLOCK: usize = 32;
+}
+
+/// A payload with zeros after it, so that a section copies it in whole blocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Padded<'a> {
+    /// The payload and the zeros.
+    bytes: &'a [u8],
+}
+
+impl<'a> Padded<'a> {
+    /// Number of zeros after the payload. A section copies blocks of this size.
+    pub const PADDING: usize = 16;
+
+    /// Takes a payload with [`Self::PADDING`] zeros after it. Returns none if `bytes` are too few.
+    ///
+    /// ```
+    /// let padded = lastwords_ring::Padded::new(b"payload\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0").expect("16 zeros");
+    /// assert_eq!(padded.payload(), b"payload");
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        (bytes.len() >= Self::PADDING).then_some(Self { bytes })
+    }
+
+    /// Returns the payload.
+    #[inline(always)]
+    #[must_use]
+    pub fn payload(self) -> &'a [u8] {
+        &self.bytes[..self.bytes.len() - Self::PADDING]
+    }
+
+    /// Returns the address of the payload and of the zeros after it.
+    #[inline(always)]
+    #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(loom)))]
+    pub(crate) fn as_ptr(self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
 }
 
 /// Returns `N` words that contain the bytes of `first` followed by those of `words`, all in memory order. Missing words

@@ -10,31 +10,65 @@ use crate::clock::ClockKind;
 use crate::hooks::{fault, point};
 use crate::os;
 
-/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again.
-const REMEMBERED: usize = 8;
+/// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again. The cells of a
+/// thread are few and small, because a library that is loaded late gets them from a small reserve.
+const REMEMBERED: usize = 4;
+/// Number of full tables that a thread remembers.
+const REFUSED: usize = 2;
 
-#[derive(Clone, Copy)]
-struct Claim {
-    table: usize,
-    entry: usize,
+/// An entry of a table, in one word: the table's address without its lowest bits, which are zero, above the number of the entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Claim(u64);
+
+impl Claim {
+    const NONE: Self = Self(0);
+    /// Bits of the entry's number. Addresses have 57 bits at the most.
+    const ENTRY: u32 = 13;
+
+    /// Packs an entry. Returns none if its number needs more bits.
+    fn new(table: usize, entry: usize) -> Option<Self> {
+        const { assert!(align_of::<Thread>() >= 64, "an address without 6 bits, and 57 - 6 + 13 bits") };
+        (entry >> Self::ENTRY == 0).then_some(Self((table as u64 >> 6) << Self::ENTRY | entry as u64))
+    }
+
+    /// Returns the number of the entry, if it is of this table.
+    fn entry(self, table: usize) -> Option<usize> {
+        let of_table = self.0 >> Self::ENTRY == table as u64 >> 6;
+        of_table.then_some((self.0 & ((1 << Self::ENTRY) - 1)) as usize)
+    }
 }
-
-const NO_CLAIM: Claim = Claim { table: 0, entry: 0 };
 
 /// A table that had no room for this thread. Searching all its owners takes system calls, so the search is not repeated
-/// for each lost event.
+/// for each lost event. It is one word: the table's address without its lowest bits, above 3 bits for the last wait, as the
+/// logarithm of its seconds, and 10 bits for the second, of CLOCK_MONOTONIC, from which the table is searched again.
 #[derive(Clone, Copy)]
-struct Refusal {
-    table: usize,
-    /// Time from which the table is searched again, of CLOCK_MONOTONIC.
-    until: u64,
-    /// Length of the last wait, in nanoseconds.
-    wait: u64,
+struct Refusal(u64);
+
+impl Refusal {
+    const NONE: Self = Self(0);
+    const UNTIL: u64 = (1 << 10) - 1;
+    /// Logarithm of the longest wait in seconds.
+    const LONGEST: u64 = 6;
+
+    /// Returns the refusal if it is of this table.
+    fn of(self, table: usize) -> Option<Self> {
+        (self.0 >> Claim::ENTRY == table as u64 >> 6).then_some(self)
+    }
+
+    /// Returns true if the thread waits at this second. A refusal that is older than its bits can express may be taken for a
+    /// new one, which makes the thread wait once more.
+    fn waits(self, now: u64) -> bool {
+        (1..=1 << Self::LONGEST).contains(&(self.0.wrapping_sub(now) & Self::UNTIL))
+    }
+
+    /// Returns a refusal at this second. The first wait is one second, and each is twice as long as the one before.
+    fn again(before: Option<Self>, table: usize, now: u64) -> Self {
+        let wait = before.map_or(0, |before| ((before.0 >> 10 & 7) + 1).min(Self::LONGEST));
+        Self((table as u64 >> 6) << Claim::ENTRY | wait << 10 | now.wrapping_add(1 << wait) & Self::UNTIL)
+    }
 }
 
-const NO_REFUSAL: Refusal = Refusal { table: 0, until: 0, wait: 0 };
-const FIRST_WAIT: u64 = 1_000_000_000;
-const LONGEST_WAIT: u64 = 64_000_000_000;
+const SECOND: u64 = 1_000_000_000;
 
 /// Cells of each thread. The model checker's threads are not threads of the system and get their cells from it.
 macro_rules! thread_cells {
@@ -50,18 +84,30 @@ macro_rules! thread_cells {
 pub(crate) use thread_cells;
 
 thread_cells! {
-    CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(NO_CLAIM) }; REMEMBERED];
-    NEXT: Cell<usize> = Cell::new(0);
-    REFUSALS: [Cell<Refusal>; REMEMBERED] = [const { Cell::new(NO_REFUSAL) }; REMEMBERED];
-    LEVEL: Cell<usize> = Cell::new(0);
+    CLAIMS: [Cell<Claim>; REMEMBERED] = [const { Cell::new(Claim::NONE) }; REMEMBERED];
+    NEXT: Cell<u8> = Cell::new(0);
+    REFUSALS: [Cell<Refusal>; REFUSED] = [const { Cell::new(Refusal::NONE) }; REFUSED];
+    LEVEL: Cell<u8> = Cell::new(0);
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
 /// Forgets in a forked child what the thread remembers, because the child is another thread.
 pub(crate) fn forget_in_child() {
-    CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(NO_CLAIM)));
-    REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(NO_REFUSAL)));
+    CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(Claim::NONE)));
+    REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(Refusal::NONE)));
     IDENTITY.with(|identity| identity.set((0, 0)));
+}
+
+/// Returns the number of nested records in which this thread is.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn level() -> usize {
+    usize::from(LEVEL.get())
+}
+
+/// Sets the number of nested records in which this thread is, after another process has run on its memory.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn set_level(level: usize) {
+    LEVEL.set(level as u8);
 }
 
 /// Returns this thread's word for owner locks. The thread reads its start time once.
@@ -100,16 +146,17 @@ pub(crate) fn with_level<T>(
     is_over: impl Fn(u64, &InFlight) -> bool,
     record: impl FnOnce(&Level<'_>) -> T,
 ) -> Option<T> {
-    let level = LEVEL.with(Cell::get);
+    let before = LEVEL.with(Cell::get);
+    let level = usize::from(before);
     if level >= MAX_LEVELS {
         return None;
     }
-    LEVEL.with(|l| l.set(level + 1));
+    LEVEL.with(|l| l.set(before + 1));
     let done = entry(threads, &is_over).map(|entry| {
         let in_flight = &threads[entry].levels[level];
         record(&Level { in_flight, owner: owner_number(entry, level) })
     });
-    LEVEL.with(|l| l.set(level));
+    LEVEL.with(|l| l.set(before));
     done
 }
 
@@ -120,7 +167,8 @@ pub(crate) fn assume(threads: &[Thread], entry: usize) {
     threads[entry].start.store(start, Relaxed);
     threads[entry].pidns.store(os::pid_namespace(), Relaxed);
     threads[entry].owner.store(owner_word(tid), Release);
-    CLAIMS.with(|claims| claims[0].set(Claim { table: threads.as_ptr() as usize, entry }));
+    let claim = Claim::new(threads.as_ptr() as usize, entry).expect("a small table");
+    CLAIMS.with(|claims| claims[0].set(claim));
 }
 
 /// Returns the owner word of an entry that the thread `tid` of this process owns.
@@ -145,31 +193,33 @@ type IsOver<'a> = &'a dyn Fn(u64, &InFlight) -> bool;
 fn entry(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
     let table = threads.as_ptr() as usize;
     let first = CLAIMS.with(|claims| claims[0].get());
-    if first.table == table { Some(first.entry) } else { entry_slow(threads, table, is_over) }
+    first.entry(table).or_else(|| entry_slow(threads, table, is_over))
 }
 
 #[cold]
 fn entry_slow(threads: &[Thread], table: usize, is_over: IsOver<'_>) -> Option<usize> {
-    let known = CLAIMS.with(|claims| claims.iter().map(Cell::get).find(|c| c.table == table));
-    if let Some(claim) = known {
-        return Some(claim.entry);
+    let known = CLAIMS.with(|claims| claims.iter().find_map(|claim| claim.get().entry(table)));
+    if known.is_some() {
+        return known;
     }
     let entry = REFUSALS.with(|refusals| {
         // Two tables may share a cell. Then each makes the thread forget the refusal of the other.
-        let cell = &refusals[(table >> 12) % REMEMBERED];
-        let refusal = if cell.get().table == table { cell.get() } else { NO_REFUSAL };
-        if refusal.until > 0 && ClockKind::Monotonic.now() < refusal.until {
+        let cell = &refusals[(table >> 12) % REFUSED];
+        let before = cell.get().of(table);
+        let now = || ClockKind::Monotonic.now() / SECOND;
+        if before.is_some_and(|before| before.waits(now())) {
             return None;
         }
         let claimed = claim(threads, is_over);
         if claimed.is_none() {
-            let wait = (refusal.wait * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
-            cell.set(Refusal { table, until: ClockKind::Monotonic.now().saturating_add(wait), wait });
+            cell.set(Refusal::again(before, table, now()));
         }
         claimed
     })?;
-    let slot = NEXT.with(|next| next.replace(next.get() + 1)) % REMEMBERED;
-    CLAIMS.with(|claims| claims[slot].set(Claim { table, entry }));
+    if let Some(claim) = Claim::new(table, entry) {
+        let slot = NEXT.with(|next| next.replace(next.get().wrapping_add(1)));
+        CLAIMS.with(|claims| claims[usize::from(slot) % REMEMBERED].set(claim));
+    }
     Some(entry)
 }
 
@@ -232,4 +282,25 @@ pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
     let of = thread.pidns.load(Acquire);
     let elsewhere = of != 0 && of != namespace;
     owner != 0 && (claiming || elsewhere || os::is_alive((owner >> 32) as u32, thread.start.load(Relaxed) as u32))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_and_refusals_are_of_one_table() {
+        let (table, other) = (0x7fff_ffff_ffc0, 0x7fff_ffff_ff80);
+        let claim = Claim::new(table, 509).expect("a small number");
+        assert_eq!((claim.entry(table), claim.entry(other)), (Some(509), None));
+        assert_eq!((Claim::new(table, 1 << 13), Claim::NONE.entry(table)), (None, None));
+        let mut refusal = None;
+        let mut now = 1_000_000;
+        for wait in [1, 2, 4, 8, 16, 32, 64, 64] {
+            let next = Refusal::again(refusal, table, now);
+            assert!(next.of(other).is_none() && next.waits(now) && next.waits(now + wait - 1));
+            assert!(!next.waits(now + wait) && !next.waits(now + wait + 100));
+            (refusal, now) = (next.of(table), now + wait);
+        }
+    }
 }

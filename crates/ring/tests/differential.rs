@@ -6,7 +6,7 @@ mod common;
 use common::{Shape, bind_to_this_cpu, channel};
 use lastwords_abi::session::{CHANNEL_PAYLOAD_SIZE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ};
 use lastwords_ring::clock::counter;
-use lastwords_ring::{Channel, Lost, Stream, Tail};
+use lastwords_ring::{Channel, Lost, Padded, Stream, Tail};
 
 /// Makes numbers from a seed (splitmix64).
 struct Dice(u64);
@@ -36,6 +36,8 @@ enum Way {
     Text,
     Bytes,
     Parts,
+    Padded,
+    UpTo,
 }
 
 #[derive(Debug)]
@@ -58,11 +60,11 @@ impl Event {
             _ => dice.below(48),
         };
         match way {
-            Way::Words => {
+            Way::Words | Way::UpTo => {
                 let head = if dice.below(4) == 0 { dice.below(257) } else { dice.below(49) };
                 Self { way, id, payload: dice.bytes(head), head }
             }
-            Way::Parts => Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) },
+            Way::Parts | Way::Padded => Self { way, id, payload: dice.bytes(tail), head: dice.below(tail + 1) },
             Way::Text | Way::Bytes => {
                 let head = dice.below(29);
                 let mut payload = dice.bytes(head + tail);
@@ -74,7 +76,7 @@ impl Event {
 
     fn record(&self, channel: &'static Channel) -> Result<(), Lost> {
         match self.way {
-            Way::Words => match self.head.div_ceil(8) {
+            Way::Words | Way::UpTo => match self.head.div_ceil(8) {
                 0 => self.in_words::<0>(channel),
                 1 => self.in_words::<1>(channel),
                 2 => self.in_words::<2>(channel),
@@ -93,11 +95,21 @@ impl Event {
                 _ => self.with_tail::<4>(channel),
             },
             Way::Parts => channel.record_parts(self.id, &[&self.payload[..self.head], &[], &self.payload[self.head..]]),
+            Way::Padded => {
+                let zeros = [0; Padded::PADDING];
+                let padded = [&self.payload[..], &zeros].concat();
+                channel.record_padded(self.id, Padded::new(&padded).expect("16 zeros"))
+            }
         }
     }
 
     fn in_words<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
-        channel.record_words(self.id, words::<W>(&self.payload), self.head, None)
+        match self.way {
+            Way::UpTo => {
+                channel.record_words_up_to(self.id, words::<W>(&self.payload), self.head, self.head.next_multiple_of(8))
+            }
+            _ => channel.record_words(self.id, words::<W>(&self.payload), self.head, None),
+        }
     }
 
     fn with_tail<const W: usize>(&self, channel: &'static Channel) -> Result<(), Lost> {
@@ -277,12 +289,20 @@ fn run(shape: &Shape, seed: u64, count: usize, ways: &[Way]) -> (usize, usize) {
             eprintln!("{shown}");
             std::panic::resume_unwind(panic);
         }
-        let len = 4 + event.payload.len();
-        if event.way == Way::Words && event.id < 29 && !len.is_multiple_of(8) && model.position == before + len as u64 {
+        // The fast path stores whole words, or whole blocks after the header, and leaves zeros after the event.
+        let header = if event.id < 29 { 4 } else { 6 };
+        let zeros = match event.way {
+            Way::Words | Way::UpTo if event.id < 29 => {
+                (4 + event.payload.len()).next_multiple_of(8) - 4 - event.payload.len()
+            }
+            Way::Padded => event.payload.len().next_multiple_of(16) - event.payload.len(),
+            _ => 0,
+        };
+        if zeros > 0 && model.position == before + (header + event.payload.len()) as u64 {
             likely += 1;
             let ring = sub_buffer(stream, before / shape.sub_buffer_size);
-            let behind = (model.position % shape.sub_buffer_size) as usize;
-            traces += usize::from(ring[behind..behind + 8 - len % 8].iter().all(|byte| *byte == 0));
+            let after = (model.position % shape.sub_buffer_size) as usize;
+            traces += usize::from(ring[after..after + zeros].iter().all(|byte| *byte == 0));
         }
     }
     (traces, likely)
@@ -295,7 +315,7 @@ fn seed() -> u64 {
     seed
 }
 
-const FAST: [Way; 3] = [Way::Words, Way::Text, Way::Bytes];
+const FAST: [Way; 5] = [Way::Words, Way::Text, Way::Bytes, Way::Padded, Way::UpTo];
 
 #[test]
 fn the_fast_path_stores_every_byte() {

@@ -10,7 +10,7 @@ use lastwords_abi::session::{
     CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
 };
 use lastwords_ring::swap::Swap;
-use lastwords_ring::{Channel, ClockKind, Lost, Stream, Tail};
+use lastwords_ring::{Channel, ClockKind, Lost, Padded, Stream, Tail};
 
 /// Miri is some thousand times slower.
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
@@ -33,7 +33,7 @@ fn words(bytes: &[u8]) -> [u64; 4] {
 /// Records event `n`, of a generated size, in one of the ways.
 fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost> {
     let id = below(state, 40) as u16;
-    match below(state, 3) {
+    match below(state, 4) {
         0 => {
             let event = payload(n, 8 + below(state, 25) as usize);
             channel.record_words::<4>(id, words(&event), event.len(), None)
@@ -42,6 +42,11 @@ fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost
             let event = payload(n, 9 + below(state, 60) as usize);
             let (head, tail) = event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
             channel.record_words::<4>(id, words(head), head.len(), Some(Tail::Bytes(tail)))
+        }
+        2 => {
+            let event = payload(n, 8 + below(state, 70) as usize);
+            let padded = [&event[..], &[0; Padded::PADDING]].concat();
+            channel.record_padded(id, Padded::new(&padded).expect("16 zeros"))
         }
         _ => {
             let event = payload(n, 8 + below(state, 70) as usize);

@@ -26,7 +26,7 @@ impl Spread {
 }
 
 /// Between the two nearest samples where it falls between two. `sorted` is not empty.
-fn quantile(sorted: &[f64], part: f64) -> f64 {
+pub(super) fn quantile(sorted: &[f64], part: f64) -> f64 {
     let place = part * (sorted.len() - 1) as f64;
     let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
     below + (above - below) * place.fract()

@@ -6,6 +6,7 @@ mod hostile;
 mod link;
 mod record;
 mod session;
+mod threads;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

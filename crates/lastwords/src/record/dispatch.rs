@@ -1,13 +1,16 @@
 //! Records a payload in one channel of one session. The form of the payload chooses between the three functions of
 //! [`lastwords_ring::Channel`]: words, words and a text, or parts.
 
+use std::mem::MaybeUninit;
+
+use lastwords_abi::header::MAX_COMPACT_ID;
 use lastwords_abi::session::context as bits;
 use lastwords_abi::stream::LOST_TOO_BIG;
 use lastwords_ring::{Tail, prepend};
 
 use crate::process::identity;
 use crate::record::context;
-use crate::record::encode::writer::{Bytes, Words, has_no_nul};
+use crate::record::encode::writer::{Bytes, Image, Words, has_no_nul, short_text};
 use crate::record::encode::{Out, Parts, Pieces, Values, add};
 use crate::record::slot::RecorderSlot;
 
@@ -81,6 +84,9 @@ fn record_with_tid<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, value
 /// Records a payload without contexts. The number of words of a fixed size is known at compile time.
 #[inline(always)]
 fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+    if id > MAX_COMPACT_ID {
+        return record_sized(slot, id, values.again());
+    }
     match const { words_of(V::FIXED) } {
         0 => record_exact::<0, V>(slot, id, &values),
         1 => record_exact::<1, V>(slot, id, &values),
@@ -91,11 +97,11 @@ fn record_body<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V
         6 => record_exact::<6, V>(slot, id, &values),
         7 => record_exact::<7, V>(slot, id, &values),
         8 => record_exact::<8, V>(slot, id, &values),
-        _ => match const { words_of(V::HEAD) } {
-            0 => record_text::<0, V>(slot, id, values),
-            1 => record_text::<1, V>(slot, id, values),
-            2 => record_text::<2, V>(slot, id, values),
-            3 => record_text::<3, V>(slot, id, values),
+        _ => match const { words_before_text(V::HEAD) } {
+            0 => record_text::<0, 1, V>(slot, id, values),
+            1 => record_text::<1, 2, V>(slot, id, values),
+            2 => record_text::<2, 3, V>(slot, id, values),
+            3 => record_text::<3, 4, V>(slot, id, values),
             _ => record_sized(slot, id, values.again()),
         },
     }
@@ -117,6 +123,14 @@ const fn words_of(fixed: Option<usize>) -> usize {
     }
 }
 
+/// Returns the words of the values before a last text; a large number if the section cannot keep them in registers.
+const fn words_before_text(head: Option<usize>) -> usize {
+    match head {
+        Some(head) if head <= Tail::MOST_BEFORE => head.div_ceil(8),
+        _ => usize::MAX,
+    }
+}
+
 /// Records a payload of a fixed size, in as few words as possible.
 #[inline(always)]
 fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
@@ -124,10 +138,20 @@ fn record_exact<const W: usize, V: Values>(slot: &'static RecorderSlot, id: u16,
     let _ = slot.channel.record_words(id, words_by::<W>(|out| values.write(out)), const { len_of(V::FIXED) }, None);
 }
 
-/// Records values of fixed sizes, followed by a text. A text that is short, or contains a NUL, goes into words.
+/// Records `W` words of fixed sizes, followed by a text. A text of at most seven bytes becomes a part of `S` words, which is one more.
 #[inline(always)]
-fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
+fn record_text<const W: usize, const S: usize, V: Values + Copy>(slot: &'static RecorderSlot, id: u16, values: V) {
     let text = values.last_text();
+    if let Some(word) = short_text(text) {
+        let words = words_by::<S>(|out| {
+            values.write_head(out);
+            out.scalar(word, 8);
+        });
+        let most = const { len_of(V::HEAD) + 8 };
+        // The stream counts the event if it is lost.
+        let _ = slot.channel.record_words_up_to(id, words, const { len_of(V::HEAD) } + text.len() + 1, most);
+        return;
+    }
     if text.len() < 8 || !has_no_nul(text) {
         return record_sized(slot, id, values.again());
     }
@@ -138,7 +162,7 @@ fn record_text<const W: usize, V: Values + Copy>(slot: &'static RecorderSlot, id
 
 /// Returns the words that `write` fills.
 #[inline(always)]
-pub(crate) fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
+fn words_by<const W: usize>(write: impl FnOnce(&mut Words<'_, W>)) -> [u64; W] {
     let mut words = [0; W];
     let mut out = Words::new(&mut words);
     write(&mut out);
@@ -171,27 +195,33 @@ fn record_with_contexts<V: Values>(slot: &'static RecorderSlot, id: u16, values:
     record_sized(slot, id, WithContexts(slot, values));
 }
 
-/// Records a payload whose size is only known at run time. It takes a copy of the references, so that those of the fast
-/// path need no memory.
+/// Bytes of the stack in which a payload is collected before it is copied into the ring.
+pub(crate) const ON_STACK: usize = 1024;
+
+/// Records a payload of any shape with any id. It takes a copy of the references, so that those of the fast path need no
+/// memory.
 #[inline(never)]
 fn record_sized<V: Values>(slot: &'static RecorderSlot, id: u16, values: V) {
-    let size = values.size();
-    // The stream counts the event if it is lost.
-    let _ = match size {
-        0..=64 => slot.channel.record_words(id, words_by::<8>(|out| values.write(out)), size, None),
-        65..=256 => slot.channel.record_words(id, words_by::<32>(|out| values.write(out)), size, None),
-        257..=2048 => return record_buffered(slot, id, &values),
-        _ => return record_pieces(slot, id, &values),
-    };
+    let mut buffer = [MaybeUninit::uninit(); ON_STACK];
+    let mut image = Image::new(&mut buffer);
+    values.write(&mut image);
+    match image.finish() {
+        // The stream counts the event if it is lost.
+        Some(payload) => _ = slot.channel.record_padded(id, payload),
+        None => record_unusual(slot, id, &values),
+    }
 }
 
+/// Records a payload that is large, or in which a text contains a NUL.
 #[inline(never)]
-fn record_buffered<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
+fn record_unusual<V: Values>(slot: &'static RecorderSlot, id: u16, values: &V) {
     let mut buffer = [0; 2048];
     let mut bytes = Bytes::new(&mut buffer);
     values.write(&mut bytes);
-    if let Some(payload) = bytes.finish() {
-        let _ = slot.channel.record_parts(id, &[payload]);
+    match bytes.finish() {
+        // The stream counts the event if it is lost.
+        Some(payload) => _ = slot.channel.record_parts(id, &[payload]),
+        None => record_pieces(slot, id, values),
     }
 }
 

@@ -5,6 +5,12 @@ pub(super) use self::general::{get, set};
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 pub(super) use self::x86_64::{get, set};
 
+/// Makes this thread forget its lane.
+#[cfg_attr(any(loom, miri), allow(dead_code, reason = "a model calls no vfork"))]
+pub(crate) fn forget() {
+    set(None);
+}
+
 /// This uses the initial-exec model: one load in a program, two in a library, and never a call. `std::thread_local!` in
 /// code that may become a library calls `__tls_get_addr`. Values in registers must be saved around that call, even if
 /// the linker removes the call.
@@ -43,7 +49,7 @@ mod x86_64 {
         }
     }
 
-    pub(crate) fn set(lane: &'static Lane) {
+    pub(crate) fn set(lane: Option<&'static Lane>) {
         // SAFETY: the variable is the one of `get`. It is one store, so a signal handler sees either the old lane or
         // the new one.
         unsafe {
@@ -51,7 +57,7 @@ mod x86_64 {
                 "mov {at}, qword ptr [rip + lastwords_ring_last_lane@GOTTPOFF]",
                 "mov qword ptr fs:[{at}], {lane}",
                 at = out(reg) _,
-                lane = in(reg) core::ptr::from_ref(lane),
+                lane = in(reg) lane.map_or(core::ptr::null(), core::ptr::from_ref),
                 options(nostack, preserves_flags),
             );
         }
@@ -74,7 +80,7 @@ mod general {
         LAST.with(Cell::get)
     }
 
-    pub(crate) fn set(lane: &'static Lane) {
-        LAST.with(|last| last.set(Some(lane)));
+    pub(crate) fn set(lane: Option<&'static Lane>) {
+        LAST.with(|last| last.set(lane));
     }
 }

@@ -10,6 +10,8 @@ pub(crate) mod rseq;
 pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;
 
+pub(crate) use self::lane_cache::forget as forget_lane;
+
 use lastwords_abi::header::LEN_FULL;
 use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN, at};
 

@@ -11,7 +11,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::Commit;
 use crate::cpu::{self, OFFSET};
-use crate::record::{Piece, ShortText, Tail};
+use crate::record::{Padded, Piece, ShortText, Tail};
 use crate::reserve::rseq_fast::Lane;
 
 /// Copies the pieces and publishes.
@@ -105,15 +105,44 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     id: u32,
     words: &[u64; W],
     len: usize,
+    _most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
+    // SAFETY: the words have `len` bytes, in whole words.
+    tail.is_none() && unsafe { copy_words(lane, id, 0, LEN_COMPACT, words.as_ptr(), len) }
+}
+
+/// Records an event whose payload is in memory. Returns false if the section was aborted, or cannot record this event.
+///
+/// # Safety
+/// `tag` and `header`, the length of the header, belong to `id`.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_padded(
+    lane: &Lane,
+    tag: u32,
+    id: u16,
+    header: usize,
+    payload: Padded<'_>,
+) -> bool {
+    // SAFETY: the zeros after the payload complete its last word. This architecture loads words at any address.
+    unsafe { copy_words(lane, tag, id, header, payload.as_ptr().cast(), payload.payload().len()) }
+}
+
+/// Records an event whose payload is the first `len` bytes at `words`.
+///
+/// # Safety
+/// `tag` and `header`, the length of the header, belong to `id`. `len` bytes, rounded up to whole words, are readable at
+/// `words`.
+#[inline(always)]
+unsafe fn copy_words(lane: &Lane, tag: u32, id: u16, header: usize, words: *const u64, len: usize) -> bool {
     let area = cpu::area_at(OFFSET.load(Relaxed));
-    let total = (LEN_COMPACT + len) as u64;
-    let Some((position, clock)) = place(lane, area, total).filter(|_| tail.is_none()) else { return false };
+    let total = (header + len) as u64;
+    let Some((position, clock)) = place(lane, area, total) else { return false };
     let done: u64;
     // SAFETY: the reasons of `publish` apply. The event `fits`, with the trailer's 16 bytes after it, and the section
     // copies only while this CPU's position is the one from which `to` was computed. The copy stops after the word that
-    // contains the last of `len` bytes, and `words` has that word.
+    // contains the last of `len` bytes, and the caller has that word. The id is stored before the payload, which
+    // overwrites it if the header has no id.
     unsafe {
         asm!(
             ".pushsection __rseq_cs, \"aw\", @progbits",
@@ -137,7 +166,9 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
             "cmp {t}, {position}",
             "b.ne 75f",
             "str {end}, [{control}, #8]",
-            "str {header:w}, [{to}], #4",
+            "str {first:w}, [{to}]",
+            "strh {id:w}, [{to}, #4]",
+            "add {to}, {to}, {header}",
             "76:",
             "cbz {n}, 78f",
             "ldr {t}, [{words}], #8",
@@ -165,9 +196,11 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
             stream_flip = in(reg) lane.stream_flip.as_ptr(),
             half = in(reg) u64::from(lane.half),
             end = in(reg) position + total,
-            header = in(reg) (clock as u32) << TAG_BITS | id,
+            first = in(reg) (clock as u32) << TAG_BITS | tag,
+            id = in(reg) u32::from(id),
+            header = in(reg) header,
             to = inout(reg) lane.data.wrapping_add((position & lane.half_mask) as usize) => _,
-            words = inout(reg) words.as_ptr() => _,
+            words = inout(reg) words => _,
             n = inout(reg) len.div_ceil(8) => _,
             options(nostack),
         );

@@ -1,5 +1,5 @@
-//! The fast path of `rseq`. It records events with a compact header and a payload in words, with or without a tail, if
-//! the open sub-buffer has room. [`super::rseq`] records all others.
+//! The fast path of `rseq`. It records events if the open sub-buffer has room: a payload in words, with or without a
+//! tail, with a compact header, and a payload in memory with any id. [`super::rseq`] records all others.
 //!
 //! On today's processors, `rdtsc` waits for the instructions before it. So the cost of an event is its longest chain of
 //! dependent loads, more than the number of its instructions. Therefore a thread caches the [`Lane`] in which it
@@ -11,7 +11,7 @@ use core::sync::atomic::AtomicPtr;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicPtr;
 
-use lastwords_abi::header::MAX_COMPACT_ID;
+use lastwords_abi::header::{LEN_COMPACT, LEN_ID, MAX_COMPACT_ID, TAG_ID};
 use lastwords_abi::session::RESERVATION_RSEQ;
 use lastwords_abi::stream::{ANY_CPU, HalfControl};
 use lastwords_abi::sync::AtomicU32;
@@ -21,7 +21,7 @@ use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
 use crate::hooks::fault;
-use crate::record::{ShortText, Tail};
+use crate::record::{Padded, ShortText, Tail};
 use crate::stream::Stream;
 
 /// The fast path of a channel. The channel is never freed, because threads cache its lanes.
@@ -112,20 +112,22 @@ impl RseqFast {
 
     /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. After the event, the
     /// section may write as many bytes as the trailer of a sub-buffer has, and never publishes them. Returns false if
-    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words.
+    /// nothing was recorded. A tail of fewer than 8 bytes is never recorded here; such bytes belong into the words. Without
+    /// a tail, the words of `most` bytes are stored, which is `len` or up to 7 more.
     #[inline(always)]
     pub(crate) fn record<const W: usize>(
         &'static self,
         id: u16,
         words: &[u64; W],
         len: usize,
+        most: usize,
         tail: Option<Tail<'_>>,
     ) -> bool {
-        if len > 8 * W || tail.is_some_and(|tail| tail.bytes().len() < 8) {
+        if most > 8 * W || most.wrapping_sub(len) > 7 || tail.is_some_and(|tail| tail.bytes().len() < 8) {
             return false;
         }
-        // SAFETY: the id is of a compact header, the words have `len` bytes, and a tail has at least 8.
-        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, tail) })
+        // SAFETY: the id is of a compact header, the words have `most` bytes, which is near `len`, and a tail has at least 8.
+        in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, most, tail) })
     }
 
     /// Records an event in the lane that this thread cached. The payload is the first `len` bytes of two words,
@@ -145,6 +147,20 @@ impl RseqFast {
         let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && len <= 16);
         // SAFETY: the id is of a compact header, the words have `len` bytes, and the caller guarantees the text.
         lane.is_some_and(|lane| unsafe { section::record_short_text(lane, u32::from(id), words, len, text) })
+    }
+
+    /// Records an event of any id whose payload is in memory, in the lane that this thread cached. Returns false if nothing
+    /// was recorded.
+    #[inline(always)]
+    pub(crate) fn record_padded(&'static self, id: u16, payload: Padded<'_>) -> bool {
+        let (tag, header) = if id > MAX_COMPACT_ID { (TAG_ID, LEN_ID) } else { (u32::from(id), LEN_COMPACT) };
+        // SAFETY: the tag and the length of the header belong to the id.
+        self.cached_lane().is_some_and(|lane| unsafe { section::record_padded(lane, tag, id, header, payload) })
+    }
+
+    /// Caches the lane of this CPU, and records there like [`Self::record_padded`].
+    pub(crate) fn record_padded_in_new_lane(&'static self, id: u16, payload: Padded<'_>) -> bool {
+        !self.lanes.is_empty() && self.find_lane().is_some() && self.record_padded(id, payload)
     }
 
     /// Returns the lane that this thread cached, if this fast path owns it.
@@ -180,7 +196,7 @@ impl RseqFast {
         let half = (lanes[0].flip.load(Acquire) ^ lanes[0].stream_flip.load(Acquire)) & 1;
         let lane = &lanes[half as usize];
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
-        lane_cache::set(lane);
+        lane_cache::set(Some(lane));
         Some(lane)
     }
 }

@@ -1,7 +1,7 @@
 //! Functions for architectures without a section. They never publish, so every event goes to the lockless stream.
 
 use super::Commit;
-use crate::record::{Piece, ShortText, Tail};
+use crate::record::{Padded, Piece, ShortText, Tail};
 use crate::reserve::rseq_fast::Lane;
 
 /// Never publishes.
@@ -21,6 +21,7 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
     _: u32,
     _: &[u64; W],
     _: usize,
+    _: usize,
     _: Option<Tail<'_>>,
 ) -> bool {
     false
@@ -32,5 +33,13 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
 /// There are no requirements.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+    false
+}
+
+/// Never records.
+///
+/// # Safety
+/// There are no requirements.
+pub(in crate::reserve) unsafe fn record_padded(_: &Lane, _: u32, _: u16, _: usize, _: Padded<'_>) -> bool {
     false
 }

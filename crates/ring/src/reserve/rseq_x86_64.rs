@@ -11,7 +11,7 @@ use lastwords_abi::packet::{HEADER_LEN, TRAILER_LEN};
 
 use super::Commit;
 use crate::cpu::OFFSET;
-use crate::record::{Piece, ShortText, Tail, prepended};
+use crate::record::{Padded, Piece, ShortText, Tail, prepended};
 use crate::reserve::rseq_fast::Lane;
 
 /// The descriptor of the section from 71 to 72 with its abort handler at 74, and the store that arms it. It may use the
@@ -184,14 +184,17 @@ macro_rules! fast_section {
 
 /// Number of bytes after the event that a section may write. They end before the end of the trailer, where the room for
 /// events ends.
-const MAX_SPILL: usize = 8;
+const MAX_SPILL: usize = 15;
 const _: () = assert!(MAX_SPILL <= TRAILER_LEN);
+const _: () = assert!(Padded::PADDING == 16 && Padded::PADDING <= TRAILER_LEN, "the block of `record_padded`");
 
 /// Returns the bytes of payload in a number of words, after the header. A section stores the fewest words that contain
 /// the payload. It finds their number by comparisons, because a jump table would be read before the clock.
 const fn payload_of(words: usize) -> usize {
     8 * words - LEN_COMPACT
 }
+
+const _: () = assert!(Tail::MOST_BEFORE == payload_of(3), "a section with a tail has three words");
 
 /// A section that stores the event's first words from registers: four bytes for the header, followed by the payload. It
 /// stores word 0 and the listed words, then executes `$copy`.
@@ -254,18 +257,20 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Returns false if the section
+/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without a tail, the words of `most` bytes are
+/// stored. Returns false if the section
 /// was aborted, or cannot record this event.
 ///
 /// # Safety
-/// `id` is of a compact header, `len` is at most `8 * W`, and a tail has at least 8 bytes. The section writes up to
-/// [`MAX_SPILL`] bytes after the event.
+/// `id` is of a compact header, `most` is at most `8 * W` and at most 7 more than `len`, and a tail has at least 8 bytes.
+/// The section writes up to [`MAX_SPILL`] bytes after the event.
 #[inline(always)]
 pub(in crate::reserve) unsafe fn record<const W: usize>(
     lane: &Lane,
     id: u32,
     words: &[u64; W],
     len: usize,
+    most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
     let total = LEN_COMPACT + len;
@@ -279,18 +284,18 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
                 tail_section!(lane, id, words, len, tail, []);
             } else if len <= payload_of(2) {
                 tail_section!(lane, id, words, len, tail, [b 1 8]);
-            } else if len <= payload_of(3) {
+            } else if len <= Tail::MOST_BEFORE {
                 tail_section!(lane, id, words, len, tail, [b 1 8, c 2 16]);
             } else {
                 return false;
             }
-        } else if W <= 4 && len <= payload_of(1) {
+        } else if W <= 4 && most <= payload_of(1) {
             framed_section!(lane, id, words, total, [], [],);
-        } else if W <= 4 && len <= payload_of(2) {
+        } else if W <= 4 && most <= payload_of(2) {
             framed_section!(lane, id, words, total, [b 1 8], [],);
-        } else if W <= 4 && len <= payload_of(3) {
+        } else if W <= 4 && most <= payload_of(3) {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16], [],);
-        } else if W <= 4 && len <= payload_of(4) {
+        } else if W <= 4 && most <= payload_of(4) {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24], [],);
         } else if W <= 4 {
             framed_section!(lane, id, words, total, [b 1 8, c 2 16, d 3 24, e 4 32], [],);
@@ -309,9 +314,54 @@ pub(in crate::reserve) unsafe fn record<const W: usize>(
                 ],
                 id = in(reg) id,
                 words = in(reg) words.as_ptr(),
-                left = inout(reg) len.div_ceil(8).max(1) => _,
+                left = inout(reg) most.div_ceil(8).max(1) => _,
             );
         }
+    }
+    true
+}
+
+/// Records an event whose payload is in memory, in blocks of 16 bytes. Returns false if the section was aborted, or
+/// cannot record this event.
+///
+/// # Safety
+/// `tag` and `header`, the length of the header, belong to `id`.
+#[inline(always)]
+pub(in crate::reserve) unsafe fn record_padded(
+    lane: &Lane,
+    tag: u32,
+    id: u16,
+    header: usize,
+    payload: Padded<'_>,
+) -> bool {
+    let len = payload.payload().len();
+    // SAFETY: the reasons of `record` apply. The section copies at least one block, and at most one that begins before
+    // the payload's end. A block has as many bytes as there are zeros after the payload, so the reads stay in the
+    // slice of `Padded`. The bytes that are written after the event are in the sub-buffer's trailer at the most. The id
+    // is stored before the payload, which overwrites it if the header has no id.
+    unsafe {
+        fast_section!(
+            lane, header + len, [],
+            [
+                "or edx, {tag:e}",
+                "mov [{to}], edx",
+                "mov word ptr [{to} + 4], {id:x}",
+                "add {to}, {header}",
+                "76:",
+                "movups {x}, [{from}]",
+                "movups [{to}], {x}",
+                "add {from}, 16",
+                "add {to}, 16",
+                "sub {left}, 16",
+                "ja 76b",
+            ],
+            tag = in(reg) tag,
+            id = in(reg) id,
+            header = in(reg) header,
+            from = inout(reg) payload.as_ptr() => _,
+            left = inout(reg) len => _,
+            x = out(xmm_reg) _,
+        );
     }
     true
 }

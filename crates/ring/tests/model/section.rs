@@ -12,7 +12,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Point, area, point, tick, with_world};
 use crate::hooks::fault;
-use crate::record::{Piece, ShortText, Tail};
+use crate::record::{Padded, Piece, ShortText, Tail};
 use crate::reserve::rseq::Commit;
 use crate::reserve::rseq_fast::Lane;
 
@@ -86,6 +86,7 @@ pub(crate) unsafe fn record<const W: usize>(
     id: u32,
     words: &[u64; W],
     len: usize,
+    _most: usize,
     tail: Option<Tail<'_>>,
 ) -> bool {
     let words = &words[..len.div_ceil(8)];
@@ -138,5 +139,13 @@ pub(crate) fn restart_all() {
 /// # Safety
 /// There are no requirements.
 pub(crate) unsafe fn record_short_text(_: &Lane, _: u32, _: (u64, u64), _: usize, _: ShortText) -> bool {
+    false
+}
+
+/// Never records: the model records the same payloads as words with a tail.
+///
+/// # Safety
+/// There are no requirements.
+pub(crate) unsafe fn record_padded(_: &Lane, _: u32, _: u16, _: usize, _: Padded<'_>) -> bool {
     false
 }

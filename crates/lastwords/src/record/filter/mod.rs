@@ -8,6 +8,7 @@
 mod bind;
 mod payload;
 
+use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -20,8 +21,8 @@ use self::payload::{Payload, Unclear};
 use crate::process::identity::{self, Identity};
 use crate::process::kept_memory;
 use crate::record::context;
-use crate::record::dispatch::words_by;
-use crate::record::encode::writer::Bytes;
+use crate::record::dispatch::ON_STACK;
+use crate::record::encode::writer::{Bytes, Image};
 use crate::record::encode::{Pieces, Values, memory};
 use crate::record::slot::{MAX_SLOTS, RecorderSlot};
 use crate::session::condition::{self, Match};
@@ -214,14 +215,12 @@ impl Question<'_> {
         if !bound.reads_payload {
             return self.decide(slot, &[]);
         }
-        match values.size() {
-            0..=64 => {
-                let words = words_by::<8>(|out| values.write(out));
-                self.decide(slot, &[memory(&words).get(..values.size()).unwrap_or_default()])
-            }
-            65..=256 => self.answer_buffered::<256, V>(slot, values),
-            257..=2048 => self.answer_buffered::<2048, V>(slot, values),
-            _ => self.answer_pieces(slot, values),
+        let mut buffer = [MaybeUninit::uninit(); ON_STACK];
+        let mut image = Image::new(&mut buffer);
+        values.write(&mut image);
+        match image.finish() {
+            Some(image) => self.decide(slot, &[image.payload()]),
+            None => self.answer_buffered(slot, values),
         }
     }
 
@@ -233,12 +232,16 @@ impl Question<'_> {
         }
     }
 
-    #[inline(always)]
-    fn answer_buffered<const N: usize, V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
-        let mut buffer = [0; N];
+    /// Returns the answer for values that are large, or of which a text contains a NUL.
+    #[inline(never)]
+    fn answer_buffered<V: Values>(self, slot: &RecorderSlot, values: &V) -> Answer {
+        let mut buffer = [0; 2048];
         let mut bytes = Bytes::new(&mut buffer);
         values.write(&mut bytes);
-        bytes.finish().map_or(self.unclear(), |payload| self.decide(slot, &[payload]))
+        match bytes.finish() {
+            Some(payload) => self.decide(slot, &[payload]),
+            None => self.answer_pieces(slot, values),
+        }
     }
 
     #[inline(never)]
