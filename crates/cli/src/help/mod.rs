@@ -30,7 +30,8 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("$XDG_RUNTIME_DIR/lastwords, /dev/shm/lastwords-UID", "Sessions of this user, a folder each."),
     ("/var/lib/lastwords", "Bundles that describe a kernel's events, for a ring buffer that outlives it."),
     ("/sys/kernel/tracing", "The kernel's tracer."),
-    ("/proc/sys/kernel/core_pattern", "Where core-helper is installed."),
+    ("/proc/sys/kernel/core_pattern, core_pipe_limit", "Where core-helper is installed."),
+    ("/run/lastwords-core-helper", "What helpers that run at the same time share, for root."),
 ];
 
 /// An exit status, and what it means.
@@ -52,7 +53,10 @@ const LOSSES: Status = (
 const OTHER_STATUSES: &[(&str, &[Status])] = &[
     (
         "core-helper status",
-        &[("0", "The helper is installed."), ("1", "The helper is not installed, or an error occurred.")],
+        &[
+            ("0", "The helper is installed."),
+            ("1", "The helper is not installed or loses cores, or an error occurred."),
+        ],
     ),
     (
         "demo",

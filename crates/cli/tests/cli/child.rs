@@ -150,6 +150,11 @@ pub(crate) fn wait_for(file: &Path) {
 }
 
 impl Running {
+    /// A process that a test has started in another way.
+    pub(crate) fn of(child: Child) -> Self {
+        Self { child }
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

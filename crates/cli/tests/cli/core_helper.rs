@@ -1,24 +1,21 @@
 //! `lastwords core-helper`: what is saved of a process that a signal kills, and whether the core goes where it went before.
 
 use crate::child::{EVENTS, Running, THREADS, start, start_in};
+use crate::dying::{CorePattern, Dying, help, help_by, install_program};
 use crate::recovery::assert_whole;
 use crate::support::{Place, tool};
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
+/// The user `nobody`.
+pub(crate) const NOBODY: u32 = 65534;
 
-/// Saves the sessions of a process as the helper does when the process dies of a signal.
-fn save(place: &Place, sessions: &Path, pid: u32, signal: u8) -> String {
-    let ids = [pid.to_string(), signal.to_string()];
-    let mut command = place.command();
-    command.args(["core-helper", "save", &ids[0], &ids[1], "1"]).env("LASTWORDS_DIR", sessions);
-    let output = command.output().expect("the program starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
+/// Saves the sessions of a process as the helper does when the process dies of a signal. Returns what there is to say.
+fn save(place: &Place, dying: &Dying<'_>, signal: u8) -> String {
+    let ran = help(place, &["pipe", &dying.pid().to_string(), &signal.to_string(), "1", "/bin/true"], &[]);
+    assert_eq!(ran.status, 0, "{}", ran.err);
+    ran.err
 }
 
 /// The copies of sessions of a process in a folder of sessions.
@@ -57,13 +54,14 @@ fn assert_copy(place: &Place, sessions: &Path, pid: u32, signal: &str, uid: u32)
 fn a_session_that_would_go_with_its_process_is_copied() {
     for memory in ["heap", "memfd"] {
         let place = Place::new();
-        let mut child = start(&place, memory, "wait");
-        let told = save(&place, &place.sessions(), child.pid(), 11);
+        let mut child = Dying::hold(&place, || start(&place, memory, "abort"));
+        let pid = child.pid();
+        let told = save(&place, &child, 11);
         child.kill();
         assert!(told.contains("copied at SIGSEGV to ") && !told.contains("cannot be read"), "{told}");
-        assert_copy(&place, &place.sessions(), child.pid(), "SIGSEGV", 0);
+        assert_copy(&place, &place.sessions(), pid, "SIGSEGV", 0);
         // The copy becomes what any session becomes.
-        let copy = copies(&place.sessions(), child.pid()).remove(0);
+        let copy = copies(&place.sessions(), pid).remove(0);
         place.ok(&["recover", copy.to_str().unwrap(), "--to", "ctf", "-o", "trace"]);
         let events = tool("babeltrace2", &[place.at("trace").to_str().unwrap()]).out.lines().count() as u64;
         assert_eq!(events, THREADS * EVENTS);
@@ -77,13 +75,14 @@ fn a_session_that_would_go_with_its_process_is_copied() {
 #[test]
 fn a_session_that_outlives_its_process_is_marked() {
     let place = Place::new();
-    let mut child = start(&place, "shm", "wait");
-    let told = save(&place, &place.sessions(), child.pid(), 6);
+    let mut child = Dying::hold(&place, || start(&place, "shm", "abort"));
+    let pid = child.pid();
+    let told = save(&place, &child, 6);
     assert!(told.contains("marked with SIGABRT in "), "{told}");
     // The process lives still, and its session with it.
     assert!(place.ok(&["list"]).contains("live"));
     child.kill();
-    assert!(place.ok(&["list", "app"]).contains(&format!("by process {}: SIGABRT", child.pid())));
+    assert!(place.ok(&["list", "app"]).contains(&format!("by process {pid}: SIGABRT")));
     assert_whole(&place.ok(&["report", "app", "--strict"]));
     assert_eq!(fs::read_dir(place.sessions()).unwrap().filter(|e| e.as_ref().unwrap().path().is_dir()).count(), 1);
 }
@@ -93,15 +92,16 @@ fn a_session_in_files_of_another_mount_namespace_is_copied() {
     let place = Place::new();
     // The folder of sessions is a file system that only the process sees.
     let script = "exec unshare -m sh -c 'mount -t tmpfs -o mode=700 none \"$LASTWORDS_DIR\" && exec \"$@\"' sh \"$@\"";
-    let mut child = start_in(&place, script, "shm", "wait");
-    let told = save(&place, &place.sessions(), child.pid(), 4);
+    let mut child = Dying::hold(&place, || start_in(&place, script, "shm", "abort"));
+    let pid = child.pid();
+    let told = save(&place, &child, 4);
     child.kill();
     assert!(told.contains("copied at SIGILL to "), "{told}");
-    assert_copy(&place, &place.sessions(), child.pid(), "SIGILL", 0);
+    assert_copy(&place, &place.sessions(), pid, "SIGILL", 0);
 }
 
 /// Starts a child as the user `nobody`, which may enter the place and has a folder of sessions in it.
-fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
+pub(crate) fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).unwrap();
     std::os::unix::fs::chown(place.sessions(), Some(65534), Some(65534)).unwrap();
     fs::set_permissions(place.sessions(), fs::Permissions::from_mode(0o700)).unwrap();
@@ -113,9 +113,8 @@ fn start_as_nobody(place: &Place, memory: &str, end: &str) -> Running {
 #[test]
 fn a_copy_belongs_to_the_user_of_the_process() {
     let place = Place::new();
-    let mut child = start_as_nobody(&place, "heap", "wait");
-    save(&place, &place.sessions(), child.pid(), 7);
-    child.kill();
+    let child = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
+    save(&place, &child, 7);
     let copy = copies(&place.sessions(), child.pid()).remove(0);
     let files = fs::read_dir(&copy).unwrap().map(|file| file.unwrap().path()).chain([copy.clone()]);
     for path in files {
@@ -128,39 +127,30 @@ fn a_copy_belongs_to_the_user_of_the_process() {
 #[test]
 fn nothing_is_written_where_the_user_may_not_write() {
     let place = Place::new();
-    let mut child = start_as_nobody(&place, "heap", "wait");
+    let child = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
     // What the user of the process could have prepared: a link, in place of the folder, to a folder of root.
     let roots = place.at("roots");
     fs::create_dir(&roots).unwrap();
     let link = place.at("link");
     std::os::unix::fs::symlink(&roots, &link).unwrap();
     for sessions in [&roots, &link] {
-        let ids = [child.pid().to_string()];
         let mut command = place.command();
-        command.args(["core-helper", "save", &ids[0], "11", "1"]).env("LASTWORDS_DIR", sessions);
-        let output = command.output().expect("the program starts");
-        assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&output.stdout).contains("session app: "), "{output:?}");
+        command.args(["core-helper", "pipe", &child.pid().to_string(), "11", "1", "/bin/true"]);
+        let ran = help_by(command.env("LASTWORDS_DIR", sessions));
+        assert!(ran.status == 0 && ran.err.contains("session app: "), "{}", ran.err);
     }
-    child.kill();
     assert_eq!(fs::read_dir(&roots).unwrap().count(), 0);
 }
 
 /// Runs the helper with a core on stdin, as the kernel does where cores go to the file `path`.
 fn write_core(place: &Place, pid: u32, dumpable: &str, limit: &str, path: &str, core: &[u8]) -> i32 {
-    let mut command = place.command();
-    command.args(["core-helper", "file", &pid.to_string(), "11", dumpable, limit, "-", path]);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut helper = command.spawn().expect("the program starts");
-    // The helper may end before it has read everything.
-    let _ = helper.stdin.take().expect("a pipe").write_all(core);
-    helper.wait().expect("it ends").code().unwrap_or(-1)
+    help(place, &["file", &pid.to_string(), "11", dumpable, limit, "-", path], core).status
 }
 
 #[test]
 fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     let place = Place::new();
-    let mut child = start_as_nobody(&place, "heap", "wait");
+    let child = Dying::hold(&place, || start_as_nobody(&place, "heap", "abort"));
     let pid = child.pid();
     // Blocks of zeroes and others, and an end within a block.
     let seed = std::process::id() as usize;
@@ -197,36 +187,6 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
     fs::create_dir(place.at("roots")).unwrap();
     assert_eq!(write_core(&place, pid, "1", "1000000", "roots/core", &core), 1);
     assert_eq!(fs::read_dir(place.at("roots")).unwrap().count(), 0);
-    child.kill();
-}
-
-/// Restores the machine's core_pattern, also when a test fails, and removes what the helper has copied of tests that ran
-/// meanwhile.
-struct CorePattern(String, Vec<PathBuf>);
-
-/// The copies of the tests' sessions in the folder of root's sessions.
-fn all_copies() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/dev/shm/lastwords-0").into_iter().flatten().flatten().map(|entry| entry.path());
-    entries.filter(|path| path.to_string_lossy().contains("/app.dead-")).collect()
-}
-
-impl CorePattern {
-    fn now() -> String {
-        fs::read_to_string(CORE_PATTERN).expect("readable")
-    }
-
-    fn keep() -> Self {
-        Self(Self::now(), all_copies())
-    }
-}
-
-impl Drop for CorePattern {
-    fn drop(&mut self) {
-        fs::write(CORE_PATTERN, &self.0).expect("the core_pattern of before");
-        let made = all_copies().into_iter().filter(|copy| !self.1.contains(copy));
-        // One that a helper is still making stays, which is no failure of the test.
-        made.for_each(|copy| drop(fs::remove_dir_all(copy)));
-    }
 }
 
 /// A handler that writes its arguments and the core into the folder in which the process is. Cores of other tests, which
@@ -294,10 +254,17 @@ fn in_a_container(memory: &str) {
     fs::remove_dir_all(copy).unwrap();
 }
 
-/// Copies a program by a process of its own. A file that this process has written could be busy: a process that another test starts has
-/// all open files of this one for a moment.
-fn install_program(from: &str, to: &Path) {
-    tool("install", &["-m", "755", from, to.to_str().expect("a path")]);
+/// While the helper is installed: cores that fit into a pipe arrive, although nobody has to wait for them to be read.
+fn small_cores() {
+    for _ in 0..5 {
+        let place = Place::new();
+        let script = "ulimit -c unlimited; echo 0 > /proc/self/coredump_filter; kill -SEGV $$";
+        let mut shell = std::process::Command::new("/bin/sh");
+        let status = shell.args(["-c", script]).current_dir(place.path()).status().expect("a shell");
+        assert!(!status.success());
+        let core = fs::read(place.at("core")).expect("the core of a small process");
+        assert!(core.starts_with(b"\x7fELF") && core.len() < 64 << 10, "{} bytes", core.len());
+    }
 }
 
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
@@ -322,6 +289,7 @@ fn cores_go_where_they_went_before() {
     // Kernels run a helper without environment, so that it uses the places in /dev/shm.
     let sessions = Path::new("/dev/shm/lastwords-0");
     let kept = CorePattern::keep();
+    fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
 
     // A file.
     assert_eq!(helper("status").status, 1);
@@ -329,6 +297,8 @@ fn cores_go_where_they_went_before() {
     installed("status");
     installed("install");
     assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d %c ", program.display())));
+    assert_eq!(CorePattern::pipe_limit().trim(), "16", "the kernel waits for the helper");
+    small_cores();
     let (heap, pid) = aborted("heap");
     assert_core(&heap);
     assert_copy(&heap, sessions, pid, "SIGABRT", 0);
@@ -339,8 +309,12 @@ fn cores_go_where_they_went_before() {
     of_another_user_and_without_core();
     in_a_container("heap");
     in_a_container("shm");
-    installed("remove");
-    assert_eq!(CorePattern::now(), kept.0, "exactly the pattern of before");
+    fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
+    assert!(helper("status").err.contains("small cores are lost"));
+    fs::write("/proc/sys/kernel/core_pipe_limit", "16").unwrap();
+    installed("uninstall");
+    assert_eq!(CorePattern::now(), kept.before, "exactly the pattern of before");
+    assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");
     installed("remove");
 
     // A program: its words are the same with and without the helper before it.
@@ -348,7 +322,7 @@ fn cores_go_where_they_went_before() {
     fs::write(tools.at("handler.text"), HANDLER).unwrap();
     install_program(tools.at("handler.text").to_str().unwrap(), &handler);
     let pattern = format!("|{} %P  %s%u %g %d %e-%f %E  %c %% x%", handler.display());
-    fs::write(CORE_PATTERN, &pattern).unwrap();
+    kept.set(&pattern);
     let words = || {
         let (place, pid) = aborted("memfd");
         assert_core(&place);
@@ -365,7 +339,7 @@ fn cores_go_where_they_went_before() {
     assert_eq!(CorePattern::now().trim_end(), pattern);
 
     // What cannot be chained is refused, and stays.
-    fs::write(CORE_PATTERN, "|/no/such/handler %p").unwrap();
+    kept.set("|/no/such/handler %p");
     let refused = helper("install");
     let pattern = CorePattern::now();
     drop(kept);

@@ -11,28 +11,29 @@
 //! copies of a process together have a limit.
 
 mod copier;
+mod facts;
+mod folder;
 
 use std::cell::Cell;
-use std::fs::File;
 use std::mem::offset_of;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 
 use lastwords_abi::region::{HEADER_SIZE, KIND_REGISTRY, KIND_SESSION, KIND_SPANS, KIND_STREAM, RegionHeader};
-use lastwords_abi::session::{Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SCOPE_USER, SessionInfo};
+use lastwords_abi::session::{Control, ENDING_PANIC, ENDING_SIGNAL, MAX_PROCESSES, Process, SessionInfo};
 use lastwords_abi::stream::{CONTROL_OFF, Slot, StreamControl, StreamInfo};
 use lastwords_abi::triggers::Triggers;
-use lastwords_ring::{ClockKind, StreamSpec, init, os};
+use lastwords_ring::{StreamSpec, init};
 
 use copier::Copier;
+pub use facts::Facts;
+use facts::ending;
+pub use folder::{Copied, CopyFolder, CopyLimits};
 
+use super::Error;
 use super::config::check_name;
-use super::dirs::{Base, Folder, base_path, name_of, unique_of};
+use super::dirs::{Base, name_of};
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
-use super::save::{BLOCK, MOST_NAME, create_file, forget_processes, is_number};
+use super::save::{BLOCK, forgotten, is_number};
 use super::session_region::text;
-use super::{Ending, Error};
-use crate::process::cut;
 
 /// Between the session's name and the process id, in the name of a copy.
 const MARK: &str = ".dead-";
@@ -79,15 +80,19 @@ pub struct DeadSession<'a> {
     read: ReadMemory<'a>,
 }
 
-/// The copy of a dead process's session.
-#[derive(Debug)]
-pub struct Copied {
-    /// The folder of the copy.
-    pub folder: PathBuf,
-    /// Bytes of the session that could not be read in the process; zeroes are in their place.
-    pub missing: u64,
-    /// Older copies that were removed, because there were more than the limit of number or bytes.
-    pub removed: u32,
+/// Takes the files of a copy. Bytes that are not written are zeroes.
+pub trait CopySink {
+    /// Begins the next file, of this length.
+    ///
+    /// # Errors
+    /// The file cannot be made, or a copy has no such file.
+    fn create(&mut self, name: &str, len: u64) -> Result<(), Error>;
+
+    /// Writes bytes at a position in the file that was begun last.
+    ///
+    /// # Errors
+    /// The bytes cannot be written, or break a limit.
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), Error>;
 }
 
 impl std::fmt::Debug for DeadSession<'_> {
@@ -118,10 +123,22 @@ impl<'a> DeadSession<'a> {
         &self.name
     }
 
-    /// Returns the address of the session region in the process. The mapping there tells whether the session outlives it.
+    /// Returns what the one has to know who marks the session or writes its copy.
     #[must_use]
-    pub fn address(&self) -> u64 {
-        self.session.address
+    pub fn facts(&self, death: &Death) -> Facts {
+        let word = |field| self.info_u32(field).unwrap_or(0);
+        let long = |field| u64_at(&self.session.fixed, field).unwrap_or(0);
+        Facts {
+            uuid: self.uuid,
+            name: self.name.clone(),
+            address: self.session.address,
+            control: self.session.address.saturating_add(self.control_off().unwrap_or(0).into()),
+            scope: word(offset_of!(SessionInfo, scope)),
+            creator: word(offset_of!(SessionInfo, creator_pid)),
+            creator_start: long(offset_of!(SessionInfo, creator_start)),
+            creator_pid_namespace: long(offset_of!(SessionInfo, creator_pidns)),
+            has_told_its_end: self.has_told_its_end(death),
+        }
     }
 
     fn info_u32(&self, field: usize) -> Option<u32> {
@@ -142,69 +159,20 @@ impl<'a> DeadSession<'a> {
         (self.read)(self.session.address.checked_add(at)?, &mut word).then(|| u32::from_ne_bytes(word))
     }
 
-    /// Writes the signal as the session's end through `write`, which writes the process's memory at an address. Returns
-    /// false, and writes nothing, where the end of the process is not that of the session (a child died, whose parent
-    /// records on), or where the process has already told how it ends: by a panic, or by a handler of the signal.
-    ///
-    /// # Errors
-    /// `write` failed.
-    pub fn mark(&self, death: &Death, write: &dyn Fn(u64, &[u8]) -> std::io::Result<()>) -> std::io::Result<bool> {
-        let Some(control_off) = self.control_off().filter(|_| self.is_end_of_session(death)) else { return Ok(false) };
-        for (offset, bytes) in self.ending(death) {
-            write(self.session.address.saturating_add(u64::from(control_off)).saturating_add(offset), &bytes)?;
-        }
-        Ok(true)
-    }
-
-    /// The conditions of `ending::is_ours`, seen from outside of the process.
-    fn is_end_of_session(&self, death: &Death) -> bool {
-        let ids = (
-            self.info_u32(offset_of!(SessionInfo, scope)),
-            self.info_u32(offset_of!(SessionInfo, creator_pid)),
-            u64_at(&self.session.fixed, offset_of!(SessionInfo, creator_pidns)),
-            u64_at(&self.session.fixed, offset_of!(SessionInfo, creator_start)),
-        );
-        let (Some(scope), Some(creator), Some(pidns), Some(start)) = ids else { return false };
-        let is_creator = creator == death.pid && [0, pidns].contains(&death.pid_namespace);
-        let creator_lives = || pidns != os::pid_namespace() || os::is_process_alive(creator, start as u32);
-        (scope == SCOPE_USER || is_creator || !creator_lives()) && !self.has_told_its_end(death)
-    }
-
     fn has_told_its_end(&self, death: &Death) -> bool {
         let told = self.control_u32(offset_of!(Control, ending)).unwrap_or(0) & 0xff;
         let by = self.control_u32(offset_of!(Control, ended_by));
         [ENDING_PANIC, ENDING_SIGNAL].contains(&told) && by == Some(death.pid)
     }
 
-    /// Returns offsets in the control area, and the bytes to write there, in this order.
-    fn ending(&self, death: &Death) -> [(u64, Vec<u8>); 3] {
-        let ending = Ending::Signal(death.signal).word().to_ne_bytes().to_vec();
-        [
-            (offset_of!(Control, ended) as u64, ClockKind::Realtime.now().to_ne_bytes().to_vec()),
-            (offset_of!(Control, ended_by) as u64, death.pid.to_ne_bytes().to_vec()),
-            (offset_of!(Control, ending) as u64, ending),
-        ]
-    }
-
-    /// Copies the session into a folder of its own, in the folder of this user's sessions. `room` is the number of bytes
-    /// that may be read for it, and is reduced by those that were read.
+    /// Sends the session's files to a sink, as those of an ended session. `room` is the number of bytes that may be read
+    /// for it, and is reduced by those that were read. Returns the number of bytes that could not be read in the process;
+    /// zeroes are in their place.
     ///
     /// # Errors
-    /// The folder cannot be written, or the session is larger than `room`. Nothing is left of the copy then.
-    pub fn copy(&self, death: &Death, room: &Cell<u64>) -> Result<Copied, Error> {
-        self.copy_to(&Base::make(&base_path())?, death, room)
-    }
-
-    fn copy_to(&self, base: &Base, death: &Death, room: &Cell<u64>) -> Result<Copied, Error> {
-        let name = format!("{}{MARK}{}", cut(&self.name, MOST_NAME), death.pid);
-        let mut folder = base.new_folder(&name, &unique_of(&self.uuid))?;
+    /// The sink failed, or the session is larger than `room`.
+    pub fn copy(&self, death: &Death, room: &Cell<u64>, to: &mut dyn CopySink) -> Result<u64, Error> {
         let copier = Copier { read: self.read, room, at_first: room.get(), missing: Cell::new(0) };
-        let written = self.write(death, &folder, &copier).and_then(|()| folder.publish());
-        written.inspect_err(|_| drop(folder.remove()))?;
-        Ok(Copied { folder: folder.path, missing: copier.missing.get(), removed: remove_oldest(base) })
-    }
-
-    fn write(&self, death: &Death, to: &Folder, copier: &Copier<'_>) -> Result<(), Error> {
         let mut names = Vec::new();
         for region in self.regions {
             let name = match region.kind {
@@ -219,61 +187,60 @@ impl<'a> DeadSession<'a> {
                 continue;
             }
             match paged_stream(region).filter(|_| region.kind == KIND_STREAM) {
-                Some(info) => self.write_paged(region, info, to, &name, copier)?,
+                Some(info) => self.copy_paged(region, info, to, &name, &copier)?,
                 None => {
-                    let file = create_file(to, &name, region.len)?;
-                    let shown = to.path.join(&name);
-                    copier.range(region.address, 0..region.len, &file, 0, &shown)?;
+                    to.create(&name, region.len)?;
+                    copier.range(region.address, 0..region.len, to, 0)?;
                     if region.kind == KIND_SESSION {
-                        self.end(death, &file).map_err(|error| Error::io("write", &shown, error))?;
+                        self.end(death, to)?;
                     }
                 }
             }
             names.push(name);
         }
-        Ok(())
+        Ok(copier.missing.get())
     }
 
     /// Makes the copy of the session region one of an ended session.
-    fn end(&self, death: &Death, file: &File) -> std::io::Result<()> {
+    fn end(&self, death: &Death, to: &mut dyn CopySink) -> Result<(), Error> {
         let (Some(control), Some(processes)) = (self.control_off(), self.processes_off()) else { return Ok(()) };
         let triggers = self.control_u32(offset_of!(Control, rules.triggers_off)).unwrap_or(0);
         let fits = u64::from(triggers).saturating_add(size_of::<Triggers>() as u64) <= self.session.len;
-        forget_processes(file, control, processes, if fits { triggers } else { 0 })?;
-        file.write_all_at(&[0; 4], u64::from(control) + offset_of!(Control, recording) as u64)?;
+        for (at, len) in forgotten(control, processes, if fits { triggers } else { 0 }) {
+            to.write(at, &vec![0; len])?;
+        }
+        to.write(u64::from(control) + offset_of!(Control, recording) as u64, &[0; 4])?;
         if !self.has_told_its_end(death) {
-            for (offset, bytes) in self.ending(death) {
-                file.write_all_at(&bytes, u64::from(control) + offset)?;
+            for (offset, bytes) in ending(death) {
+                to.write(u64::from(control) + offset, &bytes)?;
             }
         }
         Ok(())
     }
 
     /// Writes a stream whose data is behind a page table as one whose data is in its region.
-    fn write_paged(
+    fn copy_paged(
         &self,
         region: &Region,
         info: StreamInfo,
-        to: &Folder,
+        to: &mut dyn CopySink,
         name: &str,
         copier: &Copier<'_>,
     ) -> Result<(), Error> {
-        let shown = to.path.join(name);
         let misfit = |(field, value, rule): init::Misfit| {
             let what = format!("{field} is {value}; {rule}");
             Error::Region { path: format!("stream {} of the dead process", region.index), offset: 128, what }
         };
         let spec = StreamSpec::new(self.uuid, region.index, StreamInfo { page_size: 0, ..info }).map_err(misfit)?;
-        let file = create_file(to, name, spec.region_len())?;
-        let failed = |error| Error::io("write", &shown, error);
-        file.write_all_at(&self.header(region, &spec), 0).map_err(failed)?;
+        to.create(name, spec.region_len())?;
+        to.write(0, &self.header(region, &spec))?;
         let control = CONTROL_OFF as u64..(CONTROL_OFF + size_of::<StreamControl>()) as u64;
-        copier.range(region.address, control.clone(), &file, control.start, &shown)?;
+        copier.range(region.address, control.clone(), to, control.start)?;
         let slots = u64::from(info.sub_buffers) * size_of::<Slot>() as u64;
         for half in 0..2 {
             let from = info.slots_off[half]..info.slots_off[half].saturating_add(slots);
-            copier.range(region.address, from, &file, spec.slots_off[half], &shown)?;
-            copier.pages(region, &info, half, &file, spec.data_range(half).start, &shown)?;
+            copier.range(region.address, from, to, spec.slots_off[half])?;
+            copier.pages(region, &info, half, to, spec.data_range(half).start)?;
         }
         Ok(())
     }
@@ -350,10 +317,15 @@ fn remove_oldest(base: &Base) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::super::create::create;
+    use super::super::dirs::Folder;
     use super::super::regions::Regions;
     use super::super::shared::SessionShared;
-    use super::super::{ChannelConfig, Memory, Session, ending};
+    use super::super::{ChannelConfig, Ending, Memory, Session, ending};
     use super::*;
+    use lastwords_ring::ClockKind;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+    use std::path::Path;
     use std::sync::atomic::Ordering::Relaxed;
 
     /// A generator of numbers (splitmix64).
@@ -438,6 +410,15 @@ mod tests {
 
     const DEATH: Death = Death { pid: 77, pid_namespace: 1, signal: 11 };
 
+    /// Copies the session into a folder of sessions at the path. Also returns the number of bytes that are missing.
+    fn copy_to(base: &Path, dead: &DeadSession<'_>, room: u64) -> Result<(Copied, u64), Error> {
+        let limits = CopyLimits::new(room);
+        let base = Base::make(base).expect("made");
+        let mut copy = CopyFolder::new_in(base, &dead.uuid, dead.name(), &DEATH, &limits)?;
+        let missing = dead.copy(&DEATH, &Cell::new(room), &mut copy)?;
+        Ok((copy.publish()?, missing))
+    }
+
     /// Every byte of rings, slots and positions is in the copy, where a session in shared memory has it.
     #[test]
     fn the_pages_of_a_heap_become_the_data_of_regions() {
@@ -448,11 +429,10 @@ mod tests {
             let regions = &shared.regions;
             fill(regions, &mut random);
             let folder = tempfile::tempdir().expect("a folder");
-            let base = Base::make(&folder.path().join("base")).expect("made");
             let (found, read) = (found(regions), own_memory());
             let dead = DeadSession::of(regions.view.uuid, &found, &read).expect("it is whole");
-            let copied = dead.copy_to(&base, &DEATH, &Cell::new(1 << 30)).expect("copied");
-            assert_eq!((copied.missing, copied.removed), (0, 0), "seed {}", seed + round);
+            let (copied, missing) = copy_to(&folder.path().join("base"), &dead, 1 << 30).expect("copied");
+            assert_eq!((missing, copied.removed), (0, 0), "seed {}", seed + round);
             // The program's own readers take it for a session that the signal ended.
             let opened = Regions::open(&Folder::open(&copied.folder).expect("opened")).expect("a session");
             let ended = ending::read(&opened.view);
@@ -516,16 +496,43 @@ mod tests {
                 is_read && random.below(64) != 0
             };
             let folder = tempfile::tempdir().expect("a folder");
-            let base = Base::make(&folder.path().join("base")).expect("made");
+            let base = folder.path().join("base");
             let Some(dead) = DeadSession::of(shared.regions.view.uuid, &found, &read) else { continue };
-            let written = dead.mark(&DEATH, &|_, bytes| {
+            let written = dead.facts(&DEATH).mark(&DEATH, &|_, bytes| {
                 if bytes.len() <= 8 { Ok(()) } else { Err(std::io::ErrorKind::InvalidData.into()) }
             });
             assert!(written.is_ok());
-            if dead.copy_to(&base, &DEATH, &Cell::new(8 << 20)).is_err() {
-                assert_eq!(base.sessions().expect("readable"), Vec::<String>::new(), "seed {}", seed + round);
+            if copy_to(&base, &dead, 8 << 20).is_err() {
+                let left = std::fs::read_dir(&base).expect("readable").count();
+                assert_eq!(left, 0, "seed {}", seed + round);
             }
         }
+    }
+
+    /// Orders that no reader of a session sends make no file outside of the copy, and none above the limits.
+    #[test]
+    fn orders_of_a_hostile_reader_are_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("base");
+        let limits = CopyLimits::new(100);
+        let base = Base::make(&path).expect("made");
+        let mut copy = CopyFolder::new_in(base, &[7; 16], "../../x", &DEATH, &limits).expect("a folder");
+        assert!(copy.write(0, b"x").is_err(), "no file is begun");
+        for name in ["../x", "/etc/passwd", "places", "arena", ".new-stream-0001", "stream-1", "stream-00001", "", "."]
+        {
+            assert!(copy.create(name, 1).is_err(), "{name}");
+        }
+        copy.create("stream-0001", 200).expect("a stream");
+        assert!(copy.create("stream-0001", 200).is_err(), "a second file of the name");
+        assert!(copy.create("spans", u64::MAX).is_err(), "no memory has this size");
+        assert!(copy.write(200, b"x").is_err() && copy.write(u64::MAX, b"x").is_err(), "outside of the file");
+        copy.write(150, &[1; 50]).expect("within the limits");
+        assert!(copy.write(0, &[1; 51]).is_err(), "more bytes than all copies may have");
+        limits.files.set(0);
+        assert!(copy.create("spans", 1).is_err(), "more files than all copies may have");
+        let copied = copy.publish().expect("published");
+        assert!(copied.folder.starts_with(&path) && copied.folder.to_string_lossy().contains("/session.dead-77-"));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("readable").count(), 1);
     }
 
     #[test]

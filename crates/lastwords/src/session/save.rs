@@ -196,12 +196,7 @@ fn end(regions: &Regions, file: &File) -> std::io::Result<()> {
 
 /// Removes from the copy of a session region what belongs to processes that have no part in the copy: locks, the table of
 /// processes, and triggers, if the session has them (`triggers_off` is not 0).
-pub(super) fn forget_processes(
-    file: &File,
-    control_off: u32,
-    processes_off: u32,
-    triggers_off: u32,
-) -> std::io::Result<()> {
+fn forget_processes(file: &File, control_off: u32, processes_off: u32, triggers_off: u32) -> std::io::Result<()> {
     let mut places = forgotten(control_off, processes_off, triggers_off);
     places.try_for_each(|(at, length)| file.write_all_at(&vec![0; length], at))
 }
@@ -221,7 +216,7 @@ pub(super) fn forgotten(control_off: u32, processes_off: u32, triggers_off: u32)
 }
 
 /// Writes bytes into a new file. Blocks of zeroes stay holes.
-pub(super) fn write_sparse(file: &File, bytes: &[u8], mut at: u64) -> std::io::Result<()> {
+fn write_sparse(file: &File, bytes: &[u8], mut at: u64) -> std::io::Result<()> {
     for block in bytes.chunks(BLOCK) {
         if block.iter().any(|byte| *byte != 0) {
             file.write_all_at(block, at)?;

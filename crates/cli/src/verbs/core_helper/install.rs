@@ -2,6 +2,7 @@
 //! found again if the file is lost.
 
 use super::pattern::{compose, parse};
+use super::pipe_limit::{self, PIPE_LIMIT};
 use crate::exit::Outcome;
 use crate::say;
 use anyhow::{Context, bail};
@@ -27,6 +28,9 @@ struct Saved {
     old: String,
     /// The pattern that was written.
     installed: String,
+    /// The `core_pipe_limit` that there was, if `install` has changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    old_pipe_limit: Option<u32>,
 }
 
 /// An installed helper.
@@ -77,11 +81,15 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     check_program(program)?;
     check_old(&old)?;
     let installed = compose(program, &old)?;
-    let saved = Saved { schema: SCHEMA.into(), old, installed };
+    let old_pipe_limit = Some(pipe_limit::read()?).filter(|limit| *limit == 0);
+    let saved = Saved { schema: SCHEMA.into(), old, installed, old_pipe_limit };
     keep(state, &saved)?;
-    if let Err(error) = write_pattern(&saved.installed) {
+    // Without the limit, the helper would lose small cores.
+    let limited = if old_pipe_limit.is_some() { pipe_limit::write(pipe_limit::WANTED) } else { Ok(()) };
+    if let Err(error) = limited.and_then(|()| write_pattern(&saved.installed)) {
         // The first error is reported. If this fails too, the kernel has refused both.
         let _ = write_pattern(&saved.old);
+        let _ = old_pipe_limit.map(pipe_limit::restore);
         let _ = fs::remove_file(state.join(STATE));
         return Err(error);
     }
@@ -89,7 +97,7 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Restores the core_pattern of before. A pattern that somebody else has set meanwhile is left as it is.
+/// Restores the previous core_pattern and core_pipe_limit. What somebody else has set meanwhile is left as it is.
 pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
     must_be_root()?;
     let file = state.join(STATE);
@@ -107,7 +115,8 @@ pub(super) fn remove(state: &Path) -> anyhow::Result<Outcome> {
         }
         None => say::line(format_args!("the helper is not installed; core_pattern stays `{pattern}`")),
     }
-    if saved.is_some() {
+    if let Some(saved) = saved {
+        saved.old_pipe_limit.map_or(Ok(()), pipe_limit::restore)?;
         fs::remove_file(&file).with_context(|| file.display().to_string())?;
     }
     Ok(Outcome::Done)
@@ -127,6 +136,13 @@ pub(super) fn status(json: bool) -> anyhow::Result<Outcome> {
         say::line(format_args!("the helper is not installed; core_pattern is `{pattern}`"));
     }
     let Some(helper) = helper else { return Ok(Outcome::Negative) };
+    if pipe_limit::read().is_ok_and(|limit| limit == 0) {
+        say::error(format_args!(
+            "{PIPE_LIMIT} is 0: small cores are lost; run `lastwords core-helper remove` and `install` again, or set it to {}",
+            pipe_limit::WANTED
+        ));
+        return Ok(Outcome::Negative);
+    }
     if !Path::new(&helper.program).exists() {
         say::error(format_args!(
             "{} does not exist: no core is kept; run `lastwords core-helper remove` with another copy",

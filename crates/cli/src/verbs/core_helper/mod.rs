@@ -1,17 +1,34 @@
 //! Implements `lastwords core-helper`: the helper of the kernel's `core_pattern` that keeps the sessions of processes
 //! which a signal kills, and then gives the core to whom it went before.
 //!
-//! The kernel runs `lastwords core-helper pipe ...` or `file ...` ([`pattern`] composes the line) with the core on stdin,
-//! and keeps the dying process until the core is read. So the helper first starts `core-helper save` ([`save`]), which
-//! reads the process's memory as the process's user and has a limited time, and only then passes the core on ([`chain`]).
+//! The kernel runs `lastwords core-helper pipe ...` or `file ...` ([`pattern`] composes the line) as root with the core on
+//! stdin, and keeps the dying process until the core is read ([`chain`]). The work is done by parts, each with no more rights
+//! than it needs ([`part`]):
+//!
+//! | part | rights | what it does |
+//! | --- | --- | --- |
+//! | the helper | root | opens `/proc/PID` ([`dying`]), starts the others and gives them files, limits their time, passes the core on |
+//! | [`core_file`] | those of the process for files | opens the core's file, and writes what the helper passes on |
+//! | [`save`] | the process's user | writes the ends of sessions into their memory, and copies into files |
+//! | [`search`] | none ([`sandbox`]) | reads the process's memory, and sends what it finds to the saver ([`wire`]) |
 
 mod chain;
+mod core_file;
+mod dying;
 mod install;
+mod maps;
+mod part;
 mod pattern;
-mod process;
+mod pipe_limit;
+mod quota;
+mod sandbox;
 mod save;
+mod search;
+mod state;
+mod wire;
 
 pub(crate) use install::{CORE_PATTERN, Helper};
+pub(crate) use pipe_limit::PIPE_LIMIT;
 
 use crate::exit::Outcome;
 use clap::Subcommand;
@@ -24,7 +41,8 @@ use std::path::PathBuf;
     after_long_help = "While the helper is installed, a process that a signal kills with a core dump leaves its sessions. Sessions in shared \
 memory are marked with the signal. Sessions that would be lost with the process (on its heap, in a memfd, in the /dev/shm of a container) are \
 copied to /dev/shm/lastwords-UID of its user, as NAME.dead-PID-ID. The core then goes to the same file or program as before. SIGKILL makes \
-no core, so the kernel does not start the helper; sessions in shared memory outlive it. The kernel forgets the helper at a reboot. \
+no core, so the kernel does not start the helper; sessions in shared memory outlive it. `install` also sets kernel.core_pipe_limit to 16 if it is 0, \
+so that the kernel waits for the helper. The kernel forgets the helper at a reboot. \
 docs/CORE-HELPER.md has the details."
 )]
 pub(crate) struct Args {
@@ -36,7 +54,8 @@ pub(crate) struct Args {
 enum What {
     /// Put the helper in front of the kernel's core_pattern, as root
     Install(State),
-    /// Restore the core_pattern that there was before `install`
+    /// Restore the previous core_pattern
+    #[command(visible_alias = "uninstall")]
     Remove(State),
     /// Print whether the helper is installed, and where cores go then
     Status {
@@ -50,9 +69,15 @@ enum What {
     /// The kernel runs this if cores went to a file before
     #[command(hide = true)]
     File(File),
-    /// The process that saves the sessions of a dying process
+    /// The part that writes a core into a file
     #[command(hide = true)]
-    Save(Dying),
+    Write,
+    /// The part that saves the sessions of a dying process
+    #[command(hide = true)]
+    Save,
+    /// The part that reads the memory of a dying process
+    #[command(hide = true)]
+    Search,
 }
 
 #[derive(Debug, clap::Args)]
@@ -104,6 +129,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         What::Status { json } => install::status(*json),
         What::Pipe(pipe) => chain::pipe(pipe),
         What::File(file) => chain::file(file),
-        What::Save(dying) => save::run(dying),
+        What::Write => core_file::run(),
+        What::Save => save::run(),
+        What::Search => search::run(),
     }
 }

@@ -1,89 +1,196 @@
-//! Saves the sessions of a dying process, as its user.
+//! Saves the sessions of a dying process, as its user. The memory is read by a part without rights ([`super::search`]); what
+//! it finds is checked here, written into the memory of sessions that stay, or copied into files.
 
-use super::Dying;
-use super::process::{Memory, Status, death};
+use super::dying::{Owner, Process};
+use super::maps::Maps;
+use super::part::{Part, answer, limit_memory, receive};
+use super::wire::{Message, WANTED};
+use super::{Dying, quota, search};
 use crate::ended::signal_name;
 use crate::exit::Outcome;
-use crate::say;
 use crate::table::plain;
-use anyhow::Context;
-use lastwords::dead::{DeadSession, Death, Region};
-use lastwords_bytes::Budget;
-use lastwords_image::unwatched;
-use lastwords_walk::session::{RegionPlace, region_places};
-use rustix::process::{Resource, Rlimit, geteuid, setrlimit};
-use std::cell::Cell;
-use std::collections::BTreeMap;
+use anyhow::{Context, bail};
+use lastwords::dead::{CopyFolder, CopyLimits, CopySink as _, Death, Facts};
+use rustix::fs::OFlags;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Largest number of bytes of address space that this process takes. What the dying process has in its memory does not
-/// change how much is needed.
+/// The verb of the part.
+pub(super) const VERB: &str = "save";
+/// How long the saving of sessions may take.
+const MOST_TIME: Duration = Duration::from_secs(20);
+/// Largest number of bytes of address space that this process takes.
 const MOST_MEMORY: u64 = 1 << 30;
 /// Largest number of bytes that are read for the copies of one process's sessions.
 const MOST_READ: u64 = 2 << 30;
-/// Largest number of sessions of one process that are saved.
-const MOST_SESSIONS: usize = 64;
 
-/// Marks and copies the sessions of the process, and prints a line for each.
-///
-/// # Errors
-/// The process's memory cannot be read, or this process cannot become the process's user.
-pub(super) fn run(dying: &Dying) -> anyhow::Result<Outcome> {
-    // If the limit cannot be set, the work is the same.
-    let _ = setrlimit(Resource::As, Rlimit { current: Some(MOST_MEMORY), maximum: Some(MOST_MEMORY) });
-    let status = Status::read(dying.pid)?;
-    let death = death(dying.pid, dying.signal, &status);
-    let memory = Memory::open(dying.pid)?;
-    // A process with more rights than its user may have secrets, and its copy is for root.
-    if geteuid().is_root() && dying.dumpable == 1 {
-        status.owner()?.become_owner()?;
-    }
-    let budget = Budget::default();
-    let name = format!("/proc/{}/mem", dying.pid);
-    let handle = memory.file.try_clone().context("the process's memory")?;
-    let opened = lastwords_image::process::of_files(handle, &memory.maps, &name, &budget)?;
-    let mut sessions: BTreeMap<[u8; 16], Vec<Region>> = BTreeMap::new();
-    for place in region_places(&*opened.image, &budget, &unwatched)? {
-        let RegionPlace { address, len, kind, index, session, fixed } = place;
-        sessions.entry(session).or_default().push(Region { address, len, kind, index, fixed });
-    }
-    let room = Cell::new(MOST_READ);
-    let read = |address: u64, buffer: &mut [u8]| memory.file.read_exact_at(buffer, address).is_ok();
-    let mut outcome = Outcome::Done;
-    for (uuid, regions) in sessions.iter().take(MOST_SESSIONS) {
-        let Some(session) = DeadSession::of(*uuid, regions, &read) else { continue };
-        if let Err(error) = save(&session, &memory, &death, &room) {
-            say::line(format_args!("session {}: {}", plain(session.name()), plain(&lastwords_open::chain(&error))));
-            outcome = Outcome::Negative;
-        }
-    }
-    Ok(outcome)
+/// The task of the part.
+#[derive(Serialize, Deserialize)]
+struct Task {
+    search: search::Task,
+    /// The user of the process; none if the copies are root's.
+    owner: Option<Owner>,
 }
 
-fn save(session: &DeadSession<'_>, memory: &Memory, death: &Death, room: &Cell<u64>) -> anyhow::Result<()> {
-    let write = |address: u64, bytes: &[u8]| memory.file.write_all_at(bytes, address);
-    let marked = session.mark(death, &write).context("the end of the session cannot be written")?;
-    let (name, signal) = (plain(session.name()), signal_name(death.signal));
-    if let Some(file) = memory.lasting_file(session.address()) {
-        let folder = plain(&Path::new(file).parent().unwrap_or(Path::new("/")).display().to_string());
-        let done = if marked { "marked with" } else { "left as it is at" };
-        say::line(format_args!("session {name} of process {}: {done} {signal} in {folder}", death.pid));
-        return Ok(());
+/// Has the sessions of the process saved by a part that may fail or hang. Returns what it did, one line for each session.
+///
+/// # Errors
+/// The part cannot be started.
+pub(super) fn sessions_of(process: &Process, dying: &Dying) -> anyhow::Result<String> {
+    let Death { pid, pid_namespace, signal } = process.death(dying.pid, dying.signal);
+    // A process with more rights than its user may have secrets, and its copy is for root.
+    let owner = if dying.dumpable == 1 { Some(process.owner()?) } else { None };
+    let task = Task { search: search::Task { pid, pid_namespace, signal, most_read: MOST_READ }, owner };
+    let files = [
+        process.file("mem", OFlags::RDWR)?,
+        process.file("maps", OFlags::RDONLY)?,
+        process.file("mem", OFlags::RDONLY)?,
+        process.file("maps", OFlags::RDONLY)?,
+    ];
+    let deadline = Instant::now() + MOST_TIME;
+    let mut part = Part::start(VERB, &task, &files.each_ref().map(|file| file.as_fd()))?;
+    let in_time = part.read(deadline, |_| false);
+    let mut text = part.text();
+    part.end(if in_time { Part::soon() } else { deadline });
+    if !in_time {
+        let (pid, seconds) = (dying.pid, MOST_TIME.as_secs());
+        text.push_str(&format!("sessions of process {pid}: not all are saved, it took more than {seconds} s\n"));
     }
-    let copied = session.copy(death, room)?;
-    let folder = plain(&copied.folder.display().to_string());
-    let missing = match copied.missing {
-        0 => String::new(),
-        bytes => format!(", without {bytes} bytes that cannot be read"),
+    Ok(text)
+}
+
+/// The part: marks and copies the sessions of the process, and sends a line for each.
+pub(super) fn run() -> anyhow::Result<Outcome> {
+    let (task, [writable, maps, memory, parsed_maps], socket) = receive::<Task, 4>()?;
+    limit_memory(MOST_MEMORY);
+    answer(&socket, work(&task, writable, maps, [memory, parsed_maps], &socket));
+    Ok(Outcome::Done)
+}
+
+fn work(
+    task: &Task,
+    writable: OwnedFd,
+    maps: OwnedFd,
+    searched: [OwnedFd; 2],
+    socket: &UnixStream,
+) -> anyhow::Result<()> {
+    // Root alone can look into the folders of all users.
+    let of_all = quota::used();
+    let part = Part::start(search::VERB, &task.search, &searched.each_ref().map(|file| file.as_fd()))?;
+    drop(searched);
+    if let Some(owner) = &task.owner {
+        owner.become_owner()?;
+    }
+    set_parent_process_death_signal(Some(Signal::KILL)).context("the end of the helper")?;
+    let saver = Saver {
+        memory: File::from(writable),
+        maps: Maps::read(maps)?,
+        death: task.search.death(),
+        of_all,
+        limits: CopyLimits::new(task.search.most_read),
+        socket,
     };
-    let removed = match copied.removed {
-        0 => String::new(),
-        copies => format!("; older copies removed: {copies}"),
-    };
-    say::line(format_args!(
-        "session {name} of process {}: copied at {signal} to {folder}{missing}{removed}",
-        death.pid
-    ));
-    Ok(())
+    let mut results = BufReader::with_capacity(1 << 16, part.socket.try_clone()?);
+    let done = saver.all(&mut results, &part.socket);
+    drop(results);
+    part.end(Part::soon());
+    done
+}
+
+/// What the saver has at hand.
+struct Saver<'a> {
+    /// The process's memory, for the words of a session's end.
+    memory: File,
+    maps: Maps,
+    death: Death,
+    /// What the copies of all users take.
+    of_all: quota::Used,
+    limits: CopyLimits,
+    /// Where the lines go.
+    socket: &'a UnixStream,
+}
+
+impl Saver<'_> {
+    /// Does what the results of the search ask for.
+    fn all(&self, results: &mut BufReader<UnixStream>, search: &UnixStream) -> anyhow::Result<()> {
+        for _ in 0..search::MOST_SESSIONS {
+            let facts = match Message::read(results)? {
+                None => return Ok(()),
+                Some(Message::Session(facts)) => facts,
+                Some(Message::Unreadable(why)) => bail!("its memory cannot be searched: {}", plain(&why)),
+                Some(_) => bail!("the search of its memory failed"),
+            };
+            let line = match self.save(&facts, results, search) {
+                Ok(line) => line,
+                Err(error) => {
+                    format!("session {}: {}", plain(&facts.name), plain(&lastwords_open::chain(&error)))
+                }
+            };
+            (&*self.socket).write_all(format!("{line}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Marks the session, and copies it if it does not outlive the process. Returns the line about it.
+    fn save(
+        &self,
+        facts: &Facts,
+        results: &mut BufReader<UnixStream>,
+        mut search: &UnixStream,
+    ) -> anyhow::Result<String> {
+        let write = |address: u64, bytes: &[u8]| self.memory.write_all_at(bytes, address);
+        let marked = facts.mark(&self.death, &write);
+        let (name, signal) = (plain(&facts.name), signal_name(self.death.signal));
+        let lasting = self.maps.lasting_file(facts.address);
+        let wants_copy = marked.is_ok() && lasting.is_none() && self.of_all.has_room();
+        search.write_all(&[if wants_copy { WANTED } else { 0 }])?;
+        let marked = marked.context("the end of the session cannot be written")?;
+        if let Some(file) = lasting {
+            let folder = plain(&Path::new(file).parent().unwrap_or(Path::new("/")).display().to_string());
+            let done = if marked { "marked with" } else { "left as it is at" };
+            return Ok(format!("session {name} of process {}: {done} {signal} in {folder}", self.death.pid));
+        }
+        if !wants_copy {
+            bail!("not copied: {}", self.of_all);
+        }
+        self.copy(facts, results)
+    }
+
+    /// Writes the copy. All its messages are read, also after an error.
+    fn copy(&self, facts: &Facts, results: &mut BufReader<UnixStream>) -> anyhow::Result<String> {
+        let mut copy = CopyFolder::new(&facts.uuid, &facts.name, &self.death, &self.limits).map_err(Into::into);
+        let missing = loop {
+            let written = match (Message::read(results)?, &mut copy) {
+                (Some(Message::File { len, name }), Ok(copy)) => copy.create(&name, len),
+                (Some(Message::Bytes { at, bytes }), Ok(copy)) => copy.write(at, &bytes),
+                (Some(Message::File { .. } | Message::Bytes { .. }), Err(_)) => Ok(()),
+                (Some(Message::Copied { missing }), _) => break missing,
+                (Some(Message::Failed(why)), Ok(_)) => bail!(plain(&why).to_string()),
+                (Some(Message::Failed(_)), Err(_)) => break 0,
+                _ => bail!("the search of its memory failed"),
+            };
+            if let Err(error) = written {
+                copy = Err(anyhow::Error::from(error));
+            }
+        };
+        let copied = copy?.publish()?;
+        let (name, signal) = (plain(&facts.name), signal_name(self.death.signal));
+        let folder = plain(&copied.folder.display().to_string());
+        let missing = match missing {
+            0 => String::new(),
+            bytes => format!(", without {bytes} bytes that cannot be read"),
+        };
+        let removed = match copied.removed {
+            0 => String::new(),
+            copies => format!("; older copies removed: {copies}"),
+        };
+        Ok(format!("session {name} of process {}: copied at {signal} to {folder}{missing}{removed}", self.death.pid))
+    }
 }

@@ -2,14 +2,14 @@
 //! have.
 
 use super::{Finding, read};
-use crate::verbs::core_helper::{CORE_PATTERN, Helper};
+use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT};
 use std::path::Path;
 
 pub(super) fn check() -> Vec<Finding> {
     let pattern = read(CORE_PATTERN).unwrap_or_default();
     let limit = rustix::process::getrlimit(rustix::process::Resource::Core).current;
     let helper = Helper::of(&pattern);
-    let mut findings = vec![self::helper(helper.as_ref())];
+    let mut findings = vec![self::helper(helper.as_ref(), &read(PIPE_LIMIT).unwrap_or_default())];
     // Behind the helper, cores go where the old pattern says, with the limit that it means for them.
     let pattern = helper.map_or(pattern, |helper| helper.old);
     findings.extend([target(&pattern), size(&pattern, limit)]);
@@ -25,13 +25,20 @@ pub(super) fn check() -> Vec<Finding> {
 }
 
 /// Checks whether the helper is installed that keeps the sessions of processes which a signal kills.
-fn helper(helper: Option<&Helper>) -> Finding {
+fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
     const CHECK: &str = "core helper";
     match helper {
         Some(Helper { program, .. }) if !Path::new(program).exists() => Finding::partial(
             CHECK,
             format!("installed, but {program} does not exist: no core is kept"),
             "lastwords core-helper remove",
+        ),
+        Some(_) if pipe_limit == "0" => Finding::partial(
+            CHECK,
+            format!(
+                "installed, but {PIPE_LIMIT} is 0: the kernel does not wait for the helper, and small cores are lost"
+            ),
+            "sysctl -w kernel.core_pipe_limit=16",
         ),
         Some(Helper { program, .. }) => Finding::good(
             CHECK,
@@ -144,10 +151,12 @@ mod tests {
 
     #[test]
     fn the_helper_is_there_or_not() {
-        let finding = |program: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }));
-        assert_eq!(finding("/proc/self/exe").status, Status::Good);
-        assert_eq!(finding("/no/such/program").mend.as_deref(), Some("lastwords core-helper remove"));
-        assert_eq!(helper(None).mend.as_deref(), Some("lastwords core-helper install"));
+        let finding =
+            |program: &str, limit: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }), limit);
+        assert_eq!(finding("/proc/self/exe", "16").status, Status::Good);
+        assert_eq!(finding("/proc/self/exe", "0").mend.as_deref(), Some("sysctl -w kernel.core_pipe_limit=16"));
+        assert_eq!(finding("/no/such/program", "16").mend.as_deref(), Some("lastwords core-helper remove"));
+        assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));
     }
 
     #[test]

@@ -1,15 +1,13 @@
-//! Copies memory of a dead process into the files of a session's copy, up to a limit.
+//! Copies memory of a dead process into the files of a session's copy, up to a limit. Blocks of zeroes stay holes.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::ops::Range;
-use std::path::Path;
 
 use lastwords_abi::stream::StreamInfo;
 
 use super::super::Error;
-use super::super::save::{BLOCK, CHUNK, write_sparse};
-use super::{ReadMemory, Region};
+use super::super::save::{BLOCK, CHUNK};
+use super::{CopySink, ReadMemory, Region};
 
 /// Copies memory of the dead process into files.
 pub(super) struct Copier<'a> {
@@ -30,14 +28,7 @@ impl Copier<'_> {
     }
 
     /// Copies a range of the region at `address` to a position in the file.
-    pub(super) fn range(
-        &self,
-        address: u64,
-        range: Range<u64>,
-        file: &File,
-        to: u64,
-        shown: &Path,
-    ) -> Result<(), Error> {
+    pub(super) fn range(&self, address: u64, range: Range<u64>, sink: &mut dyn CopySink, to: u64) -> Result<(), Error> {
         let mut buffer = vec![0; CHUNK];
         let mut at = range.start;
         while at < range.end {
@@ -45,7 +36,11 @@ impl Copier<'_> {
             self.take(chunk.len() as u64)?;
             self.fill(address.saturating_add(at), chunk);
             let position = to + (at - range.start);
-            write_sparse(file, chunk, position).map_err(|error| Error::io("write", shown, error))?;
+            for (block, index) in chunk.chunks(BLOCK).zip(0..) {
+                if block.iter().any(|byte| *byte != 0) {
+                    sink.write(position + index * BLOCK as u64, block)?;
+                }
+            }
             at += chunk.len() as u64;
         }
         Ok(())
@@ -70,9 +65,8 @@ impl Copier<'_> {
         region: &Region,
         info: &StreamInfo,
         half: usize,
-        file: &File,
+        sink: &mut dyn CopySink,
         to: u64,
-        shown: &Path,
     ) -> Result<(), Error> {
         let pages = info.sub_buffer_size.saturating_mul(info.sub_buffers.into()) / BLOCK as u64;
         let table = region.address.saturating_add(info.data_off[half]);
@@ -84,7 +78,7 @@ impl Copier<'_> {
             for (entry, index) in part.as_chunks::<8>().0.iter().zip(first..) {
                 let page = u64::from_ne_bytes(*entry);
                 if page != 0 {
-                    self.range(page, 0..BLOCK as u64, file, to + index * BLOCK as u64, shown)?;
+                    self.range(page, 0..BLOCK as u64, sink, to + index * BLOCK as u64)?;
                 }
             }
         }
