@@ -14,9 +14,9 @@ const CORE_PATTERN: &str = "/proc/sys/kernel/core_pattern";
 const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
 
 /// Holds a core, and with it the process, while there is a file `hold` in the folder in which the process is. Cores of other
-/// tests, which run beside this one, are where these look for them.
+/// tests, which run beside this one, are where these look for them. A thread that has ended is in no folder.
 const HOLD: &str = "#!/bin/sh\n\
-    cd \"/proc/$1/cwd\" || exit\n\
+    for thread in /proc/$1/task/*; do cd \"$thread/cwd\" 2>/dev/null && break; done\n\
     [ -e hold ] || exec cat > core\n\
     : > held\n\
     while [ -e hold ] && [ -e \"/proc/$1\" ]; do sleep 0.02; done\n";

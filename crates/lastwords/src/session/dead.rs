@@ -12,6 +12,7 @@
 
 mod copier;
 mod facts;
+mod files;
 mod folder;
 
 use std::cell::Cell;
@@ -26,6 +27,7 @@ use lastwords_ring::{StreamSpec, init};
 use copier::Copier;
 pub use facts::Facts;
 use facts::ending;
+pub use files::close_files_at_exec;
 pub use folder::{Copied, CopyFolder, CopyLimits};
 
 use super::Error;

@@ -50,7 +50,7 @@ pub(super) fn file(args: &File) -> anyhow::Result<Outcome> {
     let path = file_path(&args.words, &args.own_pid, uses_pid());
     let file = (!path.is_empty() && args.limit >= LEAST_CORE).then(|| match &process {
         Ok(process) => CoreFile::open(process, &args.dying, &path, args.limit),
-        Err(_) => Err(anyhow::anyhow!("nobody knows any more whose it is")),
+        Err(_) => Err(anyhow::anyhow!("its user and its folder are not known")),
     });
     crash.save(&process);
     let written = file.map_or(Ok(()), |file| file.and_then(CoreFile::write));
