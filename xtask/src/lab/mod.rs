@@ -20,6 +20,7 @@ use packages::{Kernel, Program, Store};
 use qemu::{Config, Guest};
 use scenario::{End, SCENARIOS, Scenario};
 
+pub(crate) mod attacks;
 mod compare;
 mod dump;
 pub(crate) mod hotplug;
@@ -143,6 +144,7 @@ const OTHERS: &[Other] = &[
     Other { name: units::NAME, what: units::WHAT, run: units::run },
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
+    Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
 ];
 
 /// Kernels that are tried where none is named: the suites' own.

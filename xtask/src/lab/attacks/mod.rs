@@ -1,0 +1,87 @@
+//! A guest in which root has installed the core helper and runs the hooks, and a user attacks all of it: numbers of processes that are used
+//! again, memory that cannot be read, small cores, many crashes at once, folders that all may write to.
+//!
+//! Nothing of root's may change, and every core arrives as the kernel alone writes it. One boot, all attacks; each is a row.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::compare::Rows;
+use super::jobs::{self, Machine};
+use super::packages::{Kernel, Store};
+use super::{Arch, QUICK, add_programs};
+use crate::setup::{make_empty, run_quietly};
+
+/// The name of the scenario, and what it does.
+pub(super) const NAME: &str = "attacks";
+pub(super) const WHAT: &str = "a user attacks the core helper and the hooks, which run as root; every core arrives";
+
+/// The words of the guest's script, in order, and the seconds that each may take.
+const ATTACKS: &[(&str, u32)] = &[
+    ("prepare", 60),
+    ("small", 60),
+    ("storm", 120),
+    ("slow", 180),
+    ("of_setuid", 60),
+    ("reuse", 120),
+    ("crash_folder", 60),
+    ("collector", 60),
+    ("unchanged", 60),
+];
+/// The attacker's program.
+const SOURCES: &[(&str, &str)] =
+    &[("attack.c", include_str!("attack.c")), ("attack.h", include_str!("attack.h")), ("slow.c", include_str!("slow.c"))];
+/// The hooks that are attacked.
+const HOOKS: &[&str] = &["kdump/save-trace", "systemd/collect", "systemd/sessions.sh"];
+/// Until the guest has done all, the boot included.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// The part that CI runs: all of it, on one kernel.
+pub(crate) fn run_quick() -> Result<()> {
+    let store = Store::open()?;
+    let kernel = store.kernel(QUICK.0, Arch::Amd64, None)?;
+    let begun = Instant::now();
+    let mut rows = Rows::new(format!("{} {NAME}", kernel.release));
+    run(&store, &kernel, &crate::programs::tested()?, false, &mut rows)?;
+    super::summarize(&[(rows, begun.elapsed())])
+}
+
+/// Runs it on one kernel.
+pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
+    let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
+    make_empty(&folder)?;
+    let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /attacks {word}"));
+    let jobs: Vec<(String, String)> = ATTACKS.iter().map(job).collect();
+    let mut archive = jobs::base(store, Arch::Amd64, &jobs)?;
+    archive.program("attacks", include_bytes!("../guest/attacks.sh"));
+    archive.copy("bin/attack", &attacker(&folder)?)?;
+    let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;
+    add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())])?;
+    for parent in ["mod", "hooks", "hooks/kdump", "hooks/systemd"] {
+        archive.folder(parent);
+    }
+    archive.program("mod/fuse.ko", &kernel.module("fuse")?.context("the kernel has no module fuse")?);
+    for hook in HOOKS {
+        archive.copy(&format!("hooks/{hook}"), &crate::root().join("hooks").join(hook))?;
+    }
+    let machine = Machine { arch: Arch::Amd64, arguments: "loglevel=1 panic=0 no_timer_check", cpus: 2, limit: LIMIT };
+    machine.judged(store, kernel, archive, jobs.len(), &folder, rows)?;
+    if !keep && rows.failed == 0 {
+        std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Builds the attacker's program: static, for a guest without libraries of its own.
+fn attacker(folder: &Path) -> Result<std::path::PathBuf> {
+    let program = folder.join("attack");
+    for (name, text) in SOURCES {
+        std::fs::write(folder.join(name), text).with_context(|| (*name).to_string())?;
+    }
+    let sources = SOURCES.iter().filter(|(name, _)| name.ends_with(".c")).map(|(name, _)| folder.join(name));
+    run_quietly(Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program).args(sources))?;
+    Ok(program)
+}
