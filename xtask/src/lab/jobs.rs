@@ -80,6 +80,15 @@ pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Resu
     Ok(archive)
 }
 
+/// Jobs that are words of a script of the guest, in order, with the seconds that each may take. The script is read when the guest is made.
+pub(super) fn of_script(store: &Store, script: &str, words: &[(&str, u32)]) -> Result<(Archive, usize)> {
+    let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /script {word}"));
+    let jobs: Vec<(String, String)> = words.iter().map(job).collect();
+    let mut archive = base(store, Arch::Amd64, &jobs)?;
+    archive.copy("script", &crate::root().join("xtask/src/lab/guest").join(script))?;
+    Ok((archive, jobs.len()))
+}
+
 /// Adds the rows of a console.
 fn judge(console: &str, expected: usize, rows: &mut Rows) -> Result<()> {
     let mut ended = 0;

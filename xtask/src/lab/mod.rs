@@ -22,6 +22,7 @@ use scenario::{End, SCENARIOS, Scenario};
 
 pub(crate) mod attacks;
 mod compare;
+mod coredumpd;
 mod dump;
 pub(crate) mod hotplug;
 mod initramfs;
@@ -145,6 +146,7 @@ const OTHERS: &[Other] = &[
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
+    Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
 ];
 
 /// Kernels that are tried where none is named: the suites' own.

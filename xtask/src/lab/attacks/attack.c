@@ -96,8 +96,6 @@ static int is_dumping(void *pid) {
     return dumping;
 }
 
-static int exists(void *path) { return access(path, F_OK) == 0; }
-
 // A process with so much untouched memory that its search takes long; it dies when it is told to.
 static pid_t with_much_memory(int *die) {
     int go[2];
@@ -117,12 +115,10 @@ static pid_t with_much_memory(int *die) {
     return pid;
 }
 
-// reuse FOLDER PROGRAM SECONDS: a process crashes, and is killed while root looks at it. Its number goes to a setuid program in a folder
-// of root's, which waits. Status 1: a file `core` is in the folder; 2: the number was not given to the program.
+// reuse FOLDER PROGRAM: a process crashes, and is killed while root looks at it. Its number goes to a setuid program in a folder of root's,
+// which lives as long as this process. Status 2: the number was not given to the program.
 static int reuse(char **words) {
-    char core[200];
     int die, in[2];
-    snprintf(core, sizeof core, "%s/core", words[0]);
     // Numbers up to 300 are given once.
     while (short_lived() < 320) {}
     pid_t dead = with_much_memory(&die), last;
@@ -138,8 +134,10 @@ static int reuse(char **words) {
     for (int left = 8; left > 0; left--) {
         pid_t next = fork();
         if (next == 0) {
-            dup2(in[0], 0);
             if (getpid() != dead) _exit(0);
+            dup2(in[0], 0);
+            close(in[1]);
+            close(1);
             execl(words[1], words[1], (char *)0);
             _exit(3);
         }
@@ -147,10 +145,9 @@ static int reuse(char **words) {
             waitpid(next, 0, 0);
             continue;
         }
-        int is_there = within(atof(words[2]), exists, core);
-        kill(next, SIGKILL);
-        printf("number %d went to %s; %s %s\n", dead, words[1], core, is_there ? "exists" : "does not exist");
-        return is_there;
+        printf("number %d went to %s\n", dead, words[1]);
+        fflush(stdout);
+        pause();
     }
     printf("number %d went to another process\n", dead);
     return 2;
@@ -180,7 +177,9 @@ static int of_setuid(char **words) {
 static int waits(char **words) {
     char byte;
     (void)words;
-    return write(1, "x", 1) != 1 || read(0, &byte, 1) != 0;
+    // Whoever started it may not want to know.
+    if (write(1, "x", 1) < 0) close(1);
+    return read(0, &byte, 1) != 0;
 }
 
 // look FILE: the core's size, owner and mode, and whether all that its program headers name is in it.
@@ -205,7 +204,7 @@ static int look(char **words) {
 
 int main(int count, char **words) {
     static const struct { const char *name; int words; int (*run)(char **); } attacks[] = {
-        {"as", 2, as}, {"die", 0, die}, {"storm", 1, storm}, {"reuse", 3, reuse}, {"setuid", 1, of_setuid},
+        {"as", 2, as}, {"die", 0, die}, {"storm", 1, storm}, {"reuse", 2, reuse}, {"setuid", 1, of_setuid},
         {"wait", 0, waits}, {"look", 1, look}, {"slow", 2, slow},
     };
     // The setuid program has no word.

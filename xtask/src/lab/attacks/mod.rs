@@ -3,7 +3,7 @@
 //!
 //! Nothing of root's may change, and every core arrives as the kernel alone writes it. One boot, all attacks; each is a row.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -31,9 +31,6 @@ const ATTACKS: &[(&str, u32)] = &[
     ("collector", 60),
     ("unchanged", 60),
 ];
-/// The attacker's program.
-const SOURCES: &[(&str, &str)] =
-    &[("attack.c", include_str!("attack.c")), ("attack.h", include_str!("attack.h")), ("slow.c", include_str!("slow.c"))];
 /// The hooks that are attacked.
 const HOOKS: &[&str] = &["kdump/save-trace", "systemd/collect", "systemd/sessions.sh"];
 /// Until the guest has done all, the boot included.
@@ -53,10 +50,7 @@ pub(crate) fn run_quick() -> Result<()> {
 pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
     let folder = store.runs().join(format!("{}-{NAME}", kernel.release));
     make_empty(&folder)?;
-    let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /attacks {word}"));
-    let jobs: Vec<(String, String)> = ATTACKS.iter().map(job).collect();
-    let mut archive = jobs::base(store, Arch::Amd64, &jobs)?;
-    archive.program("attacks", include_bytes!("../guest/attacks.sh"));
+    let (mut archive, jobs) = jobs::of_script(store, "attacks.sh", ATTACKS)?;
     archive.copy("bin/attack", &attacker(&folder)?)?;
     let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;
     add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())])?;
@@ -68,20 +62,18 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
         archive.copy(&format!("hooks/{hook}"), &crate::root().join("hooks").join(hook))?;
     }
     let machine = Machine { arch: Arch::Amd64, arguments: "loglevel=1 panic=0 no_timer_check", cpus: 2, limit: LIMIT };
-    machine.judged(store, kernel, archive, jobs.len(), &folder, rows)?;
+    machine.judged(store, kernel, archive, jobs, &folder, rows)?;
     if !keep && rows.failed == 0 {
         std::fs::remove_dir_all(&folder).with_context(|| folder.display().to_string())?;
     }
     Ok(())
 }
 
-/// Builds the attacker's program: static, for a guest without libraries of its own.
-fn attacker(folder: &Path) -> Result<std::path::PathBuf> {
-    let program = folder.join("attack");
-    for (name, text) in SOURCES {
-        std::fs::write(folder.join(name), text).with_context(|| (*name).to_string())?;
-    }
-    let sources = SOURCES.iter().filter(|(name, _)| name.ends_with(".c")).map(|(name, _)| folder.join(name));
-    run_quietly(Command::new("cc").args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program).args(sources))?;
+/// Builds the attacker's program, which also kills processes for other guests: static, so that a guest needs no libraries for it.
+pub(super) fn attacker(folder: &Path) -> Result<PathBuf> {
+    let (sources, program) = (crate::root().join("xtask/src/lab/attacks"), folder.join("attack"));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program);
+    run_quietly(cc.args(["attack.c", "slow.c"].map(|name| sources.join(name))))?;
     Ok(program)
 }

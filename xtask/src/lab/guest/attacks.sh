@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# Root's side of a guest with an attacking user (id 1000): `sh /attacks WORD` prepares, attacks or judges. The attacks themselves are
+# Root's side of a guest with an attacking user (id 1000): `sh /script WORD` prepares, attacks or judges. The attacks themselves are
 # `attack`'s. What the kernel does without the helper is the truth: size, owner and mode of each core.
 H=/tmp/home
 T=/tmp/truth
@@ -156,12 +156,16 @@ ended() {
     done
 }
 
-# The number of a process that is being dumped goes to a setuid program in a folder of root's.
+# The number of a process that is being dumped goes to a setuid program in a folder of root's, while the helper works.
 reuse() {
-    user attack reuse /etc/cron.d /bin/waits 8 || bad=1
+    user attack reuse /etc/cron.d /bin/waits > /tmp/said 2>&1 &
+    until [ -s /tmp/said ]; do sleep 0.1; done
+    cat /tmp/said
+    grep -q '^number .* went to' /tmp/said || bad=1
     ended
-    [ ! -e /etc/cron.d/core ] || wrong "root's folder: $(ls -ln /etc/cron.d)"
-    rm -f /etc/cron.d/core
+    ls -ln /etc/cron.d
+    [ ! -e /etc/cron.d/core ] || wrong "a core in root's folder"
+    killall attack
 }
 
 # Root in a crash kernel saves a trace where every user may write: folders and links of the attacker are there before.
