@@ -56,6 +56,8 @@ prepare() {
     printf '[Coredump]\nCompress=no\nStorage=external\n' > /etc/systemd/coredump.conf
     echo 0 > /proc/sys/kernel/randomize_va_space
     touch /tmp/activate
+    # systemd-coredump wants a name of the machine.
+    hostname guest
     uname -r
 }
 
@@ -88,6 +90,7 @@ by_pipe() {
 }
 
 has_copy() { ls /dev/shm/lastwords-0/in-heap.dead-* > /dev/null 2>&1; }
+records() { lastwords report --last 1 --pid "$1" 2> /dev/null | grep -q order; }
 has_core() { ls $C/core.heap.* > /dev/null 2>&1; }
 
 with_helper() {
@@ -96,7 +99,7 @@ with_helper() {
     dies "by the pipe, after the helper"
     ulimit -c unlimited
     heap &
-    sleep 1
+    until_true 30 records $!
     kill -SEGV $!
     until_true 60 has_copy
     until_true 60 has_core
