@@ -13,11 +13,10 @@ wrong() {
 
 # until_true SECONDS COMMAND...: waits until a command succeeds
 until_true() {
-    left=$(($1 * 5))
+    until=$(($(date +%s) + $1))
     shift
     until "$@"; do
-        left=$((left - 1))
-        [ $left -gt 0 ] || { wrong "not in time: $*"; return; }
+        [ "$(date +%s)" -lt $until ] || { wrong "not in time: $*"; return; }
         sleep 0.2
     done
 }
@@ -100,7 +99,7 @@ with_helper() {
     ulimit -c unlimited
     heap &
     until_true 30 records $!
-    kill -SEGV $!
+    kill -ABRT $!
     until_true 60 has_copy
     until_true 60 has_core
     lastwords report --last 1 --strict /dev/shm/lastwords-0/in-heap.dead-* || bad=1
