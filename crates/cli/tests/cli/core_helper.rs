@@ -297,7 +297,7 @@ fn cores_go_where_they_went_before() {
     installed("status");
     installed("install");
     assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d %c ", program.display())));
-    assert_eq!(CorePattern::pipe_limit().trim(), "16", "the kernel waits for the helper");
+    assert_eq!(CorePattern::pipe_limit().trim(), "4194304", "the kernel waits for the helper");
     small_cores();
     let (heap, pid) = aborted("heap");
     assert_core(&heap);
@@ -311,7 +311,7 @@ fn cores_go_where_they_went_before() {
     in_a_container("shm");
     fs::write("/proc/sys/kernel/core_pipe_limit", "0").unwrap();
     assert!(helper("status").err.contains("small cores are lost"));
-    fs::write("/proc/sys/kernel/core_pipe_limit", "16").unwrap();
+    fs::write("/proc/sys/kernel/core_pipe_limit", "4194304").unwrap();
     installed("uninstall");
     assert_eq!(CorePattern::now(), kept.before, "exactly the pattern of before");
     assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");

@@ -42,7 +42,7 @@ use std::path::PathBuf;
     after_long_help = "While the helper is installed, a process that a signal kills with a core dump leaves its sessions. Sessions in shared \
 memory are marked with the signal. Sessions that would be lost with the process (on its heap, in a memfd, in the /dev/shm of a container) are \
 copied to /dev/shm/lastwords-UID of its user, as NAME.dead-PID-ID. The core then goes to the same file or program as before. SIGKILL makes \
-no core, so the kernel does not start the helper; sessions in shared memory outlive it. `install` also sets kernel.core_pipe_limit to 16 if it is 0, \
+no core, so the kernel does not start the helper; sessions in shared memory outlive it. `install` also sets kernel.core_pipe_limit to 4194304 if it is 0, \
 so that the kernel waits for the helper. The kernel forgets the helper at a reboot. \
 docs/CORE-HELPER.md has the details."
 )]

@@ -6,8 +6,9 @@ use std::fs;
 
 /// The kernel's file.
 pub(crate) const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
-/// The limit that `install` sets. When so many helpers run, further processes that crash leave no core.
-pub(super) const WANTED: u32 = 16;
+/// The limit that `install` sets: as many processes as the kernel can have (`PID_MAX_LIMIT`). When more helpers run than the limit says, the kernel
+/// writes no core of a further process that crashes, so a small limit loses the cores of a storm of crashes.
+pub(super) const WANTED: u32 = 4 << 20;
 
 pub(super) fn read() -> anyhow::Result<u32> {
     let text = fs::read_to_string(PIPE_LIMIT).context(PIPE_LIMIT)?;

@@ -38,7 +38,7 @@ fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
             format!(
                 "installed, but {PIPE_LIMIT} is 0: the kernel does not wait for the helper, and small cores are lost"
             ),
-            "sysctl -w kernel.core_pipe_limit=16",
+            "sysctl -w kernel.core_pipe_limit=4194304",
         ),
         Some(Helper { program, .. }) => Finding::good(
             CHECK,
@@ -159,7 +159,7 @@ mod tests {
         let finding =
             |program: &str, limit: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }), limit);
         assert_eq!(finding("/proc/self/exe", "16").status, Status::Good);
-        assert_eq!(finding("/proc/self/exe", "0").mend.as_deref(), Some("sysctl -w kernel.core_pipe_limit=16"));
+        assert_eq!(finding("/proc/self/exe", "0").mend.as_deref(), Some("sysctl -w kernel.core_pipe_limit=4194304"));
         assert_eq!(finding("/no/such/program", "16").mend.as_deref(), Some("lastwords core-helper remove"));
         assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));
     }
