@@ -31,7 +31,7 @@ const PROGRAMS: &[&str] =
     &["usr/lib/systemd/systemd-coredump", "usr/lib/systemd/systemd-sysctl", "usr/bin/systemd-socket-activate"];
 const SYSCTL: &str = "usr/lib/sysctl.d/50-coredump.conf";
 /// Until the guest has done all, the boot included.
-const LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(1400);
 
 /// Runs it on one kernel.
 pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {

@@ -102,7 +102,7 @@ small() {
 
 # Many processes die at once, and each has its core. The log has a limited number of lines.
 storm() {
-    count=40
+    count=24
     before=$(lines)
     echo 1 > /proc/sys/kernel/core_uses_pid
     die_in storm attack storm $count || bad=1
