@@ -31,8 +31,8 @@ const ATTACKS: &[(&str, u32)] = &[
     ("collector", 120),
     ("unchanged", 120),
 ];
-/// The hooks that are attacked.
-const HOOKS: &[&str] = &["kdump/save-trace", "systemd/collect", "systemd/sessions.sh"];
+/// The folders of the hooks that are attacked.
+const HOOKS: &[&str] = &["hooks/kdump", "hooks/systemd"];
 /// Until the guest has done all, the boot included.
 const LIMIT: Duration = Duration::from_secs(1400);
 
@@ -54,12 +54,15 @@ pub(super) fn run(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, 
     archive.copy("bin/attack", &attacker(&folder)?)?;
     let setpriv = run_quietly(Command::new("sh").args(["-c", "command -v setpriv"]))?;
     add_programs(&mut archive, &folder, &[("lastwords", lastwords.into()), ("setpriv", setpriv.trim().into())])?;
-    for parent in ["mod", "hooks", "hooks/kdump", "hooks/systemd"] {
-        archive.folder(parent);
-    }
+    archive.folder("mod");
+    archive.folder("hooks");
     archive.program("mod/fuse.ko", &kernel.module("fuse")?.context("the kernel has no module fuse")?);
-    for hook in HOOKS {
-        archive.copy(&format!("hooks/{hook}"), &crate::root().join("hooks").join(hook))?;
+    for hooks in HOOKS {
+        archive.folder(hooks);
+        for entry in std::fs::read_dir(crate::root().join(hooks)).context(*hooks)? {
+            let file = entry?;
+            archive.copy(&format!("{hooks}/{}", file.file_name().display()), &file.path())?;
+        }
     }
     let machine = Machine { arch: Arch::Amd64, arguments: "loglevel=1 panic=0 no_timer_check", cpus: 2, limit: LIMIT };
     machine.judged(store, kernel, archive, jobs, &folder, rows)?;

@@ -182,9 +182,12 @@ crash_folder() {
         user ln -s $V/victim "$folder/report"
     done
     echo 'not a dump' > /tmp/vmcore
-    LASTWORDS_VMCORE=/tmp/vmcore LASTWORDS_CRASH_DIR=/var/crash sh /hooks/kdump/save-trace 2>&1
+    LASTWORDS_VMCORE=/tmp/vmcore LASTWORDS_CRASH_DIR=/var/crash sh /hooks/kdump/save-trace > /tmp/said 2>&1
+    cat /tmp/said
+    # It read the dump, and says that it is none; or it says that it makes no folder here.
+    grep -q '^lastwords: ' /tmp/said || bad=1
     [ "$(cat $V/victim)" = precious ] || wrong "root's file: $(head -n 3 $V/victim)"
-    # What is root's there, nobody else may read or change.
+    # What is root's there, nobody else may read or change. The hook has made a folder of its own, or has said why not.
     for path in $(find /var/crash -mindepth 1 -user root); do
         case $(stat -c %a "$path") in *00) ;; *) wrong "for all to read: $(ls -ld "$path")" ;; esac
         [ "$(stat -c %u "${path%/*}")" = 0 ] || wrong "in a folder of the attacker's: $path"
@@ -202,6 +205,7 @@ collector() {
     LASTWORDS_PROGRAM=lastwords LASTWORDS_LIBRARY=/hooks/systemd LASTWORDS_PLACES=$place LASTWORDS_REPORTS=/tmp/reports \
         LASTWORDS_CORES=/tmp/cores sh /hooks/systemd/collect > /tmp/said 2>&1
     cat -v /tmp/said
+    [ "$(ls /tmp/reports | wc -l)" = 2 ] || wrong "reports: $(ls /tmp/reports | wc -l) of two folders"
     if grep -q '^<\|^sshd' /tmp/said || grep -q "$(printf '\033')" /tmp/said; then wrong "forged lines"; fi
     [ "$(wc -l < /tmp/said)" -le 2 ] || wrong "lines: $(wc -l < /tmp/said) for two folders"
 }
