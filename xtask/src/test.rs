@@ -177,6 +177,11 @@ const STEPS: &[Step] = &[
         what: "a kernel of Debian crashed under QEMU; every text of the dump is what it printed (a part of the whole)",
     },
     Step {
+        name: "attacks",
+        does: Does::Verb(crate::lab::attacks::run_quick),
+        what: "a guest's user attacks the core helper and the hooks, which run as root; every core arrives",
+    },
+    Step {
         name: "nvdimm",
         does: Does::Verb(crate::lab::nvdimm::run_quick),
         what: "a guest reset while an application records in its persistent memory (a part of the whole)",

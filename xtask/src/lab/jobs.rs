@@ -35,6 +35,22 @@ impl Machine<'_> {
         folder: &Path,
     ) -> Result<()> {
         let begun = Instant::now();
+        let mut rows = Rows::new(format!("{}, {} CPUs", kernel.release, self.cpus));
+        self.judged(store, kernel, archive, jobs, folder, &mut rows)?;
+        super::summarize(&[(rows, begun.elapsed())])?;
+        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())
+    }
+
+    /// Boots in a folder, and adds a row for each job.
+    pub(super) fn judged(
+        &self,
+        store: &Store,
+        kernel: &Kernel,
+        archive: Archive,
+        jobs: usize,
+        folder: &Path,
+        rows: &mut Rows,
+    ) -> Result<()> {
         let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, archive.finish()).with_context(|| initramfs.display().to_string())?;
         let program = qemu(store, self.arch)?;
@@ -48,9 +64,7 @@ impl Machine<'_> {
         guest.wait_for("RECORDER-DONE", self.limit)?;
         let console = guest.console().replace('\r', "");
         guest.quit()?;
-        let rows = judge(&format!("{}, {} CPUs", kernel.release, self.cpus), &console, jobs)?;
-        super::summarize(&[(rows, begun.elapsed())])?;
-        std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())
+        judge(&console, jobs, rows)
     }
 }
 
@@ -66,9 +80,17 @@ pub(super) fn base(store: &Store, arch: Arch, jobs: &[(String, String)]) -> Resu
     Ok(archive)
 }
 
-/// The rows of a console.
-fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
-    let mut rows = Rows::new(name.into());
+/// Jobs that are words of a script of the guest, in order, with the seconds that each may take. The script is read when the guest is made.
+pub(super) fn of_script(store: &Store, script: &str, words: &[(&str, u32)]) -> Result<(Archive, usize)> {
+    let job = |(word, seconds): &(&str, u32)| ((*word).to_string(), format!("timeout {seconds} sh /script {word}"));
+    let jobs: Vec<(String, String)> = words.iter().map(job).collect();
+    let mut archive = base(store, Arch::Amd64, &jobs)?;
+    archive.copy("script", &crate::root().join("xtask/src/lab/guest").join(script))?;
+    Ok((archive, jobs.len()))
+}
+
+/// Adds the rows of a console.
+fn judge(console: &str, expected: usize, rows: &mut Rows) -> Result<()> {
     let mut ended = 0;
     let mut printed = Vec::new();
     for line in console.lines() {
@@ -87,7 +109,7 @@ fn judge(name: &str, console: &str, expected: usize) -> Result<Rows> {
         }
     }
     ensure!(ended == expected, "{ended} of {expected} jobs ended in the guest");
-    Ok(rows)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -98,8 +120,9 @@ mod tests {
     fn a_job_that_does_not_end_is_an_error() {
         let console = "RECORDER-BEGIN a\nfine\nRECORDER-END a 0\nRECORDER-BEGIN n\nrunning 0 tests\nRECORDER-END n 0\n\
                        RECORDER-BEGIN b\nbad\nRECORDER-END b 101\n";
-        let rows = judge("x", console, 3).unwrap();
+        let mut rows = Rows::new("x".into());
+        judge(console, 3, &mut rows).unwrap();
         assert_eq!((rows.passed, rows.failed), (1, 1));
-        assert!(judge("x", console, 4).is_err());
+        assert!(judge(console, 4, &mut rows).is_err());
     }
 }

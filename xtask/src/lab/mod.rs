@@ -20,7 +20,9 @@ use packages::{Kernel, Program, Store};
 use qemu::{Config, Guest};
 use scenario::{End, SCENARIOS, Scenario};
 
+pub(crate) mod attacks;
 mod compare;
+mod coredumpd;
 mod dump;
 pub(crate) mod hotplug;
 mod initramfs;
@@ -143,6 +145,8 @@ const OTHERS: &[Other] = &[
     Other { name: units::NAME, what: units::WHAT, run: units::run },
     Other { name: installed::NAME, what: installed::WHAT, run: installed::run },
     Other { name: record::NAME, what: record::WHAT, run: record::run },
+    Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
+    Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
 ];
 
 /// Kernels that are tried where none is named: the suites' own.

@@ -388,7 +388,8 @@ impl Program {
 
     fn library_path(&self) -> String {
         let triplet = format!("{}-linux-gnu", std::env::consts::ARCH);
-        let places = [format!("lib/{triplet}"), format!("usr/lib/{triplet}")];
+        // systemd's own programs share a library in a folder of its own.
+        let places = [format!("lib/{triplet}"), format!("usr/lib/{triplet}"), format!("usr/lib/{triplet}/systemd")];
         places.map(|p| self.root.join(p).display().to_string()).join(":")
     }
 }

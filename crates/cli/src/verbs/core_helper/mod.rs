@@ -28,6 +28,7 @@ mod state;
 mod wire;
 
 pub(crate) use install::{CORE_PATTERN, Helper};
+pub(crate) use pattern::is_socket;
 pub(crate) use pipe_limit::PIPE_LIMIT;
 
 use crate::exit::Outcome;

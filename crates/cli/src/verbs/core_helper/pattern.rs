@@ -16,16 +16,16 @@ const PIPE: &str = "pipe %P %s %d";
 /// The same if it was the name of a file; the last argument follows.
 const FILE: &str = "file %P %s %d %c";
 
+/// The socket of systemd-coredumpd.service (systemd 262 and newer, on Linux 6.19 and newer). Its server takes no connection that another has
+/// accepted. systemd-coredump(8) names the command that stops it; the pattern is then that of systemd's pipe.
+const COREDUMPD: &str = "@@/run/systemd/coredumpd/kernel";
+
 /// Returns the pattern that runs `program` and chains to `old`.
 ///
 /// # Errors
 /// The old pattern cannot be chained.
 pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
-    if old.starts_with('@') {
-        bail!(
-            "core_pattern is `{old}`: cores go to a socket, and a helper cannot pass a core on to one; set core_pattern to a file or a program first"
-        );
-    }
+    check_socket(old)?;
     let pattern = match old.strip_prefix('|') {
         Some(handler) => format!("|{program} {VERB} {PIPE} {}", handler.trim_matches(is_space)),
         None => {
@@ -42,6 +42,29 @@ pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
         );
     }
     Ok(pattern)
+}
+
+/// Refuses a socket (`@PATH`, Linux 6.16; `@@PATH`, 6.17). The kernel connects to it as the dying process, and the server knows the process by
+/// that connection alone (`SO_PEERPIDFD`): a core that a helper passes on would be the helper's own. The server accepts the connection itself,
+/// so that no helper can act before it.
+fn check_socket(old: &str) -> anyhow::Result<()> {
+    if !is_socket(old) {
+        return Ok(());
+    }
+    let next = if old == COREDUMPD {
+        "run `systemctl disable --now systemd-coredumpd.service` first, and systemd-coredump gets the cores through a pipe"
+    } else {
+        "set core_pattern to a file or a program first"
+    };
+    bail!(
+        "core_pattern is `{old}`: the kernel sends cores to a socket, whose server learns from the connection which process dies, so that a \
+         helper can neither stand before it nor pass a core on; {next}"
+    )
+}
+
+/// Returns true for a pattern by which the kernel connects to a socket.
+pub(crate) fn is_socket(pattern: &str) -> bool {
+    pattern.starts_with('@')
 }
 
 /// A byte at which the kernel splits a pattern.
@@ -118,6 +141,15 @@ mod tests {
         let long = format!("|/{} %p", "x".repeat(120));
         for old in ["@/run/coredump.socket", "a\tb", "two  spaces", " core", "core ", "kern-\u{e0}.%p", &long] {
             assert!(compose(PROGRAM, old).is_err(), "{old}");
+        }
+    }
+
+    #[test]
+    fn the_refusal_of_a_socket_says_what_to_do() {
+        let why = |old: &str| compose(PROGRAM, old).unwrap_err().to_string();
+        assert!(why(COREDUMPD).contains("`systemctl disable --now systemd-coredumpd.service`"), "{}", why(COREDUMPD));
+        for old in ["@/run/coredump.socket", "@@/run/lastwords"] {
+            assert!(why(old).ends_with("; set core_pattern to a file or a program first"), "{}", why(old));
         }
     }
 

@@ -2,7 +2,7 @@
 //! have.
 
 use super::{Finding, read};
-use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT};
+use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT, is_socket};
 use std::path::Path;
 
 pub(super) fn check() -> Vec<Finding> {
@@ -68,6 +68,10 @@ fn target(pattern: &str) -> Finding {
         };
         return Finding::good(CHECK, format!("piped to {program}: {how}"));
     }
+    if is_socket(pattern) {
+        let found = format!("sent to the socket {}: see its server's manual", pattern.trim_start_matches('@'));
+        return Finding::good(CHECK, found);
+    }
     if pattern.is_empty() {
         return Finding::partial(CHECK, "core_pattern is empty: no core is written", mend);
     }
@@ -85,8 +89,8 @@ fn target(pattern: &str) -> Finding {
 /// Checks the size limit of core dumps, in bytes. Without a limit, they are unlimited.
 fn size(pattern: &str, limit: Option<u64>) -> Finding {
     const CHECK: &str = "core size";
-    // A handler program receives the whole core whatever the limit is, unless the limit is 1 (core(5)).
-    if pattern.starts_with('|') && limit != Some(1) {
+    // A handler program receives the whole core whatever the limit is, unless the limit is 1 (core(5)). A socket always does.
+    if is_socket(pattern) || pattern.starts_with('|') && limit != Some(1) {
         return Finding::good(CHECK, "not limited: cores go to a program");
     }
     match limit {
@@ -147,6 +151,7 @@ mod tests {
         assert_eq!(size("core", None).status, Status::Good);
         assert_eq!(size("|/bin/cat", Some(0)).status, Status::Good);
         assert_eq!(size("|/bin/cat", Some(1)).status, Status::Partial);
+        assert_eq!(size("@@/run/socket", Some(0)).status, Status::Good);
     }
 
     #[test]
@@ -165,5 +170,6 @@ mod tests {
         assert_eq!(target("|/no/such/handler %p").status, Status::Partial);
         assert_eq!(target("/no/such/folder/core.%p").mend.as_deref(), Some("mkdir -p /no/such/folder"));
         assert_eq!(target("").status, Status::Partial);
+        assert_eq!(target("@@/run/socket").found, "sent to the socket /run/socket: see its server's manual");
     }
 }
