@@ -277,6 +277,14 @@ int lw_builder_persist(struct lw_builder *builder, uint32_t policy);
 /* The clock: one of LW_CLOCK_. Default: the CPU's counter where it is sound, else LW_CLOCK_MONOTONIC. */
 int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
 
+/* Sizes the rings of the first channel so that those of all CPUs together take at most this many bytes. Default: the rings of channels
+ * whose size is not chosen take at most 16 MiB together, and less where the process's memory is limited. */
+int lw_builder_size(struct lw_builder *builder, uint64_t bytes);
+
+/* Allocates all memory of the rings at the start. Default: a ring gets its memory when its CPU first records. For programs whose
+ * threads block SIGBUS and whose folder of sessions may become full: the kernel ends such a process if a page gets no memory. */
+int lw_builder_preallocate(struct lw_builder *builder);
+
 /* The most memory that the session may take, bytes. If it needs more, the start fails. Default: no limit. */
 int lw_builder_size_limit(struct lw_builder *builder, uint64_t bytes);
 

@@ -78,6 +78,8 @@ options! {
         LW_CLOCK_BOOTTIME = 3 => ClockKind::Boottime,
         LW_CLOCK_REALTIME = 4 => ClockKind::Realtime,
     ])?);
+    fn lw_builder_size(builder, bytes: u64) = builder.size(bytes);
+    fn lw_builder_preallocate(builder) = builder.preallocate(true);
     fn lw_builder_size_limit(builder, bytes: u64) = builder.size_limit(bytes);
     fn lw_builder_seconds(builder, seconds: u32, bytes_per_second: u64) = match bytes_per_second {
         0 => builder.seconds(seconds),
@@ -109,11 +111,15 @@ options! {
 /// # Safety
 /// The name is null or ends with a NUL. `channel.user_contexts` has as many contexts as its count.
 pub(crate) unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
-    let size = if channel.sub_buffer_size == 0 { 128 << 10 } else { channel.sub_buffer_size };
-    let count = if channel.sub_buffers == 0 { 8 } else { channel.sub_buffers };
     // SAFETY: the caller guarantees the name.
     let name = unsafe { text(channel.name, "the channel's name") }?;
-    let mut config = ChannelConfig::new(name).sub_buffers(count, size).payload_size(channel.payload_size != 0);
+    let mut config = ChannelConfig::new(name).payload_size(channel.payload_size != 0);
+    config = match (channel.sub_buffers, channel.sub_buffer_size) {
+        (0, 0) => config,
+        (0, size) => config.sub_buffers(8, size),
+        (count, 0) => config.sub_buffers(count, 128 << 10),
+        (count, size) => config.sub_buffers(count, size),
+    };
     if channel.contexts != 0 {
         config = config.contexts(Context::of(channel.contexts));
     }

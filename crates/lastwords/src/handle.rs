@@ -11,7 +11,9 @@ use crate::session::rules::RuleSpec;
 use crate::session::shared::{self, GOES, GOES_AT_ONCE, STAYS, SessionShared};
 use crate::session::snapshot::{self, Rings, SnapshotReader};
 use crate::session::trigger;
-use crate::session::{Builder, ChannelConfig, Ending, Error, ending, give_back, guard, listener, processes, remove};
+use crate::session::{
+    Builder, ChannelConfig, Ending, Error, ending, give_back, guard, listener, processes, remove, retired,
+};
 
 /// A session that this process records in.
 ///
@@ -299,4 +301,5 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     give_back(session);
     shared::withdraw(session);
     listener::tell();
+    retired::retire(session);
 }

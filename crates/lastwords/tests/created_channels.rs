@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use common::{
-    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, stay_on_one_cpu, unmount, wait_for,
+    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, stay_on_one_cpu, unmount,
+    wait_for,
 };
 use lastwords::remote_control::Handle;
 use lastwords::rules::RuleSpec;

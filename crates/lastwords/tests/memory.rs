@@ -79,7 +79,8 @@ fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
 #[test]
 fn a_freed_spare_gets_its_memory_again() {
     let dir = in_memory();
-    let session = Session::builder("spare").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
+    let session =
+        Session::builder("spare").dir(dir.path()).channel(plain("main")).snapshot(true).start().expect("it starts");
     stay_on_one_cpu();
     for round in 0..6 {
         record(round * 1000..(round + 1) * 1000);
@@ -99,7 +100,8 @@ fn a_freed_spare_gets_its_memory_again() {
 #[test]
 fn child_records_in_a_full_file_system() {
     let Some(dir) = child_dir() else { return };
-    let session = Session::builder("full").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10)).start().expect("it starts");
+    let session =
+        Session::builder("full").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10)).start().expect("it starts");
     record(0..10);
     let _ = std::fs::write(dir.join("filling"), vec![1; 64 << 20]);
     record(10..200_000);
@@ -199,4 +201,56 @@ fn a_memory_limit_ends_no_process() {
         assert!(bytes <= mib * MIB / 8, "{mib} MB: {bytes} bytes of sessions");
         assert_eq!(newest, Some(Some(99_999)), "{mib} MB: the newest event is there");
     }
+}
+
+/// Returns the bytes of this process's address space, and the number of its mappings.
+fn address_space() -> (u64, usize) {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    (pages * 4096, std::fs::read_to_string("/proc/self/maps").expect("mappings").lines().count())
+}
+
+/// Begins and ends sessions in a process that has no thread but its own, and the listener's.
+#[test]
+fn child_ends_many_sessions() {
+    let Some(dir) = child_dir() else { return };
+    let many = |from: u64, to: u64| {
+        for n in from..to {
+            let session = Session::builder("churn")
+                .dir(&dir)
+                .channel(plain("main").sub_buffers(2, 4096))
+                .start()
+                .expect("it starts");
+            record(n..n + 1);
+            session.remove();
+        }
+    };
+    // SAFETY: the child leaves by `_exit`. A panic in it does, too: the status tells.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            let done = std::panic::catch_unwind(|| {
+                many(0, 30);
+                let before = address_space();
+                many(30, 400);
+                let after = address_space();
+                (after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40, before, after)
+            });
+            let is_good = done.as_ref().is_ok_and(|done| done.0);
+            if !is_good {
+                eprintln!("{done:?}");
+            }
+            libc::_exit(if is_good { 7 } else { 8 });
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        std::process::exit(libc::WEXITSTATUS(status));
+    }
+}
+
+#[test]
+fn ended_sessions_give_their_address_space_back() {
+    let dir = in_memory();
+    let status = spawn("child_ends_many_sessions", dir.path(), &[]).wait().expect("it ends");
+    assert_eq!(status.code(), Some(7), "{status}");
 }

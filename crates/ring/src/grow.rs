@@ -12,10 +12,10 @@
 //! Processes limit how much memory their rings take in all ([`allow`]), because an allocation at the limit of a control group
 //! does not fail: the kernel kills a process.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use lastwords_abi::sync::Ordering::{AcqRel, Acquire};
+use lastwords_abi::sync::Ordering::{AcqRel, Acquire, Release};
 
 use crate::memory::PAGE;
 use crate::stream::Stream;
@@ -41,18 +41,19 @@ fn take(bytes: u64) -> bool {
     ALLOWED.fetch_update(Relaxed, Relaxed, rest).is_ok()
 }
 
-/// Takes pages and writes to them, so that they have memory. Returns false if they get none. Async-signal-safe.
+/// Takes bytes of what is allowed, and writes to their pages, so that they have memory. Returns false if they get none; then some
+/// attempts fail at once. Async-signal-safe.
 ///
 /// # Safety
-/// `len` bytes at `start` are mapped writable. A process that calls this has a handler of SIGBUS that asks [`resume_at`].
-pub unsafe fn back(start: *mut u8, len: u64) -> bool {
+/// The conditions of [`touch`] apply.
+unsafe fn back(start: *mut u8, len: u64) -> bool {
     let pause = PAUSE.load(Relaxed);
     if pause > 0 {
         PAUSE.store(pause - 1, Relaxed);
         return false;
     }
     // SAFETY: the caller guarantees the conditions.
-    let done = take(len) && unsafe { touch(start, start.wrapping_add(len as usize)) };
+    let done = take(len) && unsafe { touch(start, len) };
     if !done {
         PAUSE.store(LEFT_OUT, Relaxed);
     }
@@ -71,7 +72,10 @@ pub const fn is_possible() -> bool {
 pub fn resume_at(instruction: usize) -> Option<usize> {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
     {
-        let (first, failed) = (writes::lastwords_ring_touch as *const () as usize, writes::lastwords_ring_touch_failed as *const () as usize);
+        let (first, failed) = (
+            writes::lastwords_ring_touch as *const () as usize,
+            writes::lastwords_ring_touch_failed as *const () as usize,
+        );
         (first..failed).contains(&instruction).then_some(failed)
     }
     #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri)))))]
@@ -81,18 +85,19 @@ pub fn resume_at(instruction: usize) -> Option<usize> {
     }
 }
 
-/// Writes to each page from `from` to `end`, without a change. Returns false if the kernel has no memory for one.
+/// Writes to each page of `len` bytes at `start`, without a change. Returns false if the kernel has no memory for one.
+/// Async-signal-safe.
 ///
 /// # Safety
-/// The conditions of [`back`] apply.
-unsafe fn touch(from: *mut u8, end: *mut u8) -> bool {
+/// The bytes are mapped writable. A process that calls this has a handler of SIGBUS that asks [`resume_at`].
+pub unsafe fn touch(start: *mut u8, len: u64) -> bool {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
     // SAFETY: the function adds 0 to a word of each page, in one atomic step, so that it changes nothing that others write.
     // The caller guarantees that the pages are mapped.
-    return from >= end || unsafe { writes::lastwords_ring_touch(from, end) != 0 };
+    return len == 0 || unsafe { writes::lastwords_ring_touch(start, start.wrapping_add(len as usize)) != 0 };
     #[cfg(not(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri)))))]
     {
-        let _ = (from, end);
+        let _ = (start, len);
         true
     }
 }
@@ -164,6 +169,10 @@ impl Stream {
     /// changed. Async-signal-safe.
     #[cold]
     pub(crate) fn grow(&self, half: usize, end: u64) -> bool {
+        if cfg!(loom) {
+            // The memory of a model is not a mapping.
+            return true;
+        }
         let word = &self.half(half).backed;
         // Acquire: pairs with the store of `set_backed`, which a recorder in a half that was emptied meanwhile must see.
         let backed = word.load(Acquire);
@@ -186,7 +195,7 @@ impl Stream {
     ///
     /// The memory is allocated before the call, or freed after it.
     pub fn set_backed(&self, half: usize, bytes: u64) {
-        self.half(half).backed.store(bytes, lastwords_abi::sync::Ordering::Release);
+        self.half(half).backed.store(bytes, Release);
     }
 
     /// Counts an event that was lost because the ring got no memory. The caller also counts it as busy.
@@ -194,6 +203,6 @@ impl Stream {
     pub(crate) fn count_refused(&self) {
         // Relaxed: the count orders no other memory.
         let add = |count: u32| count.checked_add(1);
-        let _ = self.control.refused.fetch_update(lastwords_abi::sync::Ordering::Relaxed, lastwords_abi::sync::Ordering::Relaxed, add);
+        let _ = self.control.refused.fetch_update(Relaxed, Relaxed, add);
     }
 }

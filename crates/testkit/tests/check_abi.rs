@@ -60,7 +60,7 @@ fn session_control_and_clock() {
     use abi::session::{self as s, ClockArea as A, ClockSample as M, Control as C, Rule as R};
     use layout::session as l;
     same! {
-        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::REFUSED_AT => offset_of!(C, refused), l::BACKED_AT => offset_of!(H, backed), l::RECORDING_AT => offset_of!(C, recording),
+        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::RECORDING_AT => offset_of!(C, recording),
         l::GENERATION_AT => offset_of!(C, generation), l::FINISHED_AT => offset_of!(C, finished),
         16 => offset_of!(C, namespaces), 56 => offset_of!(C, channels_lock), l::ENDING_AT => offset_of!(C, ending), l::ENDED_BY_AT => offset_of!(C, ended_by),
         l::PANICS_AT => offset_of!(C, panics), l::ENDED_AT => offset_of!(C, ended),
@@ -188,7 +188,7 @@ fn streams() {
         l::SUB_BUFFER_SIZE_AT => offset_of!(I, sub_buffer_size), l::SUB_BUFFERS_AT => offset_of!(I, sub_buffers),
         l::PAGE_SIZE_AT => offset_of!(I, page_size), l::SLOTS_OFF_AT => offset_of!(I, slots_off),
         l::DATA_OFF_AT => offset_of!(I, data_off), l::ANY_CPU => s::ANY_CPU, l::CONTROL_AT => s::CONTROL_OFF,
-        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::LOCK_AT => offset_of!(C, lock),
+        l::CONTROL_LEN => size_of::<C>(), l::FLIP_AT => offset_of!(C, flip), l::REFUSED_AT => offset_of!(C, refused), l::BACKED_AT => offset_of!(H, backed), l::LOCK_AT => offset_of!(C, lock),
         l::LOST_AT => offset_of!(C, lost), l::LOST_AT + 8 * l::LOST => l::HALVES_AT, l::LOST_FULL => s::LOST_FULL,
         l::RECLAIMED => s::RECLAIMED, l::SKIPPED => s::SKIPPED, l::HALVES_AT => offset_of!(C, half),
         l::HALF_LEN => size_of::<H>(), l::RESERVE_AT => offset_of!(H, reserve), l::ATTEMPT_AT => offset_of!(H, attempt),

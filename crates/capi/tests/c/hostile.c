@@ -109,6 +109,8 @@ static void nulls(void)
     NONE(lw_builder_reservation(builder, 77));
     NONE(lw_builder_persist(builder, 3));
     NONE(lw_builder_clock(builder, 0));
+    NONE(lw_builder_size(NULL, 0));
+    NONE(lw_builder_preallocate(NULL));
     NONE(lw_builder_size_limit(NULL, 0));
     NONE(lw_builder_seconds(NULL, 1, 0));
     NONE(lw_builder_registry_size(NULL, 0));

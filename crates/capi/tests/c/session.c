@@ -169,7 +169,8 @@ static void options(void)
     CHECK(lw_builder_env(builder, "version", "1.2.3") == 0 && lw_builder_env(builder, "flavour", "sour") == 0);
     CHECK(lw_builder_retention(builder, 2, UINT64_MAX) == 0);
     CHECK(lw_builder_registry_size(builder, 64 << 10) == 0 && lw_builder_spans(builder, 0) == 0);
-    CHECK(lw_builder_listen(builder, 0) == 0 && lw_builder_reservation(builder, LW_RESERVATION_LOCKED) == 0);
+    CHECK(lw_builder_listen(builder, 0) == 0 && lw_builder_preallocate(builder) == 0);
+    CHECK(lw_builder_reservation(builder, LW_RESERVATION_LOCKED) == 0);
     session = start(builder);
     CHECK(!strcmp(lw_session_name(session), "options"));
     CHECK(lw_session_reservation(session) == LW_RESERVATION_LOCKED && lw_session_reservation(NULL) == 0);

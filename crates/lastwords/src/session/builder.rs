@@ -52,7 +52,15 @@ pub struct Builder {
 
 impl Builder {
     pub(crate) fn new(name: String) -> Self {
-        Self { name, size_limit: u64::MAX, listen: true, registry_len: 512 << 10, spans: 512, budget: room::USUAL, ..Self::default() }
+        Self {
+            name,
+            size_limit: u64::MAX,
+            listen: true,
+            registry_len: 512 << 10,
+            spans: 512,
+            budget: room::USUAL,
+            ..Self::default()
+        }
     }
 
     /// Adds the channel [`ChannelConfig::errors`] to those that were added, or keeps it in the default.

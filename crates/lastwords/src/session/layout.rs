@@ -97,7 +97,8 @@ impl Layout {
             specs.append(&mut place.specs(config)?);
         }
         let grows = !builder.preallocate && builder.memory.grows();
-        let layout = Self { uuid, channels, cpus, reservation, persist, plans: plans(builder, &specs, grows), specs, grows };
+        let layout =
+            Self { uuid, channels, cpus, reservation, persist, plans: plans(builder, &specs, grows), specs, grows };
         let needs = layout.needs(builder.snapshot);
         if needs > builder.size_limit {
             return Err(Error::TooLarge { needs, limit: builder.size_limit });
@@ -117,6 +118,11 @@ impl Layout {
     /// Returns the bytes of the live halves of all rings.
     pub(crate) fn rings(&self) -> u64 {
         self.specs.iter().map(StreamSpec::half_size).sum()
+    }
+
+    /// Returns the bytes of growing rings that are allocated at the start.
+    pub(crate) fn first_backed(&self) -> u64 {
+        self.specs.iter().map(first_backed).sum()
     }
 
     /// Returns the bytes of memory that are allocated at the start.

@@ -42,6 +42,8 @@ const RUNS: u32 = 2;
 /// The thread, as [`identity::Identity::word`] names it; 0 before the first. The thread writes it at its start. A
 /// forked child has another process id, so the word of its parent's thread matches no thread of the child.
 static THREAD: AtomicU64 = AtomicU64::new(0);
+/// Rounds that the thread has begun.
+static ROUNDS: AtomicU64 = AtomicU64::new(0);
 /// Number of changes of the set of sessions. The thread waits on it, too.
 static WAKE: AtomicU32 = AtomicU32::new(0);
 
@@ -149,6 +151,22 @@ pub(crate) fn is_thread(word: u64) -> bool {
     THREAD.load(Relaxed) == word
 }
 
+/// Returns true if this is the id of the listener's thread of this process.
+pub(crate) fn is_thread_id(tid: u32) -> bool {
+    let word = THREAD.load(Relaxed);
+    word >> 32 == u64::from(std::process::id()) && word as u32 == tid
+}
+
+/// Returns the number of rounds that the thread has begun.
+pub(crate) fn round() -> u64 {
+    ROUNDS.load(SeqCst)
+}
+
+/// Returns true if the thread uses nothing that it found before round `since` was over, or if there is no thread.
+pub(crate) fn has_passed(since: u64) -> bool {
+    RUNNING.load(SeqCst) == NONE || round() > since + 1
+}
+
 /// Notes that there is no thread although there should be one. Async-signal-safe.
 fn miss() {
     IS_MISSING.store(1, SeqCst);
@@ -239,6 +257,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     RUNNING.store(RUNS, SeqCst);
     wake(&RUNNING);
     loop {
+        ROUNDS.fetch_add(1, SeqCst);
         sleep(&seen);
         shared::all().map(SessionShared::view).for_each(|view| clock_refresh(view.info.backend)(view.clock()));
         (calls().each_second)();

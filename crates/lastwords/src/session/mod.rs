@@ -27,6 +27,7 @@ pub(crate) mod regions;
 pub mod registry;
 pub mod remote_control;
 pub(crate) mod retention;
+pub(crate) mod retired;
 pub mod rings;
 pub(crate) mod room;
 pub mod rules;

@@ -272,7 +272,13 @@ impl Handle {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let details = Ok(details(&self.regions.view));
-        Summary { folder: self.folder.path.clone(), name: self.name(), details, gone_with: None, notes: environment::notes(&self.folder) }
+        Summary {
+            folder: self.folder.path.clone(),
+            name: self.name(),
+            details,
+            gone_with: None,
+            notes: environment::notes(&self.folder),
+        }
     }
 
     /// Returns the state of the session, as [`Self::summary`] has it.

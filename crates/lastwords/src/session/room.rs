@@ -24,7 +24,7 @@ const PART: u64 = 8;
 /// Below this many bytes for a session, its tables are smaller.
 const SMALL: u64 = 2 << 20;
 /// Sizes of the tables then: bytes for descriptions of events, and open spans.
-const SMALL_TABLES: (u64, u32) = (128 << 10, 32);
+const SMALL_TABLES: (u64, u32) = (64 << 10, 32);
 
 /// The tightest memory limit of a process's control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,11 @@ impl Room {
     pub(crate) fn retention(&self, asked: Retention) -> Retention {
         let by_limit = self.limit.map_or(u64::MAX, |limit| limit.limit / PART / 2);
         let by_disk = self.disk.map_or(u64::MAX, |(_, all)| all / 4);
-        if asked == Retention::ALL { asked } else { Retention { bytes: asked.bytes.min(by_limit).min(by_disk), ..asked } }
+        if asked == Retention::ALL {
+            asked
+        } else {
+            Retention { bytes: asked.bytes.min(by_limit).min(by_disk), ..asked }
+        }
     }
 
     /// Returns true if the smallest session that `builder` can be has no room.
@@ -149,10 +153,11 @@ impl Room {
             builder.registry_len = builder.registry_len.min(SMALL_TABLES.0);
             builder.spans = builder.spans.min(SMALL_TABLES.1);
         }
-        let rings = own.saturating_sub(fixed(builder)?) / if builder.snapshot { 2 } else { 1 };
+        let all_rings = own.saturating_sub(fixed(builder)?);
+        let rings = all_rings / if builder.snapshot { 2 } else { 1 };
         builder.budget = rings.min(USUAL);
-        let first = Layout::new(builder, [0; 16])?.first_needs();
-        grow::allow(self.limit.map_or(u64::MAX, |_| own.saturating_sub(first)));
+        let first = Layout::new(builder, [0; 16])?.first_backed();
+        grow::allow(self.limit.map_or(u64::MAX, |_| all_rings.saturating_sub(first)));
         let is_small = builder.budget < USUAL;
         Ok(is_small.then(|| match self.limit {
             Some(limit) => format!("rings of {rings} bytes in all, for a memory limit of {} bytes", limit.limit),

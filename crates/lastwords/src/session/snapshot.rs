@@ -84,7 +84,8 @@ impl Regions {
             if control.snapshot.load(Acquire) != SNAPSHOT_OFF {
                 return Ok(());
             }
-            let needs = self.streams.iter().filter(|stream| stream.grows()).map(|stream| stream.stream.half_size()).sum();
+            let needs =
+                self.streams.iter().filter(|stream| stream.grows()).map(|stream| stream.stream.half_size()).sum();
             if let Some(stream) = self.streams.iter().next() {
                 stream.mapping.check_room(needs)?;
             }

@@ -108,7 +108,8 @@ impl Mapping {
     /// The file system has no room.
     pub fn check_room(&self, len: u64) -> Result<(), BackendError> {
         let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
-        let free = backing.file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).map_or(u64::MAX, |stat| free(&stat));
+        let free =
+            backing.file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).map_or(u64::MAX, |stat| free(&stat));
         match free < len {
             true => Err(BackendError::new("fallocate", &backing.file.path, backing.offset, len, Errno::NOSPC)),
             false => Ok(()),
@@ -140,6 +141,18 @@ impl Mapping {
         self.put_zeroes(self.as_ptr(), self.len as usize);
         // SAFETY: descriptors are used only during calls, and no call is under way.
         unsafe { backing.file.fd.give_up() }
+    }
+
+    /// Unmaps a region that [`Mapping::detach`] has replaced. The handle must be kept for ever, and its address not be used again. A heap
+    /// block stays.
+    ///
+    /// # Safety
+    /// Nobody uses the region's memory, now or later.
+    pub unsafe fn unmap(&self) {
+        if self.backing.is_some() {
+            // SAFETY: this is a mapping of our own with this length, which nobody uses.
+            let _ = unsafe { munmap(self.as_ptr().cast(), self.len as usize) };
+        }
     }
 
     /// Replaces the page at `address`, which the file has lost, by a private zeroed page. Returns false if the address
