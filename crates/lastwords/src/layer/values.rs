@@ -14,7 +14,11 @@ impl Payload {
     #[inline]
     pub(super) fn debug(&mut self, field: &Field, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) {
         let index = field.index();
-        if self.site.message_at == Some(index) && message::constant(value) == Some(self.site.desc.name) {
+        if self.site.message_at == Some(index)
+            && let Some(text) = message::constant(value)
+            // Nearly always it is the same text in memory.
+            && (std::ptr::eq(text, self.site.desc.name) || text == self.site.desc.name)
+        {
             self.is_named = true;
             return;
         }
