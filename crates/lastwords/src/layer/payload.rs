@@ -45,6 +45,8 @@ pub(super) struct Payload {
     pub(super) lost: u32,
     /// Smallest index that the next field has if the fields come in order.
     next: usize,
+    /// Fields from this index on take the way of unusual values; 0 if all do.
+    usual: usize,
     /// Largest size of a text; none before the values were measured.
     share: Option<usize>,
     /// Where the current text ends at most.
@@ -67,6 +69,7 @@ impl Payload {
             is_text: false,
             lost: 0,
             next: 0,
+            usual: if site.told == 0 { MOST_FIELDS } else { 0 },
             share: None,
             text_end: END,
             is_cut: false,
@@ -76,7 +79,7 @@ impl Payload {
 
     /// Makes a payload whose texts have at most this size. If `is_text`, all values are recorded as text.
     pub(super) fn with_share(site: &'static Site, share: usize, is_text: bool) -> Self {
-        Self { share: Some(share), is_text, ..Self::new(site) }
+        Self { share: Some(share), is_text, usual: 0, ..Self::new(site) }
     }
 
     pub(super) fn is_text(&self) -> bool {
@@ -189,14 +192,26 @@ impl Payload {
         }
     }
 
-    /// Records a field that is a number or a truth. `show` writes it as text.
+    /// Records a field that is a number or a truth. `value` is written as text if all values are.
     #[inline(always)]
-    pub(super) fn scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], show: &dyn fmt::Display) {
+    pub(super) fn scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: impl fmt::Display) {
+        // Nearly all values come in order and fit.
+        if index >= self.next && index < self.usual && self.put(&bytes, END) {
+            self.next = index + 1;
+            self.signature.add(index, ty);
+        } else {
+            self.unusual_scalar(index, ty, bytes, &value);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unusual_scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: &dyn fmt::Display) {
         if !self.begin(index) {
             return;
         }
         if self.is_text {
-            return self.text(index, |payload| _ = write!(payload, "{show}"));
+            return self.text(index, |payload| _ = write!(payload, "{value}"));
         }
         let start = self.len;
         match self.put(&bytes, END) {
@@ -210,7 +225,7 @@ impl Payload {
     fn overflow(&mut self) {
         match self.share {
             Some(_) => self.lost += 1,
-            None => self.is_full = true,
+            None => (self.is_full, self.usual) = (true, 0),
         }
     }
 

@@ -56,14 +56,14 @@ fn words_for(fields: usize) -> usize {
 
 impl Signature {
     /// Makes the signature of an event without values. The callsite has this many fields.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(fields: usize) -> Self {
         let mut new = Self { words: [const { MaybeUninit::uninit() }; WORDS], used: words_for(fields) };
         new.words[..new.used].fill(MaybeUninit::new(0));
         new
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn words(&self) -> &[u64] {
         // SAFETY: `new` has initialised the words in use.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.used) }
@@ -133,7 +133,7 @@ impl Shape {
     }
 
     /// Returns true if an event with these values has this shape.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fits(&self, signature: &Signature) -> bool {
         self.words.iter().zip(signature.words()).all(|(word, types)| {
             let present = spread(*types);

@@ -14,7 +14,11 @@ impl Payload {
     #[inline]
     pub(super) fn debug(&mut self, field: &Field, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) {
         let index = field.index();
-        if self.site.message_at == Some(index) && message::constant(value) == Some(self.site.desc.name) {
+        if self.site.message_at == Some(index)
+            && let Some(text) = message::constant(value)
+            // Nearly always it is the same text in memory.
+            && (std::ptr::eq(text, self.site.desc.name) || text == self.site.desc.name)
+        {
             self.is_named = true;
             return;
         }
@@ -29,19 +33,19 @@ impl Payload {
 
 impl Visit for Payload {
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.scalar(field.index(), Type::Unsigned, value.to_ne_bytes(), &value);
+        self.scalar(field.index(), Type::Unsigned, value.to_ne_bytes(), value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.scalar(field.index(), Type::Signed, value.to_ne_bytes(), &value);
+        self.scalar(field.index(), Type::Signed, value.to_ne_bytes(), value);
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.scalar(field.index(), Type::Float, value.to_ne_bytes(), &value);
+        self.scalar(field.index(), Type::Float, value.to_ne_bytes(), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.scalar(field.index(), Type::Bool, [u8::from(value)], &value);
+        self.scalar(field.index(), Type::Bool, [u8::from(value)], value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
