@@ -162,10 +162,12 @@ fn names_of_other_users_make_no_lines_in_the_log() {
     let collected = unit(&place, "collect", &[]);
     assert_eq!(collected.out.lines().count(), 2, "{collected:?}");
     let retained = unit(&place, "retain", &[]);
-    let session = place.at("places/app").join("y\n<0>error: z-00000000000000cd");
     let dead = killed();
     let made = new_folders(&dead.sessions(), &[]).into_iter().find(|path| path.is_dir()).unwrap();
-    fs::rename(made, &session).unwrap();
+    // A session's folder ends in digits of its UUID.
+    let unique = made.to_str().unwrap().rsplit_once('-').unwrap().1;
+    let session = place.at("places/app").join(format!("y\n<0>error: z-{unique}"));
+    fs::rename(&made, &session).unwrap();
     tool("chown", &["-R", &format!("{OTHER}:{OTHER}"), session.to_str().unwrap()]);
     // Many years later.
     folder(&place.at("programs"), 0o755, 0);

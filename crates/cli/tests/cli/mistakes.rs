@@ -216,10 +216,13 @@ fn a_variable_that_left_no_event_is_reported() {
 #[test]
 fn a_name_of_another_makes_no_line() {
     let place = killed();
-    let forged = "x\n<0>error: forged\r\u{1b}[31m\u{202e}y-0123456789abcdef";
-    let folder = place.at(forged);
     let sessions = std::fs::read_dir(place.sessions()).unwrap().map(|entry| entry.unwrap().path());
-    std::fs::rename(sessions.into_iter().find(|path| path.is_dir()).unwrap(), &folder).unwrap();
+    let made = sessions.into_iter().find(|path| path.is_dir()).unwrap();
+    // A session's folder ends in digits of its UUID.
+    let unique = made.to_str().unwrap().rsplit_once('-').unwrap().1;
+    let forged = &format!("x\n<0>error: forged\r\u{1b}[31m\u{202e}y-{unique}");
+    let folder = place.at(forged);
+    std::fs::rename(&made, &folder).unwrap();
     let folder = folder.to_str().unwrap();
     let missing = format!("{folder}-missing");
     for args in [
@@ -238,7 +241,7 @@ fn a_name_of_another_makes_no_line() {
         &["list", folder],
         &["list", folder, "--json"],
         &["top", folder, "--once"],
-        &["recover", folder, "-o", forged],
+        &["recover", folder, "-o", "out\n<0>of another"],
         &["destroy", folder],
     ] {
         let ran = place.run(args);

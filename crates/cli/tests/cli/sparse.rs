@@ -38,7 +38,7 @@ fn write(place: &Place, folder: &str, ring: &Ring) -> PathBuf {
     let Ring { reservation, size, count, content, .. } = *ring;
     let folder = place.at(folder);
     samples::one_stream(reservation, 4096, 2, 1).image().write_folder(&folder).unwrap();
-    let path = folder.join("stream-0000");
+    let path = folder.join("stream-0");
     let old = fs::read(&path).unwrap();
     let header = &old[word(&old, 176)..word(&old, 176) + 84];
     let half = (size * count).next_multiple_of(4096);
@@ -94,8 +94,6 @@ fn what_is_a_hole_costs_no_time_and_no_memory() {
         (gib, 2, vec![0, 1], gib - 16),
         (gib, 4096, vec![0, 7, 4000], gib - 16),
         (64 << 20, 64, (0..64).collect(), (64 << 20) - 16),
-        (4 << 20, 1024, (0..600).step_by(9).collect(), (4 << 20) - 16),
-        (128, 1 << 20, vec![0, 1 << 19, (1 << 20) - 1], 100),
         (gib, 2, vec![], gib - 16),
     ];
     for (number, (size, count, headed, content)) in rings.into_iter().enumerate() {
