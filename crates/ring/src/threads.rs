@@ -99,13 +99,13 @@ pub(crate) fn forget_in_child() {
 }
 
 /// Returns the number of nested records in which this thread is.
-#[cfg(not(any(loom, miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
 pub(crate) fn level() -> usize {
     usize::from(LEVEL.get())
 }
 
 /// Sets the number of nested records in which this thread is, after another process has run on its memory.
-#[cfg(not(any(loom, miri)))]
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
 pub(crate) fn set_level(level: usize) {
     LEVEL.set(level as u8);
 }

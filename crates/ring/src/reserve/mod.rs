@@ -10,6 +10,7 @@ pub(crate) mod rseq;
 pub(crate) mod rseq_fast;
 pub(crate) mod single_writer;
 
+#[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(any(loom, miri))))]
 pub(crate) use self::lane_cache::forget as forget_lane;
 
 use lastwords_abi::header::LEN_FULL;

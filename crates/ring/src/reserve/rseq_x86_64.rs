@@ -257,9 +257,8 @@ macro_rules! tail_section {
     };
 }
 
-/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without a tail, the words of `most` bytes are
-/// stored. Returns false if the section
-/// was aborted, or cannot record this event.
+/// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. Without a tail, the words of
+/// `most` bytes are stored. Returns false if the section was aborted, or cannot record this event.
 ///
 /// # Safety
 /// `id` is of a compact header, `most` is at most `8 * W` and at most 7 more than `len`, and a tail has at least 8 bytes.

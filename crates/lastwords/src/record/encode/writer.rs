@@ -298,7 +298,6 @@ impl<const N: usize> Out for Image<'_, N> {
 
 /// Returns the same value, in a register of its own. Otherwise the compiler loads two neighbouring values together, which the caller
 /// has just stored one by one: the processor cannot forward such a load, and waits until the stores before it are in the cache.
-/// One event in a hundred took five times as long.
 #[inline(always)]
 fn opaque(value: u64) -> u64 {
     #[cfg(all(any(target_arch = "x86_64", target_arch = "aarch64"), not(miri)))]
@@ -478,5 +477,46 @@ impl<'a> Pieces<'a> {
 impl Out for Pieces<'_> {
     fn raw(&mut self, bytes: &[u8]) {
         self.between.raw(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Texts of every length, with a NUL at each place and without, between numbers.
+    #[test]
+    fn an_image_has_the_bytes_of_the_general_way() {
+        for len in 0..100 {
+            for nul in (0..len).map(Some).chain([None]) {
+                let text: Vec<u8> = (0..len).map(|n| if Some(n) == nul { 0 } else { b'a' + (n % 26) as u8 }).collect();
+                let write = |out: &mut dyn FnMut(&[u8], bool)| {
+                    out(&[1, 2, 3], false);
+                    out(&text, true);
+                    out(&[4, 5], false);
+                    out(&text[..len / 2], true);
+                };
+                let (mut buffer, mut bytes) = ([MaybeUninit::uninit(); 512], [0; 512]);
+                let (mut image, mut expected) = (Image::new(&mut buffer), Bytes::new(&mut bytes));
+                write(&mut |part, is_text| if is_text { image.text(part) } else { image.raw(part) });
+                write(&mut |part, is_text| if is_text { expected.text(part) } else { expected.raw(part) });
+                image.scalar(0x1234, 2);
+                expected.scalar(0x1234, 2);
+                let image = image.finish();
+                assert_eq!(image.is_some(), nul.is_none(), "{len} bytes, NUL at {nul:?}");
+                assert!(image.is_none_or(|image| Some(image.payload()) == expected.finish()), "{len} bytes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_no_image() {
+        for len in 0..100 {
+            let mut buffer = [MaybeUninit::uninit(); 64];
+            let mut image = Image::new(&mut buffer);
+            image.raw(&vec![7; len]);
+            image.scalar(1, 1);
+            assert_eq!(image.finish().is_some(), len + 1 <= 64 - Padded::PADDING, "{len} bytes");
+        }
     }
 }
