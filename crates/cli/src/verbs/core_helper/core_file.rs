@@ -28,10 +28,11 @@ use std::time::{Duration, Instant};
 pub(super) const VERB: &str = "write";
 /// The bits of a core file's mode that the kernel checks (fs/coredump.c): nobody else may use it.
 const CHECKED_MODE: u32 = 0o677;
-/// How long it may take to open the file.
-const OPEN: Duration = Duration::from_secs(10);
+/// How long it may take to open the file, the start of the part included. The kernel itself would wait without a limit; where many processes
+/// crash at once on a slow machine, parts take long to start. Waiting holds up nothing but the process that dies.
+const OPEN: Duration = Duration::from_secs(120);
 /// Seconds for which the file may take nothing of the core.
-const STALL: i64 = 30;
+const STALL: i64 = 120;
 /// What the part sends when the file is open.
 const OPENED: &[u8] = b"\n";
 
