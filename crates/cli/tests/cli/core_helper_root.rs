@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// More than a pipe holds.
 fn core() -> Vec<u8> {
-    (0..300_000u32).map(|at| (at * 7 >> 3) as u8 | 1).collect()
+    (0..300_000u32).map(|at| ((at * 7) >> 3) as u8 | 1).collect()
 }
 
 /// Runs a script of Python in the place, without limit of its core.

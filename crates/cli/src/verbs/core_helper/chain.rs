@@ -125,7 +125,7 @@ impl<'a> Crash<'a> {
             Some(Some(left_out)) => left_out,
             None => 0,
         };
-        let mut line = plain(&notes.join("; ")).to_string();
+        let mut line = plain(&notes.join("; "));
         let most = (0..=MOST_LINE.min(line.len())).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
         line.truncate(most);
         if left_out > 0 {

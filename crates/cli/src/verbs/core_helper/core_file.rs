@@ -191,7 +191,7 @@ mod tests {
     fn a_core_is_passed_on() {
         let (core, mut kernel) = std::io::pipe().unwrap();
         let (mut reader, to) = std::io::pipe().unwrap();
-        let bytes: Vec<u8> = (0..300_000u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000u32).map(|at| ((at * 7) >> 3) as u8).collect();
         let sent = bytes.clone();
         let writer = std::thread::spawn(move || kernel.write_all(&sent));
         let read = std::thread::spawn(move || {

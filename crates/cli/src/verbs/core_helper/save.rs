@@ -172,7 +172,7 @@ impl Saver<'_> {
                 (Some(Message::Bytes { at, bytes }), Ok(copy)) => copy.write(at, &bytes),
                 (Some(Message::File { .. } | Message::Bytes { .. }), Err(_)) => Ok(()),
                 (Some(Message::Copied { missing }), _) => break missing,
-                (Some(Message::Failed(why)), Ok(_)) => bail!(plain(&why).to_string()),
+                (Some(Message::Failed(why)), Ok(_)) => bail!(plain(&why)),
                 (Some(Message::Failed(_)), Err(_)) => break 0,
                 _ => bail!("the search of its memory failed"),
             };
