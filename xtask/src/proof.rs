@@ -8,7 +8,8 @@ use crate::programs;
 
 /// 60 programs that record by `tracing`, of new seeds each time.
 pub(crate) fn tracing() -> Result<()> {
-    run("lastwords-proof-tracing", &["--shapes", "60"])
+    let babeltrace = crate::setup::bin().join("babeltrace2.1").display().to_string();
+    run("lastwords-proof-tracing", &["--shapes", "60", "--babeltrace", &babeltrace])
 }
 
 /// The rows of the table of surroundings that take least time.

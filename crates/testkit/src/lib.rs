@@ -22,3 +22,4 @@ pub mod samples;
 pub mod schema;
 pub mod session;
 pub mod trace_cmd;
+pub mod wire;

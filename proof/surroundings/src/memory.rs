@@ -54,9 +54,9 @@ impl Drop for Cgroup {
 }
 
 /// Applications that die, end and record much, one after another.
-fn run_all(bench: &Bench, dir: &Path, group: &Cgroup) -> Result<()> {
+fn run_all(bench: &Bench, dir: &Path, group: &Cgroup, inner: &[&str]) -> Result<()> {
     let wrapper = group.wrapper();
-    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).chain(inner.iter().copied()).collect();
     for run in 0..RUNS {
         let words = [["", "abort"], ["many", "exit"], ["many", "kill"]][run % 3];
         bench.run(dir, &wrapper, &words).with_context(|| format!("run {run}"))?;
@@ -67,7 +67,7 @@ fn run_all(bench: &Bench, dir: &Path, group: &Cgroup) -> Result<()> {
 /// Ends as without a recorder, and no more is kept than the limit allows.
 pub(crate) fn limit(bench: &Bench, dir: &Path, megabytes: u64) -> Result<()> {
     let group = Cgroup::new(megabytes)?;
-    let done = run_all(bench, dir, &group);
+    let done = run_all(bench, dir, &group, &[]);
     let sessions = bench.sessions(dir, &[]);
     // The pages go before their group does.
     let used = bytes(dir)?;
@@ -85,6 +85,39 @@ pub(crate) fn limit_inside(bench: &Bench, dir: &Path) -> Result<()> {
         bench.run(dir, &[], &["many", "kill"])?;
     }
     limit(bench, dir, 24)
+}
+
+/// A machine of 128 CPUs, as far as programs look.
+const MANY_CPUS: &[&str] = &[
+    "unshare",
+    "--mount",
+    "sh",
+    "-c",
+    "mount --bind \"$LASTWORDS_DIR/../present\" /sys/devices/system/cpu/present && exec \"$@\"",
+    "sh",
+];
+/// Most bytes that a session takes there, before and after many events on few CPUs.
+const IDLE: u64 = 4 << 20;
+const BUSY: u64 = 16 << 20;
+
+/// A session takes memory for the CPUs that record, not for those that are there.
+pub(crate) fn many_cpus(bench: &Bench, dir: &Path) -> Result<()> {
+    let present = dir.parent().context("a folder")?.join("present");
+    std::fs::write(&present, "0-127\n")?;
+    let mut staying = bench.stay(dir, MANY_CPUS, &["", "sleep"])?;
+    ensure!(bench.only(dir, &[])?.is_live(), "it lives");
+    let idle = bytes(dir)?;
+    staying.kill()?;
+    ensure!(idle <= IDLE, "an idle session takes {idle} bytes");
+    std::fs::remove_dir_all(bench.only(dir, &[])?.folder)?;
+    bench.run(dir, MANY_CPUS, &["many", "kill"])?;
+    let busy = bytes(dir)?;
+    ensure!(busy <= BUSY, "a session takes {busy} bytes");
+    std::fs::remove_dir_all(bench.only(dir, &[])?.folder)?;
+    let group = Cgroup::new(24)?;
+    let done = run_all(bench, dir, &group, MANY_CPUS);
+    std::fs::remove_dir_all(dir)?;
+    done.context("with a limit of 24 MB")
 }
 
 /// The memory that files of a folder take.

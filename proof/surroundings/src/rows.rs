@@ -63,6 +63,7 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "a limit of 16 MB", check: |bench, dir| memory::limit(bench, dir, 16), quick: false },
     Row { name: "a limit of 24 MB", check: |bench, dir| memory::limit(bench, dir, 24), quick: true },
     Row { name: "a limit of 64 MB", check: |bench, dir| memory::limit(bench, dir, 64), quick: false },
+    Row { name: "128 CPUs", check: memory::many_cpus, quick: true },
     Row { name: "a limit of 24 MB on another folder", check: memory::limit_inside, quick: false },
 ];
 

@@ -22,6 +22,23 @@ pub(crate) struct Report {
     pub(crate) threads: Vec<(u64, usize)>,
 }
 
+/// What was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Ctf,
+    Perfetto,
+    Text,
+}
+
+impl Format {
+    /// The name of a field. CTF has letters, digits and underscores alone.
+    fn field(self, name: &str) -> String {
+        let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
+        if self == Self::Ctf { name.chars().map(plain).collect() } else { name.to_owned() }
+    }
+}
+
 /// Figures of judged events.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Sum {
@@ -31,8 +48,8 @@ pub(crate) struct Sum {
 }
 
 /// Judges all events of a session.
-pub(crate) fn judge(model: &Model, report: &Report, found: &[Event]) -> Result<Sum> {
-    let mut judge = Judge { model, ids: HashMap::new(), sum: Sum::default() };
+pub(crate) fn judge(model: &Model, report: &Report, format: Format, found: &[Event]) -> Result<Sum> {
+    let mut judge = Judge { model, format, ids: HashMap::new(), sum: Sum::default() };
     let known: Vec<u64> = report.threads.iter().map(|(tid, _)| *tid).collect();
     if let Some(event) = found.iter().find(|event| !known.contains(&event.tid)) {
         bail!("INVENTED: an event of thread {}, {}", event.tid, event.name);
@@ -58,6 +75,7 @@ pub(crate) fn judge(model: &Model, report: &Report, found: &[Event]) -> Result<S
 
 struct Judge<'a> {
     model: &'a Model,
+    format: Format,
     /// The id of each span, as its first event has it.
     ids: HashMap<Span, u64>,
     sum: Sum,
@@ -71,7 +89,7 @@ impl Judge<'_> {
         let mut texts = Texts::default();
         if let Some((message, is_constant)) = &wanted.message {
             match take(&mut fields, "message") {
-                Some(found) => texts.check("message", message, found)?,
+                Some(found) => texts.check("message", message, self.format, found)?,
                 None => {
                     let is_name = *is_constant && found.name.ends_with(&format!(":{message}"));
                     ensure!(is_name, "LOST: the message {message:?}");
@@ -79,10 +97,11 @@ impl Judge<'_> {
             }
         }
         for (name, value) in &wanted.fields {
-            let found = take(&mut fields, name).with_context(|| format!("LOST: field {name} = {value:?}"))?;
+            let found = take(&mut fields, &self.format.field(name))
+                .with_context(|| format!("LOST: field {name} = {value:?}"))?;
             match value {
-                Expected::Text(text) => texts.check(name, text, found)?,
-                other => ensure!(is(other, found), "WRONG: field {name} is {found:?}, expected {other:?}"),
+                Expected::Text(text) => texts.check(name, text, self.format, found)?,
+                other => ensure!(is(other, found, self.format), "WRONG: field {name} is {found:?}, expected {other:?}"),
             }
         }
         ensure!(fields.is_empty(), "INVENTED: fields {fields:?}");
@@ -108,7 +127,7 @@ impl Judge<'_> {
             }
             What::Event(Some(span)) => {
                 let id = id("span_id")?.context("SPAN: none, but the event was in one")?;
-                let text = take(fields, "span").and_then(Json::text).context("SPAN: no text")?;
+                let text = take(fields, "span").and_then(|text| text_of(self.format, text)).context("SPAN: no text")?;
                 let known = self.ids.get(&span);
                 let is_right = wanted.span_texts.iter().any(|expected| is_span_text(expected, text));
                 ensure!(is_right, "SPAN: {text:?}, expected one of {:?}", wanted.span_texts);
@@ -145,8 +164,8 @@ struct Texts {
 }
 
 impl Texts {
-    fn check(&mut self, name: &str, expected: &str, found: &Json) -> Result<()> {
-        let found = found.text().with_context(|| format!("WRONG: field {name} is {found:?}"))?;
+    fn check(&mut self, name: &str, expected: &str, format: Format, found: &Json) -> Result<()> {
+        let found = text_of(format, found).with_context(|| format!("WRONG: field {name} is {found:?}"))?;
         let expected = stored(expected);
         let len = expected.len();
         if found == expected {
@@ -179,6 +198,15 @@ impl Texts {
     }
 }
 
+/// The text of a value. Lines of text have words without quotes.
+fn text_of(format: Format, value: &Json) -> Option<&str> {
+    match value {
+        Json::Text(text) => Some(text),
+        Json::Number(word) if format == Format::Text => Some(word),
+        _ => None,
+    }
+}
+
 fn take<'a>(fields: &mut Vec<(&str, &'a Json)>, name: &str) -> Option<&'a Json> {
     let at = fields.iter().position(|(known, _)| *known == name)?;
     Some(fields.remove(at).1)
@@ -193,24 +221,43 @@ fn is_span_text(expected: &str, found: &str) -> bool {
     kept.is_some_and(|kept| expected.len() > SPAN_ROOM && expected.starts_with(kept))
 }
 
-fn is(expected: &Expected, found: &Json) -> bool {
+fn is(expected: &Expected, found: &Json, format: Format) -> bool {
     match (expected, found) {
         (Expected::Unsigned(value), Json::Number(digits)) => digits.parse() == Ok(*value),
         (Expected::Signed(value), Json::Number(digits)) => digits.parse() == Ok(*value),
         (Expected::Bool(value), Json::Bool(found)) => value == found,
-        (Expected::Float(value), Json::Number(digits)) => {
-            digits.parse::<f64>().is_ok_and(|found| found.to_bits() == value.to_bits())
+        (Expected::Bool(value), Json::Number(word)) => match format {
+            Format::Ctf => *word == u8::from(*value).to_string(),
+            _ => *word == value.to_string(),
+        },
+        (Expected::Float(value), found) => is_float(*value, found, format),
+        _ => false,
+    }
+}
+
+fn is_float(value: f64, found: &Json, format: Format) -> bool {
+    match (format, found) {
+        (Format::Perfetto, Json::Number(bits)) => {
+            let bits = bits.strip_prefix("0x").and_then(|bits| u64::from_str_radix(bits, 16).ok());
+            bits.is_some_and(|bits| bits == value.to_bits() || (value.is_nan() && f64::from_bits(bits).is_nan()))
         }
-        (Expected::Float(value), Json::Text(text)) => {
+        (Format::Json, Json::Number(digits)) => digits.parse::<f64>().is_ok_and(|f| f.to_bits() == value.to_bits()),
+        (Format::Json, Json::Text(text)) => {
             let name = if value.is_nan() {
                 "NaN"
-            } else if *value > 0.0 {
+            } else if value > 0.0 {
                 "inf"
             } else {
                 "-inf"
             };
             !value.is_finite() && text == name
         }
+        // Six digits are shown, as C's `%g` does.
+        (_, Json::Number(word)) if value.is_nan() => word.trim_start_matches('-') == "nan",
+        (_, Json::Number(word)) => word.parse::<f64>().is_ok_and(|found| {
+            let near = if value.is_infinite() { 0.0 } else { (value * 1e-5).abs().max(f64::MIN_POSITIVE) };
+            found == value || ((found - value).abs() <= near && found.is_sign_negative() == value.is_sign_negative())
+        }),
         _ => false,
     }
 }
@@ -221,7 +268,7 @@ mod tests {
 
     fn check(expected: &str, found: &str) -> Result<Texts> {
         let mut texts = Texts::default();
-        texts.check("a", expected, &Json::Text(found.into()))?;
+        texts.check("a", expected, Format::Json, &Json::Text(found.into()))?;
         Ok(texts)
     }
 

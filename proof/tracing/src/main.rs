@@ -13,8 +13,10 @@
 
 mod found;
 mod judge;
+mod lines;
 mod message;
 mod model;
+mod perfetto;
 mod record;
 mod run;
 mod shape;
@@ -42,6 +44,9 @@ struct Args {
     /// The program `lastwords`; by default the one beside this program
     #[arg(long)]
     lastwords: Option<PathBuf>,
+    /// The program `babeltrace2`, version 2.1 or newer, which reads CTF; none is taken from PATH
+    #[arg(long)]
+    babeltrace: Option<PathBuf>,
     /// Shapes in all
     #[arg(long, default_value_t = 60)]
     shapes: u64,
@@ -105,7 +110,7 @@ fn all(args: &Args) -> Result<()> {
             if index >= end {
                 return;
             }
-            let failed = one(&lastwords, seed, index, &folder, &total).is_err();
+            let failed = one(args, &lastwords, seed, index, &folder, &total).is_err();
             if failed && !args.keep_going {
                 next.store(end, Ordering::Relaxed);
             }
@@ -137,6 +142,7 @@ fn all(args: &Args) -> Result<()> {
 
 /// Runs one shape; says what is wrong.
 fn one(
+    args: &Args,
     lastwords: &Path,
     seed: u64,
     index: u64,
@@ -145,7 +151,7 @@ fn one(
 ) -> Result<()> {
     let shape = Shape::random(seed, index);
     let place = folder.join(format!("shape-{index}"));
-    let done = run::run(lastwords, seed, &shape, &place);
+    let done = run::run(lastwords, args.babeltrace.as_deref(), seed, &shape, &place);
     let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     match &done {
         Ok(sum) => {

@@ -42,6 +42,8 @@ pub(crate) struct Model {
     /// For the main thread and each thread, in the order of steps.
     pub(crate) threads: Vec<Vec<Wanted>>,
     pub(crate) spans: Vec<Made>,
+    /// Spans that are open when the first thread has ended, and those that the other threads may have open then.
+    pub(crate) open: (usize, usize),
 }
 
 /// A span that was made.
@@ -54,13 +56,13 @@ pub(crate) struct Made {
     uses: usize,
     /// Values in the order in which they were given.
     given: Vec<(usize, String)>,
-    /// How many of `given` the span was made with.
-    first: usize,
+    /// Where the values of each record begin in `given`.
+    records: Vec<usize>,
 }
 
 impl Model {
     pub(crate) fn of(shape: &Shape) -> Self {
-        let mut model = Self { threads: Vec::new(), spans: Vec::new() };
+        let mut model = Self { threads: Vec::new(), spans: Vec::new(), open: (0, 0) };
         let mut main = Follower::new(shape, &mut model, 0);
         for (site, key) in &shape.shared {
             main.new_span(0, *site, *key, Parent::Root);
@@ -74,8 +76,20 @@ impl Model {
             }
             let found = follower.wanted;
             model.threads.push(found);
+            if model.threads.len() == 2 {
+                // All spans so far are of the main thread and of the first one.
+                model.open.0 = model.recorded(shape).filter(|span| span.uses > 0).count();
+                model.open.1 = model.recorded(shape).count();
+            }
         }
+        model.open.1 = model.recorded(shape).count() - model.open.1;
         model
+    }
+}
+
+impl Model {
+    fn recorded<'a>(&'a self, shape: &'a Shape) -> impl Iterator<Item = &'a Made> {
+        self.spans.iter().filter(|made| shape.dispatchers[made.dispatcher] != Dispatcher::Bare)
     }
 }
 
@@ -193,8 +207,7 @@ impl<'a> Follower<'a> {
             self.model.spans[parent].uses += 1;
         }
         let given = given(site, key, (0..site.fields.len()).filter(|at| site.fields[*at].is_present(key, *at)));
-        let first = given.len();
-        self.model.spans.push(Made { site: number, dispatcher, parent, uses: 1, given, first });
+        self.model.spans.push(Made { site: number, dispatcher, parent, uses: 1, given, records: Vec::new() });
         self.handles.push(span);
         self.span_event(step, span, "new", What::New(span, parent), fields(site, key));
     }
@@ -207,7 +220,9 @@ impl<'a> Follower<'a> {
             (field.name.clone(), field.kind.value(key, *at).expected())
         });
         let values = values.collect();
-        self.model.spans[span].given.extend(given(site, key, chosen.iter().copied()));
+        let made = &mut self.model.spans[span];
+        made.records.push(made.given.len());
+        made.given.extend(given(site, key, chosen.iter().copied()));
         self.span_event(step, span, "record", What::Record(span), values);
     }
 
@@ -231,8 +246,8 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// What events may show of the span: all values in the order in which they were given, or the last value of each field, in the
-    /// order of the callsite or of the first values.
+    /// What events may show of the span: all values in the order in which they were given, or in the callsite's order for each record; or
+    /// the last value of each field, in the order of the callsite or of the first values.
     fn texts(&self, span: Span) -> Vec<String> {
         let made = &self.model.spans[span];
         let site = &self.shape.spans[made.site];
@@ -244,7 +259,10 @@ impl<'a> Follower<'a> {
             }
         }
         let mut recorded = made.given.clone();
-        recorded[made.first..].sort_by_key(|(at, _)| *at);
+        let ends = made.records.iter().skip(1).copied().chain([recorded.len()]);
+        for (begin, end) in made.records.iter().zip(ends) {
+            recorded[*begin..end].sort_by_key(|(at, _)| *at);
+        }
         let all = [
             made.given.clone(),
             recorded,
@@ -290,9 +308,15 @@ fn names(target: &str, name: Option<&str>, message: Option<usize>, file: &str, l
     let file = file.rsplit('/').next().unwrap_or(file);
     let mut names = vec![format!("{target}:{file}:{line}")];
     if let Some(number) = message {
-        let template = message::TEMPLATES[number];
-        // Values beside each other may be shown as one.
-        names.extend([template.to_owned(), template.replace("{}{}", "{}")].map(|name| format!("{target}:{name}")));
+        // Values are shown as `{}` or not at all.
+        let parts: Vec<&str> = message::TEMPLATES[number].split("{}").collect();
+        for shown in 0..1u32 << (parts.len() - 1) {
+            let hole = |at: usize| if at > 0 && shown >> (at - 1) & 1 == 1 { "{}" } else { "" };
+            let name: String = parts.iter().enumerate().flat_map(|(at, part)| [hole(at), part]).collect();
+            if !name.trim().is_empty() {
+                names.push(format!("{target}:{name}"));
+            }
+        }
     }
     names
 }

@@ -32,7 +32,7 @@ struct Program {
 /// Records the shape in `folder`; does not return unless it fails.
 pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
     let main = lastwords::ChannelConfig::new("main").sub_buffers(8, 1 << 20);
-    let session = lastwords::Session::builder("shape").dir(folder).channel(main).start()?;
+    let session = lastwords::Session::builder("shape").dir(folder).channel(main).spans(4096).start()?;
     let dispatchers: Vec<Dispatch> = shape.dispatchers.iter().map(|dispatcher| dispatch(*dispatcher)).collect();
     dispatcher::set_global_default(dispatchers[0].clone())?;
     if shape.logs {

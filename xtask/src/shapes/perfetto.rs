@@ -1,59 +1,18 @@
-//! Perfetto traces: a reader of protocol buffers, as far as sessions need one.
+//! Perfetto traces.
 
 use anyhow::{Context as _, Result, bail};
+use lastwords_testkit::wire::{self, Wire};
 
 use super::found::{Event, Found};
 use super::shape::Shape;
 use super::value::Form;
 
-/// A field of a message.
-#[derive(Debug, Clone, Copy)]
-enum Wire<'a> {
-    Number(u64),
-    Fixed(u64),
-    Bytes(&'a [u8]),
-}
-
-fn varint(bytes: &mut &[u8]) -> Result<u64> {
-    let mut value = 0u64;
-    for shift in (0..70).step_by(7) {
-        let (byte, rest) = bytes.split_first().context("a number without an end")?;
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    bail!("a number of more than ten bytes")
-}
-
-fn fields(mut bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let key = varint(&mut bytes)?;
-        let mut part = |len: usize| -> Result<&[u8]> {
-            let (part, rest) = bytes.split_at_checked(len).context("a field beyond its message")?;
-            bytes = rest;
-            Ok(part)
-        };
-        let wire = match key & 7 {
-            1 => Wire::Fixed(u64::from_le_bytes(part(8)?.try_into()?)),
-            0 => Wire::Number(varint(&mut bytes)?),
-            2 => {
-                let len = varint(&mut bytes)?;
-                let (part, rest) = bytes.split_at_checked(len as usize).context("a message beyond its parent")?;
-                bytes = rest;
-                Wire::Bytes(part)
-            }
-            other => bail!("wire type {other}"),
-        };
-        fields.push((key >> 3, wire));
-    }
-    Ok(fields)
-}
-
 /// The end of the names of tracks that say what is missing.
 const LOSSES: &str = ": missing events";
+
+fn fields(bytes: &[u8]) -> Result<Vec<(u64, Wire<'_>)>> {
+    wire::fields(bytes).map_err(anyhow::Error::msg)
+}
 
 /// The events of a trace: its instants, but those on tracks that say what is missing.
 pub(super) fn read(shape: &Shape, bytes: &[u8]) -> Result<Vec<Event>> {

@@ -290,7 +290,12 @@ fn class(rng: &mut Random, language: Language, shape: u64, number: u64, in_handl
     let at = rng.below(count as u64) as usize;
     // Most of all, some numbers and then a text.
     let text_last = count > 1 && at + 1 < count && rng.one_in(2);
-    let mut large = rng.one_in(6) as usize * 2;
+    // Most events have no long text, some have two, few have any number of them in any place.
+    let mut large = match rng.below(12) {
+        0 => count.min(6),
+        1 | 2 => 2,
+        _ => 0,
+    };
     let mut fields: Vec<Field> = Vec::new();
     for i in 0..count {
         let form = if i == at {
