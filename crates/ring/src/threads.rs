@@ -17,7 +17,7 @@ const REMEMBERED: usize = 4;
 const REFUSED: usize = 2;
 
 /// An entry of a table, in one word: the table's address without its lowest bits, which are zero, above the number of the entry.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Claim(u64);
 
 impl Claim {
