@@ -385,7 +385,9 @@ fn a_filter_knows_which_fields_an_event_lacks() {
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 64 << 10);
     let session = Session::builder("filter").dir(dir.path()).channel(main).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
-    let wanted = |n: u64| (n % 2 == 0).then_some(n).is_some_and(|a| a > 10) || n % 5 == 0 && n % 3 == 0;
+    let wanted = |n: u64| {
+        (n.is_multiple_of(2)).then_some(n).is_some_and(|a| a > 10) || n.is_multiple_of(5) && n.is_multiple_of(3)
+    };
     let rule = lastwords::rules::RuleSpec::enable("layer*:*").with_filter("a > 10 || b == \"five\" && c == 3");
     session.rule(&rule).expect("a rule");
     tracing::dispatcher::with_default(&Dispatch::new(lastwords::layer::subscriber()), || {

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -162,11 +163,11 @@ fn child_lives_in_a_group() {
     let (Some(dir), Some(group)) = (child_dir(), std::env::var_os("GROUP")) else { return };
     std::fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).expect("entered");
     if std::env::var_os("RECORDED").is_some() {
-        let session = Session::builder("limited").dir(&dir).start_or_disabled();
+        // The session stays open, as in a crash.
+        let session = ManuallyDrop::new(Session::builder("limited").dir(&dir).start_or_disabled());
         record(0..100_000);
         // A reader of the note is told why the rings are small, or why there are none.
         let is_told = session.note().contains("memory limit");
-        std::mem::forget(session);
         // SAFETY: the process ends here.
         unsafe { libc::_exit(if is_told { 7 } else { 8 }) };
     }

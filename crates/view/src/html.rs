@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 const INDEX: &str = include_str!("../page/index.html");
@@ -45,11 +46,8 @@ fn hash(script: &str) -> String {
 /// Returns the import map.
 fn import_map() -> String {
     let address = |text: &str| format!("data:text/javascript;base64,{}", STANDARD.encode(text));
-    let of = |pair: &dyn Fn(&(&str, &str)) -> (String, String)| -> serde_json::Map<String, serde_json::Value> {
-        MODULES.iter().map(pair).map(|(name, value)| (name, value.into())).collect()
-    };
-    let imports = of(&|(name, text)| ((*name).to_owned(), address(text)));
-    let integrity = of(&|(_, text)| (address(text), hash(text)));
+    let imports: BTreeMap<_, _> = MODULES.iter().map(|(name, text)| (*name, address(text))).collect();
+    let integrity: BTreeMap<_, _> = MODULES.iter().map(|(_, text)| (address(text), hash(text))).collect();
     serde_json::json!({ "imports": imports, "integrity": integrity }).to_string()
 }
 

@@ -124,7 +124,10 @@ pub(super) fn values(
     if spans::are_listed() {
         let mut text = MoreText::new();
         values.record(&mut text);
-        spans::append(domain.key(id), text.in_order().as_bytes());
+        let text = text.in_order();
+        if !text.as_bytes().is_empty() {
+            spans::append(domain.key(id), text.as_bytes());
+        }
     }
     if let Some(metadata) = metadata_of(id) {
         span_event(domain, Kind::Record, id, metadata, &|visitor| values.record(visitor));

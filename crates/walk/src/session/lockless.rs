@@ -302,11 +302,12 @@ impl Planner<'_> {
         let loaded = self.stream.load(ring.half, number, size, &mut self.buf);
         self.budget.bytes(&self.stream.region.name, loaded.got as u64)?;
         let mut content = ring.content(&g, number);
-        if let Some(missing) = loaded.missing {
-            if number != ring.current || (loaded.got as u64) < content.end {
-                return self.missing(ring.half, number, content.end, missing);
-            }
-            // The bytes that the image lacks were not written yet. They are zeros, as those in a hole of a file, which are not read.
+        // Bytes that the image lacks behind the content of the current sub-buffer were not written yet. They are zeros, as those in a
+        // hole of a file, which are not read.
+        if let Some(missing) = loaded.missing
+            && (number != ring.current || (loaded.got as u64) < content.end)
+        {
+            return self.missing(ring.half, number, content.end, missing);
         }
         let found = Header::parse(&self.buf, self.stream.identity.order).ok();
         let judged = judge(&self.stream.identity, number, &mut self.buf);
