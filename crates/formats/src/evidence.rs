@@ -28,6 +28,8 @@ pub struct Report {
     pub losses: bool,
     /// Number of events known to be lost. Events that were overwritten or in flight are not included.
     pub lost_events: u64,
+    /// Number of values that were cut or left out in events that are there.
+    pub cut_values: u64,
     /// Number of sub-buffers by verdict.
     pub verdicts: BTreeMap<&'static str, u64>,
     /// Streams.
@@ -262,6 +264,7 @@ impl<'a> Account<'a> {
             uuid: lastwords_ctf::uuid_text(&self.uuid),
             losses: self.has_losses(),
             lost_events: self.evidence.lost_events(),
+            cut_values: self.cut(),
             verdicts,
             streams,
             gaps,

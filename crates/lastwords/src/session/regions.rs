@@ -1,9 +1,11 @@
 //! The regions of a session, mapped: as their creator made them, or as another process finds them in the session's
 //! folder.
 
+use std::io::ErrorKind;
+
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SPANS};
 use lastwords_abi::session::{BACKEND_DAX, BACKEND_PHYSICAL, ClockArea};
-use lastwords_ring::backend::{Mapping, Place, open_region};
+use lastwords_ring::backend::{self, BackendError, Mapping, Place, open_region, open_region_to_read};
 
 use super::error::Error;
 use super::layout::{REGISTRY, SESSION, SPANS, stream_name};
@@ -24,26 +26,39 @@ pub struct Regions {
     pub(crate) streams: Streams,
 }
 
-/// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`.
-fn find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Option<Mapping>, Error> {
+/// Maps the region of this name, if it exists: a file in a session's folder, or an entry of `places`. `open` opens the file.
+fn find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Result<Option<Mapping>, Error> {
     if let Some(places) = places {
         return Ok(places.iter().find(|place| place.name == name).map(Place::map).transpose()?);
     }
-    match open_region(folder.for_ring()?, name) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+    match open(folder.for_ring()?, name) {
+        Err(error) if error.source.kind() == ErrorKind::NotFound => Ok(None),
         opened => Ok(Some(opened?)),
     }
 }
 
-fn must_find(folder: &Folder, places: Option<&[Place]>, name: &str) -> Result<Mapping, Error> {
+fn must_find(folder: &Folder, places: Option<&[Place]>, name: &str, open: Open) -> Result<Mapping, Error> {
     let missing = || Error::region(folder.path.join(name).to_string_lossy(), 0, "the region is missing");
-    find(folder, places, name)?.ok_or_else(missing)
+    find(folder, places, name, open)?.ok_or_else(missing)
+}
+
+/// Opens the file of a region: [`open_region`] or [`open_to_look`].
+type Open = fn(backend::Folder<'_>, &str) -> Result<Mapping, BackendError>;
+
+/// Opens a region for a caller that may only look at it, also where this process may not write.
+fn open_to_look(folder: backend::Folder<'_>, name: &str) -> Result<Mapping, BackendError> {
+    let opened = open_region(folder, name);
+    let is_refused = |kind| matches!(kind, ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied);
+    if opened.as_ref().is_err_and(|error| is_refused(error.source.kind())) {
+        return open_region_to_read(folder, name);
+    }
+    opened
 }
 
 /// Maps the session region alone, and passes it to `look`.
 pub(crate) fn look<T>(folder: &Folder, look: impl FnOnce(&SessionRegion) -> T) -> Result<T, Error> {
     // Callers copy the values that they read.
-    open_view(folder, folder.places()?.as_deref()).map(|view| look(&view))
+    open_view(folder, folder.places()?.as_deref(), open_to_look).map(|view| look(&view))
 }
 
 /// Maps the session region and the registry, and passes them to `look`.
@@ -52,16 +67,16 @@ pub(crate) fn look_with_registry<T>(
     look: impl FnOnce(&SessionRegion, &Registry) -> T,
 ) -> Result<T, Error> {
     let places = folder.places()?;
-    let view = open_view(folder, places.as_deref())?;
-    let mapping = must_find(folder, places.as_deref(), REGISTRY)?;
+    let view = open_view(folder, places.as_deref(), open_to_look)?;
+    let mapping = must_find(folder, places.as_deref(), REGISTRY, open_to_look)?;
     check_header(&mapping, KIND_REGISTRY)?;
     // Callers copy the values that they read.
     let registry = Registry::of(mapping, &view);
     Ok(look(&view, &registry))
 }
 
-fn open_view(folder: &Folder, places: Option<&[Place]>) -> Result<SessionRegion, Error> {
-    let view = SessionRegion::of(must_find(folder, places, SESSION)?)?;
+fn open_view(folder: &Folder, places: Option<&[Place]>, open: Open) -> Result<SessionRegion, Error> {
+    let view = SessionRegion::of(must_find(folder, places, SESSION, open)?)?;
     let shown = folder.path.to_string_lossy();
     if !shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path contains a process id, which another process may have by now.
@@ -75,14 +90,14 @@ impl Regions {
     pub(crate) fn open(folder: &Folder) -> Result<Self, Error> {
         let places = folder.places()?;
         let places = places.as_deref();
-        let view = open_view(folder, places)?;
-        let registry = must_find(folder, places, REGISTRY)?;
+        let view = open_view(folder, places, open_region)?;
+        let registry = must_find(folder, places, REGISTRY, open_region)?;
         check_header(&registry, KIND_REGISTRY)?;
-        let spans = find(folder, places, SPANS)?;
+        let spans = find(folder, places, SPANS, open_region)?;
         spans.iter().try_for_each(|spans| check_header(spans, KIND_SPANS))?;
         let mut streams = Vec::new();
         for index in 0..streams::count(&view) {
-            let mapping = must_find(folder, places, &stream_name(index))?;
+            let mapping = must_find(folder, places, &stream_name(index), open_region)?;
             streams.push(StreamRegion::of(mapping, &view.uuid)?);
         }
         view.tell_namespace();

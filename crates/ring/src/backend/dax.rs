@@ -77,7 +77,7 @@ impl DaxNode {
     /// The node cannot be opened or mapped.
     pub fn open(path: &Path, len: u64) -> Result<Self, BackendError> {
         let file = NamedFile::open(Folder::here(), path, OFlags::RDWR)?;
-        Ok(Self(file.region("node", 0, len, DEVICE_STEP)?))
+        Ok(Self(file.region("node", 0, len, DEVICE_STEP, MapFlags::SHARED)?))
     }
 
     /// Copies bytes from an offset on. Returns how many: fewer than `buf` has if the node ends before.

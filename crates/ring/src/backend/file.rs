@@ -120,10 +120,10 @@ impl NamedFile {
         self.call("fallocate", offset, len, |fd| fs::fallocate(fd, hole, offset, len))
     }
 
-    /// Maps a part of the file, shared, readable and writable, with `extra` flags.
-    pub(super) fn map(&self, offset: u64, len: u64, extra: MapFlags) -> Result<NonNull<u8>, BackendError> {
+    /// Maps a part of the file, readable and writable, with these flags.
+    pub(super) fn map(&self, offset: u64, len: u64, flags: MapFlags) -> Result<NonNull<u8>, BackendError> {
         // SAFETY: a new mapping at an address of the kernel's choice; no memory of ours is replaced.
-        unsafe { self.map_at(null_mut(), offset, len, extra) }
+        unsafe { self.map_at(null_mut(), offset, len, flags) }
     }
 
     /// Maps the page at an offset, if the file has it. A device decides by itself.
@@ -168,11 +168,18 @@ impl NamedFile {
         }
     }
 
-    /// Maps a region at `offset`, in pages of `step` bytes.
-    pub(super) fn region(self, name: &str, offset: u64, len: u64, step: u64) -> Result<Mapping, BackendError> {
+    /// Maps a region at `offset`, in pages of `step` bytes. `flags` say whether the mapping is shared.
+    pub(super) fn region(
+        self,
+        name: &str,
+        offset: u64,
+        len: u64,
+        step: u64,
+        flags: MapFlags,
+    ) -> Result<Mapping, BackendError> {
         let blocks = !is_device(&self.look()?) && step == PAGE;
         let before = offset % step;
-        let start = self.map(offset - before, (before + len).next_multiple_of(step), MapFlags::SHARED)?;
+        let start = self.map(offset - before, (before + len).next_multiple_of(step), flags)?;
         // SAFETY: `before` is less than the mapping's length.
         let start = unsafe { start.add(before as usize) };
         let backing = Backing { file: Arc::new(self), offset, blocks };

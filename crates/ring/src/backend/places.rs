@@ -8,6 +8,7 @@ use std::io::{Read as _, Write as _};
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
+use rustix::mm::MapFlags;
 
 use super::file::{NamedFile, check_limit, is_device, is_own, open_at};
 use super::{BackendError, Folder, Mapping, PAGE};
@@ -103,7 +104,7 @@ impl Place {
         }
         // hugetlbfs maps only complete huge pages; its block size is their size.
         let is_huge = !is_device && block.is_power_of_two() && block > 65536;
-        file.region(name, *offset, *len, if is_huge { block } else { PAGE })
+        file.region(name, *offset, *len, if is_huge { block } else { PAGE }, MapFlags::SHARED)
     }
 }
 

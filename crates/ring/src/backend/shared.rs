@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd as _;
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, memfd_create};
+use rustix::mm::MapFlags;
 
 use super::arena::{Arena, length};
 use super::file::{NamedFile, is_device};
@@ -43,7 +44,20 @@ pub(super) fn allocate_memfd(plans: &[Plan]) -> Allocated {
 /// # Errors
 /// The error of the system, or a description of what is wrong with the file.
 pub fn open_region(folder: Folder<'_>, name: &str) -> Result<Mapping, BackendError> {
-    let file = NamedFile::open(folder, name, OFlags::RDWR)?;
+    map_file(NamedFile::open(folder, name, OFlags::RDWR)?, name, MapFlags::SHARED)
+}
+
+/// Maps a region for a caller that only reads it. Unlike [`open_region`], it also works where this process may not write: in a file
+/// system that is mounted read-only, or a file without permission to write.
+///
+/// # Errors
+/// Those of [`open_region`].
+pub fn open_region_to_read(folder: Folder<'_>, name: &str) -> Result<Mapping, BackendError> {
+    // Stores into a private mapping would stay in this process.
+    map_file(NamedFile::open(folder, name, OFlags::RDONLY)?, name, MapFlags::PRIVATE)
+}
+
+fn map_file(file: NamedFile, name: &str, flags: MapFlags) -> Result<Mapping, BackendError> {
     let stat = file.look()?;
     let len = stat.st_size as u64;
     if is_device(&stat) {
@@ -52,5 +66,5 @@ pub fn open_region(folder: Folder<'_>, name: &str) -> Result<Mapping, BackendErr
     if len < PAGE || !len.is_multiple_of(PAGE) {
         return Err(BackendError::invalid(&file.path, 0, len, "not the length of a region"));
     }
-    file.region(name, 0, len, PAGE)
+    file.region(name, 0, len, PAGE, flags)
 }
