@@ -77,6 +77,32 @@ fn a_ring_has_all_its_memory_at_the_start_if_the_program_wants_that() {
     session.remove();
 }
 
+/// A thread that blocks SIGBUS could not survive a file system that became full, and its children inherit that.
+#[test]
+fn a_ring_has_all_its_memory_at_the_start_where_the_signal_of_a_full_file_system_is_blocked() {
+    let block = |how| {
+        // SAFETY: the set is a local variable that the first two calls fill.
+        unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGBUS);
+            assert_eq!(libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()), 0);
+        }
+    };
+    let dir = in_memory();
+    let start = || Session::builder("blocked").dir(dir.path()).channel(plain("main").sub_buffers(4, 64 << 10)).start();
+    let taken = |session: Session| {
+        let bytes = resident(&folder(&session));
+        session.remove();
+        bytes
+    };
+    let growing = taken(start().expect("it starts"));
+    block(libc::SIG_BLOCK);
+    let whole = taken(start().expect("it starts"));
+    block(libc::SIG_UNBLOCK);
+    assert!(whole >= growing + 256 * 1024, "{whole} bytes, {growing} without");
+}
+
 #[test]
 fn a_freed_spare_gets_its_memory_again() {
     let dir = in_memory();

@@ -49,6 +49,16 @@ pub(crate) fn is_outside_handlers() -> bool {
     }
 }
 
+/// Returns true if this thread blocks the signal. Async-signal-safe.
+pub(crate) fn is_blocked(signal: c_int) -> bool {
+    // SAFETY: the set is a local variable that the call fills; zeroes are a valid value.
+    unsafe {
+        let mut mask: libc::sigset_t = std::mem::zeroed();
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
+        libc::sigismember(&raw const mask, signal) == 1
+    }
+}
+
 impl Handler {
     /// Makes a handler that is not installed yet.
     pub(crate) const fn new(function: Function) -> Self {

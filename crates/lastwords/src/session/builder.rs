@@ -124,9 +124,10 @@ impl Builder {
         rate(it, bytes_per_second: u64) => it.rate = Some(bytes_per_second);
 
         /// Allocates all memory of the rings at the start. Default: the memory of a ring is allocated when its CPU first records,
-        /// one sub-buffer at a time, and events for which there is none are counted as lost. If threads of the
-        /// program block SIGBUS, and its folder of sessions may become full, the program should allocate the memory at
-        /// the start: the kernel ends a process that has no memory for a page of a file and blocks that signal.
+        /// one sub-buffer at a time, and events for which there is none are counted as lost. If the thread
+        /// that starts the session blocks SIGBUS, all memory is allocated at the start. A program whose threads block SIGBUS later, or that installs
+        /// a handler of its own for it, should ask for that if its folder of sessions may become full: the kernel ends a process that has no memory
+        /// for a page of a file and blocks that signal.
         preallocate(it, on: bool) => it.preallocate = on;
 
         /// Makes the session as on a machine with so many CPUs. This is for tests.

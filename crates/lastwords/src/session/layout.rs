@@ -16,6 +16,7 @@ use lastwords_ring::{Persist, StreamSpec};
 
 use super::regions::is_persistent;
 use super::{Builder, ChannelConfig, Error};
+use crate::process::signals;
 
 /// Names of the regions, which are also the names of their files.
 pub(crate) const SESSION: &str = "session";
@@ -96,7 +97,9 @@ impl Layout {
             let place = ChannelPlace { uuid, channel, first_stream: specs.len() as u32, cpus, reservation, page_size };
             specs.append(&mut place.specs(config)?);
         }
-        let grows = !builder.preallocate && builder.memory.grows();
+        // Threads inherit the blocked signals of the thread that starts the session. One that blocks SIGBUS cannot survive a file
+        // system that is full, so it must find the memory of its ring allocated.
+        let grows = !builder.preallocate && builder.memory.grows() && !signals::is_blocked(libc::SIGBUS);
         let layout =
             Self { uuid, channels, cpus, reservation, persist, plans: plans(builder, &specs, grows), specs, grows };
         let needs = layout.needs(builder.snapshot);
