@@ -44,6 +44,9 @@ static ENTRIES: [AtomicPtr<Guard>; MAX_SESSIONS] = [const { AtomicPtr::new(null_
 /// The value of [`os::forks`] for which [`HEAD`] and [`ENTRIES`] are valid; 0: for none. In a forked child they are those
 /// of its parent. Written by the holder of [`LOCK`].
 static VALID: AtomicU32 = AtomicU32::new(0);
+/// Id of the thread whose list this is. Kept, because the application may forbid system calls later. Written by the holder of
+/// [`LOCK`] before `VALID`.
+static THREAD: AtomicU32 = AtomicU32::new(0);
 /// 0 or the value of [`os::forks`] in the process whose thread holds the lock. What a forked child inherits is not held.
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
@@ -61,7 +64,9 @@ fn locked<T>(change: impl FnOnce() -> T) -> T {
 
 /// Registers the list of this thread, which is the listener's, without entries.
 pub(crate) fn begin() {
+    let thread = os::tid();
     locked(|| {
+        THREAD.store(thread, Relaxed);
         ENTRIES.iter().for_each(|entry| entry.store(null_mut(), Relaxed));
         link();
         // SAFETY: the head stays as long as the process. The kernel reads and writes entries only through checked accesses.
@@ -99,11 +104,11 @@ fn guard_of(session: &SessionShared) -> Option<&'static Guard> {
 
 /// Holds the guards of all sessions of this process. Only the listener's thread calls it.
 pub(crate) fn hold() {
-    let thread = os::tid();
     locked(|| {
         if VALID.load(Relaxed) != os::forks() {
             return;
         }
+        let thread = THREAD.load(Relaxed);
         // A session that is being closed has released its guard, or will.
         let open = shared::all().filter(|session| session.handles.load(Acquire) > 0);
         for guard in open.filter_map(guard_of).filter(|guard| guard.word.load(Relaxed) != thread) {
