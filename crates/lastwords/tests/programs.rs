@@ -199,7 +199,8 @@ impl Model {
             Step::Record(span, value) => {
                 self.spans[span].records += 1;
                 if self.spans[span].is_listed && self.spans[span].name != "a" {
-                    self.spans[span].fields += &format!(" later={value}");
+                    let separator = if self.spans[span].fields.is_empty() { "" } else { " " };
+                    self.spans[span].fields += &format!("{separator}later={value}");
                 }
                 // A span without the field is not asked.
                 if self.spans[span].name != "a" {
