@@ -71,8 +71,8 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     (
         "receive",
         &[
-            ("lastwords receive -d traces", "receive from this machine, on port 7117"),
-            ("lastwords receive -d traces --listen tcp:0.0.0.0:7117 --trust-network", "receive from every network"),
+            ("lastwords receive -d traces", "from this machine alone"),
+            ("lastwords receive -d traces --listen tcp:0.0.0.0:7117 --trust-network", "from every network"),
         ],
     ),
     (

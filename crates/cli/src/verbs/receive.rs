@@ -73,7 +73,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", default_value = "32G", value_parser = record::bytes)]
     max_peer_bytes: u64,
 
-    /// The most files that are made for a peer within an hour
+    /// The most files made for a peer within an hour
     ///
     /// A stream makes one, and that of a session one more for each of its rings.
     #[arg(long, value_name = "NUMBER", default_value_t = 16_384, value_parser = crate::select::within(1_u32..))]
