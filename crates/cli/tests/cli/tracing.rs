@@ -55,7 +55,9 @@ fn optional_fields_are_shown_if_the_event_has_them() {
     assert_eq!(found(&place, &["app"]), all);
     let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let line = |fields: &Map<String, Value>| -> String {
-        fields.iter().map(|(name, value)| format!(" {name}={}", shown(value))).collect()
+        // The callsite has `bits` first, and the others in the order of their names.
+        let (first, rest): (Vec<_>, Vec<_>) = fields.iter().partition(|(name, _)| *name == "bits");
+        first.into_iter().chain(rest).map(|(name, value)| format!(" {name}={}", shown(value))).collect()
     };
     let text = place.ok(&["report", "app"]);
     let lines: Vec<&str> = text.lines().filter_map(|line| line.split_once("optional:")).map(|parts| parts.1).collect();
