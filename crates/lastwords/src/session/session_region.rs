@@ -174,6 +174,7 @@ impl SessionRegion {
     }
 
     /// Returns true if processes of another pid namespace may take part. This process cannot interpret their ids.
+    #[cfg(feature = "tracing")]
     pub(crate) fn is_foreign(&self) -> bool {
         self.control().namespaces.load(Acquire) != 0
     }
