@@ -30,12 +30,12 @@ impl<'a> Rest<'a> {
         Ok(before)
     }
 
-    /// A text in quotes, or a token up to a blank or a comma.
-    fn value(&mut self) -> Result<Json> {
+    /// A text in quotes, or a token up to one of these bytes.
+    fn value(&mut self, ends: &[u8]) -> Result<Json> {
         if self.take("\"") {
             return Ok(Json::Text(self.quoted()?));
         }
-        let end = self.0.iter().position(|byte| b" ,".contains(byte)).unwrap_or(self.0.len());
+        let end = self.0.iter().position(|byte| ends.contains(byte)).unwrap_or(self.0.len());
         let (token, rest) = self.0.split_at(end);
         self.0 = rest;
         Ok(Json::Number(String::from_utf8(token.to_vec())?))
@@ -47,12 +47,12 @@ impl<'a> Rest<'a> {
             return Ok(Some(Json::Number(self.before(" )")?.to_owned())));
         }
         if !self.take("{ ") {
-            return self.value().map(Some);
+            return self.value(b" ,").map(Some);
         }
         if self.take("{ } }") {
             return Ok(None);
         }
-        let value = self.value()?;
+        let value = self.value(b" ,")?;
         self.expect(" }")?;
         Ok(Some(value))
     }
@@ -133,7 +133,7 @@ pub(crate) fn text(bytes: &[u8]) -> Result<Vec<Event>> {
         while !rest.0.is_empty() && name.len() < line.trim_end_matches(':').len() {
             ensure!(fields.is_empty() || rest.take(" "), "no blank");
             let field = rest.before("=")?.to_owned();
-            fields.push((field, rest.value()?));
+            fields.push((field, rest.value(b" ")?));
         }
         Ok(Event { name, tid, fields })
     })
@@ -156,8 +156,13 @@ mod tests {
 
     #[test]
     fn lines_of_text() {
-        let events = text("06:44:58.5 INFO  [000] thread-0-23700 p:up.rs:1: a=1 b=\"x \\n\"\n".as_bytes()).unwrap();
-        let fields = [("a".into(), Json::Number("1".into())), ("b".into(), Json::Text("x \n".into()))];
+        let events =
+            text("06:44:58.5 INFO  [000] thread-0-23700 p:up.rs:1: a=1 b=\"x \\n\" c=<,\n".as_bytes()).unwrap();
+        let fields = [
+            ("a".into(), Json::Number("1".into())),
+            ("b".into(), Json::Text("x \n".into())),
+            ("c".into(), Json::Number("<,".into())),
+        ];
         assert_eq!((&*events[0].name, events[0].tid, &events[0].fields[..]), ("p:up.rs:1", 23700, &fields[..]));
         let events = text(b"06:44:58.5 INFO  [000] main-7 p:ready\n").unwrap();
         assert_eq!((&*events[0].name, events[0].tid, events[0].fields.len()), ("p:ready", 7, 0));

@@ -135,9 +135,9 @@ impl MoreText {
     }
 
     /// Returns the fields in the order in which the callsite has them, each once: the last value of a field counts. More fields than
-    /// [`MOST_ORDERED`] stay as they came.
+    /// [`MOST_ORDERED`], and fields of which some found no room, stay as they came.
     pub(super) fn in_order(self) -> SpanText {
-        if !self.are_unordered || self.count == MOST_ORDERED {
+        if !self.are_unordered || self.count == MOST_ORDERED || self.text.text.is_cut() {
             return self.text;
         }
         let bytes = self.text.as_bytes();
