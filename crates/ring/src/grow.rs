@@ -1,7 +1,7 @@
 //! Gives a ring its memory when it is first used.
 //!
 //! The data of a new ring is a hole in its file. Before a recorder begins a sub-buffer that has no memory yet, it writes to
-//! each of its pages, without a change ([`Stream::grow`]). The kernel then allocates the pages. This needs no system
+//! each of its pages, without a change (`Stream::grow`). The kernel then allocates the pages. This needs no system
 //! call, which a sandbox of the application may forbid, and no descriptor, which the application may have closed.
 //!
 //! If the file system is full, the kernel answers the write with SIGBUS. The handler of that signal asks [`resume_at`]
