@@ -435,7 +435,7 @@ impl Run<'_> {
             format!("<script src='data:text/javascript,{evil}'></script>"),
             format!("<img src=\"x\" onerror=\"{evil}\"><svg onload=\"{evil}\"></svg>"),
             format!(
-                "<iframe srcdoc=\"<script>parent.{evil}</script>\"></iframe><a id=\"evil\" href=\"javascript:{evil}\">x</a>"
+                "<iframe srcdoc=\"<script>parent.{evil}</script>\"></iframe><a id=\"link-of-others\" href=\"javascript:{evil}\">x</a>"
             ),
         ];
         for place in ["<header", "</body>"] {
@@ -444,7 +444,7 @@ impl Run<'_> {
             std::fs::write(&injected, page.replacen(place, &format!("{}{place}", scripts.concat()), 1))?;
             self.browser.open(&injected)?;
             ensure!(self.counts()?.values().sum::<u64>() == 1000, "the page does not work");
-            let script = "document.getElementById('evil').click(); \
+            let script = "document.getElementById('link-of-others').click(); \
                 return new Promise((done) => setTimeout(() => done(window.evil ?? 0), 100))";
             let ran = self.browser.script(script, json!([]))?;
             ensure!(ran == json!(0), "{ran} scripts of others ran before {place}");
