@@ -33,10 +33,9 @@ static OURS: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 /// application allows its own signal (SA_NODEFER). Returns false if that is not certain, for example for a thread that
 /// blocks signals. Async-signal-safe.
 pub(crate) fn is_outside_handlers() -> bool {
-    // SAFETY: the sets and actions are local variables that the calls fill; zeroes are valid values.
+    let mask = blocked();
+    // SAFETY: the set and the actions are local variables that the calls read or fill; zeroes are a valid action.
     unsafe {
-        let mut mask: libc::sigset_t = std::mem::zeroed();
-        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
         (1..=libc::SIGRTMAX()).all(|signal| {
             let mut action: libc::sigaction = std::mem::zeroed();
             let known = libc::sigaction(signal, std::ptr::null(), &raw mut action) == 0;
@@ -51,11 +50,18 @@ pub(crate) fn is_outside_handlers() -> bool {
 
 /// Returns true if this thread blocks the signal. Async-signal-safe.
 pub(crate) fn is_blocked(signal: c_int) -> bool {
+    let mask = blocked();
+    // SAFETY: the call reads a set that is initialised.
+    unsafe { libc::sigismember(&raw const mask, signal) == 1 }
+}
+
+/// Returns the signals that this thread blocks. Async-signal-safe.
+fn blocked() -> libc::sigset_t {
     // SAFETY: the set is a local variable that the call fills; zeroes are a valid value.
     unsafe {
         let mut mask: libc::sigset_t = std::mem::zeroed();
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
-        libc::sigismember(&raw const mask, signal) == 1
+        mask
     }
 }
 

@@ -566,6 +566,7 @@ mod tests {
         assert_eq!(lines(rules), fitting, "the rules before stay");
         assert!(Line::new(&RuleSpec::disable("*").with_filter("a == 1")).is_err());
         let error = Line::new(&RuleSpec::enable("*").with_filter("a == ")).expect_err("no operand");
-        assert!(error.to_string().contains("byte 5"), "{error}");
+        let why = "filter: byte 5: found the end; expected a name, a number, text in double quotes or `(`; docs/FILTER.md has the expressions";
+        assert_eq!(error.to_string(), why, "one line, with the place");
     }
 }
