@@ -175,12 +175,19 @@ fn has_fields(entry: &Span, len: usize) -> bool {
 /// and the cut is marked once. Only the caller writes the entry's text meanwhile.
 fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
     const MOST: usize = TEXT_LEN - CUT.len();
-    if at > MOST {
+    // The text was cut already, here or before it came here.
+    if at > MOST || (at == MOST && ends_with_mark(entry, at)) {
         return at;
     }
     let (len, mark) = if bytes.len() <= MOST - at { (bytes.len(), "") } else { (cut_len(bytes, MOST - at), CUT) };
     let end = put_bytes(entry, at, &bytes[..len]);
     put_bytes(entry, end, mark.as_bytes())
+}
+
+/// Returns true if the text before this offset ends with the mark of a cut.
+fn ends_with_mark(entry: &Span, end: usize) -> bool {
+    let byte = |at: usize| entry.text[at / 8].load(Relaxed).to_ne_bytes()[at % 8];
+    (end - CUT.len()..end).map(byte).eq(CUT.bytes())
 }
 
 /// Writes bytes for which there is room, in whole words, and returns the end of the text.
@@ -371,6 +378,24 @@ mod tests {
                 }
             }
             assert!(text(&entry).ends_with(CUT));
+        }
+    }
+
+    #[test]
+    fn text_that_was_cut_before_it_came_is_not_marked_again() {
+        use crate::record::encode::Formatted;
+        for last in ["x", "é", "€", "😀"] {
+            for len in 0..TEXT_LEN + 8 {
+                let whole = "x".repeat(len) + last + last;
+                let mut first = Formatted::<TEXT_LEN>::EMPTY;
+                first.push(whole.as_bytes());
+                let entry = free();
+                let end = put_text(&entry, 0, first.as_bytes());
+                entry.text_len.store(put_text(&entry, end, b"more") as u32, Relaxed);
+                let shown = text(&entry);
+                let begin = shown.strip_suffix(CUT).unwrap_or(&shown);
+                assert!((whole + "more").starts_with(begin), "{shown}");
+            }
         }
     }
 
