@@ -20,6 +20,14 @@ fn watch() {
     crate::layer::watch();
 }
 
+/// Does what the listener's thread does for the layer in each of its rounds.
+fn each_round() {
+    #[cfg(feature = "tracing")]
+    crate::record::spans::look_for_dead();
+    #[cfg(feature = "tracing")]
+    crate::layer::renew();
+}
+
 /// The functions of the layers above that sessions call.
 const CALLS: listener::Calls = listener::Calls {
     before: crate::crash::note_modules,
@@ -27,12 +35,9 @@ const CALLS: listener::Calls = listener::Calls {
     changed: callsite::refresh_all,
     #[cfg(feature = "tracing")]
     after: crate::layer::refresh,
-    #[cfg(feature = "tracing")]
-    each_second: crate::record::spans::look_for_dead,
     #[cfg(not(feature = "tracing"))]
     after: || (),
-    #[cfg(not(feature = "tracing"))]
-    each_second: || (),
+    each_round,
     fire: crate::trigger::fire_for_another,
     fulfilled: crate::trigger::fire_for_event,
     ordered: crate::trigger::report_order,

@@ -264,7 +264,9 @@ impl Drop for SignalsBlocked {
 
 /// One more than the number of forks since the process that first called [`prepare_process`]. Only [`in_child`] writes
 /// it, while the child has one thread. Code that keeps state which a fork invalidates reads it.
-static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
+static FORKS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(NOT_FORKED);
+/// Value of [`FORKS`] in a process that is no forked child.
+const NOT_FORKED: u32 = 1;
 /// The function that a forked child calls. It is set once.
 static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
@@ -274,6 +276,12 @@ static IN_CHILD: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 #[must_use]
 pub fn forks() -> u32 {
     FORKS.load(core::sync::atomic::Ordering::Relaxed)
+}
+
+/// Returns true in a forked child. This works after [`prepare_process`] was called in the parent.
+#[must_use]
+pub fn is_forked() -> bool {
+    forks() != NOT_FORKED
 }
 
 /// Registers `call`, which must be async-signal-safe, to be called in forked children. Only the first registered

@@ -3,7 +3,7 @@
 
 use tracing_core::Metadata;
 
-use super::payload::Payload;
+use super::payload::{Form, Payload};
 use super::signature::{Shape, Type};
 use super::site::{Kind, Site};
 use super::threads;
@@ -21,10 +21,7 @@ const MOST_CLASSES: usize = 32;
 
 pub(super) struct Class {
     shape: Shape,
-    /// The event has a span.
-    has_span: bool,
-    /// The message is the name of the event, and no field.
-    is_named: bool,
+    form: Form,
     callsite: Callsite,
     desc: EventDesc,
 }
@@ -71,17 +68,11 @@ fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
 impl Class {
     #[inline]
     fn fits(&self, payload: &Payload) -> bool {
-        self.is_of(payload) && self.shape.fits(&payload.signature)
-    }
-
-    /// Returns true if the class may have the event, whatever its values.
-    #[inline]
-    fn is_of(&self, payload: &Payload) -> bool {
-        (self.has_span, self.is_named) == (payload.has_span, payload.is_named)
+        self.form == payload.form && self.shape.fits(&payload.signature)
     }
 
     fn is_same(&self, other: &Self) -> bool {
-        (self.has_span, self.is_named) == (other.has_span, other.is_named) && self.shape == other.shape
+        self.form == other.form && self.shape == other.shape
     }
 
     fn record(&'static self, bytes: &[u8], see: &mut dyn FnMut(&'static RecorderSlot)) {
@@ -97,16 +88,15 @@ impl Class {
 #[cold]
 #[inline(never)]
 fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany> {
-    let mut known = site.classes.iter().filter(|class| class.is_of(payload));
+    let mut known = site.classes.iter().filter(|class| class.form == payload.form);
     let wider = known.find_map(|class| class.shape.with(&payload.signature));
     // Each wider class makes a field optional or adds one, so that there are few of them.
     if wider.is_none() && !payload.is_text() && site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields {
         return Err(TooMany);
     }
     let shape = wider.unwrap_or_else(|| Shape::exact(&payload.signature));
-    let (has_span, is_named) = (payload.has_span, payload.is_named);
     let desc = describe(site, &shape, payload);
-    let class = Class { shape, has_span, is_named, callsite: Callsite::new(), desc };
+    let class = Class { shape, form: payload.form, callsite: Callsite::new(), desc };
     Ok(site.classes.add(Class::is_same, class))
 }
 
@@ -120,11 +110,13 @@ fn describe(site: &Site, shape: &Shape, payload: &Payload) -> EventDesc {
     let own = own.filter_map(|f| Some(FieldDesc { name: f.name(), ty: ty(shape.field(f.index())?) }));
     let id = |name| FieldDesc { name, ty: FieldType::Unsigned { bytes: 8, base: 10 } };
     let behind = match site.kind {
-        Kind::Event if payload.has_span => vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")],
+        Kind::Event if payload.form.has(Form::HAS_SPAN) => {
+            vec![FieldDesc { name: "span", ty: FieldType::String }, id("span_id")]
+        }
         Kind::Event => Vec::new(),
         Kind::New => vec![id("span_id"), id("parent_id")],
         _ => vec![id("span_id")],
     };
-    let name = if payload.is_named { site.desc.name } else { site.other_name };
+    let name = if payload.form.has(Form::IS_NAMED) { site.desc.name } else { site.other_name };
     EventDesc { name, fields: Vec::leak(own.chain(behind).collect()), ..site.desc }
 }

@@ -45,6 +45,7 @@
 mod class;
 mod current;
 mod domain;
+mod interest;
 mod message;
 mod payload;
 mod recording;
@@ -66,6 +67,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use self::domain::Domain;
+pub(crate) use self::interest::renew;
 pub(crate) use self::site::{refresh, watch};
 pub use self::subscriber::{LastwordsSubscriber, subscriber};
 pub use self::wanted::Wanted;

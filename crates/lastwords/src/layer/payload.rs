@@ -28,15 +28,33 @@ const SHORT: usize = 64;
 
 const _: () = assert!(size_of::<Payload>() < 4096 && VALUES_ROOM >= 3072 + 8 * 32, "texts of 3 KiB are not cut");
 
+/// Facts of an event that choose its class beside the types of its values. They are in one byte, because a CPU waits where it reads
+/// several bytes of which it has just written one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Form(u8);
+
+impl Form {
+    /// The event has a span.
+    pub(super) const HAS_SPAN: Self = Self(1);
+    /// The message is the name of the event, and no field.
+    pub(super) const IS_NAMED: Self = Self(2);
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, fact: Self) {
+        self.0 |= fact.0;
+    }
+
+    pub(super) fn has(self, fact: Self) -> bool {
+        self.0 & fact.0 != 0
+    }
+}
+
 /// Payload bytes under construction, and their types.
 pub(super) struct Payload {
     bytes: [MaybeUninit<u8>; ROOM],
     len: usize,
     pub(super) signature: Signature,
-    /// The event has a span.
-    pub(super) has_span: bool,
-    /// The message is the name of the event, and no field.
-    pub(super) is_named: bool,
+    pub(super) form: Form,
     /// A value did not fit, and no share was set: the values must be written again.
     pub(super) is_full: bool,
     /// All values are recorded as text.
@@ -57,14 +75,22 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    #[inline]
-    pub(super) fn new(site: &'static Site) -> Self {
+    /// Makes a payload without values, and calls `act` with it. It is made where it stays, because a copy takes longer than an event.
+    #[inline(always)]
+    pub(super) fn with<T>(site: &'static Site, act: impl FnOnce(&mut Self) -> T) -> T {
+        let mut new = Self::new(site);
+        new.signature.make_room(site.fields);
+        act(&mut new)
+    }
+
+    /// Makes a payload without values, whose signature has no room yet.
+    #[inline(always)]
+    fn new(site: &'static Site) -> Self {
         Self {
             bytes: [const { MaybeUninit::uninit() }; ROOM],
             len: MASK_ROOM,
-            signature: Signature::new(site.fields),
-            has_span: false,
-            is_named: false,
+            signature: Signature::empty(),
+            form: Form(0),
             is_full: false,
             is_text: false,
             lost: 0,
@@ -77,9 +103,9 @@ impl Payload {
         }
     }
 
-    /// Makes a payload whose texts have at most this size. If `is_text`, all values are recorded as text.
-    pub(super) fn with_share(site: &'static Site, share: usize, is_text: bool) -> Self {
-        Self { share: Some(share), is_text, usual: 0, ..Self::new(site) }
+    /// Sets the largest size of texts. If `is_text`, all values are recorded as text. There are no values yet.
+    pub(super) fn set_share(&mut self, share: usize, is_text: bool) {
+        (self.share, self.is_text, self.usual) = (Some(share), is_text, 0);
     }
 
     pub(super) fn is_text(&self) -> bool {
@@ -142,7 +168,7 @@ impl Payload {
         self.len += write(room);
         self.put(&[0], ROOM);
         self.number(id);
-        self.has_span = true;
+        self.form.set(Form::HAS_SPAN);
     }
 
     /// Begins the value of a field. Returns false if the field must not be recorded: the description contains it already, there are too

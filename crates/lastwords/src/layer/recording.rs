@@ -28,16 +28,17 @@ pub(super) fn parent(domain: &Domain, named: Option<&Id>, is_root: bool) -> u64 
 #[inline]
 pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl FnOnce(u64) -> Option<&'static Site>) {
     let Some(site) = site::of_event(event) else { return };
-    let mut payload = Payload::new(site);
-    event.record(&mut payload);
-    let span = parent(domain, event.parent(), event.is_root());
-    let of_span = if span == 0 { None } else { span_of(span) };
-    let put_span = |payload: &mut Payload| {
-        if let Some(of_span) = of_span {
-            put_span(payload, domain.key(span), &of_span.span_head);
-        }
-    };
-    commit(&mut payload, &|visitor| event.record(visitor), put_span);
+    Payload::with(site, |payload| {
+        event.record(payload);
+        let span = parent(domain, event.parent(), event.is_root());
+        let of_span = if span == 0 { None } else { span_of(span) };
+        let put_span = |payload: &mut Payload| {
+            if let Some(of_span) = of_span {
+                put_span(payload, domain.key(span), &of_span.span_head);
+            }
+        };
+        commit(payload, &|visitor| event.record(visitor), put_span);
+    });
 }
 
 /// Appends what follows the values, and records the event. If the values did not fit, or the site has too many classes, `values`
@@ -58,10 +59,12 @@ fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(
 fn commit_again(site: &'static Site, is_full: bool, values: &dyn Fn(&mut dyn Visit), rest: &dyn Fn(&mut Payload)) {
     let try_as = |is_text: bool| {
         let share = shares::share(is_text, values);
-        let mut payload = Payload::with_share(site, share, is_text);
-        values(&mut payload);
-        rest(&mut payload);
-        class::record(&mut payload).is_ok()
+        Payload::with(site, |payload| {
+            payload.set_share(share, is_text);
+            values(payload);
+            rest(payload);
+            class::record(payload).is_ok()
+        })
     };
     if !(is_full && try_as(false)) {
         // Values that are all text always have a class.
@@ -100,19 +103,20 @@ pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attrib
         }
         return;
     }
-    let mut payload = Payload::new(site);
-    let mut new = NewSpan { payload: &mut payload, text: SpanText::new(&site.span_head) };
-    attributes.record(&mut new);
-    match new.payload.is_full {
-        false => list(&new.text),
-        // The text lacks the values after the one that found no room.
-        true => text_alone(),
-    }
-    let ids = |payload: &mut Payload| {
-        payload.number(key);
-        payload.number(parent);
-    };
-    commit(&mut payload, &|visitor| attributes.record(visitor), ids);
+    Payload::with(site, |payload| {
+        let mut new = NewSpan { payload, text: SpanText::new(&site.span_head) };
+        attributes.record(&mut new);
+        match new.payload.is_full {
+            false => list(&new.text),
+            // The text lacks the values after the one that found no room.
+            true => text_alone(),
+        }
+        let ids = |payload: &mut Payload| {
+            payload.number(key);
+            payload.number(parent);
+        };
+        commit(new.payload, &|visitor| attributes.record(visitor), ids);
+    });
 }
 
 pub(super) fn values(
@@ -173,8 +177,9 @@ fn span_event(
     if site.if_wanted().is_none() {
         return;
     }
-    let mut payload = Payload::new(site);
-    values(&mut payload);
-    let key = domain.key(id);
-    commit(&mut payload, values, |payload| payload.number(key));
+    Payload::with(site, |payload| {
+        values(payload);
+        let key = domain.key(id);
+        commit(payload, values, |payload| payload.number(key));
+    });
 }

@@ -44,8 +44,12 @@ impl Type {
 }
 
 /// The types of an event's values: which fields have values, and of which types. Only the words of the callsite's fields are in use.
+/// Nearly all callsites use one.
+#[repr(C)]
 pub(super) struct Signature {
-    words: [MaybeUninit<u64>; WORDS],
+    /// The first word, and behind it the others.
+    first: u64,
+    more: [MaybeUninit<u64>; WORDS - 1],
     used: usize,
 }
 
@@ -55,25 +59,48 @@ fn words_for(fields: usize) -> usize {
 }
 
 impl Signature {
-    /// Makes the signature of an event without values. The callsite has this many fields.
+    /// Makes the signature of an event without values, whose callsite uses one word.
     #[inline(always)]
-    pub(super) fn new(fields: usize) -> Self {
-        let mut new = Self { words: [const { MaybeUninit::uninit() }; WORDS], used: words_for(fields) };
-        new.words[..new.used].fill(MaybeUninit::new(0));
+    pub(super) fn empty() -> Self {
+        Self { first: 0, more: [const { MaybeUninit::uninit() }; WORDS - 1], used: 1 }
+    }
+
+    /// Uses the words of a callsite with this many fields. It is called before there are values.
+    #[inline(always)]
+    pub(super) fn make_room(&mut self, fields: usize) {
+        if fields > A_WORD {
+            self.make_more_room(words_for(fields));
+        }
+    }
+
+    #[inline(never)]
+    fn make_more_room(&mut self, words: usize) {
+        self.more[..words - 1].fill(MaybeUninit::new(0));
+        self.used = words;
+    }
+
+    /// Makes the signature of an event without values. The callsite has this many fields.
+    #[cfg(test)]
+    fn new(fields: usize) -> Self {
+        let mut new = Self::empty();
+        new.make_room(fields);
         new
     }
 
     #[inline(always)]
     pub(super) fn words(&self) -> &[u64] {
-        // SAFETY: `new` has initialised the words in use.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.used) }
+        // SAFETY: the words are at the begin of `self`, and `make_more_room` has initialised those in use behind the first.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), self.used) }
     }
 
     #[inline(always)]
     fn word(&mut self, field: usize) -> &mut u64 {
-        let used = &mut self.words[..self.used];
-        // SAFETY: `new` has initialised the words in use.
-        unsafe { used[field / A_WORD].assume_init_mut() }
+        if field < A_WORD {
+            return &mut self.first;
+        }
+        let used = &mut self.more[..self.used - 1];
+        // SAFETY: `make_more_room` has initialised the words in use.
+        unsafe { used[field / A_WORD - 1].assume_init_mut() }
     }
 
     /// Sets the type of a field that has none.
@@ -96,9 +123,14 @@ impl Signature {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     words: Box<[ShapeWord]>,
-    /// Number of optional fields.
-    optional: usize,
+    /// Bytes of the bits in front of an event's values: one bit for each optional field.
+    mask_len: usize,
+    /// The types of all values, if they are in one word and none is optional; otherwise [`NOT_EXACT`].
+    exact: u64,
 }
+
+/// A word that no signature has.
+const NOT_EXACT: u64 = u64::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ShapeWord {
@@ -110,10 +142,16 @@ struct ShapeWord {
 }
 
 impl Shape {
+    fn of(words: Box<[ShapeWord]>) -> Self {
+        let optional: usize = words.iter().map(|word| word.optional.count_ones() as usize).sum();
+        let exact = if words.len() == 1 && optional == 0 { words[0].types } else { NOT_EXACT };
+        Self { words, mask_len: optional.div_ceil(8), exact }
+    }
+
     /// Makes the shape of events with exactly these values.
     pub(super) fn exact(signature: &Signature) -> Self {
         let word = |types: &u64| ShapeWord { types: *types, required: spread(*types), optional: 0 };
-        Self { words: signature.words().iter().map(word).collect(), optional: 0 }
+        Self::of(signature.words().iter().map(word).collect())
     }
 
     /// Makes the shape of the events that this shape has and of events with these values. Returns `None` if a field has
@@ -128,13 +166,17 @@ impl Shape {
             agrees.then_some(ShapeWord { types: types_of_all, required, optional })
         };
         let words = self.words.iter().zip(signature.words()).map(both).collect::<Option<Box<[_]>>>()?;
-        let optional = words.iter().map(|word| word.optional.count_ones() as usize).sum();
-        Some(Self { words, optional })
+        Some(Self::of(words))
     }
 
     /// Returns true if an event with these values has this shape.
-    #[inline(always)]
+    #[inline]
     pub(super) fn fits(&self, signature: &Signature) -> bool {
+        self.exact == signature.first || self.fits_word_by_word(signature)
+    }
+
+    #[inline]
+    fn fits_word_by_word(&self, signature: &Signature) -> bool {
         self.words.iter().zip(signature.words()).all(|(word, types)| {
             let present = spread(*types);
             word.types & present == *types && word.required & !present == 0
@@ -151,7 +193,7 @@ impl Shape {
     /// Returns the bytes of the bits in front of an event's values: one for each optional field.
     #[inline]
     pub(super) fn mask_len(&self) -> usize {
-        self.optional.div_ceil(8)
+        self.mask_len
     }
 
     /// Writes the bits that say which optional fields an event has, to [`Self::mask_len`] bytes.
@@ -233,12 +275,13 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        for count in 1..if cfg!(miri) { 20 } else { 100 } {
+        let (step, events) = if cfg!(miri) { (16, 3) } else { (1, 20) };
+        for count in (1..100).step_by(step) {
             let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
             let mut event = || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
             let mut seen = vec![event()];
             let mut shape = Shape::exact(&signature(&seen[0]));
-            for _ in 0..20 {
+            for _ in 0..events {
                 let fields = event();
                 shape = shape.with(&signature(&fields)).expect("each field has one type");
                 seen.push(fields);

@@ -12,6 +12,7 @@ use tracing_core::{Event, Level, Metadata};
 use tracing_log::NormalizeEvent as _;
 
 use super::class::Class;
+use super::interest;
 use super::message;
 use super::span_text::SpanHead;
 use super::table::{Chain, Table};
@@ -117,7 +118,10 @@ impl Site {
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
         let wanted = slot::any_takes(&self.desc) || (self.message_at.is_some() && slot::any_takes(&other));
-        self.wanted.store(wanted || listener::is_missing(), Relaxed);
+        let wanted = wanted || listener::is_missing();
+        if self.wanted.swap(wanted, Relaxed) != wanted {
+            interest::changed();
+        }
     }
 
     /// Returns the site if a session records its events.
@@ -162,6 +166,16 @@ pub(super) fn is_wanted(metadata: &Metadata<'_>) -> bool {
     find(metadata, Kind::Event).is_none_or(|site| site.is_log || site.if_wanted().is_some())
 }
 
+/// Returns true if events of the callsite are wanted now. Before the first event their name is not known, so that the rules for
+/// names decide nothing here.
+pub(super) fn is_wanted_now(metadata: &'static Metadata<'static>) -> bool {
+    if let Some(site) = find(metadata, Kind::Event) {
+        return !site.is_log && site.if_wanted().is_some();
+    }
+    let (provider, name, level) = (metadata.target(), metadata.name(), level_of(metadata));
+    slot::any_takes(&EventDesc { provider, name, level, format: "", file: "", line: 0, fields: &[] })
+}
+
 #[cold]
 #[inline(never)]
 fn add_event(event: &Event<'_>) -> &'static Site {
@@ -203,6 +217,9 @@ fn add(hash: u64, new: Site) -> &'static Site {
     let site = SITES.add(hash, |a, b| (a.key, a.place()) == (b.key, b.place()), new);
     if let Some(_guard) = Guard::take() {
         site.judge();
+    }
+    if site.if_wanted().is_some() {
+        interest::changed();
     }
     site
 }

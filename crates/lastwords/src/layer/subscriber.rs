@@ -6,7 +6,7 @@ use tracing_core::{Event, Metadata, Subscriber};
 
 use super::domain::Domain;
 use super::wanted::Wanted;
-use super::{current, recording, slab};
+use super::{current, interest, recording, slab};
 use crate::record::spans;
 
 /// Id of a span for which there is no memory.
@@ -49,7 +49,7 @@ pub fn subscriber() -> LastwordsSubscriber {
 
 impl Subscriber for LastwordsSubscriber {
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        Wanted::interest_in(metadata)
+        interest::in_callsite(metadata)
     }
 
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

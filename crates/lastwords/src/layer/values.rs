@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use tracing_core::field::{Field, Visit};
 
 use super::message;
-use super::payload::Payload;
+use super::payload::{Form, Payload};
 use super::signature::Type;
 
 impl Payload {
@@ -19,7 +19,7 @@ impl Payload {
             // Nearly always it is the same text in memory.
             && (std::ptr::eq(text, self.site.desc.name) || text == self.site.desc.name)
         {
-            self.is_named = true;
+            self.form.set(Form::IS_NAMED);
             return;
         }
         self.text(index, |payload| {

@@ -18,7 +18,7 @@ use super::site;
 pub struct Wanted;
 
 impl Wanted {
-    pub(super) fn interest_in(metadata: &Metadata<'_>) -> Interest {
+    fn interest_in(metadata: &Metadata<'_>) -> Interest {
         if metadata.is_event() { Interest::sometimes() } else { Interest::always() }
     }
 

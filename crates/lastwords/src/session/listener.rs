@@ -78,8 +78,8 @@ pub(crate) struct Calls {
     pub(crate) changed: fn(),
     /// Called after the callsites were evaluated again, under their lock.
     pub(crate) after: fn(),
-    /// Called each second.
-    pub(crate) each_second: fn(),
+    /// Called in each round of the thread, once a second at least.
+    pub(crate) each_round: fn(),
     /// Called for a trigger that another process asks for, with its name.
     pub(crate) fire: fn(&'static SessionShared, &[u8]),
     /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
@@ -99,7 +99,7 @@ const NO_CALLS: Calls = Calls {
     attach: || (),
     changed: || (),
     after: || (),
-    each_second: || (),
+    each_round: || (),
     fire: |_, _| (),
     fulfilled: |_, _, _| (),
     ordered: |_, _, _| (),
@@ -260,7 +260,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
         ROUNDS.fetch_add(1, SeqCst);
         sleep(&seen);
         shared::all().map(SessionShared::view).for_each(|view| clock_refresh(view.info.backend)(view.clock()));
-        (calls().each_second)();
+        (calls().each_round)();
         seen = follow(&seen);
         // A panic there must not end the application.
         drop(std::panic::catch_unwind(trigger::round));

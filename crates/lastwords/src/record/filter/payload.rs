@@ -213,7 +213,7 @@ mod tests {
             ty: if at == 3 { FieldType::String } else { FieldType::Optional(&NUMBER) },
         };
         let fields: Vec<FieldDesc> = (0..12).map(field).collect();
-        for present in 0..1u32 << 11 {
+        for present in (0..1u32 << 11).step_by(if cfg!(miri) { 331 } else { 1 }) {
             let (mut bits, mut values, mut optional) = ([0u8; 2], Vec::new(), 0);
             let mut expected = Vec::new();
             for at in 0..12u16 {
