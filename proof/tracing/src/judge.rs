@@ -129,8 +129,8 @@ impl Judge<'_> {
                 let id = id("span_id")?.context("SPAN: none, but the event was in one")?;
                 let text = take(fields, "span").and_then(|text| text_of(self.format, text)).context("SPAN: no text")?;
                 let known = self.ids.get(&span);
-                let is_right = wanted.span_texts.iter().any(|expected| is_span_text(expected, text));
-                ensure!(is_right, "SPAN: {text:?}, expected one of {:?}", wanted.span_texts);
+                let is_right = wanted.span_text.as_ref().is_some_and(|expected| is_span_text(expected, text));
+                ensure!(is_right, "SPAN: {text:?}, expected {:?}", wanted.span_text);
                 ensure!(known == Some(&id), "SPAN: id {id}, but the span that it was in has {known:?}");
             }
             What::New(span, parent) => {

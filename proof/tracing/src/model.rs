@@ -1,7 +1,5 @@
 //! What must be found: each script is followed step by step, by the rules of `tracing` alone.
 
-use std::collections::BTreeMap;
-
 use crate::message::{self, Arguments};
 use crate::shape::{self, Dispatcher, Parent, Shape, Site, Step};
 use crate::site::FILE;
@@ -33,8 +31,8 @@ pub(crate) struct Wanted {
     pub(crate) fields: Vec<(String, Expected)>,
     /// The message. Where it is constant it may be the name, and no field.
     pub(crate) message: Option<(String, bool)>,
-    /// What the text of the event's span may be.
-    pub(crate) span_texts: Vec<String>,
+    /// The text of the event's span.
+    pub(crate) span_text: Option<String>,
 }
 
 /// All that must be found of a shape.
@@ -178,7 +176,7 @@ impl<'a> Follower<'a> {
             names: names(&site.target, site.name.as_deref(), number, FILE, site.line),
             fields: fields(site, key),
             message,
-            span_texts: span.map(|span| self.texts(span)).unwrap_or_default(),
+            span_text: span.map(|span| self.text(span)),
         });
     }
 
@@ -194,7 +192,7 @@ impl<'a> Follower<'a> {
             names: names(&target, None, Some(message), "src/logs.rs", place),
             fields: Vec::new(),
             message: Some(message_of(message, key)),
-            span_texts: span.map(|span| self.texts(span)).unwrap_or_default(),
+            span_text: span.map(|span| self.text(span)),
         });
     }
 
@@ -242,40 +240,23 @@ impl<'a> Follower<'a> {
         if self.is_recorded(made.dispatcher) {
             let site = &self.shape.spans[made.site];
             let name = format!("span:{verb} {}::{}", site.target, site.name.as_deref().unwrap_or_default());
-            self.wanted.push(Wanted { step, what, names: vec![name], fields, message: None, span_texts: Vec::new() });
+            self.wanted.push(Wanted { step, what, names: vec![name], fields, message: None, span_text: None });
         }
     }
 
-    /// What events may show of the span: all values in the order in which they were given, or in the callsite's order for each record; or
-    /// the last value of each field, in the order of the callsite or of the first values.
-    fn texts(&self, span: Span) -> Vec<String> {
+    /// What events show of the span: the values that it was given, in the order in which they were given, and those of each record in
+    /// the order in which the callsite has its fields.
+    fn text(&self, span: Span) -> String {
         let made = &self.model.spans[span];
         let site = &self.shape.spans[made.site];
-        let last: BTreeMap<usize, &String> = made.given.iter().map(|(at, text)| (*at, text)).collect();
-        let mut places: Vec<usize> = Vec::new();
-        for (at, _) in &made.given {
-            if !places.contains(at) {
-                places.push(*at);
-            }
-        }
-        let mut recorded = made.given.clone();
-        let ends = made.records.iter().skip(1).copied().chain([recorded.len()]);
+        let mut given = made.given.clone();
+        let ends = made.records.iter().skip(1).copied().chain([given.len()]);
         for (begin, end) in made.records.iter().zip(ends) {
-            recorded[*begin..end].sort_by_key(|(at, _)| *at);
+            given[*begin..end].sort_by_key(|(at, _)| *at);
         }
-        let all = [
-            made.given.clone(),
-            recorded,
-            last.iter().map(|(at, text)| (*at, (*text).clone())).collect(),
-            places.iter().map(|at| (*at, last[at].clone())).collect(),
-        ];
         let head = format!("{}::{}", site.target, site.name.as_deref().unwrap_or_default());
-        let shown = all.map(|values| {
-            let values: Vec<String> =
-                values.iter().map(|(at, text)| format!("{}={text}", site.fields[*at].name)).collect();
-            if values.is_empty() { head.clone() } else { format!("{head}{{{}}}", values.join(" ")) }
-        });
-        shown.to_vec()
+        let values: Vec<String> = given.iter().map(|(at, text)| format!("{}={text}", site.fields[*at].name)).collect();
+        if values.is_empty() { head } else { format!("{head}{{{}}}", values.join(" ")) }
     }
 }
 

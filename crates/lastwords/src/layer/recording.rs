@@ -10,7 +10,7 @@ use super::current;
 use super::domain::Domain;
 use super::payload::Payload;
 use super::site::{self, Kind, Site};
-use super::span_text::{self, MoreText, NewSpan, SpanHead, SpanText};
+use super::span_text::{self, NewSpan, SpanHead, SpanText};
 use super::{class, shares};
 use crate::record::spans;
 
@@ -126,9 +126,7 @@ pub(super) fn values(
     metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>,
 ) {
     if spans::are_listed() {
-        let mut text = MoreText::new();
-        values.record(&mut text);
-        let text = text.in_order();
+        let text = span_text::more(values);
         if !text.as_bytes().is_empty() {
             spans::append(domain.key(id), text.as_bytes());
         }

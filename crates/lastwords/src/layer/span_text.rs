@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use lastwords_abi::spans::TEXT_LEN;
 use lastwords_abi::sync::AtomicU64;
 use tracing_core::field::{Field, Visit};
+use tracing_core::span::Record;
 
 use super::payload::Payload;
 use crate::process::cut;
@@ -17,9 +18,6 @@ use crate::record::encode::{CUT, Formatted};
 pub(super) const SHOWN_LEN: usize = TEXT_LEN + 16;
 /// Room for a span's text in an event.
 pub(super) type ShownRoom = [MaybeUninit<u8>; SHOWN_LEN];
-
-/// Number of fields that are recorded at once and whose order is corrected.
-const MOST_ORDERED: usize = 48;
 
 /// The beginnings of a span's texts, before the fields. All spans of a callsite have the same ones.
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,53 +104,44 @@ impl Visit for SpanText {
     }
 }
 
-/// The text of the fields that a span gets later, in any order.
-pub(super) struct MoreText {
+/// Returns the text of the fields that a span gets later: in the order in which the callsite has them, each once. The last value of a
+/// field counts.
+pub(super) fn more(values: &Record<'_>) -> SpanText {
+    let mut more = MoreText { text: SpanText::EMPTY, next: 0, are_unordered: false };
+    values.record(&mut more);
+    if more.are_unordered { in_order(values, more.next) } else { more.text }
+}
+
+/// Returns the text of the first `count` fields of the callsite, by a look at all values for each: programs nearly always pass the values
+/// in order.
+#[cold]
+#[inline(never)]
+fn in_order(values: &Record<'_>, count: usize) -> SpanText {
+    let mut sorted = SpanText::EMPTY;
+    for index in 0..count {
+        let mut one = OneField { index, text: SpanText::EMPTY };
+        values.record(&mut one);
+        if one.text.separate {
+            sorted.separator();
+            sorted.text.push(one.text.as_bytes());
+        }
+    }
+    sorted
+}
+
+/// The text of fields in the order in which the values come.
+struct MoreText {
     text: SpanText,
     /// The largest index of a field so far, plus one.
     next: usize,
-    /// A field had a smaller index than one before it.
+    /// A field had the index of one before it, or a smaller one.
     are_unordered: bool,
-    /// Index and begin of each field; `count` are in use.
-    fields: [(u16, u16); MOST_ORDERED],
-    count: usize,
 }
 
 impl MoreText {
-    pub(super) fn new() -> Self {
-        Self { text: SpanText::EMPTY, next: 0, are_unordered: false, fields: [(0, 0); MOST_ORDERED], count: 0 }
-    }
-
     fn note(&mut self, field: &Field) {
-        let index = field.index();
-        self.are_unordered |= index < self.next;
-        self.next = self.next.max(index + 1);
-        if let Some(place) = self.fields.get_mut(self.count) {
-            let begin = self.text.text.as_bytes().len() + usize::from(self.text.separate);
-            *place = (index as u16, begin as u16);
-            self.count += 1;
-        }
-    }
-
-    /// Returns the fields in the order in which the callsite has them, each once: the last value of a field counts. More fields than
-    /// [`MOST_ORDERED`], and fields of which some found no room, stay as they came.
-    pub(super) fn in_order(self) -> SpanText {
-        if !self.are_unordered || self.count == MOST_ORDERED || self.text.text.is_cut() {
-            return self.text;
-        }
-        let bytes = self.text.as_bytes();
-        let fields = &self.fields[..self.count];
-        // A blank precedes the next field.
-        let end = |at: usize| fields.get(at + 1).map_or(bytes.len(), |(_, next)| usize::from(*next) - 1);
-        let mut sorted = SpanText::EMPTY;
-        for index in 0..self.next {
-            let last = fields.iter().rposition(|(of, _)| usize::from(*of) == index);
-            if let Some(field) = last.and_then(|at| bytes.get(usize::from(fields[at].1)..end(at))) {
-                sorted.separator();
-                sorted.text.push(field);
-            }
-        }
-        sorted
+        self.are_unordered |= field.index() < self.next;
+        self.next = self.next.max(field.index() + 1);
     }
 }
 
@@ -170,6 +159,37 @@ impl Visit for MoreText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.note(field);
         self.text.record_debug(field, value);
+    }
+}
+
+/// The text of the last value of one field.
+struct OneField {
+    index: usize,
+    text: SpanText,
+}
+
+impl OneField {
+    /// Returns the text, empty again, if this is the field.
+    fn text_for(&mut self, field: &Field) -> Option<&mut SpanText> {
+        let is_field = field.index() == self.index;
+        if is_field {
+            self.text = SpanText::EMPTY;
+        }
+        is_field.then_some(&mut self.text)
+    }
+}
+
+impl Visit for OneField {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.text_for(field).into_iter().for_each(|text| text.record_u64(field, value));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.text_for(field).into_iter().for_each(|text| text.record_str(field, value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.text_for(field).into_iter().for_each(|text| text.record_debug(field, value));
     }
 }
 
