@@ -31,13 +31,13 @@ pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl FnOnce(u64
     Payload::with(site, |payload| {
         event.record(payload);
         let span = parent(domain, event.parent(), event.is_root());
-        let of_span = if span == 0 { None } else { span_of(span) };
-        let put_span = |payload: &mut Payload| {
-            if let Some(of_span) = of_span {
-                put_span(payload, domain.key(span), &of_span.span_head);
+        let values = |visitor: &mut dyn Visit| event.record(visitor);
+        match if span == 0 { None } else { span_of(span) } {
+            Some(of_span) => {
+                commit(payload, &values, |payload| put_span(payload, domain.key(span), &of_span.span_head));
             }
-        };
-        commit(payload, &|visitor| event.record(visitor), put_span);
+            None => commit(payload, &values, |_| ()),
+        }
     });
 }
 
