@@ -343,25 +343,6 @@ fn what_nobody_records_is_not_formatted() {
     }
 }
 
-/// The listener's thread has no dispatcher. It must not make `tracing` believe that there is none.
-#[test]
-fn the_only_dispatcher_may_be_one_threads() {
-    let _alone = alone();
-    let dir = tempfile::tempdir().expect("a folder");
-    let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
-    let session = Session::builder("scoped").dir(dir.path()).channel(main).start().expect("a session");
-    let dispatch = tracing::Dispatch::new(lastwords::layer::subscriber());
-    tracing::dispatcher::with_default(&dispatch, || {
-        for n in 0..6 {
-            info!(n, "scoped");
-            // The thread has a round each second, and one after a callsite was first reached.
-            std::thread::sleep(std::time::Duration::from_millis(400));
-        }
-    });
-    let lines = support::lines(session.folder().expect("a folder"));
-    assert_eq!(lines.iter().filter(|line| line.contains("scoped")).count(), 6, "{lines:?}");
-}
-
 #[test]
 fn many_threads_find_their_classes() {
     with_each(|dir| {

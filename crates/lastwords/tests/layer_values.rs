@@ -448,3 +448,20 @@ fn init_inside_another_subscriber_takes_the_program() {
     let dir = tempfile::tempdir().expect("a folder");
     assert_eq!(child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(), Some(7));
 }
+
+/// The listener's thread has no dispatcher. It must not make `tracing` believe that there is none.
+#[test]
+fn the_only_dispatcher_may_be_one_threads() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session(dir.path());
+    let dispatch = Dispatch::new(lastwords::layer::subscriber());
+    tracing::dispatcher::with_default(&dispatch, || {
+        for n in 0..6 {
+            info!(n, "scoped");
+            // The thread has a round each second, and one after a callsite was first reached.
+            std::thread::sleep(std::time::Duration::from_millis(400));
+        }
+    });
+    assert_eq!(lines(&folder).len(), 6);
+}

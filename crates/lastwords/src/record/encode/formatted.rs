@@ -38,12 +38,6 @@ impl<const N: usize> Formatted<N> {
         &self.bytes[..self.len]
     }
 
-    /// Returns true if some text found no room.
-    #[cfg(feature = "tracing")]
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
-
     /// Appends UTF-8 text.
     #[inline]
     pub(crate) fn push(&mut self, text: &[u8]) {
