@@ -275,8 +275,8 @@ mod tests {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        let (step, events) = if cfg!(miri) { (16, 3) } else { (1, 20) };
-        for count in (1..100).step_by(step) {
+        let (most, step, events) = if cfg!(miri) { (20, 16, 2) } else { (100, 1, 20) };
+        for count in (1..most).step_by(step) {
             let types: Vec<Type> = (0..count).map(|_| ALL[random(5) as usize]).collect();
             let mut event = || types.iter().map(|ty| (random(3) > 0).then_some(*ty)).collect::<Vec<_>>();
             let mut seen = vec![event()];

@@ -385,7 +385,7 @@ mod tests {
     fn text_that_was_cut_before_it_came_is_not_marked_again() {
         use crate::record::encode::Formatted;
         for last in ["x", "é", "€", "😀"] {
-            for len in 0..TEXT_LEN + 8 {
+            for len in if cfg!(miri) { TEXT_LEN - 8 } else { 0 }..TEXT_LEN + 2 {
                 let whole = "x".repeat(len) + last + last;
                 let mut first = Formatted::<TEXT_LEN>::EMPTY;
                 first.push(whole.as_bytes());
