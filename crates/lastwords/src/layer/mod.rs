@@ -38,7 +38,8 @@
 //! `with_enter_and_exit` asks for them: in a program of many small spans they are most of all events.
 //!
 //! Recording neither allocates nor locks nor formats numbers. An event that nobody records is not formatted, and with the subscriber
-//! or [`Wanted`] its fields are not evaluated either. Levels work as for all events: the channel for WARN and ERROR
+//! or [`Wanted`] its fields are not evaluated either. (The subscriber needs up to a second after a rule has disabled an event. Where it is
+//! not the whole program's, it still evaluates the fields of events that were enabled when they were first reached.) Levels work as for all events: the channel for WARN and ERROR
 //! ([`ChannelConfig::errors`](crate::ChannelConfig::errors)), which sessions have by default, gets events of these levels in
 //! addition. The events of a span itself are recorded with level INFO, so that they do not evict the errors from there.
 
