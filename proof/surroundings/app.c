@@ -1,4 +1,4 @@
-/* An application that gets into a surrounding: app HOW [THEN]. HOW is what it does after its first events, THEN how it ends: `kill`, `abort`,
+/* An application that gets into a surrounding: app HOW [THEN]. HOW is what it does after its first events, or where its session is, THEN how it ends: `kill`, `abort`,
  * `sleep` (it stays until it is killed), or nothing for exit status 7. Compiled with -DPLAIN it is the same application without a
  * recorder, whose exit status the other must have. Events are numbered: `n` of thread 0 counts up from 0. */
 #define _GNU_SOURCE
@@ -13,6 +13,7 @@ static void begin(const char *how);
 static void end(void);
 #endif
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,8 +34,10 @@ static void begin(const char *how)
     channel.sub_buffer_size = 4 << 20;
     channel.sub_buffers = 8;
     channel.discard = 1;
-    if (!strcmp(how, "vfork"))
+    if (!strcmp(how, "vfork") || !strcmp(how, "clone"))
         lw_builder_channel(builder, &channel);
+    if (!strcmp(how, "heap") || !strcmp(how, "memfd"))
+        lw_builder_memory(builder, how[0] == 'h' ? LW_MEMORY_HEAP : LW_MEMORY_MEMFD);
     session = lw_builder_start_or_disabled(builder);
     if (*lw_session_problem(session))
         fprintf(stderr, "not recorded: %s\n", lw_session_problem(session));
@@ -97,6 +100,28 @@ static void *beside(void *unused)
     return NULL;
 }
 
+static int cloned(void *round)
+{
+    (void)round;
+    LW_EVENT("app", "vforked", lw_u64(n, (uint64_t) * (int *)round));
+    _exit(0);
+}
+
+/* Children with the same memory and the same thread-local storage, beside which the thread that made them goes on. */
+static void clones(void)
+{
+    static char stack[1 << 16] __attribute__((aligned(16)));
+    pthread_t thread;
+    pthread_create(&thread, NULL, beside, NULL);
+    for (int round = 0; round < 500; round++) {
+        pid_t child = clone(cloned, stack + sizeof stack, CLONE_VM | SIGCHLD, &round);
+        record(10);
+        waitpid(child, NULL, 0);
+    }
+    stop = 1;
+    pthread_join(thread, NULL);
+}
+
 static void vforks(void)
 {
     pthread_t thread;
@@ -145,6 +170,8 @@ int main(int argc, char **argv)
         return 1;
     } else if (!strcmp(how, "vfork")) {
         vforks();
+    } else if (!strcmp(how, "clone")) {
+        clones();
     } else if (!strcmp(how, "many")) {
         for (int round = 0; round < 3000; round++)
             record(100);

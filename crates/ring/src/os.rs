@@ -70,14 +70,21 @@ impl Stat {
 pub fn pid_namespace() -> u64 {
     #[cfg(loom)]
     return 1;
-    // Miri supports this `stat`, but not the call that rustix makes.
     #[cfg(not(loom))]
-    // SAFETY: all zeroes is a valid `stat` for the call to fill; the path is NUL-terminated.
-    unsafe {
-        let mut st: libc::stat = core::mem::zeroed();
-        // The code reads the link of this thread, because /proc/self is not usable once the first thread has ended.
-        if libc::stat(c"/proc/thread-self/ns/pid".as_ptr(), &raw mut st) == 0 { st.st_ino } else { 0 }
+    {
+        let mut text = [0u8; 32];
+        // The link is not followed: AppArmor does not let a confined process look at what it leads to. It is that of this thread, because
+        // /proc/self is not usable once the first thread has ended. SAFETY: the path is NUL-terminated, and the buffer has this length.
+        let len = unsafe { libc::readlink(c"/proc/thread-self/ns/pid".as_ptr(), text.as_mut_ptr().cast(), text.len()) };
+        usize::try_from(len).ok().and_then(|len| text.get(..len)).and_then(namespace_of).unwrap_or(0)
     }
+}
+
+/// Returns the inode in the text of a link to a namespace: `pid:[4026531836]`.
+#[cfg(not(loom))]
+fn namespace_of(link: &[u8]) -> Option<u64> {
+    let number = link.strip_prefix(b"pid:[")?.strip_suffix(b"]")?;
+    str::from_utf8(number).ok()?.parse().ok()
 }
 
 /// Returns true if the thread that had this id and start time (low 32 bits; 0 = not known) may still run.

@@ -13,12 +13,18 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The programs, and a folder that goes with this.
 pub(crate) struct Bench {
-    /// The application with its recorder, and without one.
-    app: PathBuf,
-    plain: PathBuf,
+    /// The folder of the applications.
+    apps: PathBuf,
     pub(crate) lastwords: PathBuf,
     folder: PathBuf,
 }
+
+/// The application with its recorder.
+pub(crate) const APP: &str = "app";
+/// The same, loaded by a program that knows nothing of a recorder.
+pub(crate) const LATE: &str = "late";
+/// The same without a recorder.
+const PLAIN: &str = "plain";
 
 /// A session, as `lastwords list --json` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,25 +51,17 @@ pub(crate) struct Staying {
 }
 
 impl Bench {
-    /// Compiles the application. `built` is the folder of the libraries and of `lastwords`.
-    pub(crate) fn new(root: &Path, built: &Path) -> Result<Self> {
+    /// `built` is the folder of the libraries and of `lastwords`, `compiled` that of the applications, which are compiled if it is missing.
+    pub(crate) fn new(root: &Path, built: &Path, compiled: Option<&Path>) -> Result<Self> {
         let lastwords = built.join("lastwords");
         ensure!(lastwords.is_file(), "no program {}", lastwords.display());
         let folder = Path::new("/dev/shm").join(format!("lastwords-proof-surroundings.{}", std::process::id()));
         std::fs::DirBuilder::new().mode(0o700).create(&folder).context("/dev/shm")?;
-        let bench = Self { app: folder.join("app"), plain: folder.join("plain"), lastwords, folder };
-        let source = root.join("proof/surroundings/app.c");
-        let include = root.join("crates/capi/include");
-        let compile = |to: &Path, more: &[&str]| -> Result<()> {
-            let mut command = Command::new("cc");
-            command.args(["-O1", "-g", "-pthread", "-Wall", "-I"]).arg(&include).arg("-o").arg(to).arg(&source);
-            output(command.args(more)).map(drop)
-        };
-        compile(&bench.plain, &["-DPLAIN"])?;
-        // The library is installed under the name by which programs load it.
-        std::os::unix::fs::symlink(built.join("liblastwords_c.so"), bench.folder.join("liblastwords.so.0"))?;
-        let (library, path) = (built.display().to_string(), format!("-Wl,-rpath,{}", bench.folder.display()));
-        compile(&bench.app, &["-L", &library, "-llastwords_c", &path])?;
+        let mut bench = Self { apps: folder.clone(), lastwords, folder };
+        match compiled {
+            Some(apps) => bench.apps = apps.canonicalize().with_context(|| apps.display().to_string())?,
+            None => compile(root, built, &bench.apps)?,
+        }
         Ok(bench)
     }
 
@@ -84,6 +82,10 @@ impl Bench {
         Ok(())
     }
 
+    fn app(&self, name: &str, dir: &Path, wrapper: &[&str], words: &[&str]) -> Command {
+        self.command(&self.apps.join(name), dir, wrapper, words)
+    }
+
     fn command(&self, program: &Path, dir: &Path, wrapper: &[&str], words: &[&str]) -> Command {
         let mut all = wrapper.iter().map(PathBuf::from).chain([program.to_path_buf()]);
         let mut command = Command::new(all.next().unwrap_or_default());
@@ -94,22 +96,27 @@ impl Bench {
 
     /// Runs the application to its end, wrapped by `wrapper`; an error if it does not end as it does without a recorder.
     pub(crate) fn run(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
-        let end = |program| -> Result<(ExitStatus, String)> {
-            let out = self.command(program, dir, wrapper, words).output()?;
+        self.run_as(APP, dir, wrapper, words)
+    }
+
+    /// Does the same with the application of this name.
+    pub(crate) fn run_as(&self, name: &str, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
+        let end = |name| -> Result<(ExitStatus, String)> {
+            let out = self.app(name, dir, wrapper, words).output()?;
             Ok((out.status, String::from_utf8_lossy(&out.stderr).into_owned()))
         };
-        let (status, said) = end(&self.app)?;
-        let (expected, _) = end(&self.plain)?;
+        let (status, said) = end(name)?;
+        let (expected, _) = end(PLAIN)?;
         ensure!(
             status == expected,
-            "`{wrapper:?} app {words:?}` ended with {status}, without a recorder {expected}\n{said}"
+            "`{wrapper:?} {name} {words:?}` ended with {status}, without a recorder {expected}\n{said}"
         );
         Ok(())
     }
 
     /// Starts applications that all run at once, and waits for all.
     pub(crate) fn run_at_once(&self, count: usize, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<()> {
-        let start = || self.command(&self.app, dir, wrapper, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let start = || self.app(APP, dir, wrapper, words).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut children = (0..count).map(|_| start()).collect::<std::io::Result<Vec<Child>>>()?;
         children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
         Ok(())
@@ -117,7 +124,7 @@ impl Bench {
 
     /// Starts the application, which stays; returns when it has recorded.
     pub(crate) fn stay(&self, dir: &Path, wrapper: &[&str], words: &[&str]) -> Result<Staying> {
-        let mut command = self.command(&self.app, dir, wrapper, words);
+        let mut command = self.app(APP, dir, wrapper, words);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("a pipe")?).read_line(&mut line)?;
@@ -151,6 +158,25 @@ impl Bench {
         let [session] = &sessions[..] else { bail!("{} sessions instead of one", sessions.len()) };
         Ok(session.clone())
     }
+}
+
+/// Compiles the applications into a folder, with the library beside them under the name by which programs load it.
+pub(crate) fn compile(root: &Path, built: &Path, to: &Path) -> Result<()> {
+    let source = |name: &str| root.join("proof/surroundings").join(name);
+    let compile = |name: &str, of: &str, more: &[&str]| -> Result<()> {
+        let mut command = Command::new("cc");
+        command.args(["-O1", "-g", "-pthread", "-Wall", "-I"]).arg(root.join("crates/capi/include"));
+        output(command.arg("-o").arg(to.join(name)).arg(source(of)).args(more)).map(drop)
+    };
+    let folder = built.display().to_string();
+    let recorder = ["-L", &folder, "-llastwords_c", "-Wl,-rpath,$ORIGIN"];
+    compile(PLAIN, "app.c", &["-DPLAIN"])?;
+    compile(APP, "app.c", &recorder)?;
+    compile("app.so", "app.c", &[&["-shared", "-fPIC", "-Dmain=app_main"], &recorder[..]].concat())?;
+    compile(LATE, "late.c", &["-ldl"])?;
+    let library = to.join("liblastwords.so.0");
+    std::fs::copy(built.join("liblastwords_c.so"), &library).with_context(|| library.display().to_string())?;
+    Ok(())
 }
 
 impl Drop for Bench {

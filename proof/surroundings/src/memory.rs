@@ -9,47 +9,86 @@ use crate::bench::Bench;
 /// Applications that run one after another under a limit.
 const RUNS: usize = 9;
 
-/// A cgroup of ours, which goes with this.
-struct Cgroup(PathBuf);
+/// Where a limit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum At {
+    /// The group's own: at it, the kernel kills.
+    Max,
+    /// The group's own, above which the kernel takes memory back and slows down (`memory.high`; version 2 only).
+    High,
+    /// The group above it, which the application's own group does not show.
+    Above,
+}
+
+/// A cgroup of ours, which goes with this, as does the one above it.
+struct Cgroup {
+    group: PathBuf,
+    above: Option<PathBuf>,
+}
+
+const VERSION_2: &str = "/sys/fs/cgroup";
+
+/// Returns true where control groups of version 2 limit memory.
+pub(crate) fn is_version_2() -> bool {
+    std::fs::read_to_string(Path::new(VERSION_2).join("cgroup.controllers"))
+        .is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "memory"))
+}
 
 impl Cgroup {
     /// Makes a cgroup with a limit of so many MB: of version 2 where that limits memory, otherwise of version 1.
-    fn new(limit: u64) -> Result<Self> {
+    fn new(at: At, limit: u64) -> Result<Self> {
         let name = format!("lastwords-proof.{}.{limit}", std::process::id());
-        let version_2 = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers")
-            .is_ok_and(|controllers| controllers.split_whitespace().any(|name| name == "memory"));
-        let (parent, files) = if version_2 {
-            std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory").context("memory is not delegated")?;
-            ("/sys/fs/cgroup", ["memory.max", "memory.swap.max"])
+        let version_2 = is_version_2();
+        let parent = Path::new(if version_2 { VERSION_2 } else { "/sys/fs/cgroup/memory" });
+        let (max, swap) = if version_2 {
+            ("memory.max", "memory.swap.max")
         } else {
-            ("/sys/fs/cgroup/memory", ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"])
+            ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
         };
-        let group = Self(Path::new(parent).join(name));
-        std::fs::create_dir(&group.0).with_context(|| format!("{}: as root only", group.0.display()))?;
-        std::fs::write(group.0.join(files[0]), (limit << 20).to_string())?;
+        ensure!(version_2 || at != At::High, "control groups of version 1 have no such limit");
+        let delegate = |folder: &Path| -> Result<()> {
+            if version_2 {
+                std::fs::write(folder.join("cgroup.subtree_control"), "+memory").context("memory is not delegated")?;
+            }
+            Ok(())
+        };
+        delegate(parent)?;
+        let limited = parent.join(name);
+        std::fs::create_dir(&limited).with_context(|| format!("{}: as root only", limited.display()))?;
+        let mut made = Self { group: limited.clone(), above: None };
+        std::fs::write(limited.join(if at == At::High { "memory.high" } else { max }), (limit << 20).to_string())?;
         // Without it, memory goes to a swap where there is one; not every kernel can limit that.
-        let swap = if version_2 { 0 } else { limit << 20 };
-        let _ = std::fs::write(group.0.join(files[1]), swap.to_string());
-        Ok(group)
+        let _ = std::fs::write(limited.join(swap), if version_2 { 0 } else { limit << 20 }.to_string());
+        if at == At::Above {
+            delegate(&limited)?;
+            std::fs::create_dir(limited.join("inner"))?;
+            made.group = limited.join("inner");
+            made.above = Some(limited);
+        }
+        Ok(made)
     }
 
     /// The words that put a program there.
     fn wrapper(&self) -> [String; 5] {
         let script = "echo $$ > \"$1/cgroup.procs\" && shift && exec \"$@\"".to_owned();
-        ["sh".into(), "-c".into(), script, "sh".into(), self.0.display().to_string()]
+        ["sh".into(), "-c".into(), script, "sh".into(), self.group.display().to_string()]
     }
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The last process may still be going.
-        for _ in 0..100 {
-            if std::fs::remove_dir(&self.0).is_ok() {
-                return;
+        for folder in [Some(&self.group), self.above.as_ref()].into_iter().flatten() {
+            // The last process may still be going.
+            let is_gone = || std::fs::remove_dir(folder).is_ok();
+            if !(0..100).any(|_| {
+                is_gone() || {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    false
+                }
+            }) {
+                eprintln!("{} stays", folder.display());
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        eprintln!("{} stays", self.0.display());
     }
 }
 
@@ -65,8 +104,8 @@ fn run_all(bench: &Bench, dir: &Path, group: &Cgroup, inner: &[&str]) -> Result<
 }
 
 /// Ends as without a recorder, and no more is kept than the limit allows.
-pub(crate) fn limit(bench: &Bench, dir: &Path, megabytes: u64) -> Result<()> {
-    let group = Cgroup::new(megabytes)?;
+pub(crate) fn limit(bench: &Bench, dir: &Path, at: At, megabytes: u64) -> Result<()> {
+    let group = Cgroup::new(at, megabytes)?;
     let done = run_all(bench, dir, &group, &[]);
     let sessions = bench.sessions(dir, &[]);
     // The pages go before their group does.
@@ -84,7 +123,7 @@ pub(crate) fn limit_inside(bench: &Bench, dir: &Path) -> Result<()> {
     for _ in 0..4 {
         bench.run(dir, &[], &["many", "kill"])?;
     }
-    limit(bench, dir, 24)
+    limit(bench, dir, At::Max, 24)
 }
 
 /// A machine of 128 CPUs, as far as programs look.
@@ -114,7 +153,7 @@ pub(crate) fn many_cpus(bench: &Bench, dir: &Path) -> Result<()> {
     let busy = bytes(dir)?;
     ensure!(busy <= BUSY, "a session takes {busy} bytes");
     std::fs::remove_dir_all(bench.only(dir, &[])?.folder)?;
-    let group = Cgroup::new(24)?;
+    let group = Cgroup::new(At::Max, 24)?;
     let done = run_all(bench, dir, &group, MANY_CPUS);
     std::fs::remove_dir_all(dir)?;
     done.context("with a limit of 24 MB")

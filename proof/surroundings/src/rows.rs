@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::bench::{self, Bench, Session};
-use crate::memory;
+use crate::bench::{self, APP, Bench, LATE, Session};
+use crate::memory::{self, At};
 
 /// A surrounding: its name, and what must be so in it.
 pub(crate) struct Row {
@@ -57,14 +57,23 @@ pub(crate) const ROWS: &[Row] = &[
     Row { name: "the main thread ends first", check: |b, dir| lives_and_dies(b, dir, &[], "thread"), quick: true },
     Row { name: "a fork whose parent dies first", check: |b, dir| lives_and_dies(b, dir, &[], "fork"), quick: true },
     Row { name: "exec", check: exec, quick: true },
-    Row { name: "vfork", check: vfork, quick: false },
+    Row { name: "vfork", check: |b, dir| shares_memory(b, dir, APP, "vfork"), quick: false },
+    Row { name: "vfork, the recorder loaded late", check: |b, dir| shares_memory(b, dir, LATE, "vfork"), quick: false },
+    Row { name: "clone with the same memory", check: |b, dir| shares_memory(b, dir, APP, "clone"), quick: false },
     Row { name: "a crash loop", check: crash_loop, quick: false },
-    Row { name: "a limit of 8 MB", check: |bench, dir| memory::limit(bench, dir, 8), quick: true },
-    Row { name: "a limit of 16 MB", check: |bench, dir| memory::limit(bench, dir, 16), quick: false },
-    Row { name: "a limit of 24 MB", check: |bench, dir| memory::limit(bench, dir, 24), quick: true },
-    Row { name: "a limit of 64 MB", check: |bench, dir| memory::limit(bench, dir, 64), quick: false },
+    Row { name: "a limit of 8 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 8), quick: true },
+    Row { name: "a limit of 16 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 16), quick: false },
+    Row { name: "a limit of 24 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 24), quick: true },
+    Row { name: "a limit of 64 MB", check: |bench, dir| memory::limit(bench, dir, At::Max, 64), quick: false },
+    Row { name: "a limit of 24 MB above the group", check: |b, dir| memory::limit(b, dir, At::Above, 24), quick: true },
     Row { name: "128 CPUs", check: memory::many_cpus, quick: true },
     Row { name: "a limit of 24 MB on another folder", check: memory::limit_inside, quick: false },
+];
+
+/// The rows that need control groups of version 2.
+pub(crate) const OF_VERSION_2: &[Row] = &[
+    Row { name: "memory.high of 16 MB", check: |bench, dir| memory::limit(bench, dir, At::High, 16), quick: true },
+    Row { name: "memory.high of 64 MB", check: |bench, dir| memory::limit(bench, dir, At::High, 64), quick: true },
 ];
 
 /// The readers of a session.
@@ -186,9 +195,9 @@ fn exec(bench: &Bench, dir: &Path) -> Result<()> {
     bench.run(dir, &[], &["exec", "exit"])
 }
 
-/// Each event is there once, or is counted as lost; a child of `vfork` shares all memory.
-fn vfork(bench: &Bench, dir: &Path) -> Result<()> {
-    bench.run(dir, &[], &["vfork", "kill"])?;
+/// Each event is there once, or is counted as lost; a child of `vfork` or `clone` shares all memory.
+fn shares_memory(bench: &Bench, dir: &Path, app: &str, how: &str) -> Result<()> {
+    bench.run_as(app, dir, &[], &[how, "kill"])?;
     let session = bench.only(dir, &[])?;
     let to = bench.place("recovered")?;
     let mut command = std::process::Command::new(&bench.lastwords);

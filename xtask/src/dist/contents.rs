@@ -35,6 +35,7 @@ const HOOKS: &[(&str, &str, u32)] = &[
     ("hooks/systemd/lastwords-retention.timer", "usr/lib/systemd/system/lastwords-retention.timer", FILE),
     ("hooks/systemd/lastwords.conf", "usr/lib/tmpfiles.d/lastwords.conf", FILE),
     ("hooks/kdump/save-trace", "usr/lib/lastwords/save-trace", PROGRAM),
+    ("hooks/apparmor/application", "usr/share/lastwords/apparmor", FILE),
 ];
 
 /// The hooks that put the program into a crash kernel's first file system, by the tool that makes it.
@@ -59,6 +60,7 @@ const DOCUMENTS: &[(&str, &str)] = &[
     ("docs/TRIGGERS.md", "TRIGGERS.md"),
     ("docs/FILTER.md", "FILTER.md"),
     ("docs/CORE-HELPER.md", "CORE-HELPER.md"),
+    ("docs/CONFINEMENT.md", "CONFINEMENT.md"),
 ];
 
 /// The kinds of packages.

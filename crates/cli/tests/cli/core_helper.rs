@@ -191,7 +191,8 @@ fn a_core_file_is_made_by_the_rules_of_the_kernel() {
 
 /// A handler that writes its arguments and the core into the folder in which the process is. Cores of other tests, which
 /// run beside this one, are where these look for them.
-const HANDLER: &str = "#!/bin/sh\nfor word; do printf '%s\\n' \"$word\"; done > \"/proc/$1/cwd/words\"; exec cat > \"/proc/$1/cwd/core\"\n";
+const HANDLER: &str = "#!/bin/sh\n{ for word; do printf '%s\\n' \"$word\"; done; sed -n '/^Pid:/p' /proc/self/fdinfo/3 2>&1; } > \"/proc/$1/cwd/words\"\n\
+    exec cat > \"/proc/$1/cwd/core\"\n";
 
 /// Runs a child that aborts, in a place of its own.
 fn aborted(memory: &str) -> (Place, u32) {
@@ -310,7 +311,7 @@ fn cores_go_where_they_went_before() {
     installed("install");
     installed("status");
     installed("install");
-    assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d %c ", program.display())));
+    assert!(CorePattern::now().starts_with(&format!("|{} core-helper file %P %s %d,%F %c ", program.display())));
     assert_eq!(CorePattern::pipe_limit().trim(), "1024", "the kernel waits for the helper");
     small_cores();
     storm();
@@ -332,26 +333,28 @@ fn cores_go_where_they_went_before() {
     assert_eq!(CorePattern::pipe_limit().trim(), "0", "and the limit");
     installed("remove");
 
-    // A program: its words are the same with and without the helper before it.
+    // A program: its words, and the kernel's handle of the process if it asks for it, are the same with and without the helper before it.
     let handler = tools.at("handler");
     fs::write(tools.at("handler.text"), HANDLER).unwrap();
     install_program(tools.at("handler.text").to_str().unwrap(), &handler);
-    let pattern = format!("|{} %P  %s%u %g %d %e-%f %E  %c %% x%", handler.display());
-    kept.set(&pattern);
-    let words = || {
-        let (place, pid) = aborted("memfd");
-        assert_core(&place);
-        let words = fs::read_to_string(place.at("words")).unwrap();
-        copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
-        words.replace(&pid.to_string(), "PID")
-    };
-    let direct = words();
-    installed("install");
-    // The state is not needed: the pattern has the old one in it.
-    fs::remove_file(state.join("core-helper.json")).unwrap();
-    assert_eq!(words(), direct);
-    installed("remove");
-    assert_eq!(CorePattern::now().trim_end(), pattern);
+    for arguments in ["%P  %s%u %g %d %e-%f %E  %c %% x%", "%P %F"] {
+        let pattern = format!("|{} {arguments}", handler.display());
+        kept.set(&pattern);
+        let words = || {
+            let (place, pid) = aborted("memfd");
+            assert_core(&place);
+            let words = fs::read_to_string(place.at("words")).unwrap();
+            copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
+            words.replace(&pid.to_string(), "PID")
+        };
+        let direct = words();
+        installed("install");
+        // The state is not needed: the pattern has the old one in it.
+        fs::remove_file(state.join("core-helper.json")).unwrap();
+        assert_eq!(words(), direct);
+        installed("remove");
+        assert_eq!(CorePattern::now().trim_end(), pattern);
+    }
 
     // What cannot be chained is refused, and stays.
     kept.set("|/no/such/handler %p");

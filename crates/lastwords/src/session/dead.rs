@@ -27,7 +27,7 @@ use lastwords_ring::{StreamSpec, init};
 use copier::Copier;
 pub use facts::Facts;
 use facts::ending;
-pub use files::close_files_at_exec;
+pub use files::{close_files_at_exec, keep_file_at_exec};
 pub use folder::{Copied, CopyFolder, CopyLimits};
 
 use super::Error;

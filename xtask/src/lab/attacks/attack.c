@@ -205,7 +205,7 @@ static int look(char **words) {
 int main(int count, char **words) {
     static const struct { const char *name; int words; int (*run)(char **); } attacks[] = {
         {"as", 2, as}, {"die", 0, die}, {"storm", 1, storm}, {"reuse", 2, reuse}, {"setuid", 1, of_setuid},
-        {"wait", 0, waits}, {"look", 1, look}, {"slow", 2, slow},
+        {"wait", 0, waits}, {"look", 1, look}, {"slow", 2, slow}, {"probe", 1, probe},
     };
     // The setuid program has no word.
     const char *name = count > 1 ? words[1] : "wait";

@@ -26,6 +26,7 @@ const ATTACKS: &[(&str, u32)] = &[
     ("storm", 240),
     ("slow", 240),
     ("of_setuid", 120),
+    ("sandbox", 120),
     ("reuse", 180),
     ("crash_folder", 120),
     ("collector", 120),
@@ -77,6 +78,6 @@ pub(super) fn attacker(folder: &Path) -> Result<PathBuf> {
     let (sources, program) = (crate::root().join("xtask/src/lab/attacks"), folder.join("attack"));
     let mut cc = Command::new("cc");
     cc.args(["-O1", "-Wall", "-Wextra", "-static", "-o"]).arg(&program);
-    run_quietly(cc.args(["attack.c", "slow.c"].map(|name| sources.join(name))))?;
+    run_quietly(cc.args(["attack.c", "slow.c", "probe.c"].map(|name| sources.join(name))))?;
     Ok(program)
 }

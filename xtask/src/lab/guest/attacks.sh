@@ -150,6 +150,9 @@ of_setuid() {
     [ -L $H/setuid/core ] || wrong "the core of a setuid program: $(ls -l $H/setuid)"
 }
 
+# The part that reads the memory of a dying process can open no file and make no connection: by Landlock, and by seccomp.
+sandbox() { attack probe lastwords core-helper search || bad=1; }
+
 # ended: waits until no helper is at work
 ended() {
     left=200

@@ -29,10 +29,14 @@ const MOST_LINE: usize = 900;
 /// The program cannot be started.
 pub(super) fn pipe(args: &Pipe) -> anyhow::Result<Outcome> {
     let Some((program, arguments)) = args.words.split_first() else { bail!("no program is named") };
+    let told = args.dying.told;
     let mut crash = Crash::new(&args.dying);
-    let process = Process::open(args.dying.pid);
+    let process = open(&args.dying);
     crash.save(&process);
     crash.log();
+    if let Some(handle) = told.handle.filter(|_| told.is_shared) {
+        lastwords::dead::keep_file_at_exec(handle);
+    }
     let error = Command::new(program).args(arguments).exec();
     let why = format!("{}: {error}; the core of process {} is lost", program.display(), args.dying.pid);
     crash.notes.push(why.clone());
@@ -46,7 +50,7 @@ pub(super) fn pipe(args: &Pipe) -> anyhow::Result<Outcome> {
 /// The file cannot be written.
 pub(super) fn file(args: &File) -> anyhow::Result<Outcome> {
     let mut crash = Crash::new(&args.dying);
-    let process = Process::open(args.dying.pid);
+    let process = open(&args.dying);
     let path = file_path(&args.words, &args.own_pid, uses_pid());
     let file = (!path.is_empty() && args.limit >= LEAST_CORE).then(|| match &process {
         Ok(process) => CoreFile::open(process, &args.dying, &path, args.limit),
@@ -60,6 +64,12 @@ pub(super) fn file(args: &File) -> anyhow::Result<Outcome> {
     }
     crash.log();
     written.map(|()| Outcome::Done)
+}
+
+/// Opens the dying process. The kernel's handle of it is not for the parts of the helper.
+fn open(dying: &Dying) -> anyhow::Result<Process> {
+    lastwords::dead::close_files_at_exec();
+    Process::open(dying.pid, dying.told.handle)
 }
 
 /// Returns true if the kernel appends the process id to the names of core files.

@@ -61,7 +61,7 @@ impl CoreFile {
     /// The file cannot be opened, or its file system does not answer.
     pub(super) fn open(process: &Process, dying: &Dying, path: &OsStr, limit: u64) -> anyhow::Result<Self> {
         // The core of a process with more rights than its user is root's.
-        let owner = if dying.dumpable == 1 { Some(process.owner()?) } else { None };
+        let owner = if dying.told.dumpable == 1 { Some(process.owner()?) } else { None };
         let (theirs, pipe) = pipe_with(PipeFlags::CLOEXEC).context("a pipe")?;
         let task = Task { owner, path: path.as_bytes().to_vec(), limit };
         let mut part = Part::start(VERB, &task, &[process.root.as_fd(), process.cwd.as_fd(), theirs.as_fd()])?;

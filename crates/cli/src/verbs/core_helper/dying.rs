@@ -1,5 +1,8 @@
 //! The dying process, by one handle: `/proc/PID` is opened first of all, and everything else is opened below it. If the
 //! process ends, the handle gives errors. It never leads to another process that gets the number.
+//!
+//! That the number was the dying process's when `/proc/PID` was opened is checked after that: by the kernel's own handle of the
+//! process (a pidfd, `%F`, Linux 6.16), or else by the times at which this helper and the process began.
 
 use anyhow::{Context, bail};
 use lastwords::dead::Death;
@@ -15,6 +18,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 /// Magic of pidfs, in which each process has a number of its own that is never used again (Linux 6.9).
 const PIDFS: u64 = 0x5049_4446;
+/// Why a process is not the one that dies.
+const NOT_IT: &str = "it is gone, and another process has its number";
 /// Largest number of threads among which one is looked for that is still there.
 const MOST_THREADS: usize = 1 << 16;
 
@@ -29,15 +34,20 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Opens the process of this number, and makes sure that it is the one for which the kernel has started this helper.
+    /// Opens the process of this number, and makes sure that it is the one for which the kernel has started this helper. `handle` is
+    /// the number of the pidfd that the kernel gave.
     ///
     /// # Errors
-    /// The kernel is not dumping it, or it is younger than this helper.
-    pub(super) fn open(pid: u32) -> anyhow::Result<Self> {
+    /// The kernel is not dumping it, or it is another process than that of the handle, or, without a handle, younger than this helper.
+    pub(super) fn open(pid: u32, handle: Option<i32>) -> anyhow::Result<Self> {
         let path = format!("/proc/{pid}");
         let first = open_folder(CWD, &path).context("it is gone")?;
         let mut status = Status::read(&first)?;
-        must_be_older(pid, &first, &status)?;
+        match handle.and_then(number_of) {
+            Some(number) if number == i64::from(pid) => {}
+            Some(_) => bail!(NOT_IT),
+            None => must_be_older(pid, &first, &status)?,
+        }
         let mut folder = first;
         if status.is_zombie() {
             (folder, status) = living_thread(&folder)?;
@@ -95,9 +105,17 @@ fn must_be_older(pid: u32, folder: &OwnedFd, status: &Status) -> anyhow::Result<
         }
     };
     if !is_older {
-        bail!("it is gone, and another process has its number");
+        bail!(NOT_IT);
     }
     Ok(())
+}
+
+/// Returns the number that the process of a pidfd has now; -1 if the process has been reaped, so that another one may get its
+/// number; none if the file is no pidfd. The kernel keeps a process that it dumps, and the handle is older than this helper. So if
+/// the process has the number now, it had it all the time.
+fn number_of(pidfd: i32) -> Option<i64> {
+    let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 
 /// Compares the numbers of the two processes in pidfs, which grow from process to process; none where there is no pidfs.
@@ -228,6 +246,7 @@ impl Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd as _;
 
     #[test]
     fn a_status_gives_the_ids_for_files() {
@@ -262,6 +281,20 @@ mod tests {
         }
     }
 
+    /// A pidfd is the handle of its process alone, until that is reaped.
+    #[test]
+    fn a_pidfd_says_which_process_it_is() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let handle = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).unwrap();
+        let open = |pid| Process::open(pid, Some(handle.as_raw_fd())).err().map(|error| error.to_string());
+        let (own, others) = (open(child.id()), open(std::os::unix::process::parent_id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(own.as_deref(), Some("the kernel is not dumping it"));
+        assert_eq!(others.as_deref(), Some(NOT_IT));
+        assert_eq!((number_of(handle.as_raw_fd()), number_of(0)), (Some(-1), None));
+    }
+
     #[test]
     fn a_handle_leads_to_no_other_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
@@ -274,12 +307,12 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_dumped_is_refused() {
-        let error = Process::open(std::process::id()).err().map(|error| error.to_string());
+        let error = Process::open(std::process::id(), None).err().map(|error| error.to_string());
         assert!(
             error
                 .is_some_and(|error| error.contains("another process has its number") || error.contains("not dumping"))
         );
-        let error = Process::open(1).err().map(|error| error.to_string());
+        let error = Process::open(1, None).err().map(|error| error.to_string());
         assert_eq!(error.as_deref(), Some("the kernel is not dumping it"));
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn install(state: &Path) -> anyhow::Result<Outcome> {
     let saved = Saved { schema: SCHEMA.into(), old, installed, old_pipe_limit };
     keep(state, &saved)?;
     // Without the limit, the helper would lose small cores.
-    let limited = if old_pipe_limit.is_some() { pipe_limit::write(pipe_limit::WANTED) } else { Ok(()) };
+    let limited = if old_pipe_limit.is_some() { pipe_limit::write(pipe_limit::WANTED_LIMIT) } else { Ok(()) };
     if let Err(error) = limited.and_then(|()| write_pattern(&saved.installed)) {
         // The first error is reported. If this fails too, the kernel has refused both.
         let _ = write_pattern(&saved.old);
@@ -139,7 +139,7 @@ pub(super) fn status(json: bool) -> anyhow::Result<Outcome> {
     if pipe_limit::read().is_ok_and(|limit| limit == 0) {
         say::error(format_args!(
             "{PIPE_LIMIT} is 0: small cores are lost; run `lastwords core-helper remove` and `install` again, or set it to {}",
-            pipe_limit::WANTED
+            pipe_limit::WANTED_LIMIT
         ));
         return Ok(Outcome::Negative);
     }

@@ -29,12 +29,14 @@ mod wire;
 
 pub(crate) use install::{CORE_PATTERN, Helper};
 pub(crate) use pattern::is_socket;
-pub(crate) use pipe_limit::PIPE_LIMIT;
+pub(crate) use pipe_limit::{PIPE_LIMIT, WANTED_LIMIT};
 
 use crate::exit::Outcome;
 use clap::Subcommand;
 use std::ffi::OsString;
+use std::num::ParseIntError;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// The arguments of `core-helper`.
 #[derive(Debug, clap::Args)]
@@ -95,8 +97,30 @@ struct Dying {
     pid: u32,
     /// `%s`: the signal
     signal: u8,
-    /// `%d`: 1 if the process's user may see its core; else the process has rights that its user has not
+    /// `%d,%F`: what the user may see, and the handle of the process
+    told: Told,
+}
+
+/// What the kernel tells of a process besides its id: `%d,%F`, `%d,%F+` or `%d` ([`pattern`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Told {
+    /// 1 if the process's user may see its core; else the process has rights that its user has not.
     dumpable: u32,
+    /// The number of the open file that is a handle of the process. Kernels before 6.16 give none.
+    handle: Option<i32>,
+    /// The program that gets the core is given the handle too.
+    is_shared: bool,
+}
+
+impl FromStr for Told {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        let (dumpable, handle) = text.split_once(',').unwrap_or((text, ""));
+        let (number, is_shared) = handle.strip_suffix('+').map_or((handle, false), |number| (number, true));
+        let handle = if number.is_empty() { None } else { Some(number.parse()?) };
+        Ok(Self { dumpable: dumpable.parse()?, handle, is_shared })
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -133,5 +157,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         What::Write => core_file::run(),
         What::Save => save::run(),
         What::Search => search::run(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_of_a_handle_or_not() {
+        let told = |text: &str| text.parse::<Told>().ok().map(|told| (told.dumpable, told.handle, told.is_shared));
+        assert_eq!(told("1,3"), Some((1, Some(3), false)));
+        assert_eq!(told("2,3+"), Some((2, Some(3), true)));
+        assert_eq!([told("1,"), told("1,+"), told("1")], [(false), (true), (false)].map(|is| Some((1, None, is))));
+        assert_eq!([told(""), told("1,x"), told(",3")], [None; 3]);
     }
 }

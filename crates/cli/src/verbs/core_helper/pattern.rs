@@ -11,10 +11,40 @@ use anyhow::bail;
 const MOST: usize = 127;
 /// The verb, as the kernel calls it.
 const VERB: &str = "core-helper";
-/// The arguments before the old pattern, if that was a pipe.
+/// The arguments before the old pattern, if that was a pipe. Handles follow ([`Handle`]).
 const PIPE: &str = "pipe %P %s %d";
-/// The same if it was the name of a file; the last argument follows.
-const FILE: &str = "file %P %s %d %c";
+/// The same if it was the name of a file; handle, `%c` and the process id follow.
+const FILE: &str = "file %P %s %d";
+
+/// What follows `%d`, without a space: whether the kernel gives the helper a handle of the process (a pidfd, Linux 6.16 and newer). Older
+/// kernels put nothing in the place of `%F`, so that one pattern serves all.
+#[derive(Clone, Copy)]
+enum Handle {
+    /// The handle is for the helper.
+    Own,
+    /// The old handler asks for it too.
+    Shared,
+    /// The pattern has no room for it.
+    None,
+}
+
+impl Handle {
+    const ALL: [Self; 3] = [Self::Own, Self::Shared, Self::None];
+
+    /// Returns the handle of the helper before this old pattern.
+    fn before(old: &str) -> Self {
+        let is_shared = old.starts_with('|') && has(old, 'F');
+        if is_shared { Self::Shared } else { Self::Own }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Own => ",%F",
+            Self::Shared => ",%F+",
+            Self::None => "",
+        }
+    }
+}
 
 /// The socket of systemd-coredumpd.service (systemd 262 and newer, on Linux 6.19 and newer). Its server takes no connection that another has
 /// accepted. systemd-coredump(8) names the command that stops it; the pattern is then that of systemd's pipe.
@@ -26,14 +56,12 @@ const COREDUMPD: &str = "@@/run/systemd/coredumpd/kernel";
 /// The old pattern cannot be chained.
 pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
     check_socket(old)?;
-    let pattern = match old.strip_prefix('|') {
-        Some(handler) => format!("|{program} {VERB} {PIPE} {}", handler.trim_matches(is_space)),
-        None => {
-            check_file(old)?;
-            let pid = if has_pid(old) { "-" } else { "%p" };
-            format!("|{program} {VERB} {FILE} {pid} {old}").trim_end().to_owned()
-        }
-    };
+    if !old.starts_with('|') {
+        check_file(old)?;
+    }
+    let with_handle = composed(program, old, Handle::before(old));
+    // A handle is worth less than an old pattern that is kept as it is.
+    let pattern = if with_handle.len() > MOST { composed(program, old, Handle::None) } else { with_handle };
     if pattern.len() > MOST {
         bail!(
             "core_pattern would be {} bytes long, and the kernel takes {MOST}: `{pattern}`; copy the program to a shorter path, such as \
@@ -42,6 +70,17 @@ pub(super) fn compose(program: &str, old: &str) -> anyhow::Result<String> {
         );
     }
     Ok(pattern)
+}
+
+fn composed(program: &str, old: &str, handle: Handle) -> String {
+    let handle = handle.text();
+    match old.strip_prefix('|') {
+        Some(handler) => format!("|{program} {VERB} {PIPE}{handle} {}", handler.trim_matches(is_space)),
+        None => {
+            let pid = if has(old, 'p') { "-" } else { "%p" };
+            format!("|{program} {VERB} {FILE}{handle} %c {pid} {old}").trim_end().to_owned()
+        }
+    }
 }
 
 /// Refuses a socket (`@PATH`, Linux 6.16; `@@PATH`, 6.17). The kernel connects to it as the dying process, and the server knows the process by
@@ -85,11 +124,11 @@ fn check_file(old: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns true if the pattern has `%p`, so that the kernel does not append the process id.
-fn has_pid(pattern: &str) -> bool {
+/// Returns true if the pattern has `%` and this letter. With `%p`, the kernel does not append the process id.
+fn has(pattern: &str, letter: char) -> bool {
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
-        if character == '%' && characters.next() == Some('p') {
+        if character == '%' && characters.next() == Some(letter) {
             return true;
         }
     }
@@ -101,12 +140,17 @@ pub(super) fn parse(pattern: &str) -> Option<(&str, String)> {
     let (program, rest) = pattern.strip_prefix('|')?.split_once(' ')?;
     let rest = rest.strip_prefix(VERB)?.strip_prefix(' ')?;
     if let Some(handler) = rest.strip_prefix(PIPE) {
-        return Some((program, format!("|{}", handler.strip_prefix(' ')?)));
+        return Some((program, format!("|{}", behind_handle(handler, " ")?)));
     }
-    let rest = rest.strip_prefix(FILE)?.strip_prefix(' ')?;
+    let rest = behind_handle(rest.strip_prefix(FILE)?, " %c ")?;
     // An empty name leaves only the argument before it.
     let (_, file) = rest.split_once(' ').unwrap_or((rest, ""));
     Some((program, file.to_owned()))
+}
+
+/// Returns what is behind a handle, of whatever kind, and `next`.
+fn behind_handle<'a>(text: &'a str, next: &str) -> Option<&'a str> {
+    Handle::ALL.into_iter().find_map(|handle| text.strip_prefix(handle.text())?.strip_prefix(next))
 }
 
 #[cfg(test)]
@@ -132,8 +176,21 @@ mod tests {
             assert!(composed.len() <= MOST, "{composed}");
             assert_eq!(parse(&composed), Some((PROGRAM, old.to_owned())), "{composed}");
         }
-        assert_eq!(compose(PROGRAM, "core.%p").unwrap(), "|/usr/bin/lastwords core-helper file %P %s %d %c - core.%p");
+        let file = "|/usr/bin/lastwords core-helper file %P %s %d,%F %c - core.%p";
+        assert_eq!(compose(PROGRAM, "core.%p").unwrap(), file);
         assert!(compose(PROGRAM, "core.%%p").unwrap().contains(" %p core.%%p"), "no process id is in it");
+    }
+
+    #[test]
+    fn a_handle_is_asked_for_where_there_is_room() {
+        let of = |old: &str| compose(PROGRAM, old).unwrap();
+        assert!(of("|/bin/handler %P %F").contains(" %d,%F+ /bin/handler"), "the handler gets it too");
+        assert!(of("|/bin/handler %P %%F").contains(" %d,%F /bin/handler"), "it asks for none");
+        for old in [format!("|/{} %p", "x".repeat(76)), format!("/{}.%p", "x".repeat(72))] {
+            let composed = of(&old);
+            assert!(composed.len() > MOST - ",%F".len() && composed.contains(" %d "), "{composed}");
+            assert_eq!(parse(&composed), Some((PROGRAM, old)), "{composed}");
+        }
     }
 
     #[test]

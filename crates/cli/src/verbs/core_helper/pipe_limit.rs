@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) const PIPE_LIMIT: &str = "/proc/sys/kernel/core_pipe_limit";
 /// The limit that `install` sets. While so many helpers run, the kernel drops the cores of further processes. So the limit is above the
 /// number of processes that a storm of crashes ends at once, and above what a user who holds up helpers can use up for others.
-pub(super) const WANTED: u32 = 1024;
+pub(crate) const WANTED_LIMIT: u32 = 1024;
 
 pub(super) fn read() -> anyhow::Result<u32> {
     let text = fs::read_to_string(PIPE_LIMIT).context(PIPE_LIMIT)?;
@@ -21,5 +21,5 @@ pub(super) fn write(limit: u32) -> anyhow::Result<()> {
 
 /// Writes the previous limit, if nobody else has changed it meanwhile.
 pub(super) fn restore(previous: u32) -> anyhow::Result<()> {
-    if read()? == WANTED { write(previous) } else { Ok(()) }
+    if read()? == WANTED_LIMIT { write(previous) } else { Ok(()) }
 }

@@ -46,7 +46,7 @@ struct Task {
 pub(super) fn sessions_of(process: &Process, dying: &Dying) -> anyhow::Result<String> {
     let Death { pid, pid_namespace, signal } = process.death(dying.pid, dying.signal);
     // A process with more rights than its user may have secrets, and its copy is for root.
-    let owner = if dying.dumpable == 1 { Some(process.owner()?) } else { None };
+    let owner = if dying.told.dumpable == 1 { Some(process.owner()?) } else { None };
     let task = Task { search: search::Task { pid, pid_namespace, signal, most_read: MOST_READ }, owner };
     let files = [
         process.file("mem", OFlags::RDWR)?,

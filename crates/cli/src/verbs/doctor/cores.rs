@@ -2,7 +2,7 @@
 //! have.
 
 use super::{Finding, read};
-use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT, is_socket};
+use crate::verbs::core_helper::{CORE_PATTERN, Helper, PIPE_LIMIT, WANTED_LIMIT, is_socket};
 use std::path::Path;
 
 pub(super) fn check() -> Vec<Finding> {
@@ -38,17 +38,32 @@ fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
             format!(
                 "installed, but {PIPE_LIMIT} is 0: the kernel does not wait for the helper, and small cores are lost"
             ),
-            "sysctl -w kernel.core_pipe_limit=1024",
+            format!("sysctl -w kernel.core_pipe_limit={WANTED_LIMIT}"),
         ),
         Some(Helper { program, .. }) => Finding::good(
             CHECK,
-            format!("{program}: the sessions of a process that a signal kills are kept, also those on its heap"),
+            format!(
+                "{program}: the sessions of a process that a signal kills are kept, also those on its heap{}",
+                few(pipe_limit)
+            ),
         ),
         None => Finding::partial(
             CHECK,
             "not installed: heap and memfd sessions of a killed process are only in its core; those in shared memory stay",
             "lastwords core-helper install",
         ),
+    }
+}
+
+/// Says how many helpers the kernel lets run at the same time, where these are fewer than `install` sets.
+fn few(pipe_limit: &str) -> String {
+    match pipe_limit.parse() {
+        Ok(limit @ 1..WANTED_LIMIT) => {
+            format!(
+                "; the kernel drops the core and the sessions of a process that dies while {limit} helpers run ({PIPE_LIMIT})"
+            )
+        }
+        _ => String::new(),
     }
 }
 
@@ -159,6 +174,8 @@ mod tests {
         let finding =
             |program: &str, limit: &str| helper(Some(&Helper { program: program.into(), old: "core".into() }), limit);
         assert_eq!(finding("/proc/self/exe", "16").status, Status::Good);
+        assert!(finding("/proc/self/exe", "16").found.contains("while 16 helpers run"));
+        assert!(!finding("/proc/self/exe", "1024").found.contains("helpers run"));
         assert_eq!(finding("/proc/self/exe", "0").mend.as_deref(), Some("sysctl -w kernel.core_pipe_limit=1024"));
         assert_eq!(finding("/no/such/program", "16").mend.as_deref(), Some("lastwords core-helper remove"));
         assert_eq!(helper(None, "0").mend.as_deref(), Some("lastwords core-helper install"));

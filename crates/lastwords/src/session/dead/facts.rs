@@ -54,7 +54,9 @@ impl Facts {
     /// The conditions of `ending::is_ours`, seen from outside of the process.
     fn is_end_of_session(&self, death: &Death) -> bool {
         let pidns = self.creator_pid_namespace;
-        let is_creator = self.creator == death.pid && [0, pidns].contains(&death.pid_namespace);
+        // A creator that could not read its namespace has left 0 there.
+        let is_its_namespace = pidns == 0 || [0, pidns].contains(&death.pid_namespace);
+        let is_creator = self.creator == death.pid && is_its_namespace;
         let creator_lives =
             || pidns != os::pid_namespace() || os::is_process_alive(self.creator, self.creator_start as u32);
         (self.scope == SCOPE_USER || is_creator || !creator_lives()) && !self.has_told_its_end
@@ -69,4 +71,30 @@ pub(super) fn ending(death: &Death) -> [(u64, Vec<u8>); 3] {
         (offset_of!(Control, ended_by) as u64, death.pid.to_ne_bytes().to_vec()),
         (offset_of!(Control, ending) as u64, ending),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the creator's death is that of its session, also where either namespace is not known.
+    #[test]
+    fn a_creator_is_known_by_its_number_and_namespace() {
+        let is_end = |creator: (u32, u64), death: (u32, u64)| {
+            let facts = Facts {
+                uuid: [0; 16],
+                name: "app".into(),
+                address: 0,
+                control: 0,
+                scope: 0,
+                creator: creator.0,
+                creator_start: 0,
+                creator_pid_namespace: creator.1,
+                has_told_its_end: false,
+            };
+            facts.is_end_of_session(&Death { pid: death.0, pid_namespace: death.1, signal: 6 })
+        };
+        assert!(is_end((7, 5), (7, 5)) && is_end((7, 0), (7, 5)) && is_end((7, 5), (7, 0)));
+        assert!(!is_end((7, 5), (8, 5)) && !is_end((7, 5), (7, 6)) && !is_end((7, 0), (8, 5)));
+    }
 }
