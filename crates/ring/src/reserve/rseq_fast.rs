@@ -20,6 +20,7 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
+use crate::grow;
 use crate::hooks::fault;
 use crate::record::{Padded, ShortText, Tail};
 use crate::stream::Stream;
@@ -197,6 +198,7 @@ impl RseqFast {
         let lane = &lanes[half as usize];
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
         lane_cache::set(Some(lane));
+        grow::look();
         Some(lane)
     }
 }
