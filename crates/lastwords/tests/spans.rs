@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lastwords::{ChannelConfig, Session};
-use support::{evicted_spans, open_spans, open_spans_and_threads, skipped_values};
+use support::{cut_values, evicted_spans, open_spans, open_spans_and_threads, skipped_values};
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -131,6 +131,7 @@ fn a_text_that_is_cut_says_so() {
         for span in open_spans(folder) {
             assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
         }
+        assert_eq!(cut_values(folder), 3, "one when a span opened, two when values were recorded");
     });
 }
 

@@ -88,7 +88,8 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 /// Records a new span of the site.
 pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
     let (key, parent) = (domain.key(id), domain.key(parent));
-    let list = |text: &SpanText| spans::open(key, parent, site::level_of(site.metadata), text.as_bytes());
+    let level = site::level_of(site.metadata);
+    let list = |text: &SpanText| spans::open(key, parent, level, text.as_bytes(), text.is_cut());
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);

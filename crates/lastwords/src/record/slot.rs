@@ -102,6 +102,19 @@ impl RecorderSlot {
     }
 }
 
+/// Returns a function that counts `values` that were cut or left out, once in each session. It is called for each slot that takes the
+/// event; those of a session follow each other.
+pub(crate) fn once_a_session(values: u32) -> impl FnMut(&'static RecorderSlot) {
+    let mut last: Option<&'static SessionShared> = None;
+    move |slot| {
+        let is_counted = last.is_some_and(|last| std::ptr::eq(last, slot.session));
+        if values > 0 && !is_counted {
+            slot.session.regions.registry.count_cut(values);
+        }
+        last = Some(slot.session);
+    }
+}
+
 /// Returns the slot at this place, if there is one.
 pub(crate) fn at(place: usize) -> Option<&'static RecorderSlot> {
     // SAFETY: slots are complete when they are published, and are never freed.

@@ -39,7 +39,7 @@ impl<const N: usize> Formatted<N> {
     }
 
     /// Returns true if some text found no room.
-    #[cfg(feature = "tracing")]
+    #[inline(always)]
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -85,7 +85,7 @@ pub struct Debugged<'v, T: ?Sized>(pub &'v T);
 #[doc(hidden)]
 pub struct Displayed<'v, T: ?Sized>(pub &'v T);
 
-text!([const N: usize] Formatted<N>, (Self), |value| value.as_bytes(););
+text!([const N: usize] Formatted<N>, (Self), |value| value.as_bytes(), #[inline(always)] fn is_cut(&self) -> bool { self.is_cut };);
 
 // The value is formatted once, when it is passed on.
 as_short! {

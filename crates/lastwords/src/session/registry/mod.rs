@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Counts values that were cut or left out.
-    #[cfg(feature = "tracing")]
+    #[cold]
     pub(crate) fn count_cut(&self, values: u32) {
         // Relaxed: the count orders no other memory.
         self.control().values_cut.fetch_add(values.into(), Relaxed);
