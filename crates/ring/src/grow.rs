@@ -13,9 +13,9 @@
 //! signal. `MADV_POPULATE_WRITE` would take fewer calls, but kernels before 5.14 do not have it, and sandboxes that allow
 //! futexes, which all programs with threads need, more often forbid `madvise`.
 //!
-//! Which way a thread takes must be known before it grows a ring, because the question is a system call too ([`Signal`]). A thread asks
-//! for its blocked signals and for the handler when it finds its first lane, or claims an entry for reservations; the blocked signals are also known
-//! after each registration of a callsite. If the file system has little room when a session starts ([`watch_room`]), all threads of the process use futexes, whatever
+//! Which way a thread takes must be known before it grows a ring, because the question is a system call too (`Signal`). A thread asks
+//! for its blocked signals and for the handler when it finds its first lane, or claims an entry for reservations; a registration of a callsite shows
+//! the blocked signals again. If the file system has little room when a session starts ([`watch_room`]), all threads of the process use futexes, whatever
 //! they said before. So one case is left to the handler of SIGBUS: a thread that changes its signals, or the handler, after its first event, and grows a ring
 //! in a file system that has become full since the start.
 //!
@@ -112,10 +112,23 @@ pub fn look_at_handler() {
     }
 }
 
-/// Notes the signals that this thread blocks.
-pub(crate) fn look_at_blocked(mask: &libc::sigset_t) {
+/// Notes the signals that this thread blocked when the recorder blocked all others but SIGBUS. The first time, it also asks for the handler.
+pub(crate) fn look_again(blocked: &libc::sigset_t) {
+    if SIGNAL.with(Cell::get) == Signal::Unknown {
+        look_at_handler();
+    }
     // SAFETY: the set is initialised.
-    let is_blocked = unsafe { libc::sigismember(mask, libc::SIGBUS) != 0 };
+    let is = |signal| unsafe { libc::sigismember(blocked, signal) == 1 };
+    // The recorder has blocked the signals already, and noted what the thread blocks then.
+    let is_nested = is(libc::SIGSEGV) && is(libc::SIGILL) && is(libc::SIGTRAP) && !is(libc::SIGBUS);
+    if !is_nested || SIGNAL.with(Cell::get) == Signal::Unknown {
+        note(blocked);
+    }
+}
+
+fn note(blocked: &libc::sigset_t) {
+    // SAFETY: the set is initialised.
+    let is_blocked = unsafe { libc::sigismember(blocked, libc::SIGBUS) != 0 };
     SIGNAL.with(|signal| signal.set(if is_blocked { Signal::Fatal } else { Signal::Handled }));
 }
 
@@ -139,7 +152,7 @@ fn look_now() {
             // A filter refuses the call.
             libc::sigaddset(&raw mut mask, libc::SIGBUS);
         }
-        look_at_blocked(&mask);
+        note(&mask);
     }
     look_at_handler();
 }
