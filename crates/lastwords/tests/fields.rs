@@ -438,7 +438,7 @@ fn values_that_are_formatted() {
         x: i32,
     }
     let dir = tempfile::tempdir().expect("a folder");
-    let (session, folder) = session("formatted", dir.path(), "t14:*");
+    let (_session, folder) = session("formatted", dir.path(), "t14:*");
     let (point, number, raw) = (Point { x: 3 }, 7u128, "a\0b");
     event!(t14, "both", ?point, again = ?&point, %number, shown = %number + 1, plain = 5u8, raw = %raw,);
     event!(t14, "level", level: WARN, inner = ?point.x, number = number as u64);
@@ -462,12 +462,6 @@ fn values_that_are_formatted() {
     }
     assert_eq!(lines(&folder), expected);
     assert_eq!(cut_values(&folder), 4, "two values of two events");
-    // An event in several channels is counted once in the session.
-    let other = ChannelConfig::new("other").contexts(lastwords::Context::NONE);
-    let other = session.create_channel(&other, None).expect("a channel");
-    session.rule(&lastwords::rules::RuleSpec::enable("t14:*").in_channel(other)).expect("a rule");
-    event!(t14, "again", long = %"a".repeat(254));
-    assert_eq!(cut_values(&folder), 5);
 }
 
 #[test]

@@ -89,13 +89,15 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
     let (key, parent) = (domain.key(id), domain.key(parent));
     let level = site::level_of(site.metadata);
-    let list = |text: &SpanText| spans::open(key, parent, level, text.as_bytes(), text.is_cut());
+    // What the table lacks is lost if the opening is not recorded.
+    let is_recorded = site.if_wanted().is_some();
+    let list = |text: &SpanText| spans::open(key, parent, level, text.as_bytes(), text.is_cut() && !is_recorded);
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);
         list(&text);
     };
-    if site.if_wanted().is_none() {
+    if !is_recorded {
         if spans::are_listed() {
             text_alone();
         }
@@ -122,15 +124,17 @@ pub(super) fn values(
     values: &Record<'_>,
     metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>,
 ) {
+    let metadata = metadata_of(id);
     if spans::are_listed() {
         let mut text = MoreText::new();
         values.record(&mut text);
         let text = text.in_order();
         if !text.as_bytes().is_empty() {
-            spans::append(domain.key(id), text.as_bytes());
+            let site = metadata.map(|metadata| site::of_span(metadata, Kind::Record));
+            spans::append(domain.key(id), text.as_bytes(), site.and_then(Site::if_wanted).is_some());
         }
     }
-    if let Some(metadata) = metadata_of(id) {
+    if let Some(metadata) = metadata {
         span_event(domain, Kind::Record, id, metadata, &|visitor| values.record(visitor));
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn are_listed() -> bool {
 
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
 /// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
-/// A text that `is_cut` is counted.
+/// A text that `is_cut` is counted: what it lacks is recorded nowhere.
 pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], is_cut: bool) {
     let me = identity::word();
     for (session, table) in tables() {
@@ -89,8 +89,8 @@ pub(crate) fn leave(id: u64) {
     });
 }
 
-/// Adds fields to the text of an open span. A text that finds no room is counted.
-pub(crate) fn append(id: u64, text: &[u8]) {
+/// Adds fields to the text of an open span. A text that finds no room is counted, unless the fields are also in an event.
+pub(crate) fn append(id: u64, text: &[u8], is_recorded: bool) {
     for (session, table) in tables() {
         let Some(entry) = table.find(id, identity::word()) else { continue };
         // An entry that threads are in cannot be evicted.
@@ -109,7 +109,7 @@ pub(crate) fn append(id: u64, text: &[u8]) {
             let end = put_text(entry, at, text);
             entry.text_len.store(end as u32, Release);
             entry.state.store(SPAN_OPEN, Release);
-            if end < at + text.len() || end > MOST_TEXT {
+            if !is_recorded && (end < at + text.len() || end > MOST_TEXT) {
                 session.regions.registry.count_cut(1);
             }
         } else {
