@@ -174,16 +174,15 @@ impl<'a> Table<'a> {
 
     /// Returns true if the mapped file is a copy, whose guards no kernel writes.
     fn is_copy(self) -> bool {
-        self.guards.is_none() || self.is_copied(true)
+        let file = self.mapping.and_then(Mapping::identity).unwrap_or_default();
+        self.guards.is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != file)
     }
 
     /// Returns true if the session says that its region is in another file than the mapped one, which is a copy. Sessions of older versions
-    /// do not say. The number of a device may be another one after a reboot, so that the inode decides unless the session `is_of_boot`.
-    pub(crate) fn is_copied(self, is_of_boot: bool) -> bool {
-        let (device, inode) = self.mapping.and_then(Mapping::identity).unwrap_or_default();
-        self.guards.is_some_and(|guards| {
-            inode != guards.inode.load(Relaxed) || (is_of_boot && device != guards.device.load(Relaxed))
-        })
+    /// do not say. The device is not compared: its number may be another one after a reboot, or in another mount of the file system.
+    pub(crate) fn is_copied(self) -> bool {
+        let inode = self.mapping.and_then(Mapping::identity).unwrap_or_default().1;
+        self.guards.is_some_and(|guards| guards.inode.load(Relaxed) != inode)
     }
 
     /// Returns what a copy of the session's files says of the process: that it had died before, or nothing.

@@ -194,8 +194,8 @@ fn maker_of_memory(folder: &Folder) -> Option<u32> {
 fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     let is_of_boot = !liveness::is_other_boot(&view.info.boot_id, &liveness::boot_id());
     let table = view.table();
-    // A device of persistent memory may have another inode after a reboot.
-    let is_copy = table.is_copied(is_of_boot) && (is_of_boot || !is_persistent(view.info.backend));
+    // A device of persistent memory may have another inode after a reboot, or in a container.
+    let is_copy = table.is_copied() && !is_persistent(view.info.backend);
     let process = |(index, identity): (usize, Identity)| {
         let judged = match (is_copy, is_of_boot) {
             (true, _) => table.judge_in_copy(index, &identity),
