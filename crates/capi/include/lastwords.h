@@ -282,7 +282,8 @@ int lw_builder_clock(struct lw_builder *builder, uint32_t clock);
 int lw_builder_size(struct lw_builder *builder, uint64_t bytes);
 
 /* Allocates all memory of the rings at the start. Default: a ring gets its memory when its CPU first records. For programs whose
- * threads block SIGBUS and whose folder of sessions may become full: the kernel ends such a process if a page gets no memory. */
+ * threads block SIGBUS after their first event, and whose folder of sessions may become full: the kernel ends such a process if a page
+ * gets no memory. */
 int lw_builder_preallocate(struct lw_builder *builder);
 
 /* The most memory that the session may take, bytes. If it needs more, the start fails. Default: no limit. */

@@ -62,6 +62,9 @@ pub(crate) fn write_with_end(
     if let Some(ended) = trace.ended() {
         writeln!(text, "{}: {}", plain(&account.name), ended::line(&ended))?;
     }
+    if let Some(why) = &found.unknown_end {
+        writeln!(text, "{}: end unknown: {}", plain(&account.name), plain(why))?;
+    }
     let mut crashes = found.crashes();
     if symbols {
         name_frames(&mut crashes);

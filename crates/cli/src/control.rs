@@ -116,5 +116,6 @@ pub(crate) fn state_word(state: State) -> &'static str {
         State::LeftOver => "left-over",
         State::Finished => "finished",
         State::Unknown => "unknown",
+        State::Copied => "copied",
     }
 }

@@ -273,7 +273,7 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     if saving.is_some() {
         trigger::work(session, true, &mut |done| crate::trigger::report(session, done));
     }
-    slot::remove(session);
+    let slots = slot::remove(session);
     guard::release(session);
     processes::leave(session);
     let is_left = processes::is_left(view);
@@ -301,5 +301,10 @@ fn close(session: &'static SessionShared, how: Ending, unwanted: bool) {
     give_back(session);
     shared::withdraw(session);
     listener::tell();
-    retired::retire(session);
+    // A session whose slots are still listed is kept.
+    if let Some(slots) = slots {
+        // SAFETY: `retire` calls the function when no thread can use the session or its slots any more.
+        let free = move || slots.into_iter().for_each(|slot| unsafe { slot::free(slot) });
+        retired::retire(session, Box::new(free));
+    }
 }

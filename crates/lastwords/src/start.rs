@@ -1,7 +1,7 @@
 //! Starts a session: creates or joins it, and makes callsites record in it.
 
 use lastwords_abi::session::MAX_CHANNELS;
-use lastwords_ring::os;
+use lastwords_ring::{grow, os};
 
 use crate::handle::Session;
 use crate::record::{callsite, slot};
@@ -95,6 +95,7 @@ impl Builder {
     fn enter(&self, session: &'static SessionShared, is_new: bool, made: Option<String>) -> Result<String, Error> {
         shared::check_listed(session)?;
         let regions = &session.regions;
+        grow::watch_room(regions.view.mapping.free());
         let contexts = |channel: &str| {
             let configs = self.channels.iter().filter(|config| config.name == channel);
             configs.flat_map(|config| config.user_contexts.clone()).collect()

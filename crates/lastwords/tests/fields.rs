@@ -5,7 +5,7 @@ mod support;
 
 use lastwords::context::UserContext;
 use lastwords::{ChannelConfig, FieldType, Session, event, hex, mark};
-use support::{lines, lines_after};
+use support::{cut_values, lines, lines_after};
 
 fn session(name: &str, dir: &std::path::Path, glob: &str) -> (Session, std::path::PathBuf) {
     let channel = ChannelConfig::new("main").sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE);
@@ -461,6 +461,7 @@ fn values_that_are_formatted() {
         expected.push(format!("t14:cut ascii={ascii} wide={wide} tail=9"));
     }
     assert_eq!(lines(&folder), expected);
+    assert_eq!(cut_values(&folder), 4, "two values of two events");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 
-use common::{check, child_dir, limit_address_space, lost, mount, plain, record, spawn, unmount};
+use common::{check, child_dir, filter, limit_address_space, lost, mount, plain, record, spawn, unmount};
 use lastwords::{Scope, Session};
 
 /// A host that is hostile to recorders: its effects on the process before the process begins, and while it runs.
@@ -225,29 +225,6 @@ fn left_over_folders(dir: &Path) {
         let folder = dir.join(format!("other-{n:016x}"));
         std::fs::create_dir(&folder).expect("a folder");
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).expect("chmod");
-    }
-}
-
-/// Returns a statement of a filter of system calls.
-fn statement(code: u32, k: u32, jump: u8) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: jump, jf: 0, k }
-}
-
-/// Installs a filter for all threads. Calls in `listed` get `then`, all others `other`.
-fn filter(listed: &[libc::c_long], then: u32, other: u32) {
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
-    for (at, call) in listed.iter().enumerate() {
-        let to_the_end = (listed.len() - at) as u8;
-        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, to_the_end));
-    }
-    program.push(statement(libc::BPF_RET | libc::BPF_K, other, 0));
-    program.push(statement(libc::BPF_RET | libc::BPF_K, then, 0));
-    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program and its statements live until the calls return.
-    unsafe {
-        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
-        let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-        check(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) as libc::c_int);
     }
 }
 

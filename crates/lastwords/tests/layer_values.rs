@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lastwords::{ChannelConfig, Session};
-use support::{child, child_dir, open_spans};
+use support::{child, child_dir, cut_values, open_spans};
 use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
 use tracing_core::field::{FieldSet, Value};
@@ -61,12 +61,6 @@ fn fields(line: &str) -> &str {
 fn text<'l>(line: &'l str, field: &str) -> &'l str {
     let start = line.find(&format!("{field}=\"")).unwrap_or_else(|| panic!("{field} of {line}"));
     line[start..].split('"').nth(1).expect("a quoted text")
-}
-
-/// Returns the number of values that were cut, from the registry's control words.
-fn cut_values(folder: &Path) -> u64 {
-    let registry = std::fs::read(folder.join("registry")).expect("the registry");
-    u64::from_ne_bytes(registry[128 + 32..][..8].try_into().expect("eight bytes"))
 }
 
 /// Returns the number of descriptions of events with this name.

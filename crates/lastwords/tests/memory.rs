@@ -9,7 +9,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 
-use common::{child_dir, folder, lost, mount, numbers, plain, record, spawn, stay_on_one_cpu, unmount};
+use common::{
+    check, child_dir, folder, kill_at_each, lost, mount, numbers, plain, record, spawn, stay_on_one_cpu, unmount,
+};
 use lastwords::{Session, event};
 
 const MIB: u64 = 1 << 20;
@@ -157,6 +159,85 @@ fn a_full_file_system_costs_no_newest_event_and_not_the_process() {
     assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "no event twice");
 }
 
+/// Ends the process with a status of its own: the application's handler of SIGBUS.
+extern "C" fn give_up(_: libc::c_int) {
+    // SAFETY: the process ends here.
+    unsafe { libc::_exit(9) };
+}
+
+/// Makes SIGBUS fatal for the thread, or for the process.
+fn make_fatal(how: &str) {
+    // SAFETY: the set is a local variable that the first call fills; `give_up` has the type of a handler.
+    unsafe {
+        match how {
+            "blocked" => {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigfillset(&raw mut set);
+                check(libc::pthread_sigmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()));
+            }
+            "default" => assert_ne!(libc::signal(libc::SIGBUS, libc::SIG_DFL), libc::SIG_ERR),
+            _ => assert_ne!(libc::signal(libc::SIGBUS, give_up as *const () as usize), libc::SIG_ERR),
+        }
+    }
+}
+
+/// Records in a tmpfs that has become full. The thread has made SIGBUS fatal before its first event, or after it.
+#[test]
+fn child_relies_on_no_signal() {
+    let (Some(dir), Ok(how)) = (child_dir(), std::env::var("HOW")) else { return };
+    let is_late = std::env::var_os("LATE").is_some();
+    let builder = Session::builder("fatal").dir(&dir).channel(plain("main").sub_buffers(8, 256 << 10));
+    let session = builder.start().expect("it starts");
+    let work = || {
+        if !is_late {
+            make_fatal(&how);
+        }
+        record(0..10);
+        if is_late {
+            make_fatal(&how);
+        }
+        let _ = std::fs::write(dir.join("filling"), vec![1; 200 << 20]);
+        if std::env::var_os("FILTER").is_some() {
+            kill_at_each(&[libc::SYS_madvise, libc::SYS_rt_sigprocmask, libc::SYS_rt_sigaction, libc::SYS_mmap]);
+        }
+        record(10..200_000);
+        drop(std::fs::remove_file(dir.join("filling")));
+        // SAFETY: the process ends here, and the session stays as after a crash.
+        unsafe { libc::_exit(if session.problem().is_none() { 7 } else { 8 }) };
+    };
+    std::thread::scope(|scope| _ = scope.spawn(work).join());
+}
+
+#[test]
+fn a_full_file_system_ends_no_process_that_does_not_handle_its_signal() {
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can mount");
+        return;
+    }
+    for (size, order) in [("size=16m,mode=0700", "LATE"), ("size=160m,mode=0700", "EARLY")] {
+        for how in ["blocked", "default", "own"] {
+            for filter in ["FILTER", "NO_FILTER"] {
+                let dir = tempfile::tempdir().expect("a folder");
+                mount(dir.path(), 0, size);
+                let variables = [("HOW", how), (order, "1"), (filter, "1")];
+                let status = spawn("child_relies_on_no_signal", dir.path(), &variables).wait().expect("it ends");
+                let sessions = lastwords::remote_control::list(Some(dir.path())).expect("the list");
+                let folder = sessions[0].folder.clone();
+                let (found, lost) = (numbers(&folder), lost(&folder));
+                unmount(dir.path());
+                assert_eq!(status.code(), Some(7), "{variables:?}, {size}: {status}");
+                assert_eq!(
+                    (found.last(), lost),
+                    (Some(&199_999), 0),
+                    "{variables:?}: the ring for all CPUs has memory"
+                );
+                assert!(found.windows(2).all(|pair| pair[0] < pair[1]), "{variables:?}: no event twice");
+            }
+        }
+    }
+}
+
 /// A control group of version 1 with a memory limit, removed at the end.
 struct Group(PathBuf);
 
@@ -237,6 +318,12 @@ fn address_space() -> (u64, usize) {
     (pages * 4096, std::fs::read_to_string("/proc/self/maps").expect("mappings").lines().count())
 }
 
+/// Returns the bytes of the heap that are in use.
+fn heap() -> usize {
+    // SAFETY: the call involves no memory of the caller.
+    unsafe { libc::mallinfo2() }.uordblks
+}
+
 /// Begins and ends sessions in a process that has no thread but its own, and the listener's.
 #[test]
 fn child_ends_many_sessions() {
@@ -258,10 +345,13 @@ fn child_ends_many_sessions() {
         if pid == 0 {
             let done = std::panic::catch_unwind(|| {
                 many(0, 30);
-                let before = address_space();
+                let (before, heap_before) = (address_space(), heap());
                 many(30, 400);
-                let after = address_space();
-                (after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40, before, after)
+                let (after, heap) = (address_space(), heap().saturating_sub(heap_before));
+                let is_given_back = after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
+                eprintln!("each session that ended keeps {} bytes of the heap", heap / 370);
+                // What stays are the addresses of the session's recorders.
+                (is_given_back && heap / 370 <= 1024, before, after)
             });
             let is_good = done.as_ref().is_ok_and(|done| done.0);
             if !is_good {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lastwords::{ChannelConfig, Session};
-use support::{evicted_spans, open_spans, open_spans_and_threads, skipped_values};
+use support::{cut_values, evicted_spans, open_spans, open_spans_and_threads, skipped_values};
 use tracing::info_span;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -123,13 +123,18 @@ fn values_of_all_types_are_listed_as_they_are() {
 #[test]
 fn a_text_that_is_cut_says_so() {
     use tracing::field::Empty;
-    with_each(|folder| {
-        let long = "é".repeat(200);
-        let _cut = info_span!("cut", long);
-        let later = info_span!("later", long = Empty, more = Empty);
-        later.record("long", &long).record("more", 1);
-        for span in open_spans(folder) {
-            assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
+    with_each_session(|session, folder| {
+        for are_recorded in [true, false] {
+            let long = "é".repeat(200);
+            let _cut = info_span!("cut", long);
+            let later = info_span!("later", long = Empty, more = Empty);
+            later.record("long", &long).record("more", 1);
+            for span in open_spans(folder) {
+                assert!(span.ends_with("é…") && (178..=184).contains(&span.len()), "{span}");
+            }
+            // One when a span opens, two when values are recorded; but not where events have the values.
+            assert_eq!(cut_values(folder), if are_recorded { 0 } else { 3 });
+            session.disable("span:*").expect("a rule");
         }
     });
 }

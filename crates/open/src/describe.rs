@@ -141,6 +141,7 @@ impl Described {
             return Self::of_image(package::image(path, &budget)?, source, &budget);
         }
         if vmlinux::is_image(&bytes) {
+            crate::memory::open_whole(path).with_context(|| source.clone())?;
             reader.read_to_end(&mut bytes).with_context(|| source.clone())?;
             drop(reader);
             return Self::of_image(bytes, source, &budget);

@@ -86,7 +86,7 @@ pub use file_names::FileNames;
 pub use follow::follow;
 pub use holds::{Holds, Observed, duration};
 pub use lastwords_formats::evidence::{Account, Amount, Losses};
-pub use live::{is_live, is_live_summary};
+pub use live::{is_live, is_live_summary, unknown_end};
 pub use locate::sessions_dir;
 pub use lttng::Lttng;
 pub use lttng_folder::LttngFolder;

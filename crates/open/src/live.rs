@@ -1,7 +1,20 @@
 //! Tells which sessions are live.
 
-use lastwords::remote_control::{Handle, State, Summary};
+use lastwords::remote_control::{Details, Handle, Life, State, Summary};
 use std::path::Path;
+
+/// Returns why it is not known whether the session has ended; none if that is known.
+#[must_use]
+pub fn unknown_end(details: &Details) -> Option<String> {
+    let unknown = details.processes.iter().filter(|process| process.life == Life::Unknown);
+    let pids: Vec<_> = unknown.map(|process| process.pid.to_string()).collect();
+    let (of, pids) = (if pids.len() == 1 { "process" } else { "processes" }, pids.join(", "));
+    match details.state {
+        State::Copied => Some(format!("of {of} {pids}, these copied files do not show whether it had ended")),
+        State::Unknown => Some(format!("of {of} {pids}, nothing here shows whether it lives")),
+        State::Live | State::LeftOver | State::Finished => None,
+    }
+}
 
 /// Returns true if a process records in the session, or if that is unknown.
 #[must_use]

@@ -1,12 +1,13 @@
 //! Options for reading a kernel's memory.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lastwords_bytes::Budget;
 use lastwords_image::vmcore::RawRange;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 use lastwords_kernel::{Kernel, Sources, btf};
 use lastwords_walk::lttng_kernel::Source;
 use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ impl Memory {
         let Some(path) = &self.module else {
             return Ok(if self.known_layouts { Source::Releases } else { Source::Image });
         };
-        let file = File::open(path).with_context(|| given("--module", path))?;
+        let file = open_whole(path).with_context(|| given("--module", path))?;
         let types = btf::of_module(&given("--module", path), file, &kernel.types, kernel.budget())?;
         Ok(Source::Given(Arc::new(types)))
     }
@@ -49,18 +50,39 @@ impl Memory {
             bail!("--vmlinux has symbols and types: give it alone");
         }
         if let Some(path) = &self.vmlinux {
-            let file = File::open(path).with_context(|| given("--vmlinux", path))?;
+            let file = open_whole(path).with_context(|| given("--vmlinux", path))?;
             sources.vmlinux(file, info, &Budget::default()).with_context(|| given("--vmlinux", path))?;
         }
         if let Some(path) = &self.system_map {
-            let text = std::fs::read(path).with_context(|| given("--system-map", path))?;
+            let text = read_whole(path).with_context(|| given("--system-map", path))?;
             sources.system_map(&String::from_utf8_lossy(&text), info).with_context(|| given("--system-map", path))?;
         }
         if let Some(path) = &self.btf {
-            sources.btf = Some(std::fs::read(path).with_context(|| given("--btf", path))?);
+            sources.btf = Some(read_whole(path).with_context(|| given("--btf", path))?);
         }
         Ok(sources)
     }
+}
+
+/// Length up to which a file may have any holes.
+const SHORT: u64 = 64 << 20;
+/// A longer file has at least one byte in so many on disk. File systems that compress store less than the length, too.
+const MOST_HOLES: u64 = 16;
+
+/// Opens a file whose parts are read into memory by the lengths that it claims. A file that is nearly all holes is refused.
+pub(crate) fn open_whole(path: &Path) -> anyhow::Result<File> {
+    let file = File::open(path)?;
+    let data = file.metadata()?;
+    let (len, stored) = (data.len(), lastwords_bytes::stored(&data));
+    let is_sparse = data.is_file() && len > SHORT.max(stored.saturating_mul(MOST_HOLES));
+    ensure!(!is_sparse, "it is {len} bytes long, but has only {stored} of them: the rest are holes of a sparse file");
+    Ok(file)
+}
+
+fn read_whole(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_whole(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Names an option and its file in a message.
@@ -124,6 +146,21 @@ impl RawRun {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_nearly_all_holes_is_not_read() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("vmlinux");
+        std::fs::write(&path, b"\x7fELF").expect("written");
+        File::options().write(true).open(&path).and_then(|file| file.set_len(1 << 40)).expect("longer");
+        for option in ["vmlinux", "system-map", "btf"] {
+            let of = |this: &str| (this == option).then(|| path.clone());
+            let (vmlinux, system_map, btf) = (of("vmlinux"), of("system-map"), of("btf"));
+            let memory = Memory { vmlinux, system_map, btf, ..Memory::default() };
+            let error = memory.sources(&VmcoreInfo::default()).err().expect("refused");
+            assert!(format!("{error:#}").contains("sparse file"), "{option}: {error:#}");
+        }
+    }
 
     #[test]
     fn files_are_named_with_their_options() {

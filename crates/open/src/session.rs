@@ -2,7 +2,7 @@
 
 use crate::crash::{self, Crash};
 use crate::locate::{Location, NothingToRecover};
-use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff};
+use crate::{Body, KINDS, Opened, Options, Origin, Result, is_live, is_live_summary, sniff, unknown_end};
 use anyhow::{Context, bail};
 use lastwords::Ended;
 use lastwords::remote_control::Handle;
@@ -21,6 +21,8 @@ pub struct RecoveredSession {
     pub session: Arc<Session>,
     /// The way and time of its end, if the session is in its own folder and no process records in it any more.
     pub ended: Option<Ended>,
+    /// Why it is not known whether the session has ended; none if that is known, or if the session is in no folder.
+    pub unknown_end: Option<String>,
     /// Why the stream from which the session was received ended early; none if it did not.
     pub cut: Option<String>,
     /// The time of its newest event, once all events were read for it.
@@ -42,7 +44,7 @@ fn cut(folder: &Path) -> Option<String> {
 
 impl RecoveredSession {
     pub(crate) fn new(session: Session, ended: Option<Ended>, cut: Option<String>) -> Self {
-        Self { session: Arc::new(session), ended, cut, newest: OnceLock::new() }
+        Self { session: Arc::new(session), ended, unknown_end: None, cut, newest: OnceLock::new() }
     }
 
     /// Returns the panics and signals that hooks and handlers of its program recorded, in order of time.
@@ -130,7 +132,9 @@ pub(super) fn add(
         let of_it = details.as_ref().filter(|details| details.uuid == session.info().uuid);
         let ended = of_it.and_then(|details| details.ended);
         let cut = Some(shown).filter(|shown| shown.is_dir()).and_then(|shown| cut(shown));
-        bodies.push((name, Body::Session(Arc::new(RecoveredSession::new(session, ended, cut)))));
+        let unknown_end = of_it.and_then(unknown_end);
+        let session = RecoveredSession { unknown_end, ..RecoveredSession::new(session, ended, cut) };
+        bodies.push((name, Body::Session(Arc::new(session))));
     }
     if is_other && others.is_empty() {
         bail!(

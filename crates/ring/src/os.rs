@@ -254,6 +254,7 @@ impl SignalsBlocked {
                 libc::sigfillset(&raw mut all);
                 libc::sigdelset(&raw mut all, libc::SIGBUS);
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+                crate::grow::look_again(&before);
             }
             Self { before }
         }

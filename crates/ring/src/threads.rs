@@ -80,7 +80,6 @@ macro_rules! thread_cells {
     };
 }
 
-#[cfg(any(not(target_arch = "x86_64"), loom))]
 pub(crate) use thread_cells;
 
 thread_cells! {
@@ -125,6 +124,7 @@ fn identity() -> (u32, u64) {
         if IDENTITY.get().0 == 0 {
             let tid = os::tid();
             IDENTITY.set((tid, os::start_time(tid)));
+            crate::grow::look();
         }
         IDENTITY.get()
     }

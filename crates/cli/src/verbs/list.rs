@@ -13,7 +13,7 @@ use lastwords::processes::{Evidence, Life};
 use lastwords::remote_control::{self, ChannelSummary, Details, Handle, ProcessSummary, Summary};
 use lastwords::rules::RuleSpec;
 use lastwords_open::inspect::session::observed;
-use lastwords_open::{EndedReport, Holds, chain, duration};
+use lastwords_open::{EndedReport, Holds, chain, duration, unknown_end};
 use lastwords_trace::source::Source as _;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -150,6 +150,9 @@ fn details_text(summary: &Summary) -> String {
     ));
     if let Some(ended) = &d.ended {
         text.push_str(&(ended::line(&EndedReport::from(*ended)) + "\n"));
+    }
+    if let Some(why) = unknown_end(d) {
+        text.push_str(&format!("end unknown: {}\n", plain(&why)));
     }
     if let Some(triggered) = d.triggered.filter(|t| t.fired > 0 || t.replaced > 0) {
         let Triggered { fired, limited, waiting, saved, failed, replaced } = triggered;

@@ -3,6 +3,7 @@
 use crate::child::{EVENTS, THREADS, start};
 use crate::support::{Place, small, tool};
 use serde_json::Value;
+use std::path::Path;
 
 /// Every event of every thread is in the text, in order, once.
 pub(crate) fn assert_whole(text: &str) {
@@ -37,6 +38,45 @@ fn a_killed_program_is_reported_whole() {
     assert_eq!(place.ok(&["report", folder.to_str().unwrap()]), ran.out);
     let session = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
     assert_eq!(place.ok(&["report", session.to_str().unwrap(), "--strict"]), ran.out);
+}
+
+/// How a session ended is in its files, whatever their folder is called. A copy of a session that may have lived then says that it does not know.
+#[test]
+fn a_folder_under_another_name_tells_its_end() {
+    let place = Place::new();
+    let running = start(&place, "shm", "wait");
+    let session = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
+    let copy = |name: &str| {
+        let to = place.at(name);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        assert!(std::process::Command::new("cp").arg("-a").arg(&session).arg(&to).status().unwrap().success());
+        to
+    };
+    let same_name = Path::new("copies").join(session.file_name().unwrap());
+    let of_living = [copy("of-living"), copy(same_name.to_str().unwrap())];
+    running.kill();
+    let of_killed = copy("of-killed");
+    let renamed = place.at("renamed");
+    std::fs::rename(&session, &renamed).unwrap();
+    let said = |folder: &Path| {
+        let folder = folder.to_str().unwrap();
+        let (reported, inspected) = (place.run(&["report", folder]), place.ok(&["inspect", folder]));
+        assert_whole(&reported.out);
+        (reported.err, inspected.lines().next().unwrap().to_owned())
+    };
+    for folder in [&of_killed, &renamed] {
+        let (reported, inspected) = said(folder);
+        assert!(reported.contains("app: last seen alive ") && reported.contains(": killed\n"), "{reported}");
+        assert!(inspected.ends_with(": killed)"), "{inspected}");
+    }
+    for folder in &of_living {
+        let (reported, inspected) = said(folder);
+        let unknown = "these copied files do not show whether it had ended";
+        assert!(reported.contains("app: end unknown: of process ") && reported.contains(unknown), "{reported}");
+        assert!(inspected.contains(unknown), "{inspected}");
+    }
+    let listed = place.ok(&["list", of_living[1].to_str().unwrap()]);
+    assert!(listed.contains("(copied ") && listed.contains("end unknown: "), "{listed}");
 }
 
 #[test]

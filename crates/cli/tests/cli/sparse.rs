@@ -4,6 +4,7 @@
 use crate::crafted::run_within;
 use crate::support::Place;
 use lastwords_testkit::checksum::checksum;
+use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -35,9 +36,15 @@ fn word(bytes: &[u8], at: usize) -> usize {
 
 /// Writes the ring as the region of the only stream of a session, by docs/ABI.md, sections 1, 5 and 7.
 fn write(place: &Place, folder: &str, ring: &Ring) -> PathBuf {
-    let Ring { reservation, size, count, content, .. } = *ring;
     let folder = place.at(folder);
-    samples::one_stream(reservation, 4096, 2, 1).image().write_folder(&folder).unwrap();
+    samples::one_stream(ring.reservation, 4096, 2, 1).image().write_folder(&folder).unwrap();
+    replace(&folder, ring);
+    folder
+}
+
+/// Writes the ring in the place of the first one of a session.
+fn replace(folder: &Path, ring: &Ring) {
+    let Ring { size, count, content, .. } = *ring;
     let path = folder.join("stream-0");
     let old = fs::read(&path).unwrap();
     let header = &old[word(&old, 176)..word(&old, 176) + 84];
@@ -76,7 +83,6 @@ fn write(place: &Place, folder: &str, ring: &Ring) -> PathBuf {
             file.write_all_at(&[0x5a; 8], at + size - 8).unwrap();
         }
     }
-    folder
 }
 
 /// The bytes that the files of a folder take on disk.
@@ -95,6 +101,8 @@ fn what_is_a_hole_costs_no_time_and_no_memory() {
         (gib, 4096, vec![0, 7, 4000], gib - 16),
         (64 << 20, 64, (0..64).collect(), (64 << 20) - 16),
         (gib, 2, vec![], gib - 16),
+        (4096, 1 << 20, vec![0, 7, 5000, (1 << 20) - 1], 2048),
+        (4096, 1 << 20, vec![(1 << 40) + 7], 2048),
     ];
     for (number, (size, count, headed, content)) in rings.into_iter().enumerate() {
         for reservation in [2, 3] {
@@ -109,6 +117,36 @@ fn what_is_a_hole_costs_no_time_and_no_memory() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A ring whose places are nearly all holes costs only itself: the other rings are read, and its holes are reported.
+#[test]
+fn a_ring_of_a_million_sub_buffers_leaves_the_others_whole() {
+    let place = Place::new();
+    let folder = place.at("small");
+    samples::small(Order::Little).image().write_folder(&folder).unwrap();
+    let input = folder.to_str().unwrap();
+    let whole = place.ok(&["report", input]);
+    let ring = Ring {
+        reservation: 0,
+        size: 4096,
+        count: 1 << 20,
+        headed: vec![0, (1 << 20) - 1],
+        content: 2048,
+        is_ended: false,
+    };
+    replace(&folder, &ring);
+    let out = place.at("out.txt");
+    let out = out.to_str().unwrap();
+    for verb in [&["report", input][..], &["inspect", input], &["convert", input, "-o", out, "--to", "text"]] {
+        let ran = place.run(verb);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert!(said.contains("which the file does not have") || ran.out.contains("missing"), "{verb:?}: {said}");
+        assert!(!said.contains("exceed the limit"), "{verb:?}: {said}");
+    }
+    let left = place.run(&["report", input]).out;
+    let others: Vec<_> = left.lines().filter(|line| whole.contains(line)).collect();
+    assert!(others.len() >= 20, "{left}\nof\n{whole}");
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::session::shared;
 
 /// True if new sessions need the modules.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Session (by address), pid and load address of the modules that were already noted.
-static NOTED: Mutex<BTreeSet<(usize, u32, u64)>> = Mutex::new(BTreeSet::new());
+/// Session (by number), pid and load address of the modules that were already noted.
+static NOTED: Mutex<BTreeSet<(u64, u32, u64)>> = Mutex::new(BTreeSet::new());
 
 /// Notes the modules that were loaded since the last time (`dlopen`), for all sessions of this process.
 pub fn refresh_modules() {
@@ -28,6 +28,7 @@ pub(crate) fn note_modules() {
         return;
     }
     let Ok(mut noted) = NOTED.try_lock() else { return };
+    noted.retain(|(session, ..)| shared::all().any(|open| open.number == *session));
     let pid = std::process::id();
     let mut modules = Vec::new();
     loaded::any(|object| {
@@ -36,7 +37,7 @@ pub(crate) fn note_modules() {
     });
     for session in shared::all() {
         for (base, body) in &modules {
-            let key = (core::ptr::from_ref(session) as usize, pid, *base);
+            let key = (session.number, pid, *base);
             if !noted.contains(&key) && session.regions.registry.append(KIND_MODULE, body) {
                 noted.insert(key);
             }

@@ -11,9 +11,8 @@ use crate::record::callsite::Callsite;
 use crate::record::dispatch;
 use crate::record::encode::Parts;
 use crate::record::filter::Question;
-use crate::record::slot::RecorderSlot;
+use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::{EventDesc, FieldDesc, FieldType};
-use crate::session::shared::SessionShared;
 
 /// Largest number of classes of a site beyond those that its fields need if each has one type. Values that would need more are recorded
 /// as text.
@@ -56,13 +55,7 @@ pub(super) fn record(payload: &mut Payload) -> Result<(), TooMany> {
 #[cold]
 #[inline(never)]
 fn record_counting(class: &'static Class, bytes: &[u8], lost: u32) {
-    let mut last: Option<&'static SessionShared> = None;
-    class.record(bytes, &mut |slot| {
-        if !last.is_some_and(|last| std::ptr::eq(last, slot.session)) {
-            slot.session.regions.registry.count_cut(lost);
-        }
-        last = Some(slot.session);
-    });
+    class.record(bytes, &mut slot::once_a_session(lost));
 }
 
 impl Class {

@@ -91,13 +91,16 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 /// Records a new span of the site.
 pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
     let (key, parent) = (domain.key(id), domain.key(parent));
-    let list = |text: &SpanText| spans::open(key, parent, site::level_of(site.metadata), text.as_bytes());
+    let level = site::level_of(site.metadata);
+    // What the table lacks is lost if the opening is not recorded.
+    let is_recorded = site.if_wanted().is_some();
+    let list = |text: &SpanText| spans::open(key, parent, level, text.as_bytes(), text.is_cut() && !is_recorded);
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);
         list(&text);
     };
-    if site.if_wanted().is_none() {
+    if !is_recorded {
         if spans::are_listed() {
             text_alone();
         }
@@ -125,13 +128,15 @@ pub(super) fn values(
     values: &Record<'_>,
     metadata_of: impl FnOnce(u64) -> Option<&'static Metadata<'static>>,
 ) {
+    let metadata = metadata_of(id);
     if spans::are_listed() {
         let text = span_text::more(values);
         if !text.as_bytes().is_empty() {
-            spans::append(domain.key(id), text.as_bytes());
+            let site = metadata.map(|metadata| site::of_span(metadata, Kind::Record));
+            spans::append(domain.key(id), text.as_bytes(), site.and_then(Site::if_wanted).is_some());
         }
     }
-    if let Some(metadata) = metadata_of(id) {
+    if let Some(metadata) = metadata {
         span_event(domain, Kind::Record, id, metadata, &|visitor| values.record(visitor));
     }
 }

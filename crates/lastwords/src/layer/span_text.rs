@@ -77,6 +77,12 @@ impl SpanText {
         self.text.as_bytes()
     }
 
+    /// Returns true if some of the text found no room.
+    #[inline]
+    pub(super) fn is_cut(&self) -> bool {
+        self.text.is_cut()
+    }
+
     /// Begins a field.
     #[inline]
     fn field(&mut self, field: &Field) {

@@ -19,8 +19,8 @@ struct Written {
     state: Cell<u32>,
     /// The thread's id at the time of writing. In a forked child it is another one.
     tid: Cell<u32>,
-    /// By position in the process's list: the address of the session that has the name. Sessions are never freed.
-    sessions: [Cell<usize>; MAX_SESSIONS],
+    /// By position in the process's list: the number of the session that has the name.
+    sessions: [Cell<u64>; MAX_SESSIONS],
 }
 
 thread_local! {
@@ -58,8 +58,7 @@ fn write_to_new_sessions(written: &Written) {
     let name = name_of(&me);
     for (place, known) in written.sessions.iter().enumerate() {
         let Some(session) = shared::at(place) else { continue };
-        let address = std::ptr::from_ref(session).addr();
-        if known.replace(address) != address || !is_same_thread {
+        if known.replace(session.number) != session.number || !is_same_thread {
             session.regions.registry.append_thread_name(me.tid, &name);
         }
     }

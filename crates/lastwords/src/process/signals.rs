@@ -42,7 +42,7 @@ pub(crate) fn is_outside_handlers() -> bool {
             let function = if known { action.sa_sigaction } else { libc::SIG_DFL };
             let harmless = action.sa_flags & libc::SA_NODEFER == 0
                 || [libc::SIG_DFL, libc::SIG_IGN].contains(&function)
-                || OURS.iter().any(|own| own.load(Acquire) == function);
+                || is_ours(function);
             libc::sigismember(&raw const mask, signal) != 1 && harmless
         })
     }
@@ -63,6 +63,11 @@ fn blocked() -> libc::sigset_t {
         libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut mask);
         mask
     }
+}
+
+/// Returns true if this library has installed the function as a handler. Async-signal-safe.
+pub(crate) fn is_ours(function: usize) -> bool {
+    function != libc::SIG_DFL && OURS.iter().any(|own| own.load(Acquire) == function)
 }
 
 impl Handler {

@@ -436,7 +436,12 @@ pub fn record<S: Site, V: Given<S>>(_: &S, site: &'static Callsite, values: V) {
     if site.known.load(Relaxed) == const { V::SIGNATURE }
         && let Some((slot, id)) = site.only()
     {
-        record_to(slot, id, values.short());
+        let values = values.short();
+        let cut = values.cut();
+        record_to(slot, id, values);
+        if cut > 0 {
+            slot.session.regions.registry.count_cut(cut);
+        }
     } else {
         record_cold::<S, V, _>(site, values.short());
     }
@@ -464,7 +469,11 @@ fn record_cold<S: Site, V: Given<S>, W: Values + Copy>(site: &'static Callsite, 
     match site.of_types(desc, const { V::SIGNATURE }) {
         Some(site) => {
             let ask = &mut |question: Question<'_>, slot: &RecorderSlot| question.answer(slot, &values);
-            site.each_slot(desc, ask, &mut |slot, id| record_to(slot, id, values));
+            let mut count = slot::once_a_session(values.cut());
+            site.each_slot(desc, ask, &mut |slot, id| {
+                record_to(slot, id, values);
+                count(slot);
+            });
         }
         None => slot::count_unregistered(Some(desc), 0),
     }

@@ -27,8 +27,8 @@ use crate::session::{Error, regions};
 /// Largest number of recorder slots at a time.
 pub(crate) const MAX_SLOTS: usize = 32;
 
-/// The slots. They are written when sessions begin and end, and every recorder reads them. A slot stays valid for the
-/// life of the process.
+/// The slots. They are written when sessions begin and end, and every recorder reads them. A slot stays valid until no thread uses it any
+/// more, and its address until the process ends.
 pub(crate) static SLOTS: [AtomicPtr<RecorderSlot>; MAX_SLOTS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SLOTS];
 
@@ -99,6 +99,19 @@ impl RecorderSlot {
     fn is_recording(&self) -> bool {
         let control = self.session.view().control();
         control.recording.load(Acquire) == 1 && self.entry.recording.load(Acquire) == 1
+    }
+}
+
+/// Returns a function that counts `values` that were cut or left out, once in each session. It is called for each slot that takes the
+/// event; those of a session follow each other.
+pub(crate) fn once_a_session(values: u32) -> impl FnMut(&'static RecorderSlot) {
+    let mut last: Option<&'static SessionShared> = None;
+    move |slot| {
+        let is_counted = last.is_some_and(|last| std::ptr::eq(last, slot.session));
+        if values > 0 && !is_counted {
+            slot.session.regions.registry.count_cut(values);
+        }
+        last = Some(slot.session);
     }
 }
 
@@ -250,16 +263,36 @@ pub(crate) fn count_missed(desc: Option<&EventDesc>, mask: u64, epoch: u64) {
     }
 }
 
-/// Takes the session's slots away from all callsites.
-pub(crate) fn remove(session: &'static SessionShared) {
-    callsite::change(|| {
+/// Takes the session's slots away from all callsites, and returns them; none if the lock of the callsites could not be taken.
+pub(crate) fn remove(session: &'static SessionShared) -> Option<Vec<&'static RecorderSlot>> {
+    let mut removed = Vec::with_capacity(MAX_SLOTS);
+    let is_changed = callsite::change(|| {
         session.records.store(false, Release);
-        let is_own = |place: &&AtomicPtr<RecorderSlot>| {
-            // SAFETY: slots are never freed.
-            unsafe { place.load(Relaxed).as_ref() }.is_some_and(|slot| std::ptr::eq(slot.session, session))
-        };
-        SLOTS.iter().filter(is_own).for_each(|place| place.store(core::ptr::null_mut(), Release));
+        for place in &SLOTS {
+            // SAFETY: slots that are listed were not freed.
+            let slot = unsafe { place.load(Relaxed).as_ref::<'static>() };
+            if let Some(slot) = slot.filter(|slot| std::ptr::eq(slot.session, session)) {
+                place.store(core::ptr::null_mut(), Release);
+                removed.push(slot);
+            }
+        }
     });
+    removed.shrink_to_fit();
+    is_changed.then_some(removed)
+}
+
+/// Frees what a slot that was removed has on the heap. The slot itself is kept: filters and callsites compare its address, which must not
+/// become that of another one.
+///
+/// # Safety
+/// Nobody uses the slot, now or later, and this is the only call for it.
+pub(crate) unsafe fn free(slot: &'static RecorderSlot) {
+    let slot = core::ptr::from_ref(slot).cast_mut();
+    // SAFETY: slots come from boxes, and the caller guarantees that this is the last use.
+    unsafe {
+        core::ptr::drop_in_place(&raw mut (*slot).channel);
+        core::ptr::drop_in_place(&raw mut (*slot).user_contexts);
+    }
 }
 
 /// Returns whether the slot takes the event: it records, and its rules allow the event, perhaps by a filter.

@@ -28,6 +28,8 @@ const TRIES: usize = 1000;
 /// span is kept, which is used again as soon as it is free; a generation is above. So a thread that opens one span after the
 /// other uses entries that its CPU has in its caches.
 const PLACE: u64 = (1 << 51) - 1;
+/// Bytes of a text that is not cut. A longer one ends with [`CUT`].
+const MOST_TEXT: usize = TEXT_LEN - CUT.len();
 /// Increment for one generation in [`Span::inside`].
 const GENERATION: u32 = WRITING + 1;
 
@@ -38,7 +40,8 @@ pub(crate) fn are_listed() -> bool {
 
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
 /// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
-pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
+/// A text that `is_cut` is counted: what it lacks is recorded nowhere.
+pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], is_cut: bool) {
     let me = identity::word();
     for (session, table) in tables() {
         let now = session.view().clock_kind().map_or(0, ClockKind::now);
@@ -57,6 +60,9 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8]) {
         entry.text_len.store(put_text(entry, 0, text) as u32, Relaxed);
         entry.state.store(SPAN_OPEN, Relaxed);
         entry.inside.store(generation, Release);
+        if is_cut {
+            session.regions.registry.count_cut(1);
+        }
     }
 }
 
@@ -83,9 +89,9 @@ pub(crate) fn leave(id: u64) {
     });
 }
 
-/// Adds fields to the text of an open span.
-pub(crate) fn append(id: u64, text: &[u8]) {
-    for (_, table) in tables() {
+/// Adds fields to the text of an open span. A text that finds no room is counted, unless the fields are also in an event.
+pub(crate) fn append(id: u64, text: &[u8], is_recorded: bool) {
+    for (session, table) in tables() {
         let Some(entry) = table.find(id, identity::word()) else { continue };
         // An entry that threads are in cannot be evicted.
         if !count(entry, id, |inside| inside + 1) {
@@ -100,8 +106,12 @@ pub(crate) fn append(id: u64, text: &[u8]) {
                 at = put_text(entry, at, b" ");
             }
             // The length is stored after the bytes, so a reader never reads text that is not there.
-            entry.text_len.store(put_text(entry, at, text) as u32, Release);
+            let end = put_text(entry, at, text);
+            entry.text_len.store(end as u32, Release);
             entry.state.store(SPAN_OPEN, Release);
+            if !is_recorded && (end < at + text.len() || end > MOST_TEXT) {
+                session.regions.registry.count_cut(1);
+            }
         } else {
             table.control.skipped.fetch_add(1, Relaxed);
         }
@@ -174,12 +184,12 @@ fn has_fields(entry: &Span, len: usize) -> bool {
 /// Writes the bytes at offset `at`, and returns the new end of the text. Text that does not fit is cut at a character,
 /// and the cut is marked once. Only the caller writes the entry's text meanwhile.
 fn put_text(entry: &Span, at: usize, bytes: &[u8]) -> usize {
-    const MOST: usize = TEXT_LEN - CUT.len();
     // The text was cut already, here or before it came here.
-    if at > MOST || (at == MOST && ends_with_mark(entry, at)) {
+    if at > MOST_TEXT || (at == MOST_TEXT && ends_with_mark(entry, at)) {
         return at;
     }
-    let (len, mark) = if bytes.len() <= MOST - at { (bytes.len(), "") } else { (cut_len(bytes, MOST - at), CUT) };
+    let most = MOST_TEXT - at;
+    let (len, mark) = if bytes.len() <= most { (bytes.len(), "") } else { (cut_len(bytes, most), CUT) };
     let end = put_bytes(entry, at, &bytes[..len]);
     put_bytes(entry, end, mark.as_bytes())
 }

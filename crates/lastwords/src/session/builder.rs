@@ -125,9 +125,11 @@ impl Builder {
 
         /// Allocates all memory of the rings at the start. Default: the memory of a ring is allocated when its CPU first records,
         /// one sub-buffer at a time, and events for which there is none are counted as lost. If the thread
-        /// that starts the session blocks SIGBUS, all memory is allocated at the start. A program whose threads block SIGBUS later, or that installs
-        /// a handler of its own for it, should ask for that if its folder of sessions may become full: the kernel ends a process that has no memory
-        /// for a page of a file and blocks that signal.
+        /// that starts the session blocks SIGBUS, all memory is allocated at the start.
+        ///
+        /// A thread takes memory from a full file system without a signal if it blocked SIGBUS, or the program had replaced the handler of it,
+        /// before the thread's first event, or if the file system had less than 128 MiB left at the start. A program that changes either later should
+        /// ask for all memory if its folder of sessions may become full: the kernel ends a process that has no memory for a page of a file and blocks that signal.
         preallocate(it, on: bool) => it.preallocate = on;
 
         /// Makes the session as on a machine with so many CPUs. This is for tests.

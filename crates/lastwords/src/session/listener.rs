@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use lastwords_abi::sync;
 use lastwords_ring::ClockKind;
+use lastwords_ring::grow;
 use lastwords_ring::os::{self, ErrnoKept, SignalsBlocked};
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
@@ -251,6 +252,7 @@ extern "C" fn run(_argument: *mut libc::c_void) -> *mut libc::c_void {
     let _ = rustix::thread::set_name(c"lastwords");
     THREAD.store(identity::identity().word(), Relaxed);
     guard::begin();
+    grow::look();
     // The first round also comes before the application can forbid system calls.
     let mut seen = follow(&[NOTHING; MAX_SESSIONS + 1]);
     // A child that was forked meanwhile has its own copy of the word.

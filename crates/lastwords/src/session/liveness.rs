@@ -178,6 +178,21 @@ impl<'a> Table<'a> {
         self.guards.is_none_or(|guards| (guards.device.load(Relaxed), guards.inode.load(Relaxed)) != file)
     }
 
+    /// Returns true if the session says that its region is in another file than the mapped one, which is a copy. Sessions of older versions
+    /// do not say. The device is not compared: its number may be another one after a reboot, or in another mount of the file system.
+    pub(crate) fn is_copied(self) -> bool {
+        let inode = self.mapping.and_then(Mapping::identity).unwrap_or_default().1;
+        self.guards.is_some_and(|guards| guards.inode.load(Relaxed) != inode)
+    }
+
+    /// Returns what a copy of the session's files says of the process: that it had died before, or nothing.
+    pub(crate) fn judge_in_copy(self, index: usize, identity: &Identity) -> Judgement {
+        match self.state(index, identity) {
+            State::Died => (Life::Dead, Evidence::Guard),
+            _ => UNKNOWN,
+        }
+    }
+
     /// Returns whether the process of an entry lives. Searches /proc for a process of another pid namespace that has no
     /// guard.
     pub(crate) fn judge(self, index: usize, identity: &Identity) -> Judgement {

@@ -7,17 +7,18 @@
 //! previous handler, or ends the process as it would have without this one.
 //!
 //! A thread that is about to give a ring its first memory ([`grow`]) gets the signal if the file system is full. It continues where
-//! it reports the failure, and no page is replaced.
+//! it reports the failure, and no page is replaced. A thread that blocks the signal, or whose process has replaced the handler, gets none
+//! there.
 //!
-//! Only the user who owns the files can truncate them (they have mode 0600), and memfds are sealed against it. This
-//! does not help a thread that blocks SIGBUS itself: the kernel ends its process at once.
+//! Only the user who owns the files can truncate them (they have mode 0600), and memfds are sealed against it. For a
+//! truncated file, this does not help a thread that blocks SIGBUS itself: the kernel ends its process at once.
 
 use std::ffi::{c_int, c_void};
 
 use lastwords_ring::grow;
 use lastwords_ring::os::ErrnoKept;
 
-use crate::process::signals::Handler;
+use crate::process::signals::{self, Handler};
 use crate::session::shared;
 
 static HANDLER: Handler = Handler::new(on_fault);
@@ -25,6 +26,10 @@ static HANDLER: Handler = Handler::new(on_fault);
 /// Installs the handler, once for each process. If the kernel refuses it, SIGBUS has its previous effect.
 pub(crate) fn watch() {
     drop(HANDLER.install(libc::SIGBUS));
+    // The handlers of crashes call `mend` first.
+    grow::watch(signals::is_ours);
+    // The application may have replaced the handler since an earlier start.
+    grow::look_at_handler();
 }
 
 /// Handles a signal that came from a page that a session of this process has lost, or that got no memory: replaces the page,

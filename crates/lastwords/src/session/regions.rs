@@ -78,7 +78,9 @@ pub(crate) fn look_with_registry<T>(
 fn open_view(folder: &Folder, places: Option<&[Place]>, open: Open) -> Result<SessionRegion, Error> {
     let view = SessionRegion::of(must_find(folder, places, SESSION, open)?)?;
     let shown = folder.path.to_string_lossy();
-    if !shown.ends_with(&unique_of(&view.uuid)) {
+    // A folder of files may have been renamed, or be a copy. A session of an older version does not know its file.
+    let may_be_renamed = places.is_none() && view.guards().is_some();
+    if !may_be_renamed && !shown.ends_with(&unique_of(&view.uuid)) {
         // A memfd's path contains a process id, which another process may have by now.
         return Err(Error::region(shown, 40, "the session there is another than the folder's"));
     }

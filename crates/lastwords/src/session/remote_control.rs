@@ -18,11 +18,11 @@ use crate::session::follow::Follower;
 use crate::session::liveness::{self, Identity};
 pub use crate::session::liveness::{Evidence, Life};
 pub use crate::session::regions::Regions;
-use crate::session::regions::{StreamRegion, look};
+use crate::session::regions::{StreamRegion, is_persistent, look};
 use crate::session::rules::{self, Named, RuleSpec};
 use crate::session::session_region::{SessionRegion, text};
 use crate::session::trigger::Triggered;
-use crate::session::{ChannelConfig, Ended, Error, ending, environment, retention, save, wipe};
+use crate::session::{ChannelConfig, Ended, Ending, Error, ending, environment, retention, save, wipe};
 
 /// The state of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub enum State {
     Finished,
     /// The session's processes are of another pid namespace, and their state is not known here.
     Unknown,
+    /// The files are a copy of a session's files. A process of the session may have recorded when they were copied, and nothing in them shows
+    /// whether and how it ended. Nobody records in the copy.
+    Copied,
 }
 
 /// A session in a folder.
@@ -191,8 +194,14 @@ fn maker_of_memory(folder: &Folder) -> Option<u32> {
 fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     let is_of_boot = !liveness::is_other_boot(&view.info.boot_id, &liveness::boot_id());
     let table = view.table();
+    // A device of persistent memory may have another inode after a reboot, or in a container.
+    let is_copy = table.is_copied() && !is_persistent(view.info.backend);
     let process = |(index, identity): (usize, Identity)| {
-        let judged = if is_of_boot { table.judge(index, &identity) } else { (Life::Dead, Evidence::Boot) };
+        let judged = match (is_copy, is_of_boot) {
+            (true, _) => table.judge_in_copy(index, &identity),
+            (false, true) => table.judge(index, &identity),
+            (false, false) => (Life::Dead, Evidence::Boot),
+        };
         ProcessSummary { pid: identity.pid, life: judged.0, evidence: judged.1 }
     };
     let processes: Vec<_> = table.joined().map(process).collect();
@@ -200,6 +209,9 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
     let state = match view.control().finished.load(Acquire) {
         1 => State::Finished,
         _ if any(Life::Alive) => State::Live,
+        // A process that had marked its end was about to end.
+        _ if is_copy && (!any(Life::Unknown) || ending::read(view).how != Ending::Killed) => State::LeftOver,
+        _ if is_copy => State::Copied,
         _ if any(Life::Unknown) => State::Unknown,
         _ => State::LeftOver,
     };

@@ -1,7 +1,7 @@
-//! Gives the address space of ended sessions back.
+//! Gives the address space and the heap of ended sessions back.
 //!
 //! When a session ends, private memory takes the place of its files ([`super::give_back`]), because a thread that was about to record may
-//! still write there. The private memory is unmapped when no such thread can exist any more:
+//! still write there. The private memory is unmapped, and the session's own structures are freed, when no such thread can exist any more:
 //!
 //! - All threads that the process had when the session ended have ended, but for the thread that ended it and the listener's thread. Threads
 //!   that were started later never saw the session.
@@ -9,20 +9,24 @@
 //! - [`KEPT`] other sessions have ended since. The thread that ended the session may have done so inside of an event, while it
 //!   evaluated a value, and then goes on to record that event.
 //!
-//! In a process whose other threads never end, the address space stays. It takes no memory, and the kernel merges it.
+//! In a process whose other threads never end, both stay: nothing shows that such a thread does not stand in the middle of an event, where a
+//! structure of another session in the place of the old one would give it wrong memory. The address space takes no memory, and the kernel merges it. The
+//! structures are some kilobytes a session.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::listener;
-use super::shared::SessionShared;
+use super::shared::{self, SessionShared};
 use crate::process::identity;
 
-/// Number of the sessions that ended last, which keep their address space.
+/// Number of the sessions that ended last, which keep their address space and structures.
 const KEPT: usize = 8;
 
 /// A session that has ended.
 struct Retired {
     session: &'static SessionShared,
+    /// Frees what recorders had of the session.
+    free: Box<dyn FnOnce() + Send>,
     /// Process that ended it. A forked child has a copy of the list, and cannot judge the threads of its parent.
     pid: u32,
     /// Threads that may still be recording.
@@ -44,25 +48,26 @@ fn threads() -> Option<Vec<u32>> {
     entries.map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Notes that a session has ended and that its memory was given back. Unmaps those that ended before it, where that is safe.
-pub(crate) fn retire(session: &'static SessionShared) {
+/// Notes that a session has ended and that its memory was given back. Frees those that ended before it, where that is safe. `free` is called
+/// then for what else belongs to the session.
+pub(crate) fn retire(session: &'static SessionShared, free: Box<dyn FnOnce() + Send>) {
     let Some(now) = threads() else { return };
     let mut retired = RETIRED.lock().unwrap_or_else(PoisonError::into_inner);
     let others = now.iter().copied().filter(|tid| *tid != identity::tid() && !listener::is_thread_id(*tid));
     let pid = std::process::id();
     retired.retain(|old| old.pid == pid);
-    retired.push(Retired { session, pid, threads: others.collect(), round: listener::round() });
+    retired.push(Retired { session, free, pid, threads: others.collect(), round: listener::round() });
     let old = retired.len().saturating_sub(KEPT);
     let mut index = 0;
-    retired.retain_mut(|old_one| {
+    let is_over = |one: &mut Retired| {
         index += 1;
         // A thread that has ended may have given its id to a new one. Then the session waits for that one, too.
-        old_one.threads.retain(|tid| now.contains(tid));
-        let goes = index <= old && old_one.threads.is_empty() && listener::has_passed(old_one.round);
-        if goes {
-            // SAFETY: the session is not listed, its handles are gone, and no thread of the process can still be in it.
-            old_one.session.regions.mappings().for_each(|mapping| unsafe { mapping.unmap() });
-        }
-        !goes
-    });
+        one.threads.retain(|tid| now.contains(tid));
+        index <= old && one.threads.is_empty() && listener::has_passed(one.round)
+    };
+    for one in retired.extract_if(.., is_over) {
+        (one.free)();
+        // SAFETY: the session is not listed, its handles are gone, and no thread of the process can still be in it.
+        unsafe { shared::free(one.session) };
+    }
 }

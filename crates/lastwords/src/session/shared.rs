@@ -1,8 +1,8 @@
-//! The sessions of this process. A session's memory and its handle live as long as the process. Closing it removes its
-//! slots and replaces the files by private memory.
+//! The sessions of this process. Closing a session removes its slots and replaces the files by private memory. Its memory and its
+//! handle are freed when no thread can be using them any more ([`super::retired`]).
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
 use super::error::Error;
 use super::regions::Regions;
@@ -31,6 +31,8 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(crate) struct SessionShared {
     pub(crate) regions: Regions,
+    /// A number that no other session of this process has had. Addresses are used again.
+    pub(crate) number: u64,
     /// Folder of the session; none for a heap session whose folder could not be created.
     pub(crate) folder: Option<Folder>,
     /// Number of handles of this process. At 0 the session is being closed.
@@ -50,8 +52,11 @@ impl SessionShared {
     /// Makes the entry of a session that this process created or joined, with one handle.
     pub(crate) fn new(regions: Regions, folder: Option<Folder>) -> Self {
         let (handles, removal) = (AtomicUsize::new(1), AtomicU8::new(STAYS));
-        let session =
-            Self { regions, folder, handles, removal, records: AtomicBool::new(false), entry: AtomicU32::new(0) };
+        // Relaxed: only the number counts.
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Relaxed);
+        let (records, entry) = (AtomicBool::new(false), AtomicU32::new(0));
+        let session = Self { regions, number, folder, handles, removal, records, entry };
         session.enter(session.view().table().own());
         session
     }
@@ -79,7 +84,7 @@ impl SessionShared {
 
 /// Returns the session in a slot.
 pub(crate) fn at(slot: usize) -> Option<&'static SessionShared> {
-    // SAFETY: only leaked boxes are stored; they are never freed.
+    // SAFETY: only leaked boxes are stored. They are freed when no thread that has loaded the pointer uses it any more.
     unsafe { SESSIONS.get(slot)?.load(Acquire).as_ref() }
 }
 
@@ -88,7 +93,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static SessionShared> {
     (0..USED.load(Acquire)).filter_map(at)
 }
 
-/// Keeps the session for the life of the process and lists it, if the list is not full.
+/// Keeps the session until it is [`free`]d, and lists it, if the list is not full.
 pub(crate) fn publish(session: SessionShared) -> &'static SessionShared {
     let session = Box::leak(Box::new(session));
     let raw = core::ptr::from_mut(session);
@@ -117,4 +122,13 @@ pub(crate) fn withdraw(session: &'static SessionShared) {
         // A slot of another session stays.
         let _ = slot.compare_exchange(raw, core::ptr::null_mut(), AcqRel, Acquire);
     }
+}
+
+/// Frees a session, and unmaps its memory.
+///
+/// # Safety
+/// The session came from [`publish`], is not listed, and nobody uses it or its memory, now or later.
+pub(crate) unsafe fn free(session: &'static SessionShared) {
+    // SAFETY: `publish` leaked the box, and the caller guarantees that this is its last user.
+    drop(unsafe { Box::from_raw(core::ptr::from_ref(session).cast_mut()) });
 }

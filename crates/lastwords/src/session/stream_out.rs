@@ -120,7 +120,7 @@ impl Source {
     /// Returns true if no process records in the session any more. The processes are looked for in /proc.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        matches!(self.handle.state(), State::Finished | State::LeftOver)
+        matches!(self.handle.state(), State::Finished | State::LeftOver | State::Copied)
     }
 
     /// Returns true if the session was ended by its process. This is a load; a session whose process was killed is not ended.

@@ -293,3 +293,9 @@ pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
 pub(crate) fn child_dir() -> Option<PathBuf> {
     std::env::var_os(DIR).map(PathBuf::from)
 }
+
+/// Returns the number of values that were cut, from the registry's control words.
+pub(crate) fn cut_values(folder: &Path) -> u64 {
+    let registry = std::fs::read(folder.join("registry")).expect("the registry");
+    u64::from_ne_bytes(registry[128 + 32..][..8].try_into().expect("eight bytes"))
+}

@@ -44,6 +44,9 @@ pub struct Report<'a> {
     /// The way and time of the session's end. It is null while a process records or may record, and if the session is
     /// not in its own folder.
     pub ended: Option<EndedReport>,
+    /// Why it is not known whether the session has ended; left out if that is known, or if the session is in no folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_end: Option<String>,
     /// The owner of the buffers: `process` or `user`.
     pub scope: &'static str,
     /// The way in which space is reserved.
@@ -283,6 +286,7 @@ pub(super) fn of<'a>(trace: &'a Trace, read: &Read<'_>) -> Option<Report<'a>> {
         recording: info.recording,
         finished: info.finished,
         ended: trace.ended(),
+        unknown_end: found.unknown_end.clone(),
         scope: info.scope_word(),
         reservation: info.reservation_word(),
         back_end: info.backend_word(),

@@ -101,6 +101,14 @@ impl Mapping {
         backing.file.fallocate(backing.offset + range.start, range.end - range.start)
     }
 
+    /// Returns the free bytes of the file system of the region's file; the largest number if it has no limit, or does not say.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        let file = self.backing.as_ref().filter(|backing| backing.blocks).map(|backing| &backing.file);
+        let stat = file.and_then(|file| file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).ok());
+        stat.map_or(u64::MAX, |stat| free(&stat))
+    }
+
     /// Returns an error if the file system has less free space than `len` bytes. A file system that does not say how much it
     /// has passes.
     ///
@@ -108,9 +116,7 @@ impl Mapping {
     /// The file system has no room.
     pub fn check_room(&self, len: u64) -> Result<(), BackendError> {
         let Some(backing) = self.backing.as_ref().filter(|backing| backing.blocks) else { return Ok(()) };
-        let free =
-            backing.file.call("statvfs", 0, 0, |fd| rustix::fs::fstatvfs(fd)).map_or(u64::MAX, |stat| free(&stat));
-        match free < len {
+        match self.free() < len {
             true => Err(BackendError::new("fallocate", &backing.file.path, backing.offset, len, Errno::NOSPC)),
             false => Ok(()),
         }

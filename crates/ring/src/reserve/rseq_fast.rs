@@ -20,15 +20,52 @@ use lastwords_abi::sync::Ordering::{Acquire, Relaxed};
 use super::lane_cache;
 use super::rseq::section;
 use crate::cpu;
+use crate::grow;
 use crate::hooks::fault;
 use crate::record::{Padded, ShortText, Tail};
 use crate::stream::Stream;
 
-/// The fast path of a channel. The channel is never freed, because threads cache its lanes.
+/// The fast path of a channel. The channel is freed when no thread uses it any more, but a thread may still have cached one of its lanes.
 #[derive(Debug)]
 pub(crate) struct RseqFast {
     /// The lanes by CPU and half; empty if the channel has no fast path.
-    lanes: alloc::boxed::Box<[[Lane; 2]]>,
+    lanes: Lanes,
+}
+
+type Lanes = alloc::boxed::Box<[[Lane; 2]]>;
+
+/// The lanes of channels that were freed, for new ones. A thread that has cached a lane of a channel reads its `owner` later, so the memory of
+/// a lane always has a lane.
+#[cfg(not(loom))]
+static FREED: std::sync::Mutex<alloc::vec::Vec<Lanes>> = std::sync::Mutex::new(alloc::vec::Vec::new());
+
+#[cfg(not(loom))]
+impl Drop for RseqFast {
+    fn drop(&mut self) {
+        let lanes = core::mem::take(&mut self.lanes);
+        // The address of this fast path may become that of another one.
+        lanes.iter().flatten().for_each(|lane| lane.owner.store(core::ptr::null_mut(), Relaxed));
+        if !lanes.is_empty() {
+            FREED.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(lanes);
+        }
+    }
+}
+
+/// Returns lanes with these values, in memory of freed ones if there are as many.
+fn lanes(new: impl ExactSizeIterator<Item = [Lane; 2]>) -> Lanes {
+    #[cfg(not(loom))]
+    {
+        let mut freed = FREED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(at) = freed.iter().position(|lanes| lanes.len() == new.len()) {
+            let mut lanes = freed.swap_remove(at);
+            lanes
+                .iter_mut()
+                .zip(new)
+                .for_each(|(old, new)| old.iter_mut().zip(new).for_each(|(old, new)| old.fill(new)));
+            return lanes;
+        }
+    }
+    new.collect()
 }
 
 /// The destination of a CPU's events while a half is live. Sections read it by offset, except those of the model
@@ -66,6 +103,20 @@ const _: () = {
     assert!(offset_of!(HalfControl, attempt) == 8 && offset_of!(HalfControl, last_clock) == 16);
 };
 
+impl Lane {
+    /// Takes the values of a new lane without an owner. A thread that has cached this one reads `owner` alone until it finds its own fast path
+    /// there: it found that path after these stores.
+    #[cfg(not(loom))]
+    fn fill(&mut self, new: Self) {
+        let Self { owner, cpu, half, flip, stream_flip, control, data, sub_buffer_mask, half_mask, room } = new;
+        (self.cpu, self.half, self.flip, self.stream_flip) = (cpu, half, flip, stream_flip);
+        (self.control, self.data) = (control, data);
+        (self.sub_buffer_mask, self.half_mask, self.room) = (sub_buffer_mask, half_mask, room);
+        // Relaxed: `find_lane` stores the owner later.
+        self.owner.store(owner.into_inner(), Relaxed);
+    }
+}
+
 // SAFETY: as for `Stream`, whose pointers these are.
 unsafe impl Send for Lane {}
 // SAFETY: as for `Stream`.
@@ -93,7 +144,7 @@ impl RseqFast {
     pub(crate) fn new(flip: &'static AtomicU32, streams: &[Stream], possible: bool) -> Self {
         let spec = streams[0].spec;
         let possible = possible && spec.page_size == 0 && spec.reservation == RESERVATION_RSEQ && cpu::area().is_some();
-        let bound = streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU);
+        let bound: alloc::vec::Vec<_> = streams.iter().filter(|s| possible && s.spec.cpu != ANY_CPU).collect();
         let lane = |cpu, stream: &Stream, half: u32| Lane {
             owner: AtomicPtr::new(core::ptr::null_mut()),
             cpu,
@@ -106,8 +157,8 @@ impl RseqFast {
             half_mask: stream.half_size() - 1,
             room: stream.room(),
         };
-        let lanes = (0..).zip(bound).map(|(cpu, stream)| [0, 1].map(|half| lane(cpu, stream, half)));
-        Self { lanes: lanes.collect() }
+        let new = bound.into_iter().enumerate().map(|(cpu, stream)| [0, 1].map(|half| lane(cpu as u32, stream, half)));
+        Self { lanes: lanes(new) }
     }
 
     /// Records an event whose payload is the first `len` bytes of `words`, followed by `tail`. After the event, the
@@ -197,6 +248,7 @@ impl RseqFast {
         let lane = &lanes[half as usize];
         lane.owner.store(core::ptr::from_ref(self).cast_mut(), Relaxed);
         lane_cache::set(Some(lane));
+        grow::look();
         Some(lane)
     }
 }

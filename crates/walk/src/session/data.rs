@@ -1,7 +1,7 @@
 //! Reads the sub-buffers of a stream.
 
 use super::frozen::Frozen;
-use super::layout::{Control, Geometry, SlotState, slots};
+use super::layout::{Control, Geometry, SlotState, Slots, slot, slots};
 use super::packet::Identity;
 use super::region::Region;
 use super::sparse::{self, Stop};
@@ -60,12 +60,19 @@ impl Stream {
         self.frozen.as_ref().map_or_else(|| self.control(budget), |frozen| Ok(frozen.after))
     }
 
-    /// The slots of a half of a lockless stream. With `again`, they are the slots after the copy, to compare with those
-    /// before.
-    pub(crate) fn slots(&self, half: usize, again: bool, budget: &Budget) -> Result<Vec<SlotState>, Error> {
+    /// The slots of a half of a lockless stream.
+    pub(crate) fn slots(&self, half: usize, budget: &Budget) -> Result<Slots, Error> {
         match &self.frozen {
-            Some(frozen) => Ok(frozen.slots(half, again)),
+            Some(frozen) => Ok(frozen.slots(half, false).cloned().unwrap_or_default()),
             None => slots(&*self.image, &self.region, &self.geometry, half, budget),
+        }
+    }
+
+    /// The slot of a place, read again: now, or as it was after the copy was made. None if it cannot be read.
+    pub(crate) fn slot_again(&self, half: usize, place: u64, budget: &Budget) -> Option<SlotState> {
+        match &self.frozen {
+            Some(frozen) => frozen.slots(half, true)?.of(place),
+            None => slot(&*self.image, &self.region, &self.geometry, (half, place), budget).ok(),
         }
     }
 
@@ -144,7 +151,10 @@ impl Stream {
     /// Returns the first place from `place` on whose header may be there, or `end`. Places in a hole of a sparse file are skipped.
     pub(crate) fn next_place(&self, half: usize, place: u64, end: u64) -> u64 {
         let size = self.geometry.size;
-        if self.geometry.page_size != 0 || self.frozen.is_some() {
+        if let Some(frozen) = &self.frozen {
+            return frozen.next_place(half, place, end);
+        }
+        if self.geometry.page_size != 0 {
             return place;
         }
         let address = |place: u64| self.data(half).saturating_add(place.saturating_mul(size));

@@ -2,11 +2,13 @@
 //! that writers overwrite as little as possible meanwhile. Planning and delivery then read the copy.
 
 use super::data::{Loaded, Stream};
-use super::layout::{Announced, Control, SlotState, ThreadTable, announced, slots};
+use super::layout::{Announced, Control, Slots, ThreadTable, announced, slots};
 use super::packet::Header;
+use super::plan::LISTED;
 use super::region::Region;
 use lastwords_abi::packet::HEADER_LEN;
 use lastwords_bytes::{Budget, Error};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -28,9 +30,9 @@ pub(crate) struct Frozen {
 #[derive(Debug, Default)]
 struct Half {
     /// Slots of a lockless half, read before and after the copy; empty if they cannot be read.
-    slots: [Vec<SlotState>; 2],
-    /// Copied places of the half; none where a place was not copied.
-    places: Vec<Option<CopiedSubBuffer>>,
+    slots: [Slots; 2],
+    /// Copied places of the half.
+    places: BTreeMap<u64, CopiedSubBuffer>,
 }
 
 /// The copy of a sub-buffer's place.
@@ -72,7 +74,7 @@ impl Frozen {
         let is_lockless = stream.geometry.is_lockless();
         let slots = |half: usize| match is_lockless {
             true => slots(&*stream.image, &stream.region, &stream.geometry, half, budget).unwrap_or_default(),
-            false => Vec::new(),
+            false => Slots::default(),
         };
         let before: Vec<_> = wanted.halves.iter().map(|half| slots(*half)).collect();
         if let Some((region, table)) = wanted.threads.filter(|_| is_lockless) {
@@ -96,15 +98,15 @@ impl Frozen {
         half: usize,
         new_from: Option<u64>,
         budget: &Budget,
-    ) -> std::io::Result<Vec<Option<CopiedSubBuffer>>> {
+    ) -> std::io::Result<BTreeMap<u64, CopiedSubBuffer>> {
         let g = stream.geometry;
         let words = self.control.half.get(half).copied().unwrap_or_default();
         let position = words.position(&g);
         if words.reserve == 0 && words.attempt == 0 {
             // The half was never begun.
-            return Ok(Vec::new());
+            return Ok(BTreeMap::new());
         }
-        let mut places = vec![None; usize::try_from(stream.places_held(half)).unwrap_or(0)];
+        let (mut places, held) = (BTreeMap::new(), stream.places_held(half));
         // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
         let newest = g.number(position).saturating_sub(u64::from(g.within(position) == 0));
         let mut oldest = newest.saturating_add(1).saturating_sub(g.count);
@@ -118,7 +120,14 @@ impl Frozen {
         let mut buf = Vec::new();
         while let Some(number) = if is_behind { left.next_back() } else { left.next() } {
             let at = g.place(number);
-            let Some(place) = usize::try_from(at).ok().and_then(|at| places.get_mut(at)) else { continue };
+            // A place in a long hole of the file has nothing to copy.
+            let hole = stream.next_place(half, at, held).saturating_sub(at);
+            if at >= held || hole >= LISTED {
+                if !is_behind {
+                    left = number.saturating_add(hole.max(1))..=*left.end();
+                }
+                continue;
+            }
             let loaded = stream.load(half, number, usize::try_from(g.size).unwrap_or(0), &mut buf);
             // `u64::MAX` matches no reserve word: even if the word has not changed, a writer may be about to reuse the
             // place.
@@ -128,15 +137,14 @@ impl Frozen {
             if buf.iter().any(|byte| *byte != 0) {
                 self.file.write_all_at(&buf, offset(stream, half, at))?;
             }
-            *place = Some(CopiedSubBuffer { number, loaded, is_overtaken });
+            places.insert(at, CopiedSubBuffer { number, loaded, is_overtaken });
         }
         self.file.set_len(g.half_size().saturating_mul(2))?;
         Ok(places)
     }
 
     fn place(&self, stream: &Stream, half: usize, number: u64) -> Option<&CopiedSubBuffer> {
-        let at = usize::try_from(stream.geometry.place(number)).ok()?;
-        self.halves.get(half)?.places.get(at)?.as_ref()
+        self.halves.get(half)?.places.get(&stream.geometry.place(number))
     }
 
     /// Same as [`Stream::load`], but from the copy.
@@ -159,9 +167,14 @@ impl Frozen {
     }
 
     /// Slots of a half, read before or after the copy.
-    pub(crate) fn slots(&self, half: usize, after: bool) -> Vec<SlotState> {
-        let slots = self.halves.get(half).and_then(|half| half.slots.get(usize::from(after)));
-        slots.cloned().unwrap_or_default()
+    pub(crate) fn slots(&self, half: usize, after: bool) -> Option<&Slots> {
+        self.halves.get(half)?.slots.get(usize::from(after))
+    }
+
+    /// Returns the first place from `place` on that was copied, or `end`.
+    pub(crate) fn next_place(&self, half: usize, place: u64, end: u64) -> u64 {
+        let copied = self.halves.get(half).and_then(|half| half.places.range(place..).next());
+        copied.map_or(end, |(place, _)| *place).min(end)
     }
 
     /// True if writers were so fast that the copy has no event of the half up to `clock`, although events were recorded

@@ -3,9 +3,10 @@
 use super::end::End;
 use super::lockless;
 use super::packet::Header;
-use super::plan::{Outcome, Planner};
+use super::plan::{LISTED, Outcome, Planner};
 use lastwords_abi::packet::HEADER_LEN;
-use lastwords_bytes::Error;
+use lastwords_bytes::{Error, Kind};
+use lastwords_trace::evidence::Cause;
 
 impl Planner<'_> {
     /// Plans the events before `end`; plans nothing if there is no end.
@@ -24,13 +25,40 @@ impl Planner<'_> {
         }
         for half in choose(&mut self) {
             let words = self.begin_half(half);
-            if self.stream.geometry.is_lockless() {
-                lockless::half(&mut self, half, words)?;
-            } else {
-                self.linear(half, words)?;
+            let planned = match self.stream.geometry.is_lockless() {
+                true => lockless::half(&mut self, half, words),
+                false => self.linear(half, words),
+            };
+            match planned {
+                // This ring costs too much. Others are read.
+                Err(error) if error.kind == Kind::Budget => {
+                    self.out.notes.push(format!("{error}: the rest of the ring is not read"));
+                    self.gap("the rest of the ring".into(), Cause::Missing, None);
+                    break;
+                }
+                planned => planned?,
             }
         }
         Ok(self.outcome())
+    }
+
+    /// Skips the sub-buffers from `number` on, before `end`, if there are many of which the file has nothing. They make one gap. Returns the
+    /// number of the next sub-buffer.
+    pub(crate) fn after_hole(&mut self, half: usize, number: u64, end: u64) -> u64 {
+        let g = self.stream.geometry;
+        let place = g.place(number);
+        // Numbers and places grow together up to the end of the half.
+        let last = place.saturating_add(end.saturating_sub(number)).min(g.count);
+        let held = self.stream.places_held(half).min(last);
+        let next = if place >= held { held } else { self.stream.next_place(half, place, held) };
+        let after = number.saturating_add(if next >= held { last } else { next }.saturating_sub(place));
+        if after.saturating_sub(number) < LISTED {
+            return number;
+        }
+        let (from, to) = (g.start(number), g.start(after));
+        let place = format!("positions {from} to {to}, which the file does not have");
+        self.gap(place, Cause::Missing, Some(to.saturating_sub(from)));
+        after
     }
 
     /// Numbers in the headers of a half, from `from` on; lower numbers are from before the half was begun anew.

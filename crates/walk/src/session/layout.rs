@@ -6,6 +6,7 @@ use lastwords_abi::session::{self as abi, InFlight, MAX_LEVELS, Thread};
 use lastwords_abi::stream::{self, HalfControl, Slot, StreamControl};
 use lastwords_bytes::{Budget, Error, Reader};
 use lastwords_image::Image;
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 /// Largest sub-buffer that is accepted; limits the memory that a damaged geometry can request.
@@ -276,16 +277,87 @@ pub(crate) struct SlotState {
     pub(crate) end_clock: u64,
 }
 
-/// The slots of one half.
+/// Slots that are read together: 64 KiB.
+const SLOTS: usize = 1024;
+
+/// The slots of one half of which the image has bytes, [`SLOTS`] at a time. The others are zeros: memory follows the bytes that the file has, not
+/// the number of slots that the ring claims.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots {
+    count: u64,
+    /// By the number of the first one.
+    held: BTreeMap<u64, Vec<SlotState>>,
+}
+
+impl Slots {
+    /// Returns the slot of a place; none if the slots could not be read.
+    pub(crate) fn of(&self, place: u64) -> Option<SlotState> {
+        let first = place.checked_div(SLOTS as u64).unwrap_or(0).saturating_mul(SLOTS as u64);
+        let within = usize::try_from(place.saturating_sub(first)).unwrap_or(usize::MAX);
+        let held = || self.held.get(&first).and_then(|slots| slots.get(within)).copied().unwrap_or_default();
+        (place < self.count).then(held)
+    }
+
+    /// Returns true if the slots could not be read.
+    pub(crate) fn are_unknown(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// Reads the slots of one half.
 pub(crate) fn slots(
     image: &dyn Image,
     region: &Region,
     geometry: &Geometry,
     half: usize,
     budget: &Budget,
+) -> Result<Slots, Error> {
+    let size = size_of::<Slot>() as u64;
+    let count = geometry.count;
+    let table = geometry.slots_off.get(half).copied().unwrap_or(0);
+    let (begin, end) = (region.address.saturating_add(table), table.saturating_add(count.saturating_mul(size)));
+    if end > region.held {
+        // The error names the place.
+        some_slots(image, region, table, usize::try_from(count).unwrap_or(0), budget)?;
+    }
+    let mut slots = Slots { count, held: BTreeMap::new() };
+    let mut first = 0u64;
+    while first < count {
+        let at = begin.saturating_add(first.saturating_mul(size));
+        let skipped = image.next_data(at, region.address.saturating_add(end)).saturating_sub(at);
+        let whole = (SLOTS as u64).saturating_mul(size);
+        first = first.saturating_add(skipped.checked_div(whole).unwrap_or(0).saturating_mul(SLOTS as u64));
+        let some = usize::try_from(count.saturating_sub(first)).unwrap_or(0).min(SLOTS);
+        if some > 0 {
+            let at = table.saturating_add(first.saturating_mul(size));
+            slots.held.insert(first, some_slots(image, region, at, some, budget)?);
+        }
+        first = first.saturating_add(SLOTS as u64);
+    }
+    Ok(slots)
+}
+
+/// Reads the slot of a place.
+pub(crate) fn slot(
+    image: &dyn Image,
+    region: &Region,
+    geometry: &Geometry,
+    (half, place): (usize, u64),
+    budget: &Budget,
+) -> Result<SlotState, Error> {
+    let table = geometry.slots_off.get(half).copied().unwrap_or(0);
+    let at = table.saturating_add(place.saturating_mul(size_of::<Slot>() as u64));
+    Ok(some_slots(image, region, at, 1, budget)?.first().copied().unwrap_or_default())
+}
+
+/// Reads slots that follow each other.
+fn some_slots(
+    image: &dyn Image,
+    region: &Region,
+    offset: u64,
+    count: usize,
+    budget: &Budget,
 ) -> Result<Vec<SlotState>, Error> {
-    let count = usize::try_from(geometry.count).unwrap_or(0);
-    let offset = geometry.slots_off.get(half).copied().unwrap_or(0);
     let bytes = part(image, region, offset, count.saturating_mul(size_of::<Slot>()), budget)?;
     let what = region.place();
     let r = Reader::new(&what, &bytes, region.order).based(offset);

@@ -100,11 +100,16 @@ impl Planner<'_> {
         // A sub-buffer whose header is not written has not yet overwritten the older one in its place.
         let newest = produced.current.saturating_sub(u64::from(produced.within == Some(0)));
         let oldest = self.oldest(half, newest, first);
-        for number in oldest..produced.current {
-            self.closed(half, number)?;
+        let mut number = oldest;
+        while number < produced.current {
+            let next = self.after_hole(half, number, produced.current);
+            if next == number {
+                self.closed(half, number)?;
+            }
             if self.out.reached.is_some() {
                 return Ok(());
             }
+            number = next.max(number.saturating_add(1));
         }
         self.current(half, &produced)
     }

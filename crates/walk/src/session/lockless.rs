@@ -2,7 +2,7 @@
 //! were never committed are found through the reservations in the session's table of threads.
 
 use super::events::full_clock;
-use super::layout::{Announced, Geometry, Half, SlotState};
+use super::layout::{Announced, Geometry, Half, SlotState, Slots};
 use super::linear::top;
 use super::packet::{Header, Judged, judge};
 use super::plan::{Candidate, Planner};
@@ -21,7 +21,7 @@ struct Ring {
     half: usize,
     position: u64,
     current: u64,
-    slots: Vec<SlotState>,
+    slots: Slots,
     /// Reservations in this half that succeeded and were not withdrawn.
     flights: Vec<Announced>,
     /// A position: all bytes before it in its sub-buffer were committed.
@@ -54,12 +54,12 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     let stream = planner.stream;
     let g = stream.geometry;
     let position = words.lockless_position();
-    let slots = match stream.slots(half, false, planner.budget) {
+    let slots = match stream.slots(half, planner.budget) {
         Ok(slots) => slots,
         Err(error) if error.kind == lastwords_bytes::Kind::Budget => return Err(error),
         Err(error) => {
             planner.out.notes.push(format!("{error}: the commit counters are not known"));
-            Vec::new()
+            Slots::default()
         }
     };
     let announced = planner.announced()?;
@@ -71,12 +71,14 @@ pub(crate) fn half(planner: &mut Planner<'_>, half: usize, words: Half) -> Resul
     planner.sound(&mut ring, words.first)?;
     let first = planner.words(half).first;
     let oldest = planner.oldest(half, ring.current, first);
-    for number in oldest..=ring.current {
+    let mut number = oldest;
+    while number <= ring.current && planner.out.reached.is_none() {
         planner.budget.steps(&stream.region.name, 1)?;
-        planner.place(&ring, number)?;
-        if planner.out.reached.is_some() {
-            break;
+        let next = planner.after_hole(half, number, ring.current);
+        if next == number {
+            planner.place(&ring, number)?;
         }
+        number = next.max(number.saturating_add(1));
     }
     Ok(())
 }
@@ -90,7 +92,7 @@ fn succeeded(a: &Announced, words: &Half) -> bool {
 
 impl Ring {
     fn slot(&self, place: u64) -> Option<SlotState> {
-        usize::try_from(place).ok().and_then(|p| self.slots.get(p)).copied()
+        self.slots.of(place)
     }
 
     /// Number of bytes committed in a sub-buffer, without its header, from the commit counter.
@@ -276,10 +278,9 @@ impl Planner<'_> {
         if self.is_moving(ring.half) {
             return true;
         }
-        let counted =
-            |slots: &[SlotState]| usize::try_from(g.place(number)).ok().and_then(|p| slots.get(p)).map(|s| s.committed);
-        let again = stream.slots(ring.half, true, self.budget);
-        again.is_ok_and(|again| counted(&again) != counted(&ring.slots))
+        let place = g.place(number);
+        let again = stream.slot_again(ring.half, place, self.budget);
+        again.is_some_and(|again| Some(again.committed) != ring.slot(place).map(|slot| slot.committed))
     }
 
     /// Records that `first` is invalid, and uses 0 instead.
@@ -383,7 +384,9 @@ impl Planner<'_> {
         // place was reused.
         let reclaimed = counted == Some(g.size) && ring.is_touched(&g, number);
         let damage = match judged {
-            Judged::Damaged(header, end, why) if !reclaimed && (counted == Some(g.size) || ring.slots.is_empty()) => {
+            Judged::Damaged(header, end, why)
+                if !reclaimed && (counted == Some(g.size) || ring.slots.are_unknown()) =>
+            {
                 return self.closed_damaged(ring.half, header, end, why);
             }
             Judged::Mended(header, end, why) => {

@@ -15,7 +15,7 @@ use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 use std::collections::BTreeMap;
 
 /// Most missing sub-buffers that are listed one by one; further ones make one gap.
-const LISTED: u64 = 1024;
+pub(crate) const LISTED: u64 = 1024;
 
 /// One packet to deliver.
 #[derive(Debug, Clone)]

@@ -27,11 +27,12 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
 }
 
 fn head(data: &Report<'_>, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
-    let state = match (&data.ended, data.finished, data.recording) {
+    let state = match (&data.ended, &data.unknown_end, data.finished, data.recording) {
         (Some(ended), ..) => ended::line(ended),
-        (None, true, _) => "ended in good order".to_owned(),
-        (None, false, true) => "recording when it was last seen".to_owned(),
-        (None, false, false) => "stopped".to_owned(),
+        (None, _, true, _) => "ended in good order".to_owned(),
+        (None, Some(why), ..) => format!("end unknown: {}", plain(why)),
+        (None, None, false, true) => "recording when it was last seen".to_owned(),
+        (None, None, false, false) => "stopped".to_owned(),
     };
     writeln!(out, "{} {} ({})", bold("session"), bold(plain(&data.name)), state)?;
     writeln!(out, "  from       {} ({})", plain(&data.from.to_string_lossy()), data.kind)?;

@@ -77,7 +77,10 @@ fn outcome(failed: u64, found: u64) -> anyhow::Result<Outcome> {
 
 /// Returns true if no process records in the session any more.
 fn is_over(session: &Handle) -> bool {
-    session.summary().details.is_ok_and(|details| matches!(details.state, State::Finished | State::LeftOver))
+    session
+        .summary()
+        .details
+        .is_ok_and(|details| matches!(details.state, State::Finished | State::LeftOver | State::Copied))
 }
 
 /// Returns the saved snapshots of the session, oldest first: beside the session, and in the folders of its conditions.

@@ -38,6 +38,12 @@ impl<const N: usize> Formatted<N> {
         &self.bytes[..self.len]
     }
 
+    /// Returns true if some text found no room.
+    #[inline(always)]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// Appends UTF-8 text.
     #[inline]
     pub(crate) fn push(&mut self, text: &[u8]) {
@@ -79,7 +85,7 @@ pub struct Debugged<'v, T: ?Sized>(pub &'v T);
 #[doc(hidden)]
 pub struct Displayed<'v, T: ?Sized>(pub &'v T);
 
-text!([const N: usize] Formatted<N>, (Self), |value| value.as_bytes(););
+text!([const N: usize] Formatted<N>, (Self), |value| value.as_bytes(), #[inline(always)] fn is_cut(&self) -> bool { self.is_cut };);
 
 // The value is formatted once, when it is passed on.
 as_short! {

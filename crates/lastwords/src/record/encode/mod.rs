@@ -52,6 +52,12 @@ pub trait Field {
     fn text(&self) -> &[u8] {
         &[]
     }
+    /// Returns true if the value was cut when it was made text. It is counted then.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn is_cut(&self) -> bool {
+        false
+    }
     /// Writes exactly [`Field::size`] bytes.
     fn write(&self, out: &mut impl Out);
     /// Adds the value as pieces: long values are kept as references, not copied.
@@ -115,9 +121,9 @@ macro_rules! copied {
 }
 pub(crate) use copied;
 
-/// Implements [`Field`] for texts of these bytes.
+/// Implements [`Field`] for texts of these bytes, which may have more functions.
 macro_rules! text {
-    ($([$($generic:tt)*] $T:ty, ($($short:tt)*), |$value:ident| $bytes:expr;)*) => { $(
+    ($([$($generic:tt)*] $T:ty, ($($short:tt)*), |$value:ident| $bytes:expr $(, $more:item)?;)*) => { $(
         impl<$($generic)*> Field for $T {
             const TYPE: FieldType = FieldType::String;
             const FIXED: Option<usize> = None;
@@ -129,6 +135,8 @@ macro_rules! text {
                 let $value = self;
                 $bytes
             }
+
+            $($more)?
 
             #[inline(always)]
             fn write(&self, out: &mut impl Out) {
@@ -187,6 +195,11 @@ impl<T: Field + ?Sized> Field for &T {
     }
 
     #[inline(always)]
+    fn is_cut(&self) -> bool {
+        T::is_cut(self)
+    }
+
+    #[inline(always)]
     fn write(&self, out: &mut impl Out) {
         T::write(self, out);
     }
@@ -242,6 +255,11 @@ pub trait Values {
     #[inline(always)]
     fn last_text(&self) -> &[u8] {
         &[]
+    }
+    /// Returns how many values were cut when they were made text.
+    #[inline(always)]
+    fn cut(&self) -> u32 {
+        0
     }
     /// Writes exactly [`Values::size`] bytes.
     fn write(&self, out: &mut impl Out);
@@ -349,6 +367,11 @@ macro_rules! tuple {
             #[inline(always)]
             fn last_text(&self) -> &[u8] {
                 self.$last.text()
+            }
+
+            #[inline(always)]
+            fn cut(&self) -> u32 {
+                u32::from(self.$last.is_cut()) $(+ u32::from(self.$i.is_cut()))*
             }
 
             #[inline(always)]

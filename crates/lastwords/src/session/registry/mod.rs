@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Counts values that were cut or left out.
-    #[cfg(feature = "tracing")]
+    #[cold]
     pub(crate) fn count_cut(&self, values: u32) {
         // Relaxed: the count orders no other memory.
         self.control().values_cut.fetch_add(values.into(), Relaxed);
@@ -218,7 +218,9 @@ impl Registry {
     fn gets_memory(&self, at: u64, end: u64) -> bool {
         let (from, end) = (at.next_multiple_of(REGION_ALIGN), end.next_multiple_of(REGION_ALIGN));
         // SAFETY: the bytes are inside the region, whose length is a multiple of a page. Processes that have a session handle SIGBUS.
-        self.persistent || from >= end || unsafe { grow::touch(self.mapping.as_ptr().add(from as usize), end - from) }
+        self.persistent
+            || from >= end
+            || unsafe { grow::give_memory(self.mapping.as_ptr().add(from as usize), end - from) }
     }
 
     fn persist(&self, at: u64, len: u64) {
