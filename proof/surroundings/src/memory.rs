@@ -77,19 +77,20 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        for folder in [Some(&self.group), self.above.as_ref()].into_iter().flatten() {
-            // The last process may still be going.
-            let is_gone = || std::fs::remove_dir(folder).is_ok();
-            if !(0..100).any(|_| {
-                is_gone() || {
-                    std::thread::sleep(std::time::Duration::from_millis(10));
-                    false
-                }
-            }) {
-                eprintln!("{} stays", folder.display());
-            }
-        }
+        remove(&self.group);
+        self.above.iter().for_each(|above| remove(above));
     }
+}
+
+/// Removes a cgroup. Its last process may still be going.
+fn remove(group: &Path) {
+    for _ in 0..100 {
+        if std::fs::remove_dir(group).is_ok() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    eprintln!("{} stays", group.display());
 }
 
 /// Applications that die, end and record much, one after another.

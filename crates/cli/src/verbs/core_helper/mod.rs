@@ -169,7 +169,7 @@ mod tests {
         let told = |text: &str| text.parse::<Told>().ok().map(|told| (told.dumpable, told.handle, told.is_shared));
         assert_eq!(told("1,3"), Some((1, Some(3), false)));
         assert_eq!(told("2,3+"), Some((2, Some(3), true)));
-        assert_eq!([told("1,"), told("1,+"), told("1")], [(false), (true), (false)].map(|is| Some((1, None, is))));
+        assert_eq!([told("1,"), told("1,+"), told("1")], [false, true, false].map(|is| Some((1, None, is))));
         assert_eq!([told(""), told("1,x"), told(",3")], [None; 3]);
     }
 }

@@ -57,7 +57,7 @@ fn helper(helper: Option<&Helper>, pipe_limit: &str) -> Finding {
 
 /// Says how many helpers the kernel lets run at the same time, where these are fewer than `install` sets.
 fn few(pipe_limit: &str) -> String {
-    match pipe_limit.parse() {
+    match pipe_limit.parse::<u32>() {
         Ok(limit @ 1..WANTED_LIMIT) => {
             format!(
                 "; the kernel drops the core and the sessions of a process that dies while {limit} helpers run ({PIPE_LIMIT})"
