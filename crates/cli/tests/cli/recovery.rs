@@ -44,7 +44,7 @@ fn a_killed_program_is_reported_whole() {
 #[test]
 fn a_folder_under_another_name_tells_its_end() {
     let place = Place::new();
-    let running = start(&place, "shm", "wait");
+    let mut running = start(&place, "shm", "wait");
     let session = std::fs::read_dir(place.sessions()).unwrap().map(|e| e.unwrap().path()).find(|p| p.is_dir()).unwrap();
     let copy = |name: &str| {
         let to = place.at(name);
