@@ -21,13 +21,13 @@ const MOST_FIELDS: usize = 512;
 /// An event of so many values may have no room for some.
 const MANY: usize = 300;
 
-/// What the program did before it was killed.
+/// The steps of the program before it was killed.
 pub(crate) struct Report {
     /// For the main thread and each thread: its id, and the steps that it had done.
     pub(crate) threads: Vec<(u64, usize)>,
 }
 
-/// What was read.
+/// The format that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,

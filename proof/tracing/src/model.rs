@@ -1,4 +1,4 @@
-//! What must be found: each script is followed step by step, by the rules of `tracing` alone.
+//! The events that must be found: each script is followed step by step, by the rules of `tracing` alone.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::value::{Expected, Kind, stored};
 /// A span: its number among all spans of the shape.
 pub(crate) type Span = usize;
 
-/// What kind of event must be found.
+/// The kind of event that must be found.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum What {
     /// An event, and the span that it is in.
@@ -37,7 +37,7 @@ pub(crate) struct Wanted {
     pub(crate) places: Vec<usize>,
     /// Values are of so many types that all may be recorded as text.
     pub(crate) is_any: bool,
-    /// What the text of the event's span may be.
+    /// The texts that the event's span may have.
     pub(crate) span_texts: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ impl Model {
         model
     }
 
-    /// What events may show of the span: all values in the order in which they were given, or in the callsite's order for each record; or
+    /// The texts by which events may show the span: all values in the order in which they were given, or in the callsite's order for each record; or
     /// the last value of each field, in the order of the callsite or of the first values.
     pub(crate) fn texts(&self, shape: &Shape, span: Span) -> Vec<String> {
         let made = &self.spans[span];

@@ -23,7 +23,7 @@ use crate::value::{HOOK, Held, Panics};
 /// The levels, the most severe first.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
-/// What all threads use.
+/// The parts of the program that all threads use.
 struct Program {
     shape: Shape,
     dispatchers: Vec<Dispatch>,
@@ -225,7 +225,7 @@ impl<'a> Thread<'a> {
             self.step(step).with_context(|| format!("step {done}: {step:?}"))?;
             self.program.tell(self.number, done as u64 + 1)?;
         }
-        // What is open stays open.
+        // Open spans stay open.
         let forgotten = std::mem::ManuallyDrop::new(self);
         if forgotten.number != 1 {
             loop {

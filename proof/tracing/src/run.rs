@@ -122,7 +122,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the threads noted of themselves.
+/// The notes of the threads about themselves.
 fn report(shape: &Shape, folder: &Path) -> Result<Report> {
     let bytes = std::fs::read(folder.join("steps"))?;
     let (words, _) = bytes.as_chunks::<8>();

@@ -18,7 +18,7 @@ pub(crate) struct Dispatcher {
     pub(crate) beside: bool,
 }
 
-/// What of the library a dispatcher has.
+/// The recorder of a dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Recorder {
     /// The library's own subscriber.
@@ -129,7 +129,7 @@ pub(crate) enum Parent {
     Handle(usize),
 }
 
-/// What a thread does. Handles of spans are numbered for each thread: first those that all threads share, then its own.
+/// One step of a thread. Handles of spans are numbered for each thread: first those that all threads share, then its own.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// An event. Where an order is given, the values come in that order, and only those that are present.
@@ -293,7 +293,7 @@ impl Shape {
     }
 }
 
-/// What the callsites of a shape are like.
+/// The properties of a shape's callsites.
 #[derive(Debug, Clone, Copy)]
 struct Style {
     /// All fields are optional.
@@ -415,7 +415,7 @@ fn span_site(rng: &mut Random, number: u64, style: Style) -> Site {
     Site { target, name, level, line: 500 + number as u32, fields, message: None }
 }
 
-/// What is open while a script is made.
+/// The spans and defaults that are open while a script is made.
 struct Open {
     /// Dispatcher of each handle; none when it is dropped.
     handles: Vec<Option<usize>>,

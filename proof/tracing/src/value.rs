@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use lastwords_testkit::random::{Random, mix};
 use tracing_core::field::{DebugValue, DisplayValue, Value, debug, display};
 
-/// What the field of a callsite holds.
+/// The type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unsigned,
@@ -148,7 +148,7 @@ impl Held {
                 let bytes: Vec<String> = value.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("[{}]", bytes.join(" "))
             }
-            // What was written before the failure.
+            // The part that was written before the failure.
             Self::Failing(value) => {
                 let mut text = String::new();
                 let _ = write!(text, "{value:?}");
