@@ -1,4 +1,4 @@
-//! What safe Rust does not reach of the machine: its time stamp counter, and the limits of the optimiser.
+//! The parts of the machine that safe Rust does not reach: its time stamp counter, and the limits of the optimiser.
 #![allow(unsafe_code)]
 
 /// The same number, of which the compiler knows nothing afterwards. Unlike `std::hint::black_box` it stays in its

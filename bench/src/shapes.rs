@@ -23,7 +23,7 @@ pub(crate) struct Shape {
 const EVENTS: u64 = 1000;
 const FLOOR_RECORDS: usize = 64 * 1024 / size_of::<FloorRecord>();
 
-/// What the floor stores.
+/// The bytes that the floor stores.
 #[derive(Clone, Copy, Default)]
 #[repr(align(32))]
 struct FloorRecord([u64; 4]);

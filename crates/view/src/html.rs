@@ -5,7 +5,7 @@
 //! trace gets into the page. The import map has the hashes of the modules too, because a browser compares these with the policy before it
 //! loads a module.
 //!
-//! What is shown first comes first: the program, the columns, and at last the fields of events.
+//! The parts that are shown first come first: the program, the columns, and at last the fields of events.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

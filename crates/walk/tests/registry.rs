@@ -1,7 +1,9 @@
 //! Damage in the registry costs the descriptions it hits.
 #![forbid(unsafe_code)]
 
+use lastwords_testkit::checksum::checksum;
 use lastwords_testkit::image::Image;
+use lastwords_testkit::layout::{region as header, registry as layout};
 use lastwords_testkit::put::Order;
 use lastwords_testkit::samples;
 use lastwords_trace::source::Source;
@@ -71,6 +73,44 @@ fn events_that_a_full_registry_kept_out_are_a_loss() {
     assert!(
         evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains("7 descriptions found no room"))
     );
+}
+
+/// A session of a later minor version costs this program the events whose descriptions it does not know, and it says so.
+#[test]
+fn records_of_a_later_version_are_named() {
+    let order = Order::Little;
+    let right = names(&recover(&samples::small(order).image())[0]);
+    for kind in [77, layout::EVENT] {
+        let mut image = samples::small(order).image();
+        let at = registry(&image);
+        for region in &mut image.regions {
+            order.put16(&mut region.bytes, header::MINOR_AT, 9);
+            let fixed = order.at32(&region.bytes, header::FIXED_LEN_AT).expect("a length") as usize;
+            let covered = &region.bytes[header::HEADER_LEN..header::HEADER_LEN + fixed];
+            let covered = [&region.bytes[..header::CHECK_AT], covered].concat();
+            order.put64(&mut region.bytes, header::CHECK_AT, checksum(&covered));
+        }
+        let mut records = &mut image.regions[at].bytes[RECORDS..];
+        let len = |records: &[u8]| order.at32(records, layout::RECORD_LEN_AT).expect("a length") as usize;
+        while records[layout::RECORD_KIND_AT] != layout::EVENT as u8 {
+            let next = len(records).next_multiple_of(8);
+            records = &mut records[next..];
+        }
+        let len = len(records);
+        order.put16(records, layout::RECORD_KIND_AT, kind);
+        if kind == layout::EVENT {
+            // The type of the last field is one that is not defined.
+            records[len - 1] = 0xee;
+            let sum = checksum(&records[layout::RECORD_HEADER_LEN..len]);
+            order.put64(records, layout::RECORD_CHECK_AT, sum);
+        }
+        let sessions = recover(&image);
+        let evidence = sessions[0].evidence();
+        assert_eq!(names(&sessions[0]).len() + 1, right.len());
+        let said = format!("1 record of kind {kind} needs a newer lastwords: the session has format 1.9");
+        assert!(evidence.has_losses() && evidence.gaps.iter().any(|gap| gap.place.contains(&said)), "{evidence:?}");
+        assert!(!evidence.notes.iter().any(|note| note.contains("damaged")), "{evidence:?}");
+    }
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! What the rows use: the application, with and without a recorder, its sessions, and what is cleaned up.
+//! The things that the rows use: the application, with and without a recorder, its sessions, and what is cleaned up.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::DirBuilderExt as _;

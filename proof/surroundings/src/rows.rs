@@ -130,7 +130,7 @@ fn deaths(bench: &Bench, dir: &Path, wrapper: &[&str], count: usize) -> Result<(
     Ok(())
 }
 
-/// What dies at once is more than promised until the next start.
+/// Sessions that die at once may be more than promised, until the next start.
 fn at_once(bench: &Bench, dir: &Path) -> Result<()> {
     bench.run_at_once(40, dir, CONTAINER, DIES)?;
     bench.run(dir, CONTAINER, DIES)?;

@@ -13,6 +13,11 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    /// Returns true for an event that was recorded while a value of another one was formatted.
+    pub(crate) fn is_loud(&self) -> bool {
+        self.name == "proof::loud:loud"
+    }
+
     /// The event in one line of a few hundred characters.
     pub(crate) fn shown(&self) -> String {
         let text = format!("{} {:?}", self.name, self.fields);

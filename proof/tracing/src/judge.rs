@@ -16,13 +16,18 @@ const ROOM: usize = 3000;
 /// The text of a span that has so many bytes is not cut.
 const SPAN_ROOM: usize = 150;
 
-/// What the program did before it was killed.
+/// Fields of a callsite beyond these are left out.
+const MOST_FIELDS: usize = 512;
+/// An event of so many values may have no room for some.
+const MANY: usize = 300;
+
+/// The steps of the program before it was killed.
 pub(crate) struct Report {
     /// For the main thread and each thread: its id, and the steps that it had done.
     pub(crate) threads: Vec<(u64, usize)>,
 }
 
-/// What was read.
+/// The format that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -32,11 +37,24 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The name of a field. CTF has letters, digits and underscores alone.
-    fn field(self, name: &str) -> String {
-        let plain = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
-        if self == Self::Ctf { name.chars().map(plain).collect() } else { name.to_owned() }
+    /// Returns true if a field may have this name in place of the callsite's: control characters are replaced, names that come twice
+    /// get a number, and CTF has letters, digits and underscores alone.
+    fn is_name(self, name: &str, found: &str) -> bool {
+        let word = |character: char| if character.is_ascii_alphanumeric() { character } else { '_' };
+        let is_ctf = self == Self::Ctf;
+        let name: String = if is_ctf { name.chars().map(word).collect() } else { plain(name) };
+        let (name, found) =
+            if is_ctf { (name.trim_start_matches('_'), found.trim_start_matches('_')) } else { (&*name, found) };
+        let number = |rest: &str| rest.trim_start_matches('_').parse::<u32>().is_ok();
+        found == name || found.strip_prefix(name).is_some_and(number)
     }
+}
+
+/// A value or the message of an event.
+#[derive(Debug)]
+enum Value<'a> {
+    Of(&'a Expected),
+    Message(&'a (String, bool)),
 }
 
 /// Figures of judged events.
@@ -47,35 +65,135 @@ pub(crate) struct Sum {
     pub(crate) cut: u64,
 }
 
-/// Judges all events of a session.
-pub(crate) fn judge(model: &Model, report: &Report, format: Format, found: &[Event]) -> Result<Sum> {
-    let mut judge = Judge { model, format, ids: HashMap::new(), sum: Sum::default() };
+/// The events that a session may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lack {
+    Nothing,
+    /// The oldest events of all threads, and this many events that were refused.
+    Oldest {
+        refused: u64,
+    },
+    /// This many events anywhere.
+    Any {
+        refused: u64,
+    },
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.values += other.values;
+        self.cut += other.cut;
+    }
+}
+
+/// Judges all events of a session. Returns the ids of spans too.
+pub(crate) fn judge(
+    model: &Model,
+    report: &Report,
+    format: Format,
+    lack: Lack,
+    found: &[Event],
+) -> Result<(Sum, HashMap<Span, u64>)> {
+    // Where a rule disables the events of spans, no event says which id a new span has.
+    let may_learn = lack != Lack::Nothing || model.has_rules;
+    let mut judge = Judge { model, format, may_learn, ids: HashMap::new(), sum: Sum::default() };
     let known: Vec<u64> = report.threads.iter().map(|(tid, _)| *tid).collect();
     if let Some(event) = found.iter().find(|event| !known.contains(&event.tid)) {
         bail!("INVENTED: an event of thread {}, {}", event.tid, event.name);
     }
+    // Events that are missing, and the oldest ones, of which some may have been refused before others were overwritten.
+    let (mut missing, mut oldest) = (0, 0);
     for (thread, wanted) in model.threads.iter().enumerate() {
         let (tid, done) = report.threads[thread];
-        let found: Vec<&Event> = found.iter().filter(|event| event.tid == tid).collect();
+        // How often a value is formatted, and the event in its formatting recorded, is not told.
+        let found: Vec<&Event> = found.iter().filter(|event| event.tid == tid && !event.is_loud()).collect();
         // The step at which the program died may have recorded.
         let least = wanted.iter().filter(|wanted| wanted.step < done).count();
         let most = wanted.iter().filter(|wanted| wanted.step <= done).count();
-        for (number, (wanted, found)) in wanted[..most].iter().zip(&found).enumerate() {
-            let place = || format!("thread {thread}, event {number} (step {}): {}", wanted.step, found.shown());
-            judge.event(wanted, found).with_context(place)?;
-        }
-        if found.len() < least {
-            let missing = &wanted[found.len()];
-            bail!("LOST, thread {thread}: {} of {least} events, the next was {missing:?}", found.len());
-        }
-        ensure!(found.len() <= most, "INVENTED, thread {thread}: {} events of {most}", found.len());
+        let wanted = OfThread { all: &wanted[..most], least, thread };
+        let one = match (lack, found.first()) {
+            (Lack::Nothing, _) => wanted.follow(&mut judge, &found, 0, false)?,
+            // Where events are like each other, the first one may be any of several. The right one has the fewest gaps behind it.
+            (Lack::Oldest { .. }, Some(first)) => {
+                let is_first = |at: &usize| judge.clone().event(&wanted.all[*at], first).is_ok();
+                let begins: Vec<usize> = (0..most).rev().filter(is_first).collect();
+                let mut best: Option<(usize, Judge<'_>)> = None;
+                for begin in begins {
+                    let mut judge = judge.clone();
+                    let Ok(missing) = wanted.follow(&mut judge, &found, begin, true) else { continue };
+                    if best.as_ref().is_none_or(|(least, _)| missing < *least) {
+                        best = Some((missing, judge));
+                    }
+                }
+                oldest += least;
+                match best {
+                    Some((missing, followed)) => {
+                        judge = followed;
+                        missing
+                    }
+                    None => bail!("INVENTED, thread {thread}: {}", first.shown()),
+                }
+            }
+            (Lack::Oldest { .. }, None) => {
+                oldest += least;
+                0
+            }
+            (Lack::Any { .. }, _) => wanted.follow(&mut judge, &found, 0, true)?,
+        };
+        missing += one;
     }
-    Ok(judge.sum)
+    if let Lack::Oldest { refused } | Lack::Any { refused } = lack {
+        // An event that was under way when the program died may be counted.
+        let told = missing as u64..=(missing + oldest + report.threads.len()) as u64;
+        let is_told = if model.is_loud { refused >= missing as u64 } else { told.contains(&refused) };
+        ensure!(is_told, "LOST: {missing} events are missing, {refused} are told");
+    }
+    Ok((judge.sum, judge.ids))
 }
 
+/// The events that must be found of a thread.
+struct OfThread<'a> {
+    /// Those that may be there.
+    all: &'a [Wanted],
+    /// The number of those that must be there.
+    least: usize,
+    thread: usize,
+}
+
+impl OfThread<'_> {
+    /// Judges the events that were found, the first of which may be this one. Returns how many are missing, if some `may_lack`.
+    fn follow(&self, judge: &mut Judge<'_>, found: &[&Event], begin: usize, may_lack: bool) -> Result<usize> {
+        let Self { all, least, thread } = self;
+        let (mut at, mut missing) = (begin, 0);
+        for (number, found) in found.iter().enumerate() {
+            let mut next = at;
+            while may_lack && next < all.len() && judge.clone().event(&all[next], found).is_err() {
+                next += 1;
+            }
+            // Where no event is like this one, the next one's error tells more.
+            let next = if next < all.len() { next } else { at };
+            let Some(wanted) = all.get(next) else {
+                bail!("INVENTED, thread {thread}: {} events of {}: {}", number + 1, all.len(), found.shown());
+            };
+            let place = || format!("thread {thread}, event {number} (step {}): {}", wanted.step, found.shown());
+            judge.event(wanted, found).with_context(place)?;
+            missing += next - at;
+            at = next + 1;
+        }
+        if !may_lack && at < *least {
+            bail!("LOST, thread {thread}: {} of {least} events, the next was {:?}", found.len(), all[at]);
+        }
+        Ok(missing + least.saturating_sub(at))
+    }
+}
+
+#[derive(Clone)]
 struct Judge<'a> {
     model: &'a Model,
     format: Format,
+    /// The event that has a span's id first may be lost.
+    may_learn: bool,
     /// The id of each span, as its first event has it.
     ids: HashMap<Span, u64>,
     sum: Sum,
@@ -83,71 +201,111 @@ struct Judge<'a> {
 
 impl Judge<'_> {
     fn event(&mut self, wanted: &Wanted, found: &Event) -> Result<()> {
-        ensure!(wanted.names.contains(&found.name), "NAME: one of {:?} expected", wanted.names);
+        // An empty target is not shown.
+        let is_named = |name: &String| plain(name).trim_start_matches(':') == found.name.trim_start_matches(':');
+        ensure!(wanted.names.iter().any(is_named), "NAME: one of {:?} expected", wanted.names);
         let mut fields: Vec<(&str, &Json)> = found.fields.iter().map(|(name, value)| (&**name, value)).collect();
         self.span(wanted, &mut fields)?;
-        let mut texts = Texts::default();
-        if let Some((message, is_constant)) = &wanted.message {
-            match take(&mut fields, "message") {
-                Some(found) => texts.check("message", message, self.format, found)?,
-                None => {
-                    let is_name = *is_constant && found.name.ends_with(&format!(":{message}"));
-                    ensure!(is_name, "LOST: the message {message:?}");
+        // Fields are in the order of the callsite.
+        let message = wanted.message.iter().map(|message| ("message", Value::Message(message)));
+        let values = wanted.fields.iter().map(|(name, value)| (&**name, Value::Of(value)));
+        let mut expected: Vec<_> = values.chain(message).zip(&wanted.places).collect();
+        expected.sort_by_key(|(_, place)| **place);
+        let mut fields = fields.into_iter().peekable();
+        let (mut texts, mut left_out, mut numbers) = (Texts::default(), 0, 4);
+        for ((name, value), place) in expected {
+            let Some((_, found_value)) = fields.next_if(|(found, _)| self.format.is_name(name, found)) else {
+                // A constant message is the name.
+                let is_name = |text| found.name.ends_with(&format!(":{text}"));
+                if matches!(value, Value::Message((text, true)) if is_name(text)) {
+                    continue;
+                }
+                // A value that is left out is counted, and there was no room for it.
+                let has_no_room = *place >= MOST_FIELDS || wanted.fields.len() >= MANY;
+                ensure!(has_no_room, "LOST: field {name} = {value:?}");
+                left_out += 1;
+                continue;
+            };
+            match value {
+                Value::Message((text, _)) | Value::Of(Expected::Text(text)) => {
+                    texts.check(name, text, self.format, found_value)?;
+                }
+                Value::Of(other) if wanted.is_any && matches!(found_value, Json::Text(_)) => {
+                    let begin = text_of(self.format, found_value).unwrap_or_default().trim_end_matches(CUT);
+                    let shown = shown(other);
+                    let text = shown.iter().find(|text| text.starts_with(begin)).unwrap_or(&shown[0]);
+                    texts.check(name, text, self.format, found_value)?;
+                }
+                Value::Of(other) => {
+                    let is_right = is(other, found_value, self.format);
+                    ensure!(is_right, "WRONG: field {name} is {found_value:?}, expected {other:?}");
+                    numbers += 1;
                 }
             }
         }
-        for (name, value) in &wanted.fields {
-            let found = take(&mut fields, &self.format.field(name))
-                .with_context(|| format!("LOST: field {name} = {value:?}"))?;
-            match value {
-                Expected::Text(text) => texts.check(name, text, self.format, found)?,
-                other => ensure!(is(other, found, self.format), "WRONG: field {name} is {found:?}, expected {other:?}"),
-            }
+        let rest: Vec<_> = fields.collect();
+        ensure!(rest.is_empty(), "INVENTED: fields {rest:?}");
+        if left_out == 0 {
+            texts.judge(numbers)?;
         }
-        ensure!(fields.is_empty(), "INVENTED: fields {fields:?}");
-        let numbers = wanted.fields.len() + 4 - texts.all.len().min(wanted.fields.len());
-        texts.judge(numbers)?;
         self.sum.events += 1;
         self.sum.values += wanted.fields.len() as u64;
-        self.sum.cut += texts.all.iter().filter(|text| text.kept.is_some()).count() as u64;
+        self.sum.cut += left_out + texts.all.iter().filter(|text| text.kept.is_some()).count() as u64;
         Ok(())
     }
 
     /// Takes the fields that say which span an event is in, or is of.
     fn span(&mut self, wanted: &Wanted, fields: &mut Vec<(&str, &Json)>) -> Result<()> {
+        let format = self.format;
         let mut id = |name| -> Result<Option<u64>> {
-            let Some(value) = take(fields, name) else { return Ok(None) };
+            let Some(value) = take_last(fields, name, format) else { return Ok(None) };
             let Json::Number(digits) = value else { bail!("WRONG: {name} is {value:?}") };
             Ok(Some(digits.parse()?))
         };
         match wanted.what {
             What::Event(None) => {
-                let (found, id) = (take(fields, "span"), take(fields, "span_id"));
-                ensure!(found.is_none() && id.is_none(), "SPAN: {found:?} {id:?}, but the event was in none");
+                // Fields of a span that are there are more than the event has.
             }
             What::Event(Some(span)) => {
                 let id = id("span_id")?.context("SPAN: none, but the event was in one")?;
-                let text = take(fields, "span").and_then(|text| text_of(self.format, text)).context("SPAN: no text")?;
+                let text = take_last(fields, "span", format)
+                    .and_then(|text| text_of(self.format, text))
+                    .context("SPAN: no text")?;
+                self.learn(span, id);
                 let known = self.ids.get(&span);
                 let is_right = wanted.span_text.as_ref().is_some_and(|expected| is_span_text(expected, text));
                 ensure!(is_right, "SPAN: {text:?}, expected {:?}", wanted.span_text);
                 ensure!(known == Some(&id), "SPAN: id {id}, but the span that it was in has {known:?}");
             }
-            What::New(span, parent) => {
-                let own = id("span_id")?.context("no id")?;
+            What::New(span, ref parents) => {
                 let found = id("parent_id")?.context("no id of the parent")?;
-                let expected = parent.map_or(Some(&0), |parent| self.ids.get(&parent));
-                ensure!(expected == Some(&found), "SPAN: parent {found}, expected {expected:?}");
+                let own = id("span_id")?.context("no id")?;
+                if let [Some(parent), ..] = parents[..] {
+                    self.learn(parent, found);
+                }
+                let expected: Vec<u64> = parents
+                    .iter()
+                    .filter_map(|parent| parent.map_or(Some(0), |parent| self.ids.get(&parent).copied()))
+                    .collect();
+                ensure!(expected.contains(&found), "SPAN: parent {found}, expected {expected:?}");
                 self.ids.insert(span, own);
             }
-            What::Record(span) | What::Close(span) => {
+            What::Of(span) => {
                 let own = id("span_id")?.context("no id")?;
+                self.learn(span, own);
                 let expected = self.ids.get(&span);
                 let site = self.model.spans[span].site;
                 ensure!(expected == Some(&own), "SPAN: id {own}, expected {expected:?}, of callsite {site}");
             }
         }
         Ok(())
+    }
+
+    /// Notes the id of a span whose first event may be lost.
+    fn learn(&mut self, span: Span, id: u64) {
+        if self.may_learn && id != 0 && !self.ids.values().any(|known| *known == id) {
+            self.ids.entry(span).or_insert(id);
+        }
     }
 }
 
@@ -192,7 +350,10 @@ impl Texts {
             let Text { name, len, .. } = text;
             ensure!(total > room, "CUT: {name} of {len} bytes, though all texts together have {total}");
             ensure!(*len > share, "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}");
-            ensure!(kept >= share * 3 / 4, "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}");
+            ensure!(
+                kept + CUT.len() >= share * 3 / 4,
+                "UNFAIR: {name} of {len} bytes is cut to {kept}, its share is {share}"
+            );
         }
         Ok(())
     }
@@ -207,18 +368,38 @@ fn text_of(format: Format, value: &Json) -> Option<&str> {
     }
 }
 
-fn take<'a>(fields: &mut Vec<(&str, &'a Json)>, name: &str) -> Option<&'a Json> {
-    let at = fields.iter().position(|(known, _)| *known == name)?;
-    Some(fields.remove(at).1)
+/// Takes the last field, if it has this name. A name that the callsite has too is followed by a number.
+fn take_last<'a>(fields: &mut Vec<(&str, &'a Json)>, name: &str, format: Format) -> Option<&'a Json> {
+    fields.pop_if(|(found, _)| format.is_name(name, found)).map(|(_, value)| value)
+}
+
+/// The name without control characters.
+fn plain(name: &str) -> String {
+    name.replace(char::is_control, "_")
 }
 
 /// Returns true if the text of a span is the expected one, or is marked as the beginning of one that is too long.
-fn is_span_text(expected: &str, found: &str) -> bool {
+pub(crate) fn is_span_text(expected: &str, found: &str) -> bool {
+    // The table of open spans keeps NULs.
+    let found = &*stored(found);
+    // A target that is cut leaves no room for the name.
+    let found = found.strip_suffix("::").filter(|target| target.ends_with(CUT)).unwrap_or(found);
     if expected == found {
         return true;
     }
     let kept = found.strip_suffix('}').unwrap_or(found).strip_suffix(CUT);
     kept.is_some_and(|kept| expected.len() > SPAN_ROOM && expected.starts_with(kept))
+}
+
+/// The texts that show the number or truth.
+fn shown(value: &Expected) -> [String; 2] {
+    match value {
+        Expected::Unsigned(value) => [value.to_string(), value.to_string()],
+        Expected::Signed(value) => [value.to_string(), value.to_string()],
+        Expected::Bool(value) => [value.to_string(), value.to_string()],
+        Expected::Float(value) => [value.to_string(), format!("{value:?}")],
+        Expected::Text(text) => [text.clone(), text.clone()],
+    }
 }
 
 fn is(expected: &Expected, found: &Json, format: Format) -> bool {
@@ -253,7 +434,7 @@ fn is_float(value: f64, found: &Json, format: Format) -> bool {
             !value.is_finite() && text == name
         }
         // Six digits are shown, as C's `%g` does.
-        (_, Json::Number(word)) if value.is_nan() => word.trim_start_matches('-') == "nan",
+        (_, Json::Number(word)) if value.is_nan() => word.trim_start_matches('-').eq_ignore_ascii_case("nan"),
         (_, Json::Number(word)) => word.parse::<f64>().is_ok_and(|found| {
             let near = if value.is_infinite() { 0.0 } else { (value * 1e-5).abs().max(f64::MIN_POSITIVE) };
             found == value || ((found - value).abs() <= near && found.is_sign_negative() == value.is_sign_negative())

@@ -16,6 +16,7 @@ mod judge;
 mod lines;
 mod message;
 mod model;
+mod other;
 mod perfetto;
 mod record;
 mod run;
@@ -155,9 +156,7 @@ fn one(
     let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     match &done {
         Ok(sum) => {
-            total.0.events += sum.events;
-            total.0.values += sum.values;
-            total.0.cut += sum.cut;
+            total.0.add(sum);
         }
         Err(error) => {
             let text: String = format!("{error:#}").chars().take(3000).collect();

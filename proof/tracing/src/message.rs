@@ -6,7 +6,7 @@ use lastwords_testkit::random::{Random, mix};
 
 use crate::value;
 
-/// What a message is formatted of.
+/// The values in a message.
 pub(crate) struct Arguments {
     state: State,
     word: &'static str,
@@ -35,7 +35,7 @@ impl Arguments {
 macro_rules! messages {
     // The names come from where the formats do, so that these see them.
     ($state:ident $word:ident $n:ident $text:ident; $(($number:literal, $template:literal, $format:literal)),* $(,)?) => {
-        /// What each message looks like with `{}` in place of values.
+        /// Each message with `{}` in place of values.
         pub(crate) const TEMPLATES: &[&str] = &[$($template),*];
 
         /// Calls `with` with the message of this number.

@@ -1,38 +1,60 @@
 //! The program that records a shape, and kills itself.
 
 use std::os::unix::fs::FileExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Mutex;
 
 use anyhow::{Context as _, Result};
 use tracing::span::EnteredSpan;
 use tracing::{Dispatch, Span};
 use tracing_core::field::{Field, Value, ValueSet};
 use tracing_core::{Event, Level, Metadata, dispatcher};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
+use tracing_subscriber::registry;
 
 use crate::message::{self, Arguments};
-use crate::shape::{self, Dispatcher, Parent, Shape, Site, Step};
+use crate::other::Other;
+use crate::shape::{self, Dispatcher, Filter, Parent, Recorder, Rings, Shape, Site, Step, TRACE};
 use crate::site;
-use crate::value::Held;
+use crate::value::{HOOK, Held, Panics};
 
 /// The levels, the most severe first.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
 
-/// What all threads use.
+/// The parts of the program that all threads use.
 struct Program {
     shape: Shape,
     dispatchers: Vec<Dispatch>,
     events: Vec<&'static Metadata<'static>>,
     spans: Vec<&'static Metadata<'static>>,
     shared: Vec<Span>,
+    /// Spans for each thread.
+    given: Vec<Mutex<Vec<Span>>>,
+    /// An event and a span whose values cannot be formatted.
+    panicking: [&'static Metadata<'static>; 2],
+    session: lastwords::Session,
     /// For each thread two words: its id, and the number of steps that it has done.
     steps: std::fs::File,
 }
 
 /// Records the shape in `folder`; does not return unless it fails.
 pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
-    let main = lastwords::ChannelConfig::new("main").sub_buffers(8, 1 << 20);
-    let session = lastwords::Session::builder("shape").dir(folder).channel(main).spans(4096).start()?;
+    let large = lastwords::ChannelConfig::new("main").sub_buffers(8, 1 << 20);
+    let main = match shape.rings {
+        Rings::Large => large.clone(),
+        Rings::Small { sub_buffers, size, discard } => {
+            on_one_cpu()?;
+            let main = lastwords::ChannelConfig::new("main").sub_buffers(sub_buffers, size);
+            if discard { main.discard() } else { main }
+        }
+    };
+    let start = |channel| lastwords::Session::builder("shape").dir(folder).channel(channel).spans(4096).start();
+    let session = start(main)?;
+    let place = session.folder().context("the session has a folder")?;
+    std::fs::write(folder.join("first"), place.as_os_str().as_encoded_bytes())?;
+    let second = if shape.has_second { Some(start(large)?) } else { None };
     let dispatchers: Vec<Dispatch> = shape.dispatchers.iter().map(|dispatcher| dispatch(*dispatcher)).collect();
     dispatcher::set_global_default(dispatchers[0].clone())?;
     if shape.logs {
@@ -40,10 +62,19 @@ pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
     }
     let make = |sites: &[Site], is_span| sites.iter().map(|site| make(site, is_span)).collect::<Vec<_>>();
     let (events, spans) = (make(&shape.events, false), make(&shape.spans, true));
+    let panicking = [false, true].map(|is_span| site::make(&panics(is_span)));
+    let _ = HOOK.set(record_loudly);
+    // Panics of values are expected.
+    std::panic::set_hook(Box::new(|_| ()));
     let steps = std::fs::File::create(folder.join("steps"))?;
-    let mut program = Program { shape, dispatchers, events, spans, shared: Vec::new(), steps };
+    let (shared, given) = (Vec::new(), Vec::new());
+    let mut program = Program { shape, dispatchers, events, spans, shared, given, panicking, session, steps };
     program.tell(0, 0)?;
     program.shared = program.shape.shared.iter().map(|(site, key)| program.span(*site, *key, None, true)).collect();
+    let give = |(site, key, parent): &(usize, u64, Option<usize>)| {
+        program.span(*site, *key, parent.map(|parent| &program.shared[parent]), true)
+    };
+    program.given = program.shape.given.iter().map(|given| Mutex::new(given.iter().map(give).collect())).collect();
     program.tell(0, 1)?;
     let program = &program;
     std::thread::scope(|scope| {
@@ -63,19 +94,63 @@ pub(crate) fn run(shape: Shape, folder: &Path) -> Result<()> {
                 .expect("a thread");
         }
     });
-    drop(session);
+    drop(second);
     Ok(())
 }
 
+/// Keeps the program on the CPU on which it runs, so that one ring gets all events.
+fn on_one_cpu() -> Result<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(rustix::thread::sched_getcpu());
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The callsite of an event or a span whose value panics.
+fn panics(is_span: bool) -> site::Parts {
+    let name = if is_span { "panics".to_owned() } else { format!("event {}:900", site::FILE) };
+    let (target, fields) = ("proof::panics".to_owned(), vec!["x".to_owned()]);
+    site::Parts { name, target, level: Level::ERROR, line: 900, fields, is_span }
+}
+
+/// Records an event while a value of another event is formatted.
+fn record_loudly() {
+    static SITE: std::sync::OnceLock<&'static Metadata<'static>> = std::sync::OnceLock::new();
+    let metadata = *SITE.get_or_init(|| {
+        site::make(&site::Parts {
+            name: "loud".to_owned(),
+            target: "proof::loud".to_owned(),
+            level: Level::ERROR,
+            line: 901,
+            fields: vec!["n".to_owned()],
+            is_span: false,
+        })
+    });
+    if dispatcher::get_default(|default| default.enabled(metadata)) {
+        Event::dispatch(metadata, &metadata.fields().value_set_all(&[Some(&7u64 as &dyn Value)]));
+    }
+}
+
 fn dispatch(dispatcher: Dispatcher) -> Dispatch {
-    let layer = lastwords::layer::layer();
-    match dispatcher {
-        Dispatcher::Subscriber => Dispatch::new(lastwords::layer::subscriber()),
-        Dispatcher::Layer => Dispatch::new(tracing_subscriber::registry().with(layer)),
-        Dispatcher::Filtered => {
-            Dispatch::new(tracing_subscriber::registry().with(layer.with_filter(lastwords::layer::Wanted)))
+    let level = |level: usize| LevelFilter::from_level(LEVELS[level]);
+    let most = level(dispatcher.most);
+    let is_plain = dispatcher.most == TRACE;
+    match dispatcher.recorder {
+        Recorder::Subscriber => {
+            let subscriber = lastwords::layer::subscriber().with_enter_and_exit(dispatcher.enter_and_exit);
+            if is_plain { Dispatch::new(subscriber) } else { Dispatch::new(subscriber.with(most)) }
         }
-        Dispatcher::Bare => Dispatch::new(tracing_subscriber::registry()),
+        Recorder::Layer => {
+            let layer = lastwords::layer::layer().with_enter_and_exit(dispatcher.enter_and_exit);
+            let layer = match dispatcher.filter {
+                Filter::None => layer.boxed(),
+                Filter::Wanted => layer.with_filter(lastwords::layer::Wanted).boxed(),
+                Filter::Level(least) => layer.with_filter(level(least)).boxed(),
+            };
+            let beside = dispatcher.beside.then(|| Other.and_then(Other.with_filter(LevelFilter::INFO)));
+            let layers = registry().with(layer).with(beside);
+            if is_plain { Dispatch::new(layers) } else { Dispatch::new(layers.with(most)) }
+        }
+        Recorder::Bare => Dispatch::new(registry()),
     }
 }
 
@@ -138,7 +213,8 @@ struct Thread<'a> {
 
 impl<'a> Thread<'a> {
     fn new(program: &'a Program, number: usize) -> Self {
-        let handles: Vec<Option<Span>> = program.shared.iter().cloned().map(Some).collect();
+        let given = program.given[number - 1].lock().map(|mut given| std::mem::take(&mut *given)).unwrap_or_default();
+        let handles: Vec<Option<Span>> = program.shared.iter().cloned().chain(given).map(Some).collect();
         let of = vec![0; handles.len()];
         Self { program, number, handles, of, entered: Vec::new(), defaults: Vec::new() }
     }
@@ -149,7 +225,7 @@ impl<'a> Thread<'a> {
             self.step(step).with_context(|| format!("step {done}: {step:?}"))?;
             self.program.tell(self.number, done as u64 + 1)?;
         }
-        // What is open stays open.
+        // Open spans stay open.
         let forgotten = std::mem::ManuallyDrop::new(self);
         if forgotten.number != 1 {
             loop {
@@ -186,9 +262,48 @@ impl<'a> Thread<'a> {
                 self.defaults.push((guard, *dispatcher));
             }
             Step::Pop => drop(self.defaults.pop()),
-            Step::Log { message, key, level, place } => log(*message, *key, *level, *place),
+            Step::Log { message, key, level, place, is_odd } => {
+                log(*message, *key, *level, *place, &shape::log_target(*place, *is_odd));
+            }
+            Step::Follows(span, cause) => {
+                let cause = self.handles[*cause].as_ref().and_then(Span::id);
+                self.handles[*span].as_ref().context("a handle")?.follows_from(cause);
+            }
+            Step::Scope { handle, site, key } => self.scope(*handle, *site, *key)?,
+            Step::Panic { is_span } => {
+                // A dispatcher that formats no value does not panic.
+                let _ = catch_unwind(AssertUnwindSafe(|| self.panic(*is_span)));
+            }
+            Step::Rule { provider, enable } => {
+                let glob = format!("{}:*", self.program.shape.providers()[*provider]);
+                let session = &self.program.session;
+                if *enable { session.enable(&glob)? } else { session.disable(&glob)? }
+            }
         }
         Ok(())
+    }
+
+    /// Records an event in the scope of a span.
+    fn scope(&self, handle: usize, site: usize, key: u64) -> Result<()> {
+        let (span, of) = (self.handles[handle].as_ref().context("a handle")?, self.of[handle]);
+        if self.defaults.last().map_or(0, |(_, default)| *default) == of {
+            return span.in_scope(|| self.event(site, key, Parent::Current, None));
+        }
+        let entered = span.clone().entered();
+        self.event(site, key, Parent::Current, None)?;
+        self.under(of, || drop(entered.exit()));
+        Ok(())
+    }
+
+    fn panic(&self, is_span: bool) {
+        let metadata = self.program.panicking[usize::from(is_span)];
+        if !dispatcher::get_default(|default| default.enabled(metadata)) {
+            return;
+        }
+        let value = tracing_core::field::debug(Panics);
+        let values = [Some(&value as &dyn Value)];
+        let set = metadata.fields().value_set_all(&values);
+        if is_span { drop(Span::new_root(metadata, &set)) } else { Event::child_of(None, metadata, &set) }
     }
 
     /// Closes handles of a registry while it is the default: it asks the default to close what its handles kept open.
@@ -254,12 +369,11 @@ fn dispatch_in_order(
     site::with_pairs(metadata.fields(), &pairs, send);
 }
 
-fn log(message: usize, key: u64, level: usize, place: u32) {
+fn log(message: usize, key: u64, level: usize, place: u32, target: &str) {
     let levels = [log::Level::Error, log::Level::Warn, log::Level::Info, log::Level::Debug, log::Level::Trace];
-    let target = format!("logged::t{place}");
     message::with(message, &Arguments::of(key), |message| {
         let mut record = log::Record::builder();
-        record.level(levels[level]).target(&target).file(Some("src/logs.rs")).line(Some(place));
+        record.level(levels[level]).target(target).file(Some("src/logs.rs")).line(Some(place));
         log::logger().log(&record.args(message).build());
     });
 }

@@ -1,14 +1,15 @@
 //! Starts the program of a shape, and recovers what it left.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::judge::{Format, Report, Sum, judge};
-use crate::model::Model;
-use crate::shape::Shape;
+use crate::judge::{Format, Lack, Report, Sum, is_span_text, judge};
+use crate::model::{Model, Span};
+use crate::shape::{Rings, Shape};
 use crate::{found, lines, perfetto};
 
 /// Longest wait for a program.
@@ -40,30 +41,88 @@ pub(crate) fn run(lastwords: &Path, babeltrace: Option<&Path>, seed: u64, shape:
     let is_killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
     ensure!(is_killed && said.is_empty(), "the program ended by itself: {status}\n{said}");
     let report = report(shape, folder)?;
-    let session = session(folder)?;
-    let model = Model::of(shape);
-    let bytes = recover(lastwords, &session, folder, "json")?;
-    let sum = judge(&model, &report, Format::Json, &found::json(std::str::from_utf8(&bytes)?)?)?;
-    account(lastwords, &session, sum, shape.threads.len())?;
-    open_spans(lastwords, &session, &model)?;
-    // Each shape is read in one more format.
-    let (format, found) = match shape.index % 3 {
-        0 => (Format::Perfetto, perfetto::read(&recover(lastwords, &session, folder, "perfetto")?)?),
-        1 => (Format::Text, lines::text(&recover(lastwords, &session, folder, "text")?)?),
-        _ => match babeltrace {
-            Some(babeltrace) => {
-                recover(lastwords, &session, folder, "ctf")?;
-                let trace = only(&folder.join("to-ctf"))?;
-                let printed = output(Command::new(babeltrace).args(["--color", "never"]).arg(trace))?;
-                (Format::Ctf, lines::babeltrace(&printed)?)
-            }
-            None => return Ok(sum),
-        },
-    };
-    judge(&model, &report, format, &found).with_context(|| format!("{format:?}"))
+    let first = PathBuf::from(std::fs::read_to_string(folder.join("first"))?);
+    let sessions = sessions(folder)?;
+    ensure!(sessions.len() == 1 + usize::from(shape.has_second), "{} sessions", sessions.len());
+    let mut total = Sum::default();
+    for (number, session) in sessions.iter().enumerate() {
+        let is_first = *session == first;
+        let reader = Reader { lastwords, babeltrace, shape, session, folder: folder.join(format!("to-{number}")) };
+        std::fs::create_dir(&reader.folder)?;
+        let rings = if is_first { shape.rings } else { Rings::Large };
+        let sum = reader.judge(&Model::of(shape, is_first), &report, rings);
+        total.add(&sum.with_context(|| if is_first { "the first session" } else { "the second session" })?);
+    }
+    Ok(total)
 }
 
-/// What the threads noted of themselves.
+/// A session that is read.
+struct Reader<'a> {
+    lastwords: &'a Path,
+    babeltrace: Option<&'a Path>,
+    shape: &'a Shape,
+    session: &'a Path,
+    /// For what is recovered.
+    folder: PathBuf,
+}
+
+impl Reader<'_> {
+    fn judge(&self, model: &Model, report: &Report, rings: Rings) -> Result<Sum> {
+        let shape = self.shape;
+        let account = Account::read(self.lastwords, self.session)?;
+        let lack = match rings {
+            Rings::Large => Lack::Nothing,
+            Rings::Small { discard: true, .. } => Lack::Any { refused: account.refused() },
+            Rings::Small { .. } => Lack::Oldest { refused: account.refused() },
+        };
+        let bytes = self.recover("json")?;
+        let found = found::json(std::str::from_utf8(&bytes)?)?;
+        let count = found.len();
+        let (sum, ids) = judge(model, report, Format::Json, lack, &found)?;
+        if lack == Lack::Nothing {
+            account.nothing_lost(sum, shape.threads.len())?;
+        }
+        account.open_spans(shape, model, &ids)?;
+        // Each shape is read in one more format.
+        let (format, found) = match shape.index % 3 {
+            0 => (Format::Perfetto, perfetto::read(&self.recover("perfetto")?)?),
+            1 => {
+                let bytes = self.recover("text")?;
+                if shape.is_odd {
+                    // Names have the characters that separate the words of a line.
+                    let lines =
+                        bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty() && line[0] != b'#').count();
+                    ensure!(lines == count, "LOST: {lines} lines of text, {count} events");
+                    return Ok(sum);
+                }
+                (Format::Text, lines::text(&bytes)?)
+            }
+            _ => match self.babeltrace {
+                Some(babeltrace) => {
+                    self.recover("ctf")?;
+                    let trace = only(&self.folder.join("ctf"))?;
+                    let printed = output(Command::new(babeltrace).args(["--color", "never"]).arg(trace))?;
+                    (Format::Ctf, lines::babeltrace(&printed)?)
+                }
+                None => return Ok(sum),
+            },
+        };
+        let judged = judge(model, report, format, lack, &found).with_context(|| format!("{format:?}"));
+        judged.map(|(sum, _)| sum)
+    }
+
+    /// Recovers the session in a format. Returns the file's bytes; none of a folder.
+    fn recover(&self, format: &str) -> Result<Vec<u8>> {
+        let to = self.folder.join(format);
+        output(
+            Command::new(self.lastwords).arg("recover").arg(self.session).arg("-o").arg(&to).args(["--to", format]),
+        )?;
+        let path = only(&to)?;
+        if path.is_dir() { Ok(Vec::new()) } else { Ok(std::fs::read(path)?) }
+    }
+}
+
+/// The notes of the threads about themselves.
 fn report(shape: &Shape, folder: &Path) -> Result<Report> {
     let bytes = std::fs::read(folder.join("steps"))?;
     let (words, _) = bytes.as_chunks::<8>();
@@ -74,12 +133,10 @@ fn report(shape: &Shape, folder: &Path) -> Result<Report> {
     Ok(Report { threads: threads.collect() })
 }
 
-/// The folder of the one session.
-fn session(folder: &Path) -> Result<PathBuf> {
+/// The folders of the sessions.
+fn sessions(folder: &Path) -> Result<Vec<PathBuf>> {
     let folders = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
-    let folders: Vec<PathBuf> = folders.collect();
-    let [session] = &folders[..] else { bail!("{} sessions", folders.len()) };
-    Ok(session.clone())
+    Ok(folders.collect())
 }
 
 fn output(command: &mut Command) -> Result<Vec<u8>> {
@@ -89,58 +146,66 @@ fn output(command: &mut Command) -> Result<Vec<u8>> {
     Ok(output.stdout)
 }
 
-/// Recovers the session in a format. Returns the file's bytes; none of a folder.
-fn recover(lastwords: &Path, session: &Path, folder: &Path, format: &str) -> Result<Vec<u8>> {
-    let to = folder.join(format!("to-{format}"));
-    output(Command::new(lastwords).arg("recover").arg(session).arg("-o").arg(&to).args(["--to", format]))?;
-    let path = only(&to)?;
-    if path.is_dir() { Ok(Vec::new()) } else { Ok(std::fs::read(path)?) }
-}
-
 fn only(folder: &Path) -> Result<PathBuf> {
     let found: Vec<PathBuf> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     let [path] = &found[..] else { bail!("{} things in {}", found.len(), folder.display()) };
     Ok(path.clone())
 }
 
-/// Judges the session's account: nothing is lost here, and texts that were cut are counted.
-fn account(lastwords: &Path, path: &Path, sum: Sum, threads: usize) -> Result<()> {
-    let text = output(Command::new(lastwords).arg("inspect").arg(path).arg("--json"))?;
-    let text: serde_json::Value = serde_json::from_slice(&text)?;
-    let session = &text["sessions"][0];
-    for name in ["registry_dropped", "spans_dropped"] {
-        ensure!(session[name].as_u64() == Some(0), "LOST: {name} is {}", session[name]);
+/// The session's account of itself.
+struct Account(serde_json::Value);
+
+impl Account {
+    fn read(lastwords: &Path, session: &Path) -> Result<Self> {
+        let text = output(Command::new(lastwords).arg("inspect").arg(session).arg("--json"))?;
+        let mut all: serde_json::Value = serde_json::from_slice(&text)?;
+        Ok(Self(all["sessions"][0].take()))
     }
-    let streams = session["streams"].as_array().context("no streams")?;
-    for lost in streams.iter().filter_map(|stream| stream["lost"].as_object()) {
-        for (name, count) in lost {
-            ensure!(count.as_u64() == Some(0), "LOST: {name} is {count}");
+
+    fn counts(&self) -> impl Iterator<Item = (&str, u64)> {
+        let streams = self.0["streams"].as_array().into_iter().flatten();
+        let counts = streams.filter_map(|stream| stream["lost"].as_object()).flatten();
+        counts.filter_map(|(name, count)| Some((name.as_str(), count.as_u64()?)))
+    }
+
+    /// Events that the session counts as refused.
+    fn refused(&self) -> u64 {
+        let is_event = |name: &str| ["full", "too_big", "no_entry", "busy", "lock"].contains(&name);
+        self.counts().filter(|(name, _)| is_event(name)).map(|(_, count)| count).sum()
+    }
+
+    /// Nothing is lost, and values that were cut are counted.
+    fn nothing_lost(&self, sum: Sum, threads: usize) -> Result<()> {
+        for name in ["registry_dropped", "spans_dropped"] {
+            ensure!(self.0[name].as_u64() == Some(0), "LOST: {name} is {}", self.0[name]);
         }
+        if let Some((name, count)) = self.counts().find(|(_, count)| *count > 0) {
+            bail!("LOST: {name} is {count}");
+        }
+        let cut = self.0["evidence"]["cut_values"].as_u64().context("no count of cut values")?;
+        // A thread that died in the middle of an event may have counted what that event does not show.
+        let is_told = cut == sum.cut || (threads > 1 && cut > sum.cut);
+        ensure!(is_told, "NOT COUNTED: {} texts are cut, the account says {cut}", sum.cut);
+        Ok(())
     }
-    let said = output(Command::new(lastwords).arg("inspect").arg(path))?;
-    let cut = counted(&String::from_utf8(said)?);
-    // A thread that died in the middle of an event may have counted what that event does not show.
-    let is_told = cut == sum.cut || (threads > 1 && cut > sum.cut);
-    ensure!(is_told, "NOT COUNTED: {} texts are cut, the account says {cut}", sum.cut);
-    Ok(())
-}
 
-/// Judges how many spans are told to have been open.
-fn open_spans(lastwords: &Path, session: &Path, model: &Model) -> Result<()> {
-    let mut command = Command::new(lastwords);
-    let reported = command.arg("report").arg(session).args(["--no-pager", "--last", "1"]).output()?;
-    let said = String::from_utf8_lossy(&reported.stderr);
-    let words: Vec<&str> = said.split_whitespace().collect();
-    let is_count = |four: &&[&str]| four[1].starts_with("span") && four[3].starts_with("open");
-    let open = words.windows(4).find(is_count).map_or(Ok(0), |four| four[0].replace(',', "").parse())?;
-    let (least, more) = model.open;
-    ensure!((least..=least + more).contains(&open), "OPEN SPANS: {open}, expected {least} and up to {more} more");
-    Ok(())
-}
-
-/// The values that were cut, as the account says it: `3 values cut, ...`.
-fn counted(text: &str) -> u64 {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let is_count = |three: &&[&str]| three[1].starts_with("value") && three[2].starts_with("cut");
-    words.windows(3).find(is_count).and_then(|three| three[0].replace(',', "").parse().ok()).unwrap_or(0)
+    /// Judges the spans that are told to have been open: their number, and the texts of those that no living thread changed.
+    fn open_spans(&self, shape: &Shape, model: &Model, ids: &HashMap<Span, u64>) -> Result<()> {
+        let open = self.0["evidence"]["open_spans"].as_array().context("no open spans")?;
+        let (least, more) = model.open;
+        let range = least..=least + more;
+        ensure!(range.contains(&open.len()), "OPEN SPANS: {}, expected {least} and up to {more} more", open.len());
+        for (span, made) in model.spans.iter().enumerate() {
+            let Some(id) = ids.get(&span).filter(|_| made.is_open_at_end()) else { continue };
+            let found = open.iter().find(|open| open["id"].as_u64() == Some(*id));
+            let found = found.with_context(|| format!("OPEN SPANS: span {id} is missing"))?;
+            let part = |name: &str| found[name].as_str().unwrap_or_default();
+            let (target, name, fields) = (part("target"), part("name"), part("fields"));
+            let braces = if fields.is_empty() { ("", "") } else { ("{", "}") };
+            let text = format!("{target}::{name}{}{fields}{}", braces.0, braces.1);
+            let expected = model.text(shape, span);
+            ensure!(is_span_text(&expected, &text), "OPEN SPANS: {text:?}, expected {expected:?}");
+        }
+        Ok(())
+    }
 }

@@ -7,15 +7,77 @@ use crate::value::Kind;
 
 /// Who takes events and spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dispatcher {
+pub(crate) struct Dispatcher {
+    pub(crate) recorder: Recorder,
+    pub(crate) filter: Filter,
+    /// Entering and leaving a span is recorded.
+    pub(crate) enter_and_exit: bool,
+    /// The least severe level that passes a filter of the whole dispatcher.
+    pub(crate) most: usize,
+    /// Other layers stand beside the recorder's.
+    pub(crate) beside: bool,
+}
+
+/// The recorder of a dispatcher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorder {
     /// The library's own subscriber.
     Subscriber,
     /// The library's layer on a registry.
     Layer,
-    /// The layer with its filter on a registry.
-    Filtered,
     /// A registry alone: nothing is recorded.
     Bare,
+}
+
+/// The filter of the layer alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filter {
+    None,
+    /// The library's.
+    Wanted,
+    /// It hides events and spans that are less severe.
+    Level(usize),
+}
+
+impl Dispatcher {
+    fn random(rng: &mut Random) -> Self {
+        let recorder = if rng.one_in(2) { Recorder::Subscriber } else { Recorder::Layer };
+        let is_layer = recorder == Recorder::Layer;
+        let filter = match rng.below(4) {
+            0 | 1 if is_layer => Filter::Wanted,
+            2 if is_layer => Filter::Level(rng.below(5) as usize),
+            _ => Filter::None,
+        };
+        let most = if rng.one_in(8) { rng.below(4) as usize + 1 } else { TRACE };
+        Self { recorder, filter, enter_and_exit: rng.one_in(4), most, beside: is_layer && rng.one_in(3) }
+    }
+
+    fn bare() -> Self {
+        Self { recorder: Recorder::Bare, filter: Filter::None, enter_and_exit: false, most: TRACE, beside: false }
+    }
+
+    /// Returns true if a span of this level is made.
+    pub(crate) fn makes(self, level: usize) -> bool {
+        level <= self.most
+    }
+
+    /// Returns true if the recorder sees events and spans of this level.
+    pub(crate) fn sees(self, level: usize) -> bool {
+        let is_hidden = matches!(self.filter, Filter::Level(most) if level > most);
+        self.recorder != Recorder::Bare && self.makes(level) && !is_hidden
+    }
+}
+
+/// The level of what is least severe.
+pub(crate) const TRACE: usize = 4;
+
+/// The rings of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rings {
+    /// Nothing is lost.
+    Large,
+    /// One ring, because the program stays on one CPU, of so many sub-buffers of this size.
+    Small { sub_buffers: u32, size: u64, discard: bool },
 }
 
 /// A field of a callsite.
@@ -67,7 +129,7 @@ pub(crate) enum Parent {
     Handle(usize),
 }
 
-/// What a thread does. Handles of spans are numbered for each thread: first those that all threads share, then its own.
+/// One step of a thread. Handles of spans are numbered for each thread: first those that all threads share, then its own.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     /// An event. Where an order is given, the values come in that order, and only those that are present.
@@ -91,6 +153,23 @@ pub(crate) enum Step {
         key: u64,
     },
     Drop(usize),
+    /// The first span follows from the second.
+    Follows(usize, usize),
+    /// An event in the scope of a span.
+    Scope {
+        handle: usize,
+        site: usize,
+        key: u64,
+    },
+    /// An event or, if `is_span`, a span with a value whose formatting panics.
+    Panic {
+        is_span: bool,
+    },
+    /// Enables or disables the events of a provider, by a rule of the session.
+    Rule {
+        provider: usize,
+        enable: bool,
+    },
     /// Makes another dispatcher the thread's default.
     Push(usize),
     Pop,
@@ -98,8 +177,15 @@ pub(crate) enum Step {
         message: usize,
         key: u64,
         level: usize,
+        /// The line, and what the target is made of.
         place: u32,
+        is_odd: bool,
     },
+}
+
+/// The target of a record of the `log` crate.
+pub(crate) fn log_target(place: u32, is_odd: bool) -> String {
+    if is_odd { odd(u64::from(place)) } else { format!("logged::t{place}") }
 }
 
 /// One shape.
@@ -109,39 +195,81 @@ pub(crate) struct Shape {
     pub(crate) dispatchers: Vec<Dispatcher>,
     pub(crate) events: Vec<Site>,
     pub(crate) spans: Vec<Site>,
-    /// Spans of the main thread, under the global dispatcher: callsite and key.
+    /// Spans of the main thread, under the global dispatcher, that all threads use: callsite and key.
     pub(crate) shared: Vec<(usize, u64)>,
+    /// Spans that the main thread makes for each thread, which closes them: callsite, key, and the shared span that is the parent.
+    pub(crate) given: Vec<Vec<(usize, u64, Option<usize>)>>,
     pub(crate) threads: Vec<Vec<Step>>,
     /// Records of the `log` crate are recorded.
     pub(crate) logs: bool,
+    /// Names have characters that names seldom have.
+    pub(crate) is_odd: bool,
+    pub(crate) rings: Rings,
+    /// A second session, of the same name, has all events too.
+    pub(crate) has_second: bool,
 }
 
 impl Shape {
     /// Returns the shape of this number.
     pub(crate) fn random(seed: u64, index: u64) -> Self {
         let rng = &mut Random(mix(seed ^ mix(index)));
-        let any = [Dispatcher::Subscriber, Dispatcher::Layer, Dispatcher::Filtered];
-        let mut dispatchers = vec![*rng.pick(&any)];
+        let mut dispatchers = vec![Dispatcher::random(rng)];
         if rng.one_in(2) {
             for _ in 0..1 + rng.below(2) {
-                dispatchers.push(if rng.one_in(6) { Dispatcher::Bare } else { *rng.pick(&any) });
+                dispatchers.push(if rng.one_in(6) { Dispatcher::bare() } else { Dispatcher::random(rng) });
             }
         }
         // Few shapes have optional fields alone: all combinations of up to 14.
-        let is_optional = rng.one_in(6);
-        let events: Vec<Site> = (0..1 + rng.below(6)).map(|at| event_site(rng, at, is_optional)).collect();
-        let spans: Vec<Site> = (0..1 + rng.below(4)).map(|at| span_site(rng, at)).collect();
-        let shared = (0..rng.below(3)).map(|_| (rng.below(spans.len() as u64) as usize, rng.bits())).collect();
-        let mut shape = Self { index, dispatchers, events, spans, shared, threads: Vec::new(), logs: rng.one_in(3) };
+        let style = Style { is_optional: rng.one_in(6), is_odd: rng.one_in(5), is_any: rng.one_in(6) };
+        let events: Vec<Site> = (0..1 + rng.below(6)).map(|at| event_site(rng, at, style)).collect();
+        let spans: Vec<Site> = (0..1 + rng.below(4)).map(|at| span_site(rng, at, style)).collect();
+        let site = |rng: &mut Random| rng.below(spans.len() as u64) as usize;
+        let shared: Vec<(usize, u64)> = (0..rng.below(3)).map(|_| (site(rng), rng.bits())).collect();
+        let threads = 1 + if rng.one_in(10) { rng.below(12) } else { rng.below(3) };
+        let mut given_to = || -> Vec<(usize, u64, Option<usize>)> {
+            let parent = |rng: &mut Random| {
+                (!shared.is_empty() && rng.one_in(2)).then(|| rng.below(shared.len() as u64) as usize)
+            };
+            (0..rng.below(3)).map(|_| (site(rng), rng.bits(), parent(rng))).collect()
+        };
+        let given = (0..threads).map(|_| given_to()).collect();
+        let rings = match rng.below(8) {
+            0 => Rings::Small { sub_buffers: 2 << rng.below(3), size: 1024 << rng.below(5), discard: rng.one_in(2) },
+            _ => Rings::Large,
+        };
+        let mut shape = Self {
+            index,
+            dispatchers,
+            events,
+            spans,
+            shared,
+            given,
+            threads: Vec::new(),
+            logs: rng.one_in(3),
+            is_odd: style.is_odd,
+            rings,
+            has_second: rng.one_in(10),
+        };
         let deep = rng.one_in(8);
-        let threads = 1 + rng.below(3);
-        shape.threads = (0..threads).map(|_| script(rng, &shape, deep)).collect();
+        shape.threads = (0..threads as usize).map(|thread| script(rng, &shape, thread, deep)).collect();
         shape
+    }
+
+    /// The providers of the shape that rules name: those of events, and that of spans.
+    pub(crate) fn providers(&self) -> Vec<&str> {
+        let is_plain = |target: &&str| target.starts_with("proof");
+        self.events.iter().map(|site| &*site.target).filter(is_plain).chain(["span"]).collect()
     }
 
     /// The shape in a few words.
     pub(crate) fn shown(&self) -> String {
-        let mut text = format!("dispatchers {:?}, {} threads", self.dispatchers, self.threads.len());
+        let mut text = format!(
+            "{:?}, dispatchers {:?}, {} threads, {} shared",
+            self.rings,
+            self.dispatchers,
+            self.threads.len(),
+            self.shared.len()
+        );
         for (what, sites) in [("event", &self.events), ("span", &self.spans)] {
             for (number, site) in sites.iter().enumerate() {
                 let fields: Vec<String> = site
@@ -153,66 +281,141 @@ impl Shape {
                     })
                     .collect();
                 let message = site.message.map(|(at, number)| (at, message::TEMPLATES[number]));
-                text += &format!("\n    {what} {number} {:?}, message {message:?}: {}", site.name, fields.join(", "));
+                let (target, level) = (&site.target, site.level);
+                text += &format!(
+                    "\n    {what} {number} {target:?} {:?} level {level}, message {message:?}: {}",
+                    site.name,
+                    fields.join(", ")
+                );
             }
         }
         text
     }
 }
 
-fn fields(rng: &mut Random, count: u64, optional: u64) -> Vec<Field> {
+/// The properties of a shape's callsites.
+#[derive(Debug, Clone, Copy)]
+struct Style {
+    /// All fields are optional.
+    is_optional: bool,
+    /// Names have characters that names seldom have.
+    is_odd: bool,
+    /// Fields have values of any type.
+    is_any: bool,
+}
+
+/// Returns a name that is unusual.
+fn odd(bits: u64) -> String {
+    let names = [
+        "a b",
+        "ünï::漢字",
+        "a::b::c",
+        "-",
+        "span",
+        "1",
+        "a:b",
+        "log",
+        "q\"uote",
+        "back\\slash",
+        "%s{}",
+        "r#type",
+        "type",
+        "span_id",
+        "parent_id",
+        "event",
+        "_x",
+        "vtid",
+        "cpu_id",
+        "a=b",
+        "a.b",
+        "a_b",
+        ",",
+        "name",
+        "A",
+        "tab\tx",
+        "line\nbreak",
+        "nul\0x",
+        "unit\u{1f}x",
+        "😀",
+    ];
+    match mix(bits) % 36 {
+        0 => "long_".repeat(60),
+        1 => "é".repeat(130),
+        2 => "x".repeat(1000),
+        3 => String::new(),
+        at => names[at as usize % names.len()].to_owned(),
+    }
+}
+
+fn fields(rng: &mut Random, count: u64, optional: u64, style: Style) -> Vec<Field> {
     let beginnings = ["a", "value", "user.name", "x", "http_status", "n"];
-    let field = |number| {
+    let mut fields: Vec<Field> = Vec::new();
+    for number in 0..count {
         let most = match rng.below(24) {
+            0 if rng.one_in(12) => 100_000,
             0 => 5000,
             1 => 400 + rng.below(3000) as usize,
             2..=4 => 200,
             _ => 40,
         };
-        Field {
-            name: format!("{}{number}", rng.pick(&beginnings)),
-            kind: Kind::random(rng, most),
-            absent: if rng.below(100) < optional { *rng.pick(&[1, 4, 4, 7, 8]) } else { 0 },
-        }
-    };
-    (0..count).map(field).collect()
+        let plain = format!("{}{number}", rng.pick(&beginnings));
+        let other = odd(rng.bits());
+        let is_free = fields.iter().all(|field| field.name != other);
+        let name = if style.is_odd && is_free && rng.one_in(3) { other } else { plain };
+        let kind = if style.is_any && rng.one_in(2) { Kind::Any } else { Kind::random(rng, most) };
+        let absent = if rng.below(100) < optional { *rng.pick(&[1, 4, 4, 7, 8]) } else { 0 };
+        fields.push(Field { name, kind, absent });
+    }
+    fields
 }
 
-fn event_site(rng: &mut Random, number: u64, is_optional: bool) -> Site {
+fn event_site(rng: &mut Random, number: u64, style: Style) -> Site {
     let count = match rng.below(10) {
-        _ if is_optional => 6 + rng.below(9),
+        _ if style.is_optional => 6 + rng.below(9),
         0 => 0,
+        1 if rng.one_in(4) => 450 + rng.below(250),
         1 => 33 + rng.below(70),
         2 => 13 + rng.below(30),
         _ => 1 + rng.below(10),
     };
-    let fields = fields(rng, count, if is_optional { 100 } else { 30 });
+    let fields = fields(rng, count, if style.is_optional { 100 } else { 30 }, style);
     let message = rng.below(message::TEMPLATES.len() as u64) as usize;
     let at = if rng.one_in(6) { rng.below(count + 1) as usize } else { 0 };
-    Site {
-        target: if rng.one_in(2) { "proof".into() } else { format!("proof::t{number}") },
-        name: rng.one_in(6).then(|| format!("named_{number}")),
-        level: rng.below(5) as usize,
-        line: 100 + number as u32,
-        fields,
-        message: (!rng.one_in(5)).then_some((at, message)),
-    }
+    let target = match rng.below(4) {
+        0 | 1 => "proof".into(),
+        2 if style.is_odd => odd(rng.bits()),
+        _ => format!("proof::t{number}"),
+    };
+    let name = match rng.below(12) {
+        0 if style.is_odd => Some(odd(rng.bits())).filter(|name| !name.is_empty()),
+        0 => Some(format!("event {number}")),
+        1 => Some(format!("named_{number}")),
+        _ => None,
+    };
+    let level = rng.below(5) as usize;
+    Site { target, name, level, line: 100 + number as u32, fields, message: (!rng.one_in(5)).then_some((at, message)) }
 }
 
-fn span_site(rng: &mut Random, number: u64) -> Site {
-    let count = if rng.one_in(12) { 33 + rng.below(40) } else { rng.below(8) };
-    let mut fields = fields(rng, count, 40);
+fn span_site(rng: &mut Random, number: u64, style: Style) -> Site {
+    let count = match rng.below(24) {
+        0 if rng.one_in(8) => 500 + rng.below(100),
+        0 | 1 => 33 + rng.below(40),
+        _ => rng.below(8),
+    };
+    let mut fields = fields(rng, count, 40, style);
     // With it, a reader knows which span a text is of.
     let sid = Field { name: "sid".into(), kind: Kind::Unsigned, absent: 0 };
     if !rng.one_in(6) {
         fields.insert(0, sid);
     }
-    let name = Some(format!("span_{number}"));
+    let plain = format!("span_{number}");
+    let name = Some(if style.is_odd && rng.one_in(2) { odd(rng.bits()) } else { plain });
     let level = rng.below(5) as usize;
-    Site { target: format!("proof::s{number}"), name, level, line: 500 + number as u32, fields, message: None }
+    let target = if style.is_odd && rng.one_in(2) { odd(rng.bits()) } else { format!("proof::s{number}") };
+    Site { target, name, level, line: 500 + number as u32, fields, message: None }
 }
 
-/// What is open while a script is made.
+/// The spans and defaults that are open while a script is made.
 struct Open {
     /// Dispatcher of each handle; none when it is dropped.
     handles: Vec<Option<usize>>,
@@ -220,9 +423,13 @@ struct Open {
     defaults: Vec<usize>,
 }
 
-fn script(rng: &mut Random, shape: &Shape, deep: bool) -> Vec<Step> {
-    let mut open = Open { handles: vec![Some(0); shape.shared.len()], entered: 0, defaults: vec![0] };
-    let steps = 40 + rng.below(160);
+fn script(rng: &mut Random, shape: &Shape, thread: usize, deep: bool) -> Vec<Step> {
+    let held = shape.shared.len() + shape.given[thread].len();
+    let mut open = Open { handles: vec![Some(0); held], entered: 0, defaults: vec![0] };
+    let mut steps = 40 + rng.below(160);
+    if shape.rings != Rings::Large {
+        steps *= 5;
+    }
     let (handles, entered) = if deep { (200, 150) } else { (20, 8) };
     (0..steps).map(|_| step(rng, shape, &mut open, handles, entered)).collect()
 }
@@ -237,7 +444,8 @@ fn step(rng: &mut Random, shape: &Shape, open: &mut Open, handles: usize, entere
         _ => Parent::Current,
     };
     let key = rng.bits();
-    match rng.below(20) {
+    let site = rng.below(shape.events.len() as u64) as usize;
+    match rng.below(22) {
         0..=2 if held.len() < handles => {
             open.handles.push(Some(default));
             return Step::New { site: rng.below(shape.spans.len() as u64) as usize, key, parent };
@@ -270,11 +478,20 @@ fn step(rng: &mut Random, shape: &Shape, open: &mut Open, handles: usize, entere
         }
         12 if shape.logs => {
             let message = rng.below(message::TEMPLATES.len() as u64) as usize;
-            return Step::Log { message, key, level: rng.below(5) as usize, place: rng.below(20) as u32 };
+            let is_odd = shape.is_odd && rng.one_in(3);
+            let place = rng.below(20) as u32;
+            return Step::Log { message, key, level: rng.below(5) as usize, place, is_odd };
+        }
+        13 if !held.is_empty() && rng.one_in(2) => return Step::Follows(*rng.pick(&held), *rng.pick(&held)),
+        13 if !held.is_empty() => return Step::Scope { handle: *rng.pick(&held), site, key },
+        14 if rng.one_in(6) => return Step::Panic { is_span: rng.one_in(2) },
+        // Other threads would record before the rule or after it.
+        15 if shape.given.len() == 1 && rng.one_in(4) => {
+            let provider = rng.below(shape.providers().len() as u64) as usize;
+            return Step::Rule { provider, enable: rng.one_in(2) };
         }
         _ => {}
     }
-    let site = rng.below(shape.events.len() as u64) as usize;
     let is_few = shape.events[site].names().len() <= 16;
     let order = (is_few && rng.one_in(6)).then(|| rng.bits());
     Step::Event { site, key, parent, order }

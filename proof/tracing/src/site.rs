@@ -17,7 +17,7 @@ impl Callsite for Site {
     }
 }
 
-/// What a callsite is made of.
+/// The parts of a callsite.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) target: String,

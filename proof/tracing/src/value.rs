@@ -2,11 +2,12 @@
 //! records and the judge make the same one.
 
 use std::fmt::{self, Write as _};
+use std::sync::OnceLock;
 
 use lastwords_testkit::random::{Random, mix};
 use tracing_core::field::{DebugValue, DisplayValue, Value, debug, display};
 
-/// What the field of a callsite holds.
+/// The type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Unsigned,
@@ -25,6 +26,12 @@ pub(crate) enum Kind {
     Error(usize),
     /// `&[u8]`.
     Bytes(usize),
+    /// `?value`, whose formatting fails in the middle.
+    Failing(usize),
+    /// `?value`, whose formatting records an event.
+    Loud(usize),
+    /// A value of another type in each event, as the field of a generic function's callsite has it.
+    Any,
 }
 
 impl Kind {
@@ -40,6 +47,8 @@ impl Kind {
             8..=10 => Self::Text(most),
             11 | 12 => Self::Display(most),
             13 => Self::Debug(most),
+            14 if rng.one_in(4) => Self::Failing(most),
+            14 if rng.one_in(4) => Self::Loud(most),
             14 => Self::Error(most),
             _ => Self::Bytes(most / 3),
         }
@@ -65,6 +74,12 @@ impl Kind {
                 let len = length(rng, most);
                 Held::Bytes((0..len).map(|_| rng.bits() as u8).collect())
             }
+            Self::Failing(most) => Held::Failing(debug(Failing(Pieces::random(rng, most)))),
+            Self::Loud(most) => Held::Loud(debug(Loud(Pieces::random(rng, most)))),
+            Self::Any => {
+                let kinds = [Self::Unsigned, Self::Signed, Self::Float, Self::Bool, Self::Text(30), Self::Wide];
+                rng.pick(&kinds).value(key ^ 1, place)
+            }
         }
     }
 }
@@ -82,6 +97,8 @@ pub(crate) enum Held {
     Debug(DebugValue<Pieces>),
     Error(Box<dyn std::error::Error + 'static>),
     Bytes(Box<[u8]>),
+    Failing(DebugValue<Failing>),
+    Loud(DebugValue<Loud>),
 }
 
 /// A value that must be found.
@@ -109,6 +126,8 @@ impl Held {
             Self::Debug(value) => value,
             Self::Error(value) => value,
             Self::Bytes(value) => value,
+            Self::Failing(value) => value,
+            Self::Loud(value) => value,
         }
     }
 
@@ -129,6 +148,13 @@ impl Held {
                 let bytes: Vec<String> = value.iter().map(|byte| format!("{byte:02x}")).collect();
                 format!("[{}]", bytes.join(" "))
             }
+            // The part that was written before the failure.
+            Self::Failing(value) => {
+                let mut text = String::new();
+                let _ = write!(text, "{value:?}");
+                text
+            }
+            Self::Loud(value) => format!("{value:?}"),
         })
     }
 }
@@ -168,6 +194,42 @@ impl fmt::Debug for Pieces {
 }
 
 impl std::error::Error for Pieces {}
+
+/// A text behind which formatting fails.
+pub(crate) struct Failing(Pieces);
+
+impl fmt::Debug for Failing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)?;
+        Err(fmt::Error)
+    }
+}
+
+/// A text whose formatting records an event: see [`HOOK`].
+pub(crate) struct Loud(Pieces);
+
+/// The function that a [`Loud`] value calls while it is formatted.
+pub(crate) static HOOK: OnceLock<fn()> = OnceLock::new();
+
+impl fmt::Debug for Loud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(hook) = HOOK.get() {
+            hook();
+        }
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// A value whose formatting panics.
+#[derive(Clone, Copy)]
+pub(crate) struct Panics;
+
+impl fmt::Debug for Panics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the beginning")?;
+        panic!("a value that cannot be formatted")
+    }
+}
 
 /// An integer: often one near a limit.
 fn number(rng: &mut Random) -> u64 {

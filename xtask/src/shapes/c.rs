@@ -156,6 +156,7 @@ fn expression(form: &Form, seed: u64, at: usize) -> String {
                 Text::Nul => 1,
                 Text::Ascii => 2,
                 Text::Null => 3,
+                Text::Invalid => 4,
             };
             format!("text(rooms[{at}], k, {at}, {most}, {how})")
         }

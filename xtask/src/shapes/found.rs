@@ -86,7 +86,10 @@ impl Found {
                 token.parse::<f32>().is_ok_and(|found| found.to_bits() == value.to_bits())
             }
             (Value::Single(value), found) => found.is_double(f64::from(*value), format),
-            (Value::Text(bytes), Self::Text(found)) => bytes == found,
+            // Formats whose texts are UTF-8 show a mark for other bytes.
+            (Value::Text(bytes), Self::Text(found)) => {
+                bytes == found || String::from_utf8_lossy(bytes).as_bytes() == found
+            }
             (Value::Bytes(bytes), Self::Text(found) | Self::Label(Some(found), _)) => {
                 bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().as_bytes() == found
             }

@@ -117,7 +117,7 @@ fn expression(form: &Form, seed: u64, at: usize, label: &str) -> String {
         Form::Char => format!("character(k, {at})"),
         Form::Text { how, most, spelled } => {
             let how = match how {
-                Text::Any | Text::Null => 0,
+                Text::Any | Text::Null | Text::Invalid => 0,
                 Text::Nul => 1,
                 Text::Ascii => 2,
             };

@@ -174,8 +174,9 @@ impl Shape {
             _ => "rseq",
         };
         let every = if rng.one_in(3) { 150 + rng.below(800) } else { 0 };
-        let mut classes: Vec<Class> =
-            (0..1 + rng.below(3)).map(|number| class(rng, language, index, number, every > 0)).collect();
+        // The header of an event has room for 29 ids in its first word.
+        let count = if rng.one_in(12) { 20 + rng.below(30) } else { 1 + rng.below(3) };
+        let mut classes: Vec<Class> = (0..count).map(|number| class(rng, language, index, number, every > 0)).collect();
         if rng.one_in(12) {
             let level = 1 + rng.below(5) as u8;
             classes.push(Class { level, mark: None, unnamed: 0, fields: Vec::new(), number: None });
@@ -190,9 +191,7 @@ impl Shape {
         let user = if rng.one_in(4) { 1 + rng.below(3) } else { 0 };
         let user_contexts =
             (0..user).map(|i| Field { name: format!("u{i}"), form: Form::fixed(rng, language.is_rust(), 4) }).collect();
-        let least = if memory == Memory::Heap { 4096 } else { 256 };
-        let largest = classes.iter().map(Class::most).max().unwrap_or(0) + 160 + 192;
-        let sub_buffer_size = (2 * largest + 128).next_power_of_two().max(least) << rng.below(4);
+        let sub_buffer_size = sub_buffer_size(rng, &classes, if memory == Memory::Heap { 4096 } else { 256 });
         let sub_buffers = 2u32 << rng.below(4);
         let average = classes.iter().map(|class| class.most() / 2 + 16).sum::<u64>() / classes.len() as u64;
         let room = u64::from(sub_buffers) * sub_buffer_size / average;
@@ -278,6 +277,13 @@ impl Class {
     pub(super) fn most(&self) -> u64 {
         self.fields.iter().map(|field| field.form.most()).sum()
     }
+}
+
+/// Bytes of a sub-buffer, which has room for two of the largest events, or now and then not even for one.
+fn sub_buffer_size(rng: &mut Random, classes: &[Class], least: u64) -> u64 {
+    let largest = classes.iter().map(Class::most).max().unwrap_or(0) + 160 + 192;
+    let size = (2 * largest + 128).next_power_of_two().max(least) << rng.below(4);
+    if rng.one_in(10) { (largest / 2).next_power_of_two().max(least) } else { size }
 }
 
 fn class(rng: &mut Random, language: Language, shape: u64, number: u64, in_handler: bool) -> Class {

@@ -136,7 +136,7 @@ ELEMENTS(list_f32, float, of_float(r))
 ELEMENTS(list_f64, double, of_double(r))
 ELEMENTS(list_bool, bool, r & 1)
 
-/* how: 0 any, 1 with NULs, 2 letters, 3 now and then a null pointer. */
+/* how: 0 any, 1 with NULs, 2 letters, 3 now and then a null pointer, 4 with bytes that are not UTF-8. */
 static const char *text(char *room, uint64_t key, uint64_t field, uint64_t most, int how)
 {
     uint64_t r = word(key, field, 0), at;
@@ -152,6 +152,8 @@ static const char *text(char *room, uint64_t key, uint64_t field, uint64_t most,
                 room[len] = 0;
                 return room;
             }
+            if (how == 4 && (r & 63) >= 62)
+                piece = (r & 63) == 63 ? "\xff" : "\xe9";
             size = strlen(piece);
             if (how == 1 && (r & 63) == 63)
                 piece = "";

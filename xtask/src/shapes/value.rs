@@ -38,6 +38,8 @@ pub(super) enum Text {
     Ascii,
     /// C: now and then a null pointer.
     Null,
+    /// C: bytes that are not UTF-8 among the characters.
+    Invalid,
 }
 
 /// What a field holds.
@@ -277,6 +279,8 @@ fn text(key: u64, field: u64, most: u64, how: Text) -> Vec<u8> {
             let piece: &[u8] = match (how, r as usize & 63) {
                 (Text::Ascii, index) => PIECES[index & 31].as_bytes(),
                 (Text::Nul, 63) => b"\0",
+                (Text::Invalid, 63) => b"\xff",
+                (Text::Invalid, 62) => b"\xe9",
                 (_, index) => PIECES[index].as_bytes(),
             };
             bytes.extend_from_slice(if bytes.len() + piece.len() <= len { piece } else { b"x" });
@@ -407,7 +411,10 @@ impl Form {
                 };
                 Self::Standard { what: Standard::random(rng, in_handler), most }
             }
-            9 => Self::Padded { size: 1 + rng.below(80), most: rng.below(100), how: Text::Ascii },
+            9 => {
+                let how = *rng.pick(&[Text::Ascii, Text::Any, Text::Invalid]);
+                Self::Padded { size: 1 + rng.below(80), most: rng.below(100), how }
+            }
             10 => Self::Bytes { most: most(rng, 64, 5000), owned: may_own && rng.one_in(3) },
             11 => {
                 let of = match Scalar::random(rng) {
@@ -421,6 +428,7 @@ impl Form {
                     0 if !is_large => Text::Nul,
                     1 => Text::Ascii,
                     2 if !rust => Text::Null,
+                    3 if !rust => Text::Invalid,
                     _ => Text::Any,
                 };
                 let spelled = if may_own { ["", "", "String", "Box", "Cow", "Arc"][rng.below(6) as usize] } else { "" };

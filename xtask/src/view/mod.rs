@@ -449,7 +449,7 @@ impl Run<'_> {
             let ran = self.browser.script(script, json!([]))?;
             ensure!(ran == json!(0), "{ran} scripts of others ran before {place}");
         }
-        // What they could not do is said in the browser's log, which is not that of the next page.
+        // Their failures are said in the browser's log, which is not that of the next page.
         self.browser.complaints().map(drop)
     }
 

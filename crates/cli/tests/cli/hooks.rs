@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// The other user.
 const OTHER: u32 = 65534;
-/// What only root may change.
+/// Folders that only root may change.
 const VICTIM: &str = "root's own file\n";
 
 fn hooks() -> PathBuf {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Most address space of a verb: what the script of crash kernels gives it, twice.
 const SPACE: u64 = 2 * 131_072;
 
-/// What a ring claims, and where it has bytes.
+/// The length that a ring claims, and where it has bytes.
 struct Ring {
     reservation: u32,
     size: u64,

@@ -64,7 +64,7 @@ fn optional_fields_are_shown_if_the_event_has_them() {
     let mut expected: Vec<String> = all.iter().map(line).collect();
     expected.iter_mut().for_each(|line| *line = line.trim_end().to_owned());
     assert_eq!(lines, expected);
-    // What an event lacks is unknown.
+    // A value that an event lacks is unknown.
     let filtered = found(&place, &["app", "--filter", "a == 0 && !(c == 2) || d == \"text\" && e < 1"]);
     let has = |bits: u64, bit: u64| bits >> bit & 1 == 1;
     let passes = |bits: &u64| has(*bits, 3) && has(*bits, 4);

@@ -150,7 +150,7 @@ static FRAMES: Frames = Frames::new();
 extern "C" fn on_signal(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let _errno = ErrnoKept::now();
     // SAFETY: the kernel passes the signal's own siginfo and context.
-    if unsafe { lost_memory::mend(signal, info, context) } {
+    if unsafe { lost_memory::handle_fault(signal, info, context) } {
         return;
     }
     let tid = identity::tid();

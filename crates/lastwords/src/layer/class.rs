@@ -17,6 +17,9 @@ use crate::session::registry::{EventDesc, FieldDesc, FieldType};
 /// Largest number of classes of a site beyond those that its fields need if each has one type. Values that would need more are recorded
 /// as text.
 const MOST_CLASSES: usize = 32;
+/// Largest number of fields in the descriptions of a site's classes, in round numbers: a site of many fields whose types change must not
+/// fill the registry.
+const MOST_DESCRIBED: usize = 4096;
 
 pub(super) struct Class {
     shape: Shape,
@@ -81,10 +84,14 @@ impl Class {
 #[cold]
 #[inline(never)]
 fn add(site: &'static Site, payload: &Payload) -> Result<&'static Class, TooMany> {
-    let mut known = site.classes.iter().filter(|class| class.form == payload.form);
-    let wider = known.find_map(|class| class.shape.with(&payload.signature));
+    let known = || site.classes.iter().filter(|class| class.form == payload.form);
+    let wider = known().find_map(|class| class.shape.with(&payload.signature));
     // Each wider class makes a field optional or adds one, so that there are few of them.
-    if wider.is_none() && !payload.is_text() && site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields {
+    let are_too_many = || {
+        let described = known().count() * site.fields;
+        described >= MOST_DESCRIBED.max(site.fields) || site.classes.iter().count() >= MOST_CLASSES + 2 * site.fields
+    };
+    if wider.is_none() && !payload.is_text() && are_too_many() {
         return Err(TooMany);
     }
     let shape = wider.unwrap_or_else(|| Shape::exact(&payload.signature));

@@ -123,8 +123,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
         recording::event(&self.domain, event, |id| context.metadata(&Id::from_u64(id)).map(recording::site_of_new));
     }
 
-    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
-        let parent = recording::parent(&self.domain, attributes.parent(), attributes.is_root());
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let parent = match attributes.parent() {
+            // A filter hides the named parent from this layer. The nearest span around it that the layer sees is the parent here.
+            Some(named) if context.metadata(named).is_none() => {
+                context.span(id).and_then(|span| span.parent()).map_or(0, |parent| parent.id().into_u64())
+            }
+            named => recording::parent(&self.domain, named, attributes.is_root()),
+        };
         recording::new_span(
             &self.domain,
             recording::site_of_new(attributes.metadata()),

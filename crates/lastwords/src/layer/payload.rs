@@ -289,17 +289,19 @@ impl Payload {
         }
     }
 
-    /// Marks the cut of a text that begins at `start`. Returns false if the values must be written again.
+    /// Marks the cut of a text that begins at `start`. Returns false if the values must be written again, or if there is not even room
+    /// for the mark: the text is left out then.
     #[cold]
     #[inline(never)]
     fn mark_cut(&mut self, start: usize) -> bool {
         self.is_cut = false;
         self.overflow();
-        if self.is_full {
+        let room = self.text_end.saturating_sub(start);
+        if self.is_full || room < CUT.len() {
             self.len = start;
             return false;
         }
-        let most = (self.text_end - start).saturating_sub(CUT.len());
+        let most = room - CUT.len();
         self.len = start + cut_len(self.values(start), most);
         self.put(CUT.as_bytes(), self.text_end);
         true

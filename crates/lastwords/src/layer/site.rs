@@ -94,12 +94,8 @@ impl Site {
     /// Makes the site of a callsite's events. If the message is constant, it is the name; otherwise the place is.
     fn of_events(event: &Event<'_>, provider: &'static str, file: &'static str, line: u32) -> Self {
         let metadata = event.metadata();
-        let place = match metadata.name() {
-            // The macros generate this name for events without one, and tracing-log generates the other.
-            // A name of its own stays, whatever the message is.
-            name if name.starts_with("event ") || name == "log event" || name.is_empty() => None,
-            name => Some(name),
-        };
+        // A name of its own stays, whatever the message is.
+        let place = Some(metadata.name()).filter(|name| !event.is_log() && !is_made_by_macro(name, metadata));
         let other_name = place.unwrap_or_else(|| message::place(file, line));
         let field = if place.is_none() { metadata.fields().field("message") } else { None };
         let constant = field.as_ref().and_then(|field| message::name(event, field));
@@ -129,6 +125,13 @@ impl Site {
     pub(super) fn if_wanted(&self) -> Option<&Self> {
         self.wanted.load(Relaxed).then_some(self)
     }
+}
+
+/// Returns true if the name is the one that the macros make for events without one: `event FILE:LINE`.
+fn is_made_by_macro(name: &str, metadata: &Metadata<'_>) -> bool {
+    let (file, line) = (metadata.file().unwrap_or(""), metadata.line().unwrap_or(0));
+    let place = name.strip_prefix("event ").and_then(|place| place.strip_prefix(file)?.strip_prefix(':'));
+    name.is_empty() || place.is_some_and(|place| place.parse() == Ok(line))
 }
 
 /// Evaluates every site again. The caller holds the lock of the callsites.

@@ -31,8 +31,9 @@ pub(super) struct SpanHead {
 }
 
 impl SpanHead {
-    /// Makes the texts, which are never freed.
+    /// Makes the texts, which are never freed. A separator in a name is replaced.
     pub(super) fn leak(target: &str, name: &str) -> Self {
+        let [target, name] = &[target, name].map(|part| part.replace('\x1f', "\x1a"));
         let in_table: &'static str = String::leak(format!("{target}\x1f{name}\x1f"));
         let fits = in_table.len() <= TEXT_LEN - CUT.len();
         let mut shown = format!("{target}::{name}");
@@ -354,6 +355,7 @@ mod tests {
             ("", "h", "a=\x1f", "::h{a=\x1f}"),
             ("a target", "name", "a=\0 b=\0", "a target::name{a=\x1a b=\x1a}"),
             ("a\0", "n", "", "a\x1a::n"),
+            ("a\x1fb", "n\x1f", "a=1", "a\x1ab::n\x1a{a=1}"),
         ];
         for (target, name, fields, as_shown) in shapes {
             assert_eq!(String::from_utf8_lossy(&shown(target, name, fields).0), as_shown);

@@ -45,7 +45,7 @@ pub enum Life {
     Unknown,
 }
 
-/// What shows the state of a process.
+/// The evidence of the state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
     /// The session is of another boot of the machine.
@@ -134,7 +134,7 @@ pub(crate) struct Table<'a> {
     pub(crate) mapping: Option<&'a Mapping>,
 }
 
-/// What a guard shows.
+/// The state of a guard.
 enum State {
     /// The process has no guard, or this version does not trust it.
     Nothing,

@@ -37,7 +37,7 @@ pub(crate) fn watch() {
 ///
 /// # Safety
 /// `info` and `context` are the values that the kernel passed to the signal's handler.
-pub(crate) unsafe fn mend(signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) -> bool {
+pub(crate) unsafe fn handle_fault(signal: c_int, info: *const libc::siginfo_t, context: *mut c_void) -> bool {
     // SAFETY: the caller guarantees `info`. A signal that a process sent has a code of 0 or less, and no address.
     let address = unsafe {
         if signal != libc::SIGBUS || (*info).si_code <= 0 {
@@ -49,7 +49,7 @@ pub(crate) unsafe fn mend(signal: c_int, info: *const libc::siginfo_t, context: 
     if unsafe { resume(context.cast()) } {
         return true;
     }
-    shared::all().any(|session| session.regions.mappings().any(|mapping| mapping.mend(address)))
+    shared::all().any(|session| session.regions.mappings().any(|mapping| mapping.replace_page(address)))
 }
 
 /// Lets a thread that was about to give a ring memory continue where it reports that there is none. Returns false for any other
@@ -80,7 +80,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     let _errno = ErrnoKept::now();
     // SAFETY: the arguments are those that the kernel passed to this handler.
     unsafe {
-        if !mend(signal, info, context) {
+        if !handle_fault(signal, info, context) {
             HANDLER.call_previous(signal, info, context);
         }
     }

@@ -106,7 +106,7 @@ pub struct ProcessSummary {
     pub pid: u32,
     /// Whether the process lives.
     pub life: Life,
-    /// What shows that.
+    /// The evidence of that.
     pub evidence: Evidence,
 }
 

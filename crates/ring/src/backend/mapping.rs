@@ -164,7 +164,7 @@ impl Mapping {
     /// Replaces the page at `address`, which the file has lost, by a private zeroed page. Returns false if the address
     /// is not in the region, or if the system refuses. The function is async-signal-safe.
     #[must_use]
-    pub fn mend(&self, address: usize) -> bool {
+    pub fn replace_page(&self, address: usize) -> bool {
         let start = self.as_ptr() as usize;
         if self.backing.is_none() || !(start..start + self.len as usize).contains(&address) {
             return false;

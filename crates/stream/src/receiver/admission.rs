@@ -43,7 +43,7 @@ impl Peer {
     }
 }
 
-/// What a peer has used.
+/// The share of the limits that a peer has used.
 #[derive(Debug)]
 struct Usage {
     connections: usize,

@@ -414,6 +414,9 @@ impl Builder<'_> {
             let bytes = Some(*bytes);
             evidence.gaps.push(Gap { bytes, ..gap(&format!("registry, offset {offset:#x}"), Cause::Damaged) });
         }
+        if let Some(unread) = registry.unread(region.minor) {
+            evidence.gaps.push(gap(&unread, Cause::Undescribed));
+        }
         if registry.dropped > 0 {
             let refused = format!("{} descriptions found no room", registry.dropped);
             let place =

@@ -40,6 +40,8 @@ pub(crate) struct Registry {
     pub(crate) values_cut: u64,
     /// Damaged parts: offset in the region and length, bytes. Length 0 marks damage that cost nothing.
     pub(crate) damage: Vec<(u64, u64)>,
+    /// Number of records that a later minor version of the format defines, by their kind.
+    newer: BTreeMap<u16, u64>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -64,6 +66,23 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Regis
 }
 
 impl Registry {
+    /// Says which records only a newer program can read; none if this program reads all of them. `minor` is the session's version.
+    pub(crate) fn unread(&self, minor: u16) -> Option<String> {
+        let count: u64 = self.newer.values().sum();
+        let kinds: Vec<String> = self.newer.keys().map(ToString::to_string).collect();
+        let kinds = format!("kind{} {}", if kinds.len() == 1 { "" } else { "s" }, kinds.join(", "));
+        let need =
+            if count == 1 { format!("1 record of {kinds} needs") } else { format!("{count} records of {kinds} need") };
+        let versions = format!("the session has format 1.{minor}, this program reads up to 1.{VERSION_MINOR}");
+        (count > 0)
+            .then(|| format!("registry: {need} a newer lastwords: {versions}; events that need them are not shown"))
+    }
+
+    /// Returns true if some records need a newer program.
+    pub(crate) fn has_newer(&self) -> bool {
+        !self.newer.is_empty()
+    }
+
     /// Notes what the environment variable `LASTWORDS` of the program could not do.
     fn note_environment(&mut self) {
         self.notes.extend(self.env.get(abi::ENV_IGNORED).cloned());
@@ -218,7 +237,9 @@ impl Records<'_> {
     fn record(&mut self, at: usize, len: usize) {
         let r = Reader::new(self.what, self.bytes, self.region.order).based(abi::RECORDS_OFF as u64);
         let kind = field!(r, at, RecordHeader, kind, u16_at).unwrap_or(0);
-        let near = (0..16u32).map(|bit| kind ^ 1u16.wrapping_shl(bit));
+        // A later minor version may define kinds and types that this program does not know.
+        let is_newer = self.region.minor > VERSION_MINOR;
+        let near = (0..if is_newer { 0 } else { 16u32 }).map(|bit| kind ^ 1u16.wrapping_shl(bit));
         for candidate in std::iter::once(kind).chain(near) {
             let mut body = r;
             let parsed = body.skip(at.saturating_add(abi::RECORD_HEADER_LEN)).and_then(|()| {
@@ -236,10 +257,11 @@ impl Records<'_> {
                 self.insert(record, at);
                 return;
             }
-            // A later minor version may define kinds that this program does not know.
-            if kind > abi::KIND_EVENT_MANY && self.region.minor > VERSION_MINOR {
-                return;
-            }
+        }
+        if is_newer {
+            let count = self.registry.newer.entry(kind).or_default();
+            *count = count.saturating_add(1);
+            return;
         }
         self.damaged(at, len, &format!("a record of kind {kind} does not describe anything this program knows"));
     }

@@ -312,10 +312,11 @@ impl Resolver<'_> {
         Some(is_unwritten && events >= MANY)
     }
 
-    /// True if the description of an event that has none may be in a damaged part of the registry.
+    /// True if the description of an event that has none may be in a damaged part of the registry, or in a record that only a newer
+    /// program can read.
     fn may_lack(&self, expected: Expected) -> bool {
         let is_damaged = self.registry.damage.iter().any(|damage| damage.1 > 0);
-        is_damaged && expected == Expected::Class(program::Expected::EventClass)
+        (is_damaged || self.registry.has_newer()) && expected == Expected::Class(program::Expected::EventClass)
     }
 
     fn decoder(&self, bits: u32, channel: &Channel) -> ChannelDecoder {

@@ -33,7 +33,7 @@ const CHECKED_MODE: u32 = 0o677;
 const OPEN: Duration = Duration::from_secs(120);
 /// Seconds for which the file may take nothing of the core.
 const STALL: i64 = 120;
-/// What the part sends when the file is open.
+/// The message of the part when the file is open.
 const OPENED: &[u8] = b"\n";
 
 /// The task of the part.

@@ -140,7 +140,7 @@ fn give(socket: &UnixStream, task: &[u8], files: &[BorrowedFd<'_>]) -> anyhow::R
 /// This process was not started as a part of the helper.
 pub(super) fn receive<T: DeserializeOwned, const N: usize>() -> anyhow::Result<(T, [OwnedFd; N], UnixStream)> {
     const WRONG: &str = "the helper starts this command itself";
-    // What the helper has inherited is not for the parts that this one starts.
+    // The descriptors that the helper has inherited are not for the parts that this one starts.
     lastwords::dead::close_files_at_exec();
     let socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().context(WRONG)?);
     let mut len = [0; 8];

@@ -15,7 +15,7 @@ const MOST_ENTRIES: usize = 20_000;
 const SHM: &str = "/dev/shm";
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// What the copies of all users take.
+/// The room that the copies of all users take.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
     copies: u64,

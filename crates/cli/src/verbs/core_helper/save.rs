@@ -104,13 +104,13 @@ fn work(
     done
 }
 
-/// What the saver has at hand.
+/// The things that the saver uses.
 struct Saver<'a> {
     /// The process's memory, for the words of a session's end.
     memory: File,
     maps: Maps,
     death: Death,
-    /// What the copies of all users take.
+    /// The room that the copies of all users take.
     of_all: quota::Used,
     limits: CopyLimits,
     /// Where the lines go.

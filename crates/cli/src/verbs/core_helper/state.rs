@@ -1,4 +1,4 @@
-//! What helpers that run at the same time have in common, in a folder of root: who may save sessions, and what may be
+//! State that helpers share which run at the same time, in a folder of root: who may save sessions, and what may be
 //! written into the kernel's log. The kernel starts a helper for each process that crashes, and users can make processes crash
 //! as fast as they like.
 
@@ -115,7 +115,7 @@ impl State {
 
 fn text_of(file: &File) -> String {
     let mut bytes = [0; 64];
-    // What cannot be read says nothing.
+    // A file that cannot be read says nothing.
     let len = file.read_at(&mut bytes, 0).unwrap_or(0);
     String::from_utf8_lossy(&bytes[..len]).into_owned()
 }

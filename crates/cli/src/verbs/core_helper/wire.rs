@@ -1,4 +1,4 @@
-//! What the reader of a dying process's memory sends to the saver: the facts of each session, and the files of its copy.
+//! The messages from the reader of a dying process's memory to the saver: the facts of each session, and the files of its copy.
 //! After the facts of a session, the saver answers whether it wants the copy.
 //!
 //! A message is a byte of its kind, the length of its body (4 bytes, native order), and the body. The saver trusts none

@@ -1,4 +1,4 @@
-//! What a helper has to know of a dead process's session besides its bytes: where the words of its end lie, and whose
+//! The facts that a helper needs of a dead process's session besides its bytes: where the words of its end lie, and whose
 //! death is the end of the session.
 //!
 //! These facts come from the memory of the dead process. Whoever reads that memory need not be the one who acts on them.

@@ -21,7 +21,7 @@ const MOST_FILES: usize = 1 << 16;
 /// Largest size of a file, in bytes. Most of a file of this size is holes.
 const MOST_LEN: u64 = 1 << 40;
 
-/// What may still be written for the copies of one process.
+/// The number of bytes and files that may still be written for the copies of one process.
 #[derive(Debug)]
 pub struct CopyLimits {
     /// Bytes, holes not counted.
@@ -100,7 +100,7 @@ impl<'a> CopyFolder<'a> {
 impl Drop for CopyFolder<'_> {
     fn drop(&mut self) {
         if let Some(folder) = self.folder.take() {
-            // What cannot be removed now is removed as abandoned when the next session is created.
+            // A file that cannot be removed now is removed as abandoned when the next session is created.
             drop(folder.remove());
         }
     }
