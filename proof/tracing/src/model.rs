@@ -5,6 +5,9 @@ use crate::shape::{self, Parent, Shape, Site, Step};
 use crate::site::FILE;
 use crate::value::{Expected, Kind, stored};
 
+/// Bytes of a text in the table of open spans that is not cut.
+const TABLE_ROOM: usize = 189;
+
 /// A span: its number among all spans of the shape.
 pub(crate) type Span = usize;
 
@@ -50,6 +53,8 @@ pub(crate) struct Model {
     pub(crate) has_rules: bool,
     /// Values record events while they are formatted, nobody knows how often.
     pub(crate) is_loud: bool,
+    /// Texts that the table of open spans has no room for, and no event has.
+    pub(crate) cut_in_table: u64,
 }
 
 /// A span that was made.
@@ -84,7 +89,8 @@ impl Model {
         let rules = has_rules && shape.threads.iter().flatten().any(is_rule);
         let mut fields = shape.events.iter().chain(&shape.spans).flat_map(|site| &site.fields);
         let is_loud = fields.any(|field| matches!(field.kind, Kind::Loud(_)));
-        let mut model = Self { threads: Vec::new(), spans: Vec::new(), open: (0, 0), has_rules: rules, is_loud };
+        let mut model =
+            Self { threads: Vec::new(), spans: Vec::new(), open: (0, 0), has_rules: rules, is_loud, cut_in_table: 0 };
         let mut main = Follower::new(shape, &mut model, Vec::new(), has_rules);
         for (site, key) in &shape.shared {
             main.new_span(0, *site, *key, Parent::Root);
@@ -370,7 +376,13 @@ impl<'a> Follower<'a> {
 
     fn span_event(&mut self, step: usize, span: Span, verb: &str, what: What, values: Values) {
         let made = &self.model.spans[span];
-        if made.is_seen && self.is_taken("span") {
+        if made.is_seen && !self.is_taken("span") && (verb == "new" || (verb == "record" && !values.fields.is_empty()))
+        {
+            // The table has one byte between target and name, one in front of the fields, and no braces.
+            let shown = self.model.text(self.shape, span);
+            let len = if made.given.is_empty() { shown.len() } else { shown.len() - 2 };
+            self.model.cut_in_table += u64::from(len > TABLE_ROOM);
+        } else if made.is_seen && self.is_taken("span") {
             let site = &self.shape.spans[made.site];
             let name = format!("span:{verb} {}::{}", site.target, site.name.as_deref().unwrap_or_default());
             self.wanted.push(Wanted {

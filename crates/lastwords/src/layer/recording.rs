@@ -92,15 +92,15 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
     let (key, parent) = (domain.key(id), domain.key(parent));
     let level = site::level_of(site.metadata);
-    // What the table lacks is lost if the opening is not recorded.
-    let is_recorded = site.if_wanted().is_some();
-    let list = |text: &SpanText| spans::open(key, parent, level, text.as_bytes(), text.is_cut() && !is_recorded);
+    let list = |text: &SpanText| {
+        spans::open(key, parent, level, text.as_bytes(), text.is_cut().then_some(&site.desc));
+    };
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);
         list(&text);
     };
-    if !is_recorded {
+    if site.if_wanted().is_none() {
         if spans::are_listed() {
             text_alone();
         }
@@ -133,7 +133,7 @@ pub(super) fn values(
         let text = span_text::more(values);
         if !text.as_bytes().is_empty() {
             let site = metadata.map(|metadata| site::of_span(metadata, Kind::Record));
-            spans::append(domain.key(id), text.as_bytes(), site.and_then(Site::if_wanted).is_some());
+            spans::append(domain.key(id), text.as_bytes(), site.map(|site| &site.desc));
         }
     }
     if let Some(metadata) = metadata {

@@ -341,6 +341,12 @@ pub(crate) fn count_unregistered(desc: Option<&EventDesc>, but: u64) {
     }
 }
 
+/// Returns true if a channel of the session takes the event.
+#[cfg(feature = "tracing")]
+pub(crate) fn is_taken_in(session: &SessionShared, desc: &EventDesc) -> bool {
+    (0..MAX_SLOTS).filter_map(at).any(|slot| std::ptr::eq(slot.session, session) && enabled(slot, desc))
+}
+
 /// Returns true if any slot takes the event, a condition looks at it, or a channel that has no slot takes it.
 #[cfg(feature = "tracing")]
 pub(crate) fn any_takes(desc: &EventDesc) -> bool {

@@ -18,6 +18,8 @@ use lastwords_ring::ClockKind;
 pub(crate) use self::dead::look as look_for_dead;
 use crate::process::{cut_len, identity};
 use crate::record::encode::CUT;
+use crate::record::slot;
+use crate::session::registry::EventDesc;
 use crate::session::shared::{self, SessionShared};
 
 /// Number of entries that may contain one id.
@@ -40,8 +42,9 @@ pub(crate) fn are_listed() -> bool {
 
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
 /// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
-/// A text that `is_cut` is counted: what it lacks is recorded nowhere.
-pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], is_cut: bool) {
+///
+/// `cut` is given if the text was cut: the event that has the whole values. A session that does not take it counts the cut.
+pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], cut: Option<&EventDesc>) {
     let me = identity::word();
     for (session, table) in tables() {
         let now = session.view().clock_kind().map_or(0, ClockKind::now);
@@ -60,8 +63,8 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], is_cut: bool) {
         entry.text_len.store(put_text(entry, 0, text) as u32, Relaxed);
         entry.state.store(SPAN_OPEN, Relaxed);
         entry.inside.store(generation, Release);
-        if is_cut {
-            session.regions.registry.count_cut(1);
+        if let Some(event) = cut {
+            count_cut(session, Some(event));
         }
     }
 }
@@ -89,8 +92,8 @@ pub(crate) fn leave(id: u64) {
     });
 }
 
-/// Adds fields to the text of an open span. A text that finds no room is counted, unless the fields are also in an event.
-pub(crate) fn append(id: u64, text: &[u8], is_recorded: bool) {
+/// Adds fields to the text of an open span. If they find no room, a session counts that unless it takes `event`, which has them too.
+pub(crate) fn append(id: u64, text: &[u8], event: Option<&EventDesc>) {
     for (session, table) in tables() {
         let Some(entry) = table.find(id, identity::word()) else { continue };
         // An entry that threads are in cannot be evicted.
@@ -109,14 +112,22 @@ pub(crate) fn append(id: u64, text: &[u8], is_recorded: bool) {
             let end = put_text(entry, at, text);
             entry.text_len.store(end as u32, Release);
             entry.state.store(SPAN_OPEN, Release);
-            if !is_recorded && (end < at + text.len() || end > MOST_TEXT) {
-                session.regions.registry.count_cut(1);
+            if end < at + text.len() || end > MOST_TEXT {
+                count_cut(session, event);
             }
         } else {
             table.control.skipped.fetch_add(1, Relaxed);
         }
         entry.active.store(0, Relaxed);
         count(entry, id, |inside| inside.saturating_sub(1));
+    }
+}
+
+/// Counts a text that was cut, unless the session takes the event.
+#[cold]
+fn count_cut(session: &SessionShared, event: Option<&EventDesc>) {
+    if !event.is_some_and(|event| slot::is_taken_in(session, event)) {
+        session.regions.registry.count_cut(1);
     }
 }
 
