@@ -56,3 +56,5 @@ pub use record::{Lost, Padded, ShortText, Tail, prepend};
 pub use reserve::copy;
 pub use stream::{HEADROOM, Stream};
 pub use threads::lock_word;
+#[cfg(not(loom))]
+pub use threads::note_unmapped;

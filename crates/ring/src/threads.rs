@@ -90,10 +90,44 @@ thread_cells! {
     IDENTITY: Cell<(u32, u64)> = Cell::new((0, 0));
 }
 
-/// Forgets in a forked child what the thread remembers, because the child is another thread.
-pub(crate) fn forget_in_child() {
+/// Number of times that tables were unmapped. Who unmaps one adds 1 before (Release); a thread that finds another number than it knows
+/// forgets its claims.
+#[cfg(not(loom))]
+static UNMAPPED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+#[cfg(not(loom))]
+std::thread_local! {
+    /// The number that this thread knows.
+    static KNOWN_UNMAPPED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes all threads claim their entries again. It is called before the memory of a session is unmapped: the table of a session that begins
+/// later may have the address of the old one.
+#[cfg(not(loom))]
+pub fn note_unmapped() {
+    UNMAPPED.fetch_add(1, Release);
+}
+
+/// Forgets the claims if tables were unmapped since the last look.
+#[inline]
+fn look_for_unmapped() {
+    #[cfg(not(loom))]
+    {
+        let unmapped = UNMAPPED.load(Acquire);
+        if KNOWN_UNMAPPED.replace(unmapped) != unmapped {
+            forget_tables();
+        }
+    }
+}
+
+#[cold]
+fn forget_tables() {
     CLAIMS.with(|claims| claims.iter().for_each(|c| c.set(Claim::NONE)));
     REFUSALS.with(|refusals| refusals.iter().for_each(|r| r.set(Refusal::NONE)));
+}
+
+/// Forgets in a forked child what the thread remembers, because the child is another thread.
+pub(crate) fn forget_in_child() {
+    forget_tables();
     IDENTITY.with(|identity| identity.set((0, 0)));
 }
 
@@ -191,6 +225,7 @@ type IsOver<'a> = &'a dyn Fn(u64, &InFlight) -> bool;
 
 #[inline]
 fn entry(threads: &[Thread], is_over: IsOver<'_>) -> Option<usize> {
+    look_for_unmapped();
     let table = threads.as_ptr() as usize;
     let first = CLAIMS.with(|claims| claims[0].get());
     first.entry(table).or_else(|| entry_slow(threads, table, is_over))
@@ -287,6 +322,21 @@ pub(crate) fn is_alive(thread: &Thread, namespace: u64) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_table_in_the_place_of_an_unmapped_one_is_another() {
+        // SAFETY: an entry has only integers, for which all-zero bytes are valid.
+        let table: Vec<Thread> = (0..2).map(|_| unsafe { core::mem::zeroed() }).collect();
+        let record = || with_level(&table, |_, _| true, |level| level.owner);
+        let first = record();
+        assert!(first.is_some() && record() == first);
+        // Another session has this memory now.
+        table.iter().for_each(|thread| thread.owner.store(0, Relaxed));
+        note_unmapped();
+        assert_eq!(record(), first);
+        assert_ne!(table[0].owner.load(Relaxed), 0, "the entry is claimed again");
+    }
 
     #[test]
     fn claims_and_refusals_are_of_one_table() {

@@ -129,6 +129,7 @@ pub(crate) fn withdraw(session: &'static SessionShared) {
 /// # Safety
 /// The session came from [`publish`], is not listed, and nobody uses it or its memory, now or later.
 pub(crate) unsafe fn free(session: &'static SessionShared) {
+    lastwords_ring::note_unmapped();
     // SAFETY: `publish` leaked the box, and the caller guarantees that this is its last user.
     drop(unsafe { Box::from_raw(core::ptr::from_ref(session).cast_mut()) });
 }
