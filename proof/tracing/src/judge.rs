@@ -97,7 +97,8 @@ pub(crate) fn judge(
 ) -> Result<(Sum, HashMap<Span, u64>)> {
     // Where a rule disables the events of spans, no event says which id a new span has.
     let may_learn = lack != Lack::Nothing || model.has_rules;
-    let mut judge = Judge { model, format, may_learn, ids: HashMap::new(), sum: Sum::default() };
+    let is_whole = lack == Lack::Nothing;
+    let mut judge = Judge { model, format, may_learn, is_whole, ids: HashMap::new(), sum: Sum::default() };
     let known: Vec<u64> = report.threads.iter().map(|(tid, _)| *tid).collect();
     if let Some(event) = found.iter().find(|event| !known.contains(&event.tid)) {
         bail!("INVENTED: an event of thread {}, {}", event.tid, event.name);
@@ -119,9 +120,16 @@ pub(crate) fn judge(
                 let is_first = |at: &usize| judge.clone().event(&wanted.all[*at], first).is_ok();
                 let begins: Vec<usize> = (0..most).rev().filter(is_first).collect();
                 let mut best: Option<(usize, Judge<'_>)> = None;
+                let mut why = anyhow::anyhow!("no event is like it");
                 for begin in begins {
                     let mut judge = judge.clone();
-                    let Ok(missing) = wanted.follow(&mut judge, &found, begin, true) else { continue };
+                    let missing = match wanted.follow(&mut judge, &found, begin, true) {
+                        Ok(missing) => missing,
+                        Err(error) => {
+                            why = error;
+                            continue;
+                        }
+                    };
                     if best.as_ref().is_none_or(|(least, _)| missing < *least) {
                         best = Some((missing, judge));
                     }
@@ -132,7 +140,7 @@ pub(crate) fn judge(
                         judge = followed;
                         missing
                     }
-                    None => bail!("INVENTED, thread {thread}: {}", first.shown()),
+                    None => bail!("INVENTED, thread {thread}: {}: {why:#}", first.shown()),
                 }
             }
             (Lack::Oldest { .. }, None) => {
@@ -194,6 +202,8 @@ struct Judge<'a> {
     format: Format,
     /// The event that has a span's id first may be lost.
     may_learn: bool,
+    /// No event may be missing.
+    is_whole: bool,
     /// The id of each span, as its first event has it.
     ids: HashMap<Span, u64>,
     sum: Sum,
@@ -216,7 +226,7 @@ impl Judge<'_> {
         for ((name, value), place) in expected {
             let Some((_, found_value)) = fields.next_if(|(found, _)| self.format.is_name(name, found)) else {
                 // A constant message is the name.
-                let is_name = |text| found.name.ends_with(&format!(":{text}"));
+                let is_name = |text: &str| found.name == text || found.name.ends_with(&format!(":{text}"));
                 if matches!(value, Value::Message((text, true)) if is_name(text)) {
                     continue;
                 }
@@ -292,10 +302,14 @@ impl Judge<'_> {
             }
             What::Of(span) => {
                 let own = id("span_id")?.context("no id")?;
-                self.learn(span, own);
+                // Nothing else in the event says which span it is of.
+                if self.is_whole {
+                    self.learn(span, own);
+                }
                 let expected = self.ids.get(&span);
                 let site = self.model.spans[span].site;
-                ensure!(expected == Some(&own), "SPAN: id {own}, expected {expected:?}, of callsite {site}");
+                let is_right = expected.map_or(!self.is_whole, |expected| *expected == own);
+                ensure!(is_right, "SPAN: id {own}, expected {expected:?}, of callsite {site}");
             }
         }
         Ok(())

@@ -219,8 +219,17 @@ impl Shape {
                 dispatchers.push(if rng.one_in(6) { Dispatcher::bare() } else { Dispatcher::random(rng) });
             }
         }
+        let rings = match rng.below(8) {
+            0 => Rings::Small { sub_buffers: 2 << rng.below(3), size: 1024 << rng.below(5), discard: rng.one_in(2) },
+            _ => Rings::Large,
+        };
         // Few shapes have optional fields alone: all combinations of up to 14.
-        let style = Style { is_optional: rng.one_in(6), is_odd: rng.one_in(5), is_any: rng.one_in(6) };
+        let style = Style {
+            is_optional: rng.one_in(6),
+            is_odd: rng.one_in(5),
+            is_any: rng.one_in(6),
+            is_known: rings != Rings::Large,
+        };
         let events: Vec<Site> = (0..1 + rng.below(6)).map(|at| event_site(rng, at, style)).collect();
         let spans: Vec<Site> = (0..1 + rng.below(4)).map(|at| span_site(rng, at, style)).collect();
         let site = |rng: &mut Random| rng.below(spans.len() as u64) as usize;
@@ -233,10 +242,6 @@ impl Shape {
             (0..rng.below(3)).map(|_| (site(rng), rng.bits(), parent(rng))).collect()
         };
         let given = (0..threads).map(|_| given_to()).collect();
-        let rings = match rng.below(8) {
-            0 => Rings::Small { sub_buffers: 2 << rng.below(3), size: 1024 << rng.below(5), discard: rng.one_in(2) },
-            _ => Rings::Large,
-        };
         let mut shape = Self {
             index,
             dispatchers,
@@ -302,6 +307,8 @@ struct Style {
     is_odd: bool,
     /// Fields have values of any type.
     is_any: bool,
+    /// Each span has a value that no other span has.
+    is_known: bool,
 }
 
 /// Returns a name that is unusual.
@@ -404,8 +411,8 @@ fn span_site(rng: &mut Random, number: u64, style: Style) -> Site {
     };
     let mut fields = fields(rng, count, 40, style);
     // With it, a reader knows which span a text is of.
-    let sid = Field { name: "sid".into(), kind: Kind::Unsigned, absent: 0 };
-    if !rng.one_in(6) {
+    let sid = Field { name: "sid".into(), kind: Kind::Key, absent: 0 };
+    if style.is_known || !rng.one_in(6) {
         fields.insert(0, sid);
     }
     let plain = format!("span_{number}");

@@ -10,6 +10,8 @@ use tracing_core::field::{DebugValue, DisplayValue, Value, debug, display};
 /// The type of a field's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// The key itself, which no other event has: texts of spans differ by it, also where they are cut.
+    Key,
     Unsigned,
     Signed,
     Wide,
@@ -58,6 +60,7 @@ impl Kind {
     pub(crate) fn value(self, key: u64, place: usize) -> Held {
         let rng = &mut Random(mix(key ^ (place as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         match self {
+            Self::Key => Held::Unsigned(key),
             Self::Unsigned => Held::Unsigned(number(rng)),
             Self::Signed => Held::Signed(number(rng).cast_signed()),
             Self::Wide => Held::Wide(u128::from(number(rng)) << 64 | u128::from(number(rng))),
