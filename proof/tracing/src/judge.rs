@@ -290,8 +290,10 @@ impl Judge<'_> {
             What::New(span, ref parents) => {
                 let found = id("parent_id")?.context("no id of the parent")?;
                 let own = id("span_id")?.context("no id")?;
-                if let [Some(parent), ..] = parents[..] {
-                    self.learn(parent, found);
+                if let [Some(parent), others @ ..] = &parents[..]
+                    && others.iter().all(|other| *other == Some(*parent))
+                {
+                    self.learn(*parent, found);
                 }
                 let expected: Vec<u64> = parents
                     .iter()

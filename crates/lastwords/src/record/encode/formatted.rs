@@ -39,6 +39,7 @@ impl<const N: usize> Formatted<N> {
     }
 
     /// Returns true if some text found no room.
+    #[cfg(feature = "tracing")]
     #[inline(always)]
     pub(crate) fn is_cut(&self) -> bool {
         self.is_cut
