@@ -12,7 +12,7 @@ use crate::os;
 
 /// Number of sessions whose entry a thread remembers. With more sessions, it must claim its entries again. The cells of a
 /// thread are few and small, because a library that is loaded late gets them from a small reserve.
-const REMEMBERED: usize = 4;
+const REMEMBERED: usize = 3;
 /// Number of full tables that a thread remembers.
 const REFUSED: usize = 2;
 

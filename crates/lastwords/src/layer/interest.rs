@@ -3,6 +3,7 @@
 //! subscriber looks at the site of an event in any case. So an answer may be old for a while: the listener's thread makes `tracing` ask again.
 
 use std::panic::catch_unwind;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -13,9 +14,11 @@ use tracing_core::{Metadata, dispatcher};
 use super::site;
 use crate::session::listener;
 
-/// True once `tracing` has asked. The accesses of this module order no other memory.
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
-/// True if an answer is old. Threads that evaluate sites set it, and [`renew`] clears it.
+/// The function that makes `tracing` ask again; none before it has asked once. So a library that has no subscriber does not contain the function,
+/// nor the memory that `tracing` wants of each thread.
+static ASK_AGAIN: OnceLock<fn()> = OnceLock::new();
+/// True if an answer is old. Threads that evaluate sites set it, and [`ask_again`] clears it. The accesses of this module order no other
+/// memory.
 static IS_OLD: AtomicBool = AtomicBool::new(false);
 /// Time of CLOCK_MONOTONIC before which `tracing` is not made to ask again.
 static NOT_BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +27,7 @@ const LEAST: u64 = 200_000_000;
 
 /// Returns the answer for a callsite.
 pub(super) fn in_callsite(metadata: &'static Metadata<'static>) -> Interest {
-    IS_ASKED.store(true, Relaxed);
+    ASK_AGAIN.get_or_init(|| ask_again);
     match !metadata.is_event() || site::is_wanted_now(metadata) {
         true => Interest::always(),
         false => Interest::sometimes(),
@@ -33,18 +36,27 @@ pub(super) fn in_callsite(metadata: &'static Metadata<'static>) -> Interest {
 
 /// Notes that the answer for a site is old, and wakes the thread that makes `tracing` ask again. Async-signal-safe.
 pub(super) fn changed() {
-    if IS_ASKED.load(Relaxed) && !IS_OLD.swap(true, Relaxed) {
+    if ASK_AGAIN.get().is_some() && !IS_OLD.swap(true, Relaxed) {
         listener::tell();
     }
 }
 
 /// Makes `tracing` ask for all callsites again, if an answer is old. The listener's thread calls it.
+pub(crate) fn renew() {
+    if IS_OLD.load(Relaxed)
+        && let Some(ask_again) = ASK_AGAIN.get()
+    {
+        ask_again();
+    }
+}
+
+/// Makes `tracing` ask for all callsites again.
 ///
 /// Answers stay old in two cases. In a forked child, another thread of the parent may have held a lock of `tracing`. In a program
 /// without a subscriber for all threads, `tracing` may ask the calling thread's subscriber alone, and this thread has none.
-pub(crate) fn renew() {
+fn ask_again() {
     let now = ClockKind::Monotonic.now();
-    if !IS_OLD.load(Relaxed) || now < NOT_BEFORE.load(Relaxed) || os::is_forked() {
+    if now < NOT_BEFORE.load(Relaxed) || os::is_forked() {
         return;
     }
     if dispatcher::get_default(|of| of.is::<NoSubscriber>()) {
