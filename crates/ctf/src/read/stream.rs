@@ -19,7 +19,7 @@ const MAX_EVENT: usize = 64 << 20;
 /// holes.
 const HOLE: usize = 1 << 12;
 /// Bytes of the budget that each byte of such a window takes.
-const COST: u64 = 8;
+const COST: u64 = 16;
 
 /// A loss that a stream's packets report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
