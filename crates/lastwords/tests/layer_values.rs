@@ -514,7 +514,7 @@ fn init_inside_another_subscriber_takes_the_program() {
     assert_eq!(child("init_inside_another_subscriber_takes_the_program", dir.path()).0.code(), Some(7));
 }
 
-/// The listener's thread has no dispatcher. It must not make `tracing` believe that there is none.
+/// The listener's thread has no dispatcher. A renewal there must not make `tracing` cache that nobody records.
 #[test]
 fn the_only_dispatcher_may_be_one_threads() {
     let _alone = alone();

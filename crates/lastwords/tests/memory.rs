@@ -350,7 +350,7 @@ fn child_ends_many_sessions() {
                 let (after, heap) = (address_space(), heap().saturating_sub(heap_before));
                 let is_given_back = after.0.saturating_sub(before.0) <= 48 * MIB && after.1 <= before.1 + 40;
                 eprintln!("each session that ended keeps {} bytes of the heap", heap / 370);
-                // What stays are the addresses of the session's recorders.
+                // Only the addresses of the session's recorders stay.
                 (is_given_back && heap / 370 <= 1024, before, after)
             });
             let is_good = done.as_ref().is_ok_and(|done| done.0);

@@ -13,7 +13,7 @@
 //! signal. `MADV_POPULATE_WRITE` would take fewer calls, but kernels before 5.14 do not have it, and sandboxes that allow
 //! futexes, which all programs with threads need, more often forbid `madvise`.
 //!
-//! Which way a thread takes must be known before it grows a ring, because the question is a system call too (`Signal`). A thread asks
+//! A thread chooses its way before it grows a ring, because asking for its signals is a system call too (`Signal`). A thread asks
 //! for its blocked signals and for the handler when it finds its first lane, or claims an entry for reservations; a registration of a callsite shows
 //! the blocked signals again. If the file system has little room when a session starts ([`watch_room`]), all threads of the process use futexes, whatever
 //! they said before. So one case is left to the handler of SIGBUS: a thread that changes its signals, or the handler, after its first event, and grows a ring
@@ -61,7 +61,7 @@ fn take(bytes: u64) -> bool {
 /// Below so many free bytes of the file system at the start of a session, no thread of the process relies on the handler of SIGBUS.
 const LITTLE_ROOM: u64 = 128 << 20;
 
-/// What a thread knows of the effect of SIGBUS on it.
+/// The effect of SIGBUS on a thread, as far as the thread has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Signal {
     /// The thread has not asked.

@@ -84,7 +84,7 @@ impl Made {
 
 impl Model {
     /// Follows the scripts; with the rules of the first session, or without rules.
-    pub(crate) fn of(shape: &Shape, has_rules: bool) -> Self {
+    pub(crate) fn follow(shape: &Shape, has_rules: bool) -> Self {
         let is_rule = |step: &Step| matches!(step, Step::Rule { .. });
         let rules = has_rules && shape.threads.iter().flatten().any(is_rule);
         let mut fields = shape.events.iter().chain(&shape.spans).flat_map(|site| &site.fields);

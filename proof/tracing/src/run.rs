@@ -50,7 +50,7 @@ pub(crate) fn run(lastwords: &Path, babeltrace: Option<&Path>, seed: u64, shape:
         let reader = Reader { lastwords, babeltrace, shape, session, folder: folder.join(format!("to-{number}")) };
         std::fs::create_dir(&reader.folder)?;
         let rings = if is_first { shape.rings } else { Rings::Large };
-        let sum = reader.judge(&Model::of(shape, is_first), &report, rings);
+        let sum = reader.judge(&Model::follow(shape, is_first), &report, rings);
         total.add(&sum.with_context(|| if is_first { "the first session" } else { "the second session" })?);
     }
     Ok(total)

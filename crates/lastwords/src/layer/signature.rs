@@ -142,7 +142,7 @@ struct ShapeWord {
 }
 
 impl Shape {
-    fn of(words: Box<[ShapeWord]>) -> Self {
+    fn from_words(words: Box<[ShapeWord]>) -> Self {
         let optional: usize = words.iter().map(|word| word.optional.count_ones() as usize).sum();
         let exact = if words.len() == 1 && optional == 0 { words[0].types } else { NOT_EXACT };
         Self { words, mask_len: optional.div_ceil(8), exact }
@@ -151,7 +151,7 @@ impl Shape {
     /// Makes the shape of events with exactly these values.
     pub(super) fn exact(signature: &Signature) -> Self {
         let word = |types: &u64| ShapeWord { types: *types, required: spread(*types), optional: 0 };
-        Self::of(signature.words().iter().map(word).collect())
+        Self::from_words(signature.words().iter().map(word).collect())
     }
 
     /// Makes the shape of the events that this shape has and of events with these values. Returns `None` if a field has
@@ -166,7 +166,7 @@ impl Shape {
             agrees.then_some(ShapeWord { types: types_of_all, required, optional })
         };
         let words = self.words.iter().zip(signature.words()).map(both).collect::<Option<Box<[_]>>>()?;
-        Some(Self::of(words))
+        Some(Self::from_words(words))
     }
 
     /// Returns true if an event with these values has this shape.

@@ -26,7 +26,7 @@ static HANDLER: Handler = Handler::new(on_fault);
 /// Installs the handler, once for each process. If the kernel refuses it, SIGBUS has its previous effect.
 pub(crate) fn watch() {
     drop(HANDLER.install(libc::SIGBUS));
-    // The handlers of crashes call `mend` first.
+    // The handlers of crashes call `handle_fault` first.
     grow::watch(signals::is_ours);
     // The application may have replaced the handler since an earlier start.
     grow::look_at_handler();

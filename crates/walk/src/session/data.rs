@@ -71,7 +71,7 @@ impl Stream {
     /// The slot of a place, read again: now, or as it was after the copy was made. None if it cannot be read.
     pub(crate) fn slot_again(&self, half: usize, place: u64, budget: &Budget) -> Option<SlotState> {
         match &self.frozen {
-            Some(frozen) => frozen.slots(half, true)?.of(place),
+            Some(frozen) => frozen.slots(half, true)?.state(place),
             None => slot(&*self.image, &self.region, &self.geometry, (half, place), budget).ok(),
         }
     }

@@ -291,7 +291,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Returns the slot of a place; none if the slots could not be read.
-    pub(crate) fn of(&self, place: u64) -> Option<SlotState> {
+    pub(crate) fn state(&self, place: u64) -> Option<SlotState> {
         let first = place.checked_div(SLOTS as u64).unwrap_or(0).saturating_mul(SLOTS as u64);
         let within = usize::try_from(place.saturating_sub(first)).unwrap_or(usize::MAX);
         let held = || self.held.get(&first).and_then(|slots| slots.get(within)).copied().unwrap_or_default();

@@ -92,7 +92,7 @@ fn succeeded(a: &Announced, words: &Half) -> bool {
 
 impl Ring {
     fn slot(&self, place: u64) -> Option<SlotState> {
-        self.slots.of(place)
+        self.slots.state(place)
     }
 
     /// Number of bytes committed in a sub-buffer, without its header, from the commit counter.

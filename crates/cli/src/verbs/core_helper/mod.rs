@@ -101,7 +101,7 @@ struct Dying {
     told: Told,
 }
 
-/// What the kernel tells of a process besides its id: `%d,%F`, `%d,%F+` or `%d` ([`pattern`]).
+/// The kernel's facts about a process besides its id: `%d,%F`, `%d,%F+` or `%d` ([`pattern`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Told {
     /// 1 if the process's user may see its core; else the process has rights that its user has not.

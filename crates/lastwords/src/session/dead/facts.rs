@@ -77,7 +77,7 @@ pub(super) fn ending(death: &Death) -> [(u64, Vec<u8>); 3] {
 mod tests {
     use super::*;
 
-    /// Whether the creator's death is that of its session, also where either namespace is not known.
+    /// The creator's death ends its session. An unknown namespace, of the creator or of the dead process, matches any.
     #[test]
     fn a_creator_is_known_by_its_number_and_namespace() {
         let is_end = |creator: (u32, u64), death: (u32, u64)| {
