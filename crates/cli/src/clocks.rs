@@ -33,8 +33,9 @@ pub(crate) fn merged(traces: &Traces, with_arrays: bool) -> Vec<String> {
 /// A moment cannot be found. The message names the trace and its clock.
 pub(crate) fn check_moments(traces: &Traces, moments: &[Option<Moment>]) -> anyhow::Result<()> {
     let given = || moments.iter().flatten();
-    let clock_in_ticks =
-        |trace: &Trace| Some(trace.ftrace()?.array).filter(|array| !array.clock_in_ns).map(|array| plain(&array.clock));
+    let clock_in_ticks = |trace: &Trace| {
+        Some(trace.ftrace()?.array).filter(|array| !array.is_in_ns()).map(|array| plain(array.clock_name()))
+    };
     if given().any(|moment| !matches!(moment, Moment::Whole(_)))
         && let Some((trace, clock)) = traces.all.iter().find_map(|trace| Some((trace, clock_in_ticks(trace)?)))
     {

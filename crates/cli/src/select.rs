@@ -272,7 +272,7 @@ impl Chosen {
     pub(crate) fn choice(&self, arrays: &[Ftrace<'_>]) -> Choice {
         let offset = arrays.first().and_then(Ftrace::real_time);
         let end = || arrays.iter().map(Ftrace::newest).max().unwrap_or(0);
-        let in_ns = arrays.first().is_none_or(|array| array.array.clock_in_ns);
+        let in_ns = arrays.first().is_none_or(|array| array.array.is_in_ns());
         let clock = |moment: Moment| {
             let reading = match (moment, offset) {
                 (Moment::Whole(ticks), _) if !in_ns => return ticks,
@@ -373,7 +373,7 @@ fn newest(traces: &Traces) -> Option<String> {
     let first = traces.all.first()?;
     if let Some(ftrace) = first.ftrace() {
         let newest = traces.arrays().filter_map(Trace::ftrace).map(|array| array.newest()).max()?;
-        return Some(match ftrace.array.clock_in_ns {
+        return Some(match ftrace.array.is_in_ns() {
             true => ended::seconds(newest),
             false => newest.to_string(),
         });

@@ -325,8 +325,12 @@ impl<'a> Account<'a> {
             (false, None) if gap.cause.is_loss() => format!("{}, unknown number of events", sizes.join(", ")),
             (false, _) => sizes.join(", "),
         };
-        let sizes = if let Cause::Cut(values) = gap.cause { count(values, "value") } else { sizes };
         let place = plain(&gap.place);
+        let sizes = match gap.cause {
+            Cause::Cut(values) => count(values, "value"),
+            Cause::Unknown => return format!("{stream}: {}: {place}", gap.cause.word()),
+            _ => sizes,
+        };
         format!("{stream}, {place}: {} ({sizes})", gap.cause.word())
     }
 

@@ -46,7 +46,7 @@ impl Machine {
     #[must_use]
     pub fn real_time(&self, index: usize) -> Option<i64> {
         if self.kernel.is_none() {
-            return self.tracing.real_time.filter(|_| self.array(index).is_some_and(|array| array.clock_in_ns));
+            return self.tracing.real_time.filter(|_| self.array(index).is_some_and(|array| array.is_in_ns()));
         }
         let (time, reading) = self.last_tick(index)?;
         Some(time.wall.wrapping_sub(reading).cast_signed())
@@ -63,7 +63,7 @@ impl Machine {
     fn last_tick(&self, index: usize) -> Option<(Time, u64)> {
         let (array, kernel) = (self.array(index)?, self.kernel.as_ref()?);
         let time = kernel.time().ok()?;
-        let reading = match array.clock.as_str() {
+        let reading = match array.clock_name() {
             "boot" => time.uptime,
             "mono" => time.monotonic,
             "local" => kernel.sched_clock()?,

@@ -142,14 +142,13 @@ mod tests {
         let ring = || -> Arc<dyn Ring> { Arc::new(Two([cpu(0), cpu(1)])) };
         let array = Array {
             name: String::new(),
-            tracer: String::new(),
-            clock: String::new(),
-            clock_in_ns: true,
-            options: Vec::new(),
+            tracer: None,
+            clock: None,
+            options: None,
             tracer_options: Vec::new(),
             shows_longest: false,
             is_of_last_boot: false,
-            is_on: false,
+            is_on: None,
             live: ring(),
             snapshot: Some(ring()),
         };

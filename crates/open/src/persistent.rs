@@ -342,7 +342,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let mut notes = Vec::new();
     let described = source.described(&region, &mut notes)?;
     let header_page = region.header_page();
-    let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local").to_owned();
+    let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
     // A sub-buffer of these rings is one page.
     let page_size = region.cpus().first().map_or(4096, |cpu| cpu.sub_buffer_size);
@@ -352,14 +352,13 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
     let machine = words.iter().rev().find(|word| **word != "GNU/Linux").copied().unwrap_or_default().to_owned();
     let array = Array {
         name,
-        tracer: "nop".to_owned(),
-        clock_in_ns: dat::counts_nanoseconds(&clock),
-        clock,
-        options: Vec::new(),
+        tracer: Some("nop".to_owned()),
+        clock: dat::clock(clock),
+        options: None,
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: true,
-        is_on: false,
+        is_on: Some(false),
         live: Arc::new(region),
         snapshot: None,
     };

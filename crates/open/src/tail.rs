@@ -236,14 +236,13 @@ impl TailedInstance {
         let Settings { tracer, clock, options: set } = &self.array;
         let array = Array {
             name: self.name.clone(),
-            tracer: tracer.clone(),
-            clock: clock.clone(),
-            clock_in_ns: dat::counts_nanoseconds(clock),
-            options: set.clone(),
+            tracer: Some(tracer.clone()),
+            clock: dat::clock(clock),
+            options: Some(set.clone()),
             tracer_options: set.clone(),
             shows_longest: false,
             is_of_last_boot: false,
-            is_on: true,
+            is_on: Some(true),
             live: Arc::new(ring),
             snapshot: None,
         };

@@ -135,7 +135,7 @@ impl Trace {
     pub fn unrelated_clock(&self) -> Option<UnrelatedClock> {
         if let Some(ftrace) = self.ftrace() {
             // The arrays of one machine share their clocks.
-            let (name, uid) = (ftrace.array.clock.clone(), Some(self.origin.path.display().to_string()));
+            let (name, uid) = (ftrace.array.clock_name().to_owned(), Some(self.origin.path.display().to_string()));
             return ftrace.real_time().is_none().then_some(UnrelatedClock { name, uid });
         }
         match self.ctf() {

@@ -12,7 +12,9 @@ use lastwords_bytes::{Budget, ByteOrder, Limits};
 use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
 use lastwords_open::Bundle;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page};
+use lastwords_trace::ftrace::{
+    Array, Clock, CpuRing, HeaderPage, Ring, Stats, SubBufferInfo, Tracing, counters_of, page,
+};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::pipe::{SpliceFlags, splice};
@@ -416,14 +418,13 @@ pub(crate) fn take(file: &File, mut at: Option<u64>, pipe: BorrowedFd<'_>, mut l
 fn array(settings: &Settings, live: Arc<dyn Ring>) -> Array {
     Array {
         name: String::new(),
-        tracer: settings.tracer.clone(),
-        clock: settings.clock.clone(),
-        clock_in_ns: settings.clock_in_ns,
-        options: Vec::new(),
+        tracer: Some(settings.tracer.clone()),
+        clock: Some(Clock { name: settings.clock.clone(), is_in_ns: settings.clock_in_ns }),
+        options: None,
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,
-        is_on: false,
+        is_on: None,
         live,
         snapshot: None,
     }

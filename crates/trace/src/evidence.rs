@@ -80,6 +80,8 @@ pub enum Cause {
     Dropped,
     /// The packets are there, but the description of their events is missing, so that nothing can read them.
     Undescribed,
+    /// A fact about events that are there is not known: whose they are, or their clock.
+    Unknown,
     /// This many values were cut or left out, because their events had no room for all. The events are there.
     Cut(u64),
 }
@@ -101,6 +103,7 @@ impl Cause {
             Self::Consumed => "consumed",
             Self::Dropped => "dropped",
             Self::Undescribed => "undescribed",
+            Self::Unknown => "unknown",
             Self::Cut(_) => "cut",
         }
     }

@@ -235,14 +235,13 @@ fn not_written(ring: &Parts, place: &str) -> Vec<Gap> {
 pub(crate) fn array(instance: &Instance, clock: &str, ring: Arc<Parts>) -> anyhow::Result<Array> {
     Ok(Array {
         name: String::new(),
-        tracer: instance.read("current_tracer")?.trim().to_owned(),
-        clock: clock.to_owned(),
-        clock_in_ns: dat::counts_nanoseconds(clock),
-        options: instance.options()?,
+        tracer: Some(instance.read("current_tracer")?.trim().to_owned()),
+        clock: dat::clock(clock),
+        options: Some(instance.options()?),
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,
-        is_on: false,
+        is_on: Some(false),
         live: ring,
         snapshot: None,
     })

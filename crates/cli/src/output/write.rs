@@ -77,7 +77,7 @@ impl<'t> Writing<'_, 't> {
                 // The trace array and the log come after the packets.
                 let trace = traces.len().checked_sub(1 + usize::from(self.job.with_log))?;
                 let (tracing, ring) = (&ftrace.machine.tracing, &**ftrace.ring?);
-                let (clock, boot) = (ftrace.array.clock.as_str(), ftrace.machine.boot_time(ftrace.index));
+                let (clock, boot) = (ftrace.array.clock_name(), ftrace.machine.boot_time(ftrace.index));
                 Some(perfetto::Kernel { trace, is_alone, tracing, ring, clock, boot, tasks: &tasks })
             });
             if !perfetto::can_hold(traces, kernel.as_ref()) {

@@ -56,9 +56,9 @@ impl Run<'_> {
 /// Returns for each array the offset to add to readings of its clock so that times can be compared. Returns none if
 /// nothing relates the clocks.
 pub(super) fn offsets(arrays: &[&Trace]) -> Option<Vec<i64>> {
-    let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_str());
+    let (first, clock) = (arrays.first()?, arrays.first()?.ftrace()?.array.clock.as_ref());
     let is_one = |array: &&Trace| {
-        let has_same_clock = array.ftrace().is_some_and(|ftrace| ftrace.array.clock == clock);
+        let has_same_clock = array.ftrace().is_some_and(|ftrace| ftrace.array.clock.as_ref() == clock);
         has_same_clock && Arc::ptr_eq(&array.origin, &first.origin)
     };
     match arrays.iter().all(is_one) {

@@ -53,7 +53,7 @@ impl Relation {
     /// (`kernel/trace/trace_clock.c`, `kernel/sched/clock.c` of Linux 5.10 to 7.2).
     #[must_use]
     pub fn of(array: &Array, offset: Option<i64>) -> Self {
-        match array.clock.as_str() {
+        match array.clock_name() {
             "local" => offset.map_or(Self::Near, Self::Ahead),
             "global" | "perf" => Self::Ahead(0),
             "mono" | "mono_raw" | "boot" | "uptime" => Self::Near,
@@ -64,7 +64,7 @@ impl Relation {
     /// Returns a remark on the timeline, if a reader must know something about it.
     #[must_use]
     pub fn remark(self, array: &Array) -> Option<String> {
-        let clock = &array.clock;
+        let clock = array.clock_name();
         match self {
             Self::Ahead(_) => None,
             Self::Near => Some(format!(
@@ -80,7 +80,7 @@ impl Relation {
     /// Returns the remark on a trace that contains only the log ([`trace`]).
     #[must_use]
     pub fn remark_of_trace(self, array: &Array) -> Option<String> {
-        let clock = &array.clock;
+        let clock = array.clock_name();
         match self {
             Self::Apart => Some(format!(
                 "the trace's clock is {clock}, which cannot be compared with the log's: the log's records are placed \

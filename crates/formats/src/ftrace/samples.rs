@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{
-    Array, CpuRing, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol, SymbolRow, Symbols,
-    Tracing,
+    Array, Clock, CpuRing, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol, SymbolRow,
+    Symbols, Tracing,
 };
 
 use super::format_file;
@@ -207,14 +207,13 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
     ];
     let array = |name: &str, live: Arc<dyn Ring>| Array {
         name: name.into(),
-        tracer: "nop".into(),
-        clock: "local".into(),
-        clock_in_ns: true,
-        options: ["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec(),
+        tracer: Some("nop".into()),
+        clock: Some(Clock { name: "local".into(), is_in_ns: true }),
+        options: Some(["print-parent", "annotate", "context-info", "irq-info"].map(str::to_owned).to_vec()),
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,
-        is_on: false,
+        is_on: Some(false),
         live,
         snapshot: None,
     };

@@ -62,7 +62,7 @@ pub struct Named {
 /// Returns false if a kernel's clock counts something else, also in a CTF trace that was made of it.
 fn counts_nanoseconds(trace: &Trace) -> bool {
     match trace.ftrace() {
-        Some(ftrace) => ftrace.array.clock_in_ns,
+        Some(ftrace) => ftrace.array.is_in_ns(),
         None => trace.ctf().is_none_or(|ctf| dat::trace_counts_nanoseconds(ctf.class())),
     }
 }

@@ -4,7 +4,7 @@ use super::activity::{Activity, Read};
 use crate::{Ftrace, Machine, Origin, Trace, account};
 use lastwords_formats::evidence::Account;
 use lastwords_trace::ftrace::page::Events;
-use lastwords_trace::ftrace::{CpuRing, Ring};
+use lastwords_trace::ftrace::{CpuRing, Ring, Tracing};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -55,12 +55,12 @@ pub struct Report<'a> {
 pub struct Instance {
     /// The name of the instance; empty for the top level.
     pub name: String,
-    /// Its tracer.
-    pub tracer: String,
-    /// Its clock.
-    pub clock: String,
-    /// The array records events.
-    pub tracing_on: bool,
+    /// Its tracer, or null if it is not known.
+    pub tracer: Option<String>,
+    /// Its clock, or null if it is not known.
+    pub clock: Option<String>,
+    /// The array records events, or null if that is not known.
+    pub tracing_on: Option<bool>,
     /// Its live ring, by CPU.
     pub live: Vec<Cpu>,
     /// Its snapshot, by CPU, or null if none is allocated.
@@ -125,10 +125,19 @@ pub(super) fn of<'a>(
         modules: kernel.map_or(0, |k| k.modules.len()),
         tasks: kernel.map_or(tracing.comms.len(), |k| k.tasks().rows.len()),
         event_formats: tracing.formats.len(),
-        instances: traces.iter().filter_map(|(trace, read)| instance(trace, *read)).collect(),
+        instances: instances(tracing, traces),
         lttng,
         notes,
     }
+}
+
+/// Returns the reports on the arrays. What is lost of the machine as a whole is in the first one's account.
+fn instances(tracing: &Tracing, traces: &[(&Trace, Option<&Read<'_>>)]) -> Vec<Instance> {
+    let mut all: Vec<Instance> = traces.iter().filter_map(|(trace, read)| instance(trace, *read)).collect();
+    if let Some(account) = all.first_mut().and_then(|first| first.evidence.first_mut()) {
+        account.evidence.to_mut().gaps.splice(0..0, tracing.evidence.gaps.iter().cloned());
+    }
+    all
 }
 
 fn instance(trace: &Trace, read: Option<&Read<'_>>) -> Option<Instance> {
@@ -154,7 +163,7 @@ fn instance(trace: &Trace, read: Option<&Read<'_>>) -> Option<Instance> {
     Some(Instance {
         name: array.name.clone(),
         tracer: array.tracer.clone(),
-        clock: array.clock.clone(),
+        clock: array.clock.as_ref().map(|clock| clock.name.clone()),
         tracing_on: array.is_on,
         live: cpus(&*array.live),
         snapshot: array.snapshot.as_ref().map(|ring| cpus(&**ring)),

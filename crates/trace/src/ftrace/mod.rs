@@ -171,14 +171,12 @@ pub struct Tracing {
 pub struct Array {
     /// Name of the instance; empty for the top level.
     pub name: String,
-    /// Current tracer: `nop`, `function`, ….
-    pub tracer: String,
-    /// Name of the array's clock: `local`, `global`, ….
-    pub clock: String,
-    /// The clock counts nanoseconds (`counter` and `uptime`… do not).
-    pub clock_in_ns: bool,
-    /// Names of the trace options that are on, without `no`.
-    pub options: Vec<String>,
+    /// Current tracer: `nop`, `function`, …; none if it is not known.
+    pub tracer: Option<String>,
+    /// The array's clock; none if it is not known.
+    pub clock: Option<Clock>,
+    /// Names of the trace options that are on, without `no`; none if they are not known.
+    pub options: Option<Vec<String>>,
     /// Options of the tracer that are on: `funcgraph-cpu`, ….
     pub tracer_options: Vec<String>,
     /// The tracer keeps the longest latency in the spare, and the array's text shows the spare (`tracer.print_max`).
@@ -186,15 +184,51 @@ pub struct Array {
     /// Its events are of a boot that is gone, in memory that outlived it. The kernel prints such events by their fields, and ftrace's own
     /// entries as ever.
     pub is_of_last_boot: bool,
-    /// Recording was on.
-    pub is_on: bool,
+    /// Recording was on; none if that is not known.
+    pub is_on: Option<bool>,
     /// The ring that is being written.
     pub live: Arc<dyn Ring>,
     /// The spare, if a snapshot is allocated.
     pub snapshot: Option<Arc<dyn Ring>>,
 }
 
+/// The word for a fact that is not known.
+pub const UNKNOWN: &str = "unknown";
+
+/// The clock of a trace array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Clock {
+    /// Its name: `local`, `global`, ….
+    pub name: String,
+    /// It counts nanoseconds (`counter` and `uptime`… do not).
+    pub is_in_ns: bool,
+}
+
 impl Array {
+    /// Returns the name of the tracer, or [`UNKNOWN`].
+    #[must_use]
+    pub fn tracer_name(&self) -> &str {
+        self.tracer.as_deref().unwrap_or(UNKNOWN)
+    }
+
+    /// Returns the name of the clock, or [`UNKNOWN`].
+    #[must_use]
+    pub fn clock_name(&self) -> &str {
+        self.clock.as_ref().map_or(UNKNOWN, |clock| &clock.name)
+    }
+
+    /// Returns true if the clock is known to count nanoseconds. Readings of other clocks are shown as they are.
+    #[must_use]
+    pub fn is_in_ns(&self) -> bool {
+        self.clock.as_ref().is_some_and(|clock| clock.is_in_ns)
+    }
+
+    /// Returns true if the trace option is on. The options of an array of which they are not known are off.
+    #[must_use]
+    pub fn has_option(&self, name: &str) -> bool {
+        self.options.iter().flatten().any(|option| option == name)
+    }
+
     /// Returns the ring that the array's text shows: the live one, or the spare if a latency tracer keeps its result
     /// there. With `snapshot`, returns the spare, if there is one.
     #[must_use]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use lastwords_kernel::btf::Kind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
-use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, HeaderPage, Latency, Ring};
+use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::ftrace::{Array, Clock, HeaderPage, Latency, Ring, UNKNOWN};
 
 use super::carve;
+use super::loose;
 use super::lost;
 use super::memory_ring::{MemoryRing, Role};
 use super::ring::{self, Shape};
@@ -26,23 +27,34 @@ pub(super) fn read(
     evidence: &mut Evidence,
 ) -> Result<Vec<Array>, Error> {
     let top = kernel.symbol("global_trace")?;
-    let mut addresses = vec![top];
+    let (mut addresses, mut is_whole) = (vec![top], true);
     for array in kernel.list(kernel.symbol("ftrace_trace_arrays")?, "trace_array", "list")? {
         match array {
             Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
             Ok(_) => {}
             Err(error) => {
-                evidence.notes.push(format!("the list of instances ends early: {error}"));
+                is_whole = false;
+                evidence.gaps.push(Gap {
+                    stream: None,
+                    place: format!("the list of instances ends early: {error}"),
+                    cause: Cause::Missing,
+                    events: None,
+                    bytes: None,
+                });
                 break;
             }
         }
     }
     let mut drafts = Vec::new();
     for address in addresses {
-        match one(kernel, memory, address) {
+        match one(kernel, memory, address, drafts.len()) {
             Ok(draft) => drafts.push(draft),
             Err(error) if address == top => return Err(error),
-            Err(error) => evidence.notes.push(format!("the instance at {address:#x} is not known: {error}")),
+            Err(error) => {
+                is_whole = false;
+                let place = format!("the instance at {address:#x}: {error}");
+                evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+            }
         }
     }
     if let Some(instances) = drafts.get_mut(1..) {
@@ -51,35 +63,52 @@ pub(super) fn read(
     if let Some(memory) = memory {
         let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
         let mut rings: Vec<_> = rings.collect();
-        lost::fill(kernel, memory, &mut rings, evidence);
-        carve::fill(kernel, memory, &mut rings, evidence);
+        let lists = lost::fill(kernel, memory, &mut rings, is_whole, evidence);
+        let pages = carve::fill(kernel, memory, &mut rings, evidence);
+        let taken: HashSet<String> = drafts.iter().map(|draft| draft.name.clone()).collect();
+        let mut names = (1..=u32::MAX).map(|number| format!("{UNKNOWN}-{number}")).filter(|name| !taken.contains(name));
+        drafts.extend(lists.into_iter().zip(&mut names).map(|(list, name)| unknown(kernel, memory, list, name)));
+        let mut arrays: Vec<Array> = drafts.into_iter().map(Draft::finish).collect();
+        for (shape, pages) in &pages {
+            arrays.extend(loose::arrays(kernel, memory, (*shape, pages), &mut names));
+        }
+        return Ok(arrays);
     }
     Ok(drafts.into_iter().map(Draft::finish).collect())
+}
+
+/// Makes an array of a list of which nothing proves whose it is.
+fn unknown(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>, list: lost::Unowned, name: String) -> Draft {
+    let (shape, found) = list.into_cpu(kernel, loose::no_cpu(kernel));
+    let mut live = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, vec![found], 0);
+    live.count_events(0);
+    live.facts =
+        ["its name", "its tracer", "its clock", "its options"].map(|fact| lost::not_known(None, fact)).to_vec();
+    let (tracer, clock, options, tracer_options) = (None, None, None, Vec::new());
+    Draft { name, tracer, clock, options, tracer_options, shows_longest: false, is_on: None, live, snapshot: None }
 }
 
 /// A trace array whose rings may still lack sub-buffers.
 struct Draft {
     name: String,
-    tracer: String,
-    clock: String,
-    clock_in_ns: bool,
-    options: Vec<String>,
+    tracer: Option<String>,
+    clock: Option<Clock>,
+    options: Option<Vec<String>>,
     tracer_options: Vec<String>,
     shows_longest: bool,
+    is_on: Option<bool>,
     live: MemoryRing,
     snapshot: Option<MemoryRing>,
 }
 
 impl Draft {
     fn finish(self) -> Array {
-        let Self { name, tracer, clock, clock_in_ns, options, tracer_options, shows_longest, live, snapshot } = self;
-        let is_on = live.is_on;
+        let Self { name, tracer, clock, options, tracer_options, shows_longest, is_on, live, snapshot } = self;
         let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
         Array {
             name,
             tracer,
             clock,
-            clock_in_ns,
             options,
             tracer_options,
             shows_longest,
@@ -91,48 +120,78 @@ impl Draft {
     }
 }
 
-fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64) -> Result<Draft, Error> {
+/// Facts of an array: what cannot be read is noted as not known.
+#[derive(Default)]
+struct Facts {
+    not_known: Vec<Gap>,
+}
+
+impl Facts {
+    /// Returns the fact; none if it cannot be read.
+    fn take<T>(&mut self, name: &str, fact: Result<T, Error>) -> Option<T> {
+        fact.map_err(|error| self.not_known.push(lost::not_known(None, &format!("{name}: {error}")))).ok()
+    }
+}
+
+fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, number: usize) -> Result<Draft, Error> {
     let array = kernel.object("trace_array", address)?;
-    let global = kernel.object("trace_array", kernel.symbol("global_trace")?)?;
-    // If the image lacks a part of an instance, the setting of the top level is used.
-    let tracer = array.pointer("current_trace").or_else(|_| global.pointer("current_trace"))?;
-    let (clock, clock_in_ns) = clock(kernel, &array).or_else(|_| clock(kernel, &global))?;
+    let mut facts = Facts::default();
+    let name = match array.text("name") {
+        Err(Error::Hole { .. }) => {
+            facts.not_known.push(lost::not_known(None, "its name"));
+            format!("instance-{:x}", array.place())
+        }
+        name => name?,
+    };
+    let current = facts.take("its tracer", array.pointer("current_trace"));
+    let tracer = current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.text("name")));
+    let tracer_options =
+        current.as_ref().and_then(|tracer| facts.take("the options of its tracer", tracer_options(&array, tracer)));
+    let shows_longest = current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.bool("print_max")));
+    let clock = facts.take("its clock", clock(kernel, &array));
+    let options = facts.take("its options", options(kernel, &array));
     let mut live = read_ring(kernel, memory, &array, "array_buffer")?;
-    live.role = Role { is_snapshot: false, enabled: enabled(kernel, &array).unwrap_or_default() };
+    let is_on = facts.take("whether it was recording", is_on(&array));
+    // Only the search for lost rings needs these.
+    let enabled = enabled(kernel, &array).ok();
+    live.role = Role { array: number, is_snapshot: false, enabled };
     let spare = ["max_buffer", "snapshot_buffer"].into_iter().find(|name| array.has(name));
-    let has_snapshot = array.has("allocated_snapshot") && array.bool("allocated_snapshot").unwrap_or(false);
-    let snapshot = match spare.filter(|_| has_snapshot) {
+    let has_snapshot = match spare.filter(|_| array.has("allocated_snapshot")) {
+        Some(_) => facts.take("whether it has a snapshot", array.bool("allocated_snapshot")),
+        None => Some(false),
+    };
+    let snapshot = match spare.filter(|_| has_snapshot == Some(true)) {
         Some(spare) => {
             let mut ring = read_ring(kernel, memory, &array, spare)?;
-            ring.role = Role { is_snapshot: true, enabled: live.role.enabled.clone() };
+            ring.role = Role { is_snapshot: true, ..live.role.clone() };
             Some(ring)
         }
         None => None,
     };
+    if has_snapshot.is_none() {
+        // A list that is lost may be of the snapshot.
+        live.role.enabled = None;
+    }
+    live.facts = facts.not_known;
     Ok(Draft {
-        name: name(&array)?,
-        tracer: tracer.text("name")?,
+        name,
+        tracer,
         clock,
-        clock_in_ns,
-        options: options(kernel, &array).or_else(|_| options(kernel, &global))?,
-        tracer_options: tracer_options(&array, &tracer).unwrap_or_default(),
-        shows_longest: tracer.bool("print_max").unwrap_or(false),
+        options,
+        tracer_options: tracer_options.unwrap_or_default(),
+        shows_longest: shows_longest.unwrap_or(false),
+        is_on,
         live,
         snapshot,
     })
 }
 
-/// Name of an instance, or its address if the image lacks the name. The name of the top level is empty.
-fn name(array: &Object<'_>) -> Result<String, Error> {
-    match array.text("name") {
-        Err(Error::Hole { .. }) => Ok(format!("instance-{:x}", array.place())),
-        name => name,
-    }
+fn is_on(array: &Object<'_>) -> Result<bool, Error> {
+    Ok(array.pointer("array_buffer.buffer")?.u64("record_disabled")? & OFF == 0)
 }
 
-/// Name of the array's clock, and true if it counts nanoseconds. An entry of `trace_clocks` is a function, a name and a
-/// number.
-fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
+/// The array's clock. An entry of `trace_clocks` is a function, a name and a number.
+fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<Clock, Error> {
     let word = u64::from(kernel.memory.word_size());
     let entry = word.saturating_mul(3).saturating_mul(array.u64("clock_id")?);
     let at = kernel.symbol("trace_clocks")?.wrapping_add(entry);
@@ -141,7 +200,7 @@ fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<(String, bool), Error> {
         .memory
         .number(at.wrapping_add(word.saturating_mul(2)), 4)
         .map_err(Error::hole("a table of the tracer"))?;
-    Ok((name, in_ns != 0))
+    Ok(Clock { name, is_in_ns: in_ns != 0 })
 }
 
 /// Names of the enabled trace options; `trace_options` has the name of each bit.
@@ -213,10 +272,9 @@ fn read_ring(
             });
         }
     }
-    let is_on = buffer.u64("record_disabled").is_ok_and(|disabled| disabled & OFF == 0);
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
     let physical = memory.map(|m| m.physical().clone());
-    let mut ring = MemoryRing::new(kernel.clone(), physical, shape, cpus, is_on, time_start);
+    let mut ring = MemoryRing::new(kernel.clone(), physical, shape, cpus, time_start);
     // Values that the image lacks are zero, as in a ring whose tracer measures no latency.
     ring.latency = latency(kernel, array, member).unwrap_or_default();
     Ok(ring)
@@ -266,8 +324,7 @@ fn sub_buffers(kernel: &Kernel, array: &Object<'_>, member: &str, shape: Shape, 
 fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
     let mut ids = HashSet::new();
     for file in kernel.list(array.at("events")?.place(), "trace_event_file", "list")? {
-        // The rest of the list, after the hole, is unknown.
-        let Ok(file) = file else { break };
+        let file = file?;
         if file.u64("flags")? & 1 != 0 {
             ids.insert(file.pointer("event_call")?.fit("event.type")?);
         }

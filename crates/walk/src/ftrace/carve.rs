@@ -35,11 +35,17 @@ pub(super) struct Window {
     pub(super) before: u64,
 }
 
-/// Finds sub-buffers for the breaks of these rings. Reads the whole image if there are any.
-pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
+/// Finds sub-buffers for the breaks of these rings, and returns those that no counter proves to be a ring's. Reads the whole image if
+/// there are breaks.
+pub(super) fn fill(
+    kernel: &Kernel,
+    memory: &VirtualMemory,
+    rings: &mut [&mut MemoryRing],
+    evidence: &mut Evidence,
+) -> Vec<(Shape, Vec<Candidate>)> {
     let windows: Vec<Window> = rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
     if windows.is_empty() {
-        return;
+        return Vec::new();
     }
     let known = known(memory, rings);
     let mut shapes: Vec<Shape> = Vec::new();
@@ -49,44 +55,73 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
             shapes.push(shape);
         }
     }
+    let mut unproven = Vec::new();
     for shape in shapes {
         let of_size: Vec<Window> = windows
             .iter()
             .filter(|w| rings.get(w.ring).is_some_and(|r| r.shape().size == shape.size))
             .copied()
             .collect();
-        match search(kernel, memory.physical(), shape, &of_size, &known) {
-            Ok(found) => assign(rings, &of_size, &found, evidence),
-            Err(error) => evidence.notes.push(format!("missing sub-buffers are not looked for: {error}")),
+        let mut found = search(kernel, memory.physical(), shape, &of_size, &known).unwrap_or_else(|error| {
+            evidence.notes.push(format!("missing sub-buffers are not looked for: {error}"));
+            Vec::new()
+        });
+        assign(rings, &of_size, &found, evidence);
+        let mut withdrawn = HashSet::new();
+        for window in &of_size {
+            if let Some(ring) = rings.get_mut(window.ring) {
+                withdrawn.extend(settle(ring, window.cpu, evidence));
+            }
         }
+        found.retain(|candidate| withdrawn.contains(&candidate.address));
+        unproven.push((shape, found));
     }
-    for window in &windows {
-        if let Some(ring) = rings.get_mut(window.ring) {
-            settle(ring, window.cpu, evidence);
-        }
-    }
+    unproven
 }
 
-/// Compares the number of a CPU's events with the ring's own counter. If they agree, nothing is missing.
-fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) {
+/// Compares the number of a CPU's events with the ring's own counter. If they agree, nothing is missing, and the sub-buffers that
+/// were found by their contents are the ring's. Otherwise nothing proves that: takes them out, and returns their addresses.
+fn settle(ring: &mut MemoryRing, cpu: usize, evidence: &mut Evidence) -> Vec<u64> {
     let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
-    let Some(found) = ring.found_mut().get_mut(cpu) else { return };
+    let Some(found) = ring.found_mut().get_mut(cpu) else { return Vec::new() };
     let counted = found.ring.stats.entries.saturating_add(found.ring.stats.read);
     if found.breaks.is_empty() {
-        return;
+        return Vec::new();
     }
     found.breaks.clear();
-    if found.is_counted {
-        return ring.count_events(cpu);
-    }
     let number = found.ring.cpu;
-    if events == found.ring.stats.entries || events == counted {
+    if !found.is_counted && (events == found.ring.stats.entries || events == counted) {
         found.gaps.retain(|g| g.cause != Cause::Missing);
         evidence.notes.push(format!("CPU {number}: its {events} events are as many as the ring's own counter says"));
-    } else {
-        let counted = found.ring.stats.entries;
-        evidence.notes.push(format!("CPU {number}: {events} events are there, the ring's own counter says {counted}"));
+        return Vec::new();
     }
+    let withdrawn = withdraw(found, cpu);
+    let (is_counted, entries) = (found.is_counted, found.ring.stats.entries);
+    ring.recount();
+    if is_counted {
+        ring.count_events(cpu);
+    } else {
+        let events: u64 = ring.looks(cpu).iter().flatten().map(|l| l.events).sum();
+        evidence.notes.push(format!("CPU {number}: {events} events are there, the ring's own counter says {entries}"));
+    }
+    withdrawn
+}
+
+/// Takes out the sub-buffers that were found by their contents. The account says that they are missing here.
+fn withdraw(found: &mut Cpu, stream: usize) -> Vec<u64> {
+    let mut withdrawn = Vec::new();
+    let mut place = 0..found.places.len();
+    let physical = |at: &SubBufferAt| if let Where::Physical(address) = at.at { Some(address) } else { None };
+    found.sub_buffers.retain(|_| place.next().and_then(|at| physical(found.places.get(at)?)).is_none());
+    found.places.retain(|at| physical(at).map(|address| withdrawn.push(address)).is_none());
+    for (n, row) in found.sub_buffers.iter_mut().enumerate() {
+        row.sequence = n as u64;
+    }
+    if !withdrawn.is_empty() {
+        let place = format!("{} sub-buffers, of which nothing proves that they are of this ring", withdrawn.len());
+        found.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+    }
+    withdrawn
 }
 
 /// Lists the breaks of a ring with the times around them, latest first, so that inserting sub-buffers does not shift

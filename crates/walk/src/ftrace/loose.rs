@@ -15,9 +15,9 @@ use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, CpuRing, Format, HeaderPage, Stats, Tracing};
 
-use super::carve::{self, Window};
+use super::carve::{self, Candidate, Window};
 use super::lists::{self, CpuHints};
-use super::lost::{TRACERS, bound_tasks, votes};
+use super::lost::{TRACERS, bound_tasks, cpu_of, not_known};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
@@ -28,8 +28,6 @@ const EVENTS: u64 = 4;
 const PIDS: u32 = 1 << 22;
 /// Most sub-buffers of the image that are examined.
 const PAGES_MAX: usize = 1 << 18;
-/// Options that are on by default in every kernel and affect the text output.
-const OPTIONS: [&str; 5] = ["context-info", "hash-ptr", "irq-info", "markers", "print-parent"];
 
 /// A sub-buffer that was proven by its contents.
 #[derive(Debug)]
@@ -57,7 +55,7 @@ pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracin
     let header = HeaderPage::of_word_size(kernel.memory.word_size());
     let shape = Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header };
     let pages = search(kernel, memory.physical(), shape, &tracing.formats)?;
-    let unknown = kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1);
+    let unknown = no_cpu(kernel);
     let silent = pages.iter().filter(|page| page.cpu.is_none()).count();
     tracing.evidence.notes.push(format!(
         "carved: {} sub-buffers were found by their contents; those of rings that are gone may be among them, and nothing says what \
@@ -99,11 +97,39 @@ fn search(
         if !seen.insert((look.first, look.last, look.commit, look.events)) {
             continue;
         }
-        let mut told = CpuHints::default();
-        lists::ask(kernel, &mut told, &bytes, shape, &look);
-        pages.push(Loose { address: found.address, look, cpu: cpu_of(&told, &bound) });
+        pages.push(loose(kernel, &bytes, shape, &found, &bound));
     }
     Ok(pages)
+}
+
+fn loose(kernel: &Kernel, bytes: &[u8], shape: Shape, found: &Candidate, bound: &HashMap<u32, u32>) -> Loose {
+    let mut told = CpuHints::default();
+    lists::ask(kernel, &mut told, bytes, shape, &found.look);
+    Loose { address: found.address, look: found.look, cpu: cpu_of(&told, bound) }
+}
+
+/// Makes arrays of sub-buffers that no ring is proven to have. They take the next names.
+pub(super) fn arrays(
+    kernel: &Arc<Kernel>,
+    memory: &Arc<VirtualMemory>,
+    (shape, found): (Shape, &[Candidate]),
+    names: &mut dyn Iterator<Item = String>,
+) -> Vec<Array> {
+    let (bound, mut bytes) = (bound_tasks(kernel), vec![0u8; shape.size]);
+    let mut read = |at: &Candidate| {
+        memory.physical().read(at.address, &mut bytes).is_ok().then(|| loose(kernel, &bytes, shape, at, &bound))
+    };
+    let pages: Vec<Loose> = found.iter().filter_map(&mut read).collect();
+    rings(&pages, no_cpu(kernel))
+        .into_iter()
+        .zip(names)
+        .map(|(rows, name)| array(kernel, memory, shape, name, rows))
+        .collect()
+}
+
+/// Returns the number that stands for an unknown CPU: the first that no CPU has.
+pub(super) fn no_cpu(kernel: &Kernel) -> u32 {
+    kernel.cpus(Mask::Possible).into_iter().max().unwrap_or(0).saturating_add(1)
 }
 
 /// True if all events are of kinds that the kernel has, have room for their fields, and name possible tasks.
@@ -120,15 +146,6 @@ fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Summary, format
         let fits = |format: &Format| id < TRACERS || ends(format) <= event.payload.len().next_multiple_of(8);
         format.is_some_and(fits) && u32::from_le_bytes(*pid) < PIDS
     })
-}
-
-/// The CPU that at least nine of ten events with a known CPU name; a task can be bound to another CPU later.
-fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
-    let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
-    let cpus: HashSet<u32> = named.copied().collect();
-    let best = cpus.into_iter().map(|cpu| (votes(told, bound, cpu), cpu)).max()?;
-    let ((own, all), cpu) = best;
-    (own > 0 && own.saturating_mul(10) >= all.saturating_mul(9)).then_some(cpu)
 }
 
 /// Distributes sub-buffers, ordered by time, over as many rings as needed so that no two of the same CPU overlap.
@@ -161,19 +178,19 @@ fn array(
 ) -> Array {
     let found: Vec<Cpu> = rows.iter().enumerate().map(|(n, (cpu, row))| of_row(*cpu, n, row, shape)).collect();
     let count = found.len();
-    let mut ring = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, false, 0);
+    let mut ring = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, 0);
     (0..count).for_each(|cpu| ring.count_events(cpu));
     ring.recount();
+    ring.facts = ["its tracer", "its clock", "its options"].map(|fact| not_known(None, fact)).to_vec();
     Array {
         name,
-        tracer: "nop".to_owned(),
-        clock: "local".to_owned(),
-        clock_in_ns: true,
-        options: OPTIONS.iter().map(|option| (*option).to_owned()).collect(),
+        tracer: None,
+        clock: None,
+        options: None,
         tracer_options: Vec::new(),
         shows_longest: false,
         is_of_last_boot: false,
-        is_on: false,
+        is_on: None,
         live: Arc::new(ring),
         snapshot: None,
     }
@@ -220,14 +237,5 @@ mod tests {
             .collect();
         // The fifth is closer to the third than to the fourth.
         assert_eq!(found, [vec![(0, vec![1, 4]), (1, vec![2]), (2, vec![6])], vec![(0, vec![3, 5])]]);
-    }
-
-    #[test]
-    fn few_events_of_other_cpus_do_not_decide() {
-        let told = |pids: &[(u32, u64)]| CpuHints { pids: pids.iter().copied().collect(), ..CpuHints::default() };
-        let bound = HashMap::from([(10, 0), (11, 1)]);
-        assert_eq!(cpu_of(&told(&[(10, 19), (11, 1), (99, 50)]), &bound), Some(0));
-        assert_eq!(cpu_of(&told(&[(10, 5), (11, 5)]), &bound), None);
-        assert_eq!(cpu_of(&told(&[(99, 5)]), &bound), None);
     }
 }

@@ -1,9 +1,10 @@
 //! Finds the lists of rings whose own structure the image lacks.
 //!
-//! The array notes the size of a CPU's ring and the enabled events elsewhere. Events show the CPU by bound tasks and by
-//! the idle task. A snapshot is older than the live ring.
+//! Nothing in a list says whose it is. It is given to a ring only where evidence decides: its events are of kinds that one array
+//! alone has enabled, nearly all events that tell a CPU tell the ring's, and the array lost as many rings of this CPU as
+//! there are such lists. Other lists become arrays of their own, whose name is not known.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
@@ -11,17 +12,11 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap};
 
 use super::carve;
 use super::lists::{self, CpuHints, List, number};
-use super::memory_ring::{MemoryRing, Role};
-use super::ring::{self, Shape};
+use super::memory_ring::MemoryRing;
+use super::ring::{self, Cpu, Shape};
 
 /// Lower ids are those of tracers' own events, which every array can have.
 pub(super) const TRACERS: u16 = 20;
-/// Cost of a list without events. It is higher than the cost of any list whose events do not contradict the ring.
-const EMPTY: f64 = 5.0;
-/// Extra cost of a list that is not a closed circle.
-const PIECE: f64 = 4.0;
-/// Most rounds of exchanges; each round lowers the total cost.
-const ROUNDS: usize = 64;
 
 /// A CPU's ring whose list is searched.
 struct Lane {
@@ -31,11 +26,25 @@ struct Lane {
     sub_buffers: Option<u64>,
 }
 
-/// Finds lists for rings that are lost. Reads the whole image if there are any.
-pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut MemoryRing], evidence: &mut Evidence) {
+/// A list that may be of any of several rings.
+pub(super) struct Unowned {
+    list: List,
+    /// The CPU, if the events show it.
+    cpu: Option<u32>,
+}
+
+/// Finds lists for rings that are lost, and returns those that no ring is proven to have. Reads the whole image if rings are lost.
+/// `is_whole` says that all arrays of the kernel are among the rings.
+pub(super) fn fill(
+    kernel: &Kernel,
+    memory: &VirtualMemory,
+    rings: &mut [&mut MemoryRing],
+    is_whole: bool,
+    evidence: &mut Evidence,
+) -> Vec<Unowned> {
     let lanes = lanes(rings);
     if lanes.is_empty() {
-        return;
+        return Vec::new();
     }
     let mut shapes: Vec<Shape> = Vec::new();
     for shape in lanes.iter().filter_map(|l| rings.get(l.ring)).map(|r| r.shape()) {
@@ -44,27 +53,108 @@ pub(super) fn fill(kernel: &Kernel, memory: &VirtualMemory, rings: &mut [&mut Me
         }
     }
     let known: HashSet<u64> = carve::known(memory, rings);
-    let lists = match lists::find(kernel, memory, &shapes, &known) {
-        Ok(lists) => lists,
-        Err(error) => return evidence.notes.push(format!("rings that are lost are not looked for: {error}")),
-    };
+    let mut lists = lists::find(kernel, memory, &shapes, &known).unwrap_or_else(|error| {
+        evidence.notes.push(format!("rings that are lost are not looked for: {error}"));
+        Vec::new()
+    });
+    // A list without events has nothing to tell or to lose.
+    lists.retain(|list| list.told.events > 0 && lanes.iter().any(|lane| fits(lane, rings, list)));
     let bound = bound_tasks(kernel);
-    let span = Span::of(&lists);
-    let costs: Vec<Vec<Option<f64>>> = lanes
-        .iter()
-        .map(|lane| {
-            let ring = rings.get(lane.ring);
-            lists.iter().map(|list| ring.and_then(|r| cost(lane, (r.shape(), &r.role), list, &bound, &span))).collect()
-        })
-        .collect();
-    let chosen = assign(&costs, lists.len());
-    for (lane, list) in lanes.iter().zip(chosen) {
-        let Some(ring) = rings.get_mut(lane.ring) else { continue };
-        match list.and_then(|n| lists.get(n)) {
-            Some(list) => put(kernel, ring, lane, list, &bound, evidence),
-            None => missing(ring, lane),
+    let mut unowned = Vec::new();
+    for (at, mut lists) in by_owner(lists, rings, is_whole, &bound) {
+        let mut own: Vec<&Lane> = match at {
+            Some((array, cpu)) => {
+                lanes.iter().filter(|lane| lane.number == cpu && array_of(rings, lane) == Some(array)).collect()
+            }
+            None => Vec::new(),
+        };
+        // A snapshot is older than the live ring.
+        own.sort_by_key(|lane| rings.get(lane.ring).is_some_and(|ring| !ring.role.is_snapshot));
+        lists.sort_by_key(|list| list.told.last);
+        let all_fit = own.len() == lists.len() && own.iter().zip(&lists).all(|(lane, list)| fits(lane, rings, list));
+        if all_fit {
+            own.iter().zip(&lists).for_each(|(lane, list)| put(kernel, rings, lane, list, &bound));
+        } else {
+            unowned.extend(lists.into_iter().map(|list| Unowned { cpu: cpu_of(&list.told, &bound), list }));
         }
     }
+    for lane in &lanes {
+        if let Some(found) = rings.get_mut(lane.ring).and_then(|ring| ring.found_mut().get_mut(lane.cpu))
+            && found.lost.is_some()
+        {
+            found.gaps.push(missing(
+                lane.cpu,
+                "the image lacks the structure of its ring, and nothing proves which list is its",
+            ));
+        }
+    }
+    unowned
+}
+
+impl Unowned {
+    /// Makes the ring of one CPU: the one that the events show, otherwise `unknown`.
+    pub(super) fn into_cpu(self, kernel: &Kernel, unknown: u32) -> (Shape, Cpu) {
+        let Self { list, cpu } = self;
+        let mut found =
+            ring::of_list(kernel, &list.chains, list.commit, list.reader, list.shape, 0, cpu.unwrap_or(unknown));
+        let place = "whose ring it is, and how many events it overwrote and refused, because its structure is missing";
+        found.gaps.push(not_known(Some(0), place));
+        if cpu.is_none() {
+            found.gaps.push(not_known(Some(0), "its CPU, in whose place is a number that no CPU has"));
+        }
+        (list.shape, found)
+    }
+}
+
+/// Returns the account's line on a fact that is not known. It costs no event.
+pub(super) fn not_known(stream: Option<usize>, place: &str) -> Gap {
+    Gap { stream, place: place.to_owned(), cause: Cause::Unknown, events: Some(0), bytes: None }
+}
+
+fn missing(stream: usize, place: &str) -> Gap {
+    Gap { stream: Some(stream), place: place.to_owned(), cause: Cause::Missing, events: None, bytes: None }
+}
+
+fn array_of(rings: &[&mut MemoryRing], lane: &Lane) -> Option<usize> {
+    rings.get(lane.ring).map(|ring| ring.role.array)
+}
+
+/// Groups lists by the array and the CPU that they are proven to be of.
+fn by_owner(
+    lists: Vec<List>,
+    rings: &[&mut MemoryRing],
+    is_whole: bool,
+    bound: &HashMap<u32, u32>,
+) -> BTreeMap<Option<(usize, u32)>, Vec<List>> {
+    let enabled: BTreeMap<usize, Option<&HashSet<u16>>> =
+        rings.iter().map(|ring| (ring.role.array, ring.role.enabled.as_ref())).collect();
+    let enabled: Option<Vec<(usize, &HashSet<u16>)>> =
+        enabled.into_iter().map(|(array, enabled)| Some((array, enabled?))).collect();
+    let enabled = enabled.filter(|_| is_whole).unwrap_or_default();
+    let mut groups = BTreeMap::<_, Vec<List>>::new();
+    for list in lists {
+        let owner = owner(&list.told, &enabled).zip(cpu_of(&list.told, bound));
+        groups.entry(owner).or_default().push(list);
+    }
+    groups
+}
+
+/// Returns the array that alone has all kinds of these events enabled.
+fn owner(told: &CpuHints, enabled: &[(usize, &HashSet<u16>)]) -> Option<usize> {
+    let kinds = || told.ids.keys().filter(|id| **id >= TRACERS);
+    let mut having = enabled.iter().filter(|(_, enabled)| kinds().all(|id| enabled.contains(id)));
+    match (kinds().next(), having.next(), having.next()) {
+        (Some(_), Some((array, _)), None) => Some(*array),
+        _ => None,
+    }
+}
+
+/// Returns true if the list can be the lane's ring, by its sizes.
+fn fits(lane: &Lane, rings: &[&mut MemoryRing], list: &List) -> bool {
+    let nodes = list.nodes as u64;
+    let has_number = |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
+    rings.get(lane.ring).is_some_and(|ring| ring.shape().size == list.shape.size)
+        && lane.sub_buffers.is_none_or(has_number)
 }
 
 fn lanes(rings: &mut [&mut MemoryRing]) -> Vec<Lane> {
@@ -95,25 +185,6 @@ pub(super) fn bound_tasks(kernel: &Kernel) -> HashMap<u32, u32> {
     bound
 }
 
-/// The time range of all lists.
-struct Span {
-    first: u64,
-    length: u64,
-}
-
-impl Span {
-    fn of(lists: &[List]) -> Self {
-        let written = || lists.iter().filter(|l| l.told.events > 0).map(|l| l.told.last);
-        let first = written().min().unwrap_or(0);
-        Self { first, length: written().max().unwrap_or(0).saturating_sub(first).max(1) }
-    }
-
-    /// Position of a list's end in the time range: 0 for the list that ends first, 1 for the one that ends last.
-    fn place(&self, list: &List) -> f64 {
-        list.told.last.saturating_sub(self.first) as f64 / self.length as f64
-    }
-}
-
 /// Number of events that point to this CPU, and number of events that point to any CPU.
 pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u64, u64) {
     let tasks = told.pids.iter().filter_map(|(pid, count)| bound.get(pid).map(|cpu| (*cpu, *count)));
@@ -123,146 +194,55 @@ pub(super) fn votes(told: &CpuHints, bound: &HashMap<u32, u32>, cpu: u32) -> (u6
     })
 }
 
-/// Cost of assigning a list to a ring, the lower the better; none if the list cannot be this ring.
-fn cost(
-    lane: &Lane,
-    (shape, role): (Shape, &Role),
-    list: &List,
-    bound: &HashMap<u32, u32>,
-    span: &Span,
-) -> Option<f64> {
-    let nodes = list.nodes as u64;
-    let fits = |wanted: u64| if list.chains.closed { nodes == wanted } else { nodes <= wanted };
-    if list.shape.size != shape.size || !lane.sub_buffers.is_none_or(fits) {
-        return None;
-    }
-    if list.told.events == 0 {
-        // A piece of an empty ring cannot be told from remains of freed rings and other structures.
-        return list.chains.closed.then_some(EMPTY);
-    }
-    let share = |part: u64, all: u64| if all == 0 { 0.5 } else { part as f64 / all as f64 };
-    let (own, all) = votes(&list.told, bound, lane.number);
-    let is_event = |id: &u16| *id >= TRACERS;
-    let count = |wanted: &dyn Fn(&u16) -> bool| {
-        list.told.ids.iter().filter(|(id, _)| wanted(id)).map(|(_, n)| *n).fold(0, u64::saturating_add)
-    };
-    // No event counts as enabled if the array's list of events is lost.
-    let events = if role.enabled.is_empty() { 0 } else { count(&is_event) };
-    let enabled = count(&|id| is_event(id) && role.enabled.contains(id));
-    let late = span.place(list);
-    let time = if role.is_snapshot { late } else { 1.0 - late };
-    // Pieces of lists may also be remains of freed rings.
-    let piece = if list.chains.closed { 0.0 } else { PIECE };
-    Some(piece + 4.0 * (1.0 - share(enabled, events)) + 2.0 * (1.0 - share(own, all)) + time)
+/// The CPU that at least nine of ten events with a known CPU name; a task can be bound to another CPU later.
+pub(super) fn cpu_of(told: &CpuHints, bound: &HashMap<u32, u32>) -> Option<u32> {
+    let named = told.pids.keys().filter_map(|pid| bound.get(pid)).chain(told.idle.keys());
+    let cpus: HashSet<u32> = named.copied().collect();
+    let best = cpus.into_iter().map(|cpu| (votes(told, bound, cpu), cpu)).max()?;
+    let ((own, all), cpu) = best;
+    (own > 0 && own.saturating_mul(10) >= all.saturating_mul(9)).then_some(cpu)
 }
 
-/// Assigns a list to each lane: first greedily by cost, then by exchanges as long as they lower the cost.
-fn assign(costs: &[Vec<Option<f64>>], lists: usize) -> Vec<Option<usize>> {
-    let mut pairs: Vec<(f64, usize, usize)> = Vec::new();
-    for (lane, row) in costs.iter().enumerate() {
-        pairs.extend(row.iter().enumerate().filter_map(|(list, cost)| cost.map(|cost| (cost, lane, list))));
-    }
-    pairs.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut chosen: Vec<Option<usize>> = vec![None; costs.len()];
-    let mut used = vec![false; lists];
-    for (_, lane, list) in pairs {
-        if let (Some(place @ None), Some(used @ false)) = (chosen.get_mut(lane), used.get_mut(list)) {
-            (*place, *used) = (Some(list), true);
-        }
-    }
-    let cost = |lane: usize, list: Option<usize>| match list {
-        Some(list) => costs.get(lane).and_then(|row| row.get(list)).copied().flatten(),
-        None => Some(12.0),
-    };
-    for _ in 0..ROUNDS {
-        let mut better = false;
-        for a in 0..chosen.len() {
-            for b in 0..a {
-                let (Some(&of_a), Some(&of_b)) = (chosen.get(a), chosen.get(b)) else { continue };
-                let sum = |x: Option<f64>, y: Option<f64>| Some(x? + y?);
-                let (now, then) = (sum(cost(a, of_a), cost(b, of_b)), sum(cost(a, of_b), cost(b, of_a)));
-                if let (Some(now), Some(then)) = (now, then)
-                    && then < now - 1e-9
-                {
-                    chosen.swap(a, b);
-                    better = true;
-                }
-            }
-        }
-        if !better {
-            break;
-        }
-    }
-    chosen
-}
-
-fn put(
-    kernel: &Kernel,
-    ring: &mut MemoryRing,
-    lane: &Lane,
-    list: &List,
-    bound: &HashMap<u32, u32>,
-    evidence: &mut Evidence,
-) {
-    let cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
+fn put(kernel: &Kernel, rings: &mut [&mut MemoryRing], lane: &Lane, list: &List, bound: &HashMap<u32, u32>) {
+    let Some(ring) = rings.get_mut(lane.ring) else { return };
+    let mut cpu = ring::of_list(kernel, &list.chains, list.commit, list.reader, ring.shape(), lane.cpu, lane.number);
     let (own, all) = votes(&list.told, bound, lane.number);
-    let which = if ring.role.is_snapshot { "snapshot" } else { "ring" };
-    let sure = match all {
-        0 => "nothing in it tells the CPU".to_owned(),
-        _ => format!("{own} of {all} events that tell a CPU are of this one"),
-    };
-    evidence.notes.push(format!(
-        "CPU {}: the image lacks the structure of its {which}, and with it how many events were overwritten; a list of {} \
-         sub-buffers that nothing points at was taken: {sure}",
+    cpu.notes.push(format!(
+        "CPU {}: the image lacks the structure of its ring; a list of {} sub-buffers that nothing points at is its: its events are of kinds \
+         that only this instance has enabled, and {own} of {all} events that tell a CPU are of this one",
         lane.number, list.nodes
+    ));
+    cpu.gaps.push(not_known(
+        Some(lane.cpu),
+        "how many events its ring overwrote and refused, because its structure is missing",
     ));
     ring.replace(lane.cpu, cpu);
     ring.count_events(lane.cpu);
 }
 
-fn missing(ring: &mut MemoryRing, lane: &Lane) {
-    if let Some(found) = ring.found_mut().get_mut(lane.cpu) {
-        let place = format!("CPU {}: the image lacks the structure of its ring, and no list could be its", lane.number);
-        found.gaps.push(Gap { stream: Some(lane.cpu), place, cause: Cause::Missing, events: None, bytes: None });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ftrace::chain::Chains;
-    use crate::ftrace::lists::CpuHints;
-    use lastwords_trace::ftrace::HeaderPage;
 
     #[test]
-    fn a_piece_without_events_is_no_ring() {
-        let shape = Shape { size: 4096, header: HeaderPage::of_word_size(8) };
-        let lane = Lane { ring: 0, cpu: 0, number: 0, sub_buffers: Some(16) };
-        let list = |closed: bool, nodes: usize, events: u64| List {
-            chains: Chains { closed, ..Chains::default() },
-            nodes,
-            commit: 0,
-            reader: None,
-            shape,
-            told: CpuHints { events, ..CpuHints::default() },
-        };
-        let cost = |list: &List| {
-            let span = Span::of(std::slice::from_ref(list));
-            cost(&lane, (shape, &Role::default()), list, &HashMap::new(), &span)
-        };
-        assert_eq!(cost(&list(true, 16, 0)), Some(EMPTY));
-        assert_eq!(cost(&list(false, 3, 0)), None);
-        // A piece with events can be a ring; a closed list of another length cannot.
-        assert!(cost(&list(false, 3, 9)) > cost(&list(true, 16, 9)));
-        assert_eq!(cost(&list(true, 15, 9)), None);
+    fn kinds_that_one_array_alone_has_enabled_decide() {
+        let told = |ids: &[u16]| CpuHints { ids: ids.iter().map(|id| (*id, 1)).collect(), ..CpuHints::default() };
+        let [red, blue] = [HashSet::from([300, 301]), HashSet::from([300, 302])];
+        let both = [(1, &red), (2, &blue)];
+        assert_eq!(owner(&told(&[300, 301]), &both), Some(1));
+        assert_eq!(owner(&told(&[5, 302]), &both), Some(2), "each array can have markers");
+        assert_eq!(owner(&told(&[5, 300]), &both), None, "both have the event");
+        assert_eq!(owner(&told(&[301, 302]), &both), None, "neither has both events");
+        assert_eq!(owner(&told(&[5]), &both), None, "markers alone tell nothing");
+        assert_eq!(owner(&told(&[300]), &[]), None, "the events of some array are not known");
     }
 
     #[test]
-    fn the_sum_of_the_costs_counts() {
-        // The cheapest pair alone would leave the second lane with a list that fits badly.
-        let costs = [vec![Some(0.4), Some(0.45)], vec![Some(0.5), Some(0.9)]];
-        assert_eq!(assign(&costs, 2), [Some(1), Some(0)]);
-        assert_eq!(assign(&[vec![None, Some(1.0)], vec![None, Some(2.0)]], 2), [Some(1), None]);
-        assert_eq!(assign(&[vec![]], 0), [None]);
+    fn few_events_of_other_cpus_do_not_decide() {
+        let told = |pids: &[(u32, u64)]| CpuHints { pids: pids.iter().copied().collect(), ..CpuHints::default() };
+        let bound = HashMap::from([(10, 0), (11, 1)]);
+        assert_eq!(cpu_of(&told(&[(10, 19), (11, 1), (99, 50)]), &bound), Some(0));
+        assert_eq!(cpu_of(&told(&[(10, 5), (11, 5)]), &bound), None);
+        assert_eq!(cpu_of(&told(&[(99, 5)]), &bound), None);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lastwords_image::Image;
 use lastwords_kernel::Kernel;
-use lastwords_trace::evidence::{Evidence, Verdict};
+use lastwords_trace::evidence::{Evidence, Gap, Verdict};
 use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{CpuRing, Latency, Ring, Stats, SubBufferInfo};
 
@@ -19,8 +19,8 @@ pub(super) struct MemoryRing {
     cpus: Vec<CpuRing>,
     found: Vec<Cpu>,
     time_start: u64,
-    /// State of `tracing_on`.
-    pub(super) is_on: bool,
+    /// Facts of the ring's array that are not known.
+    pub(super) facts: Vec<Gap>,
     /// Facts that tell this ring's sub-buffers from those of other rings.
     pub(super) role: Role,
     /// Header of the latency format.
@@ -28,12 +28,14 @@ pub(super) struct MemoryRing {
 }
 
 /// Facts about a ring from outside its own structures.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Role {
+    /// Number of the array.
+    pub(super) array: usize,
     /// True if the ring is the snapshot of its array.
     pub(super) is_snapshot: bool,
-    /// Ids of the events that are enabled in the array.
-    pub(super) enabled: HashSet<u16>,
+    /// Ids of the events that are enabled in the array; none if not all of them are known.
+    pub(super) enabled: Option<HashSet<u16>>,
 }
 
 impl MemoryRing {
@@ -42,7 +44,6 @@ impl MemoryRing {
         physical: Option<Arc<dyn Image>>,
         shape: Shape,
         found: Vec<Cpu>,
-        is_on: bool,
         time_start: u64,
     ) -> Self {
         let cpus = found.iter().map(|c| CpuRing { sub_buffers: c.places.len(), ..c.ring.clone() }).collect();
@@ -53,7 +54,7 @@ impl MemoryRing {
             cpus,
             found,
             time_start,
-            is_on,
+            facts: Vec::new(),
             role: Role::default(),
             latency: Latency::default(),
         }
@@ -155,7 +156,7 @@ impl Ring for MemoryRing {
     }
 
     fn evidence(&self) -> Evidence {
-        let mut all = Evidence::default();
+        let mut all = Evidence { gaps: self.facts.clone(), ..Evidence::default() };
         for cpu in &self.found {
             all.sub_buffers.extend(cpu.sub_buffers.iter().cloned());
             all.gaps.extend(cpu.gaps.iter().cloned());

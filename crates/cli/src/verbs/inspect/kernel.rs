@@ -7,6 +7,7 @@ use crate::progress::human_bytes;
 use crate::table::{Table, plain};
 use lastwords_formats::missing::count;
 use lastwords_open::inspect::kernel::{Instance, Report};
+use lastwords_trace::ftrace::UNKNOWN;
 use std::io::{self, Write};
 
 /// Writes the report for people.
@@ -47,8 +48,9 @@ pub(super) fn write(report: &Report<'_>, verbose: bool, out: &mut dyn Write) -> 
 fn write_instance(instance: &Instance, verbose: bool, out: &mut dyn Write) -> io::Result<()> {
     let name =
         if instance.name.is_empty() { "top level".to_owned() } else { format!("instance {}", plain(&instance.name)) };
-    let on = if instance.tracing_on { "on" } else { "off" };
-    writeln!(out, "\n  {name}: tracer {}, clock {}, tracing {on}", plain(&instance.tracer), plain(&instance.clock))?;
+    let on = instance.tracing_on.map_or(UNKNOWN, |on| if on { "on" } else { "off" });
+    let word = |word: &Option<String>| word.as_deref().map_or_else(|| UNKNOWN.to_owned(), plain);
+    writeln!(out, "\n  {name}: tracer {}, clock {}, tracing {on}", word(&instance.tracer), word(&instance.clock))?;
     if let Some(activity) = &instance.activity {
         activity::write_head(Some(activity), "    ", out)?;
     }

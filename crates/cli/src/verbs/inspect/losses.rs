@@ -8,6 +8,7 @@ use crate::table::plain;
 use lastwords_formats::missing::count;
 use lastwords_open::{Account, Amount, Losses};
 use lastwords_trace::evidence::{Cause, Gap, Verdict};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 /// Writes the losses, or with `verbose` the account. `of` is the ring, if a trace has several; `indent` precedes each line.
@@ -95,8 +96,8 @@ impl Lost {
 
 /// Returns a line for each ring and reason. If that is too many, those of all rings are added up.
 fn lines(account: &Account<'_>) -> Vec<String> {
-    let is_cut = |gap: &&Gap| matches!(gap.cause, Cause::Cut(_));
-    let gaps = account.evidence.gaps.iter().filter(|gap| !is_cut(gap)).map(|gap| Lost {
+    let has_own_line = |gap: &&Gap| matches!(gap.cause, Cause::Cut(_) | Cause::Unknown);
+    let gaps = account.evidence.gaps.iter().filter(|gap| !has_own_line(gap)).map(|gap| Lost {
         stream: gap.stream,
         why: why(gap),
         events: gap.events,
@@ -116,8 +117,25 @@ fn lines(account: &Account<'_>) -> Vec<String> {
         (account.faults > 0).then(|| format!("{} cannot be decoded to the end", count(account.faults, "packet")));
     let cut = account.cut();
     let cut = (cut > 0).then(|| format!("{} cut, because the events had no room for all", count(cut, "value")));
-    let lines = all.iter().map(|lost| lost.line(account)).chain(cut).chain(faults);
+    let lines = all.iter().map(|lost| lost.line(account)).chain(unknown(account)).chain(cut).chain(faults);
     lines.chain(remarks(&account.evidence.notes)).collect()
+}
+
+/// Returns a line for the facts about each ring that are not known, and one for those about all rings.
+fn unknown(account: &Account<'_>) -> Vec<String> {
+    let mut facts: BTreeMap<Option<usize>, Vec<String>> = BTreeMap::new();
+    for gap in account.evidence.gaps.iter().filter(|gap| gap.cause == Cause::Unknown) {
+        let fact = plain(gap.place.split(':').next().unwrap_or_default());
+        let known = facts.entry(gap.stream).or_default();
+        if !known.contains(&fact) {
+            known.push(fact);
+        }
+    }
+    let line = |(stream, facts): (Option<usize>, Vec<String>)| {
+        let of = stream.map_or_else(String::new, |stream| format!("{}: ", account.stream_name(stream)));
+        format!("{of}not known: {}", facts.join(", "))
+    };
+    facts.into_iter().map(line).collect()
 }
 
 /// Adds up what is lost in the same ring for the same reason.
@@ -152,6 +170,7 @@ fn why(gap: &Gap) -> String {
         Cause::Consumed => "consumed by a reader before".to_owned(),
         Cause::Dropped => "dropped with a snapshot that was replaced or freed".to_owned(),
         Cause::Undescribed => "unreadable, because nothing describes them".to_owned(),
+        Cause::Unknown => because("of which something is not known"),
         Cause::Cut(_) => "with values that were cut, because there was no room for all".to_owned(),
     }
 }

@@ -196,7 +196,7 @@ pub(super) fn trace_class(packets: &ArrayPackets, array: &Array, ring: &dyn Ring
     let unknown = event_class(packets.unknown, "ftrace:unknown".to_owned(), unknown);
     let mut events: Vec<EventClass> = described.chain([unknown]).collect();
     events.sort_by_key(|class| class.id);
-    let clock = clock(&array.clock, offset.unwrap_or(0), origin(offset));
+    let clock = clock(array.clock_name(), offset.unwrap_or(0), origin(offset));
     TraceClass {
         env: environment(tracing, array, ring, &name),
         ..framed(order, packets.uuid, &name, clock, Some(structure(context)), events)
@@ -216,9 +216,9 @@ fn environment(tracing: &Tracing, array: &Array, ring: &dyn Ring, name: &str) ->
         ("kernel_release", text(&tracing.release)),
         ("machine", text(&tracing.machine)),
         ("overwritten_events", sum(|stats| stats.overrun)),
-        ("trace_clock", text(&array.clock)),
+        ("trace_clock", text(array.clock_name())),
         ("trace_name", text(name)),
-        ("tracer", text(&array.tracer)),
+        ("tracer", text(array.tracer_name())),
         ("tracer_name", text("ftrace")),
         ("uname", text(&tracing.uname)),
     ];
@@ -248,8 +248,8 @@ pub(crate) fn origin(offset: Option<i64>) -> Origin {
 
 /// Returns a remark about the clock, if a reader must know something about it.
 pub(super) fn remark(array: &Array) -> Option<String> {
-    let clock = &array.clock;
-    (!array.clock_in_ns).then(|| {
+    let clock = array.clock_name();
+    (!array.is_in_ns()).then(|| {
         format!("the trace's clock is {clock}, whose frequency is not known: its readings are shown as nanoseconds")
     })
 }

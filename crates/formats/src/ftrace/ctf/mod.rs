@@ -120,7 +120,7 @@ pub(crate) fn in_memory(
 /// from the content of the rings. The ids of a machine's arrays sort in the order of the arrays, as events of equal
 /// time do.
 fn uuid(tracing: &Tracing, index: usize, array: &Array, ring: &dyn Ring) -> [u8; 16] {
-    let mut text = format!("{} {} {}", tracing.uname, array.name, array.clock).into_bytes();
+    let mut text = format!("{} {} {}", tracing.uname, array.name, array.clock_name()).into_bytes();
     let mut bytes = Vec::new();
     for (lane, cpu) in ring.cpus().iter().enumerate() {
         text.extend(cpu.cpu.to_le_bytes());

@@ -270,7 +270,7 @@ fn times_are_corrected() {
         for version in [6, 7] {
             let has_counter = options.iter().any(|(id, _)| *id == TSC2NSEC);
             machine.clocks = if has_counter { "local [x86-tsc]" } else { "[local] x86-tsc" }.into();
-            machine.arrays[0].clock = if has_counter { "x86-tsc" } else { "local" }.into();
+            machine.arrays[0].clock = super::clock(if has_counter { "x86-tsc" } else { "local" });
             let path = file_with(&folder, &machine, version, options);
             let times = |text: &str| -> Vec<String> {
                 text.lines().filter_map(|line| Some(line.split_once(": ")?.0.rsplit_once(' ')?.1.to_owned())).collect()

@@ -18,7 +18,7 @@ mod symbols;
 mod write;
 
 pub use listing::{comms, printk_formats};
-pub use open::{counts_nanoseconds, open, trace_counts_nanoseconds};
+pub use open::{clock, counts_nanoseconds, open, trace_counts_nanoseconds};
 pub use options::counters;
 pub use symbols::Listed;
 pub use write::{DataPosition, InPlace, WriteOptions, write, write_head};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
 use lastwords_trace::class::TraceClass;
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
-use lastwords_trace::ftrace::{Array, CpuRing, HeaderPage, Ring, Stats, Tracing};
+use lastwords_trace::ftrace::{Array, Clock, CpuRing, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
 use lastwords_trace::schema::EnvValue;
 
 use super::MAGIC;
@@ -40,7 +40,13 @@ struct FileHeader {
 /// Returns false if the clock of the kernel's tracer with this name counts something else than nanoseconds.
 #[must_use]
 pub fn counts_nanoseconds(clock: &str) -> bool {
-    !PLAIN_CLOCKS.contains(&clock)
+    clock != UNKNOWN && !PLAIN_CLOCKS.contains(&clock)
+}
+
+/// Returns the clock with this name; none for [`UNKNOWN`].
+#[must_use]
+pub fn clock(name: &str) -> Option<Clock> {
+    (name != UNKNOWN).then(|| Clock { name: name.to_owned(), is_in_ns: counts_nanoseconds(name) })
 }
 
 /// Returns false if a trace is of such a clock, by its environment (`trace_clock`).
@@ -265,17 +271,15 @@ fn array(
         correction: Some(options.correction.clone()).filter(|correction| !correction.is_none()),
         inexact: Mutex::default(),
     };
-    let clock = options.clock(buffer);
     Array {
         name: buffer.name.clone(),
-        tracer: "nop".to_owned(),
-        clock_in_ns: counts_nanoseconds(&clock),
-        clock,
-        options: Vec::new(),
+        tracer: Some("nop".to_owned()),
+        clock: clock(&options.clock(buffer)),
+        options: None,
         tracer_options: GRAPH_OPTIONS.map(str::to_owned).to_vec(),
         shows_longest: false,
         is_of_last_boot: false,
-        is_on: false,
+        is_on: None,
         live: Arc::new(ring) as Arc<dyn Ring>,
         snapshot: None,
     }
@@ -298,10 +302,10 @@ fn set_tracer(options: &FileOptions, arrays: &mut [Array]) {
         && options.is_ours()
         && options.tracer.iter().flat_map(|word| word.bytes()).all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
     {
-        tracer.clone_into(&mut array.tracer);
+        array.tracer = Some(tracer.clone());
         // Without options, the kernel's defaults are those of the text.
         if !on.is_empty() {
-            (array.options, array.tracer_options) = (on.to_vec(), on.to_vec());
+            (array.options, array.tracer_options) = (Some(on.to_vec()), on.to_vec());
         }
     }
 }
@@ -369,8 +373,8 @@ mod tests {
         let of = |tracer: &str, version: u8| {
             let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
             machine.arrays.truncate(1);
-            machine.arrays[0].tracer = tracer.to_owned();
-            machine.arrays[0].options = vec!["print-parent".to_owned(), "funcgraph-cpu".to_owned()];
+            machine.arrays[0].tracer = Some(tracer.to_owned());
+            machine.arrays[0].options = Some(vec!["print-parent".to_owned(), "funcgraph-cpu".to_owned()]);
             machine.arrays[0].tracer_options = vec!["funcgraph-cpu".to_owned()];
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
@@ -384,9 +388,9 @@ mod tests {
         };
         for version in [6, 7] {
             let options = ["funcgraph-cpu", "print-parent"].map(str::to_owned).to_vec();
-            assert_eq!(of("function_graph", version), ("function_graph".to_owned(), options));
-            assert_eq!(of("nop", version), ("nop".to_owned(), Vec::new()));
-            assert_eq!(of("a\u{1b}[2J", version), ("nop".to_owned(), Vec::new()), "nothing for a terminal to obey");
+            assert_eq!(of("function_graph", version), (Some("function_graph".to_owned()), Some(options)));
+            assert_eq!(of("nop", version), (Some("nop".to_owned()), None));
+            assert_eq!(of("a\u{1b}[2J", version), (Some("nop".to_owned()), None), "nothing for a terminal to obey");
         }
     }
 }

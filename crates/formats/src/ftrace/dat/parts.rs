@@ -178,11 +178,12 @@ pub(super) const TRACER: &str = "\ntracer: ";
 
 /// Returns the tracer of an array and its options, if it has a tracer. Files of trace-cmd do not name it.
 fn tracer(array: &Array) -> Option<String> {
-    let is_set = !matches!(array.tracer.as_str(), "" | "nop");
-    let mut options: Vec<&str> = array.options.iter().chain(&array.tracer_options).map(String::as_str).collect();
+    let is_set = !matches!(array.tracer.as_deref(), None | Some("" | "nop"));
+    let mut options: Vec<&str> =
+        array.options.iter().flatten().chain(&array.tracer_options).map(String::as_str).collect();
     options.sort_unstable();
     options.dedup();
-    let words = [&[array.tracer.as_str()], options.as_slice()].concat().join(" ");
+    let words = [&[array.tracer_name()], options.as_slice()].concat().join(" ");
     is_set.then(|| format!("{TRACER}{}", words.replace(['\n', '\0'], " ")))
 }
 

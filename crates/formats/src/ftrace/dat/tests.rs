@@ -550,7 +550,7 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
         ] {
             let mut machine = machine();
             machine.arrays.truncate(1);
-            machine.arrays[0].clock = chosen.into();
+            machine.arrays[0].clock = super::clock(chosen);
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("trace.dat");
             write(&path, &machine, &WriteOptions { version: Some(version), ..WriteOptions::default() }).unwrap();
@@ -567,9 +567,9 @@ fn clocks_are_those_that_trace_cmd_goes_by() {
             }
             std::fs::write(&path, bytes).unwrap();
             let read = open(&path).unwrap();
-            assert_eq!(read.arrays[0].clock, chosen, "version {version}, {buffer_clock}");
+            assert_eq!(read.arrays[0].clock_name(), chosen, "version {version}, {buffer_clock}");
             let is_plain = matches!(chosen, "x86-tsc" | "counter");
-            assert_eq!(read.arrays[0].clock_in_ns, !is_plain);
+            assert_eq!(read.arrays[0].is_in_ns(), !is_plain);
             let shown = Command::new("trace-cmd").args(["report", "-i"]).arg(&path).output().unwrap();
             let times = |text: &str| -> Vec<String> {
                 let time = |line: &str| Some(line.split_once(": ")?.0.rsplit(' ').next()?.to_owned());

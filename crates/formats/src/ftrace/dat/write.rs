@@ -263,14 +263,14 @@ fn version_6(
     put.count(cpus.len());
     put.bytes.extend_from_slice(b"options  \0");
     let top = sources.first();
-    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock), how) {
+    for (id, data) in parts::common_options(tracing, &rings(sources), top.map_or("", |s| s.array.clock_name()), how) {
         option(&mut put, id, &data);
     }
     let mut count = Put::new(tracing.byte_order);
     count.count(cpus.len());
     option(&mut put, id::CPU_COUNT, &count.bytes);
     // The options are followed by the table of the top level and one for each instance. A clock follows each table.
-    let clock = |source: &Source<'_>| parts::clock(tracing, &source.array.clock);
+    let clock = |source: &Source<'_>| parts::clock(tracing, source.array.clock_name());
     // The word before the table, an offset and a size for each CPU, the length of the clock, and the clock.
     let table = |source: &Source<'_>| {
         (cpus.len() as u64).saturating_mul(16).saturating_add(clock(source).len() as u64).saturating_add(10 + 8)
@@ -342,13 +342,13 @@ fn version_7(
         options.push((id, value.bytes));
     }
     let top = sources.first();
-    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| &s.array.clock), how));
+    options.extend(parts::common_options(tracing, &rings(sources), top.map_or("", |s| s.array.clock_name()), how));
     let (options_name, buffer_name) = (name("options"), name("buffer flyrecord"));
     let strings_name = name("strings");
     section(&mut put, id::STRINGS, strings_name, &strings.bytes);
     // The options follow everything else except the data. The length of a buffer's option is known before its content.
     let buffer_size = |s: &Source<'_>| {
-        let names = s.array.name.len().saturating_add(s.array.clock.len());
+        let names = s.array.name.len().saturating_add(s.array.clock_name().len());
         lanes(s).len().saturating_mul(20).saturating_add(names).saturating_add(8 + 1 + 1 + 8)
     };
     let fixed: usize = options.iter().map(|(_, data)| data.len().saturating_add(6)).sum();
@@ -387,7 +387,7 @@ fn buffer(tracing: &Tracing, source: &Source<'_>, header: u64, extents: &[CpuExt
     let mut data = Put::new(tracing.byte_order);
     data.u64(header);
     data.string(&source.array.name);
-    data.string(&source.array.clock);
+    data.string(source.array.clock_name());
     data.u32(source.sub_buffer_size);
     data.count(extents.len());
     for extent in extents {

@@ -79,13 +79,13 @@ impl<'a> Printer<'a> {
         let flags = Flags::new(array, options);
         let overrun = ring.cpus().iter().any(|c| c.stats.overrun > 0);
         let is_graph = graph::draws(array);
-        let is_memory = array.tracer == "mmiotrace";
+        let is_memory = array.tracer_name() == "mmiotrace";
         Self {
             flags,
             notes: Vec::new(),
             tracing,
             machine: Machine::of(tracing),
-            in_ns: array.clock_in_ns,
+            in_ns: array.is_in_ns(),
             globs: &options.events,
             filter: options.filter.as_deref().map(|filter| RawFilter::new(filter, tracing)),
             kinds: Vec::new(),
@@ -101,7 +101,7 @@ impl<'a> Printer<'a> {
                     _ => None,
                 }),
             },
-            heads: HeadCache::new(flags.irq, array.clock_in_ns, options.before),
+            heads: HeadCache::new(flags.irq, array.is_in_ns(), options.before),
             scratch: Vec::new(),
             kept: Vec::new(),
             graph: Graph::new(tracing, array, ring, options.before.is_some()),

@@ -3,7 +3,7 @@
 use lastwords_trace::ftrace::Array;
 
 use super::block::BlockStyle;
-use super::{Options, Style, has};
+use super::{Options, Style};
 use crate::ftrace::print::{Names, Show, Spec, number};
 
 /// Trace options that change the text.
@@ -35,15 +35,15 @@ impl Flags {
     /// Returns the flags of an array, changed by `options`. If the array's options are not known, they have the
     /// kernel's defaults at boot.
     pub(crate) fn new(array: &Array, options: &Options) -> Self {
-        let unknown = array.options.is_empty();
-        let on = |name: &str| has(array, name);
+        let unknown = array.options.is_none();
+        let on = |name: &str| array.has_option(name);
         let (raw, fields) = match options.style {
             Style::AsSet => (on("raw"), on("fields")),
             Style::Default | Style::Latency => (false, false),
             Style::Raw => (true, false),
             Style::Fields => (false, true),
         };
-        let of_tracer = |name: &str| array.tracer == "blk" && array.tracer_options.iter().any(|o| o == name);
+        let of_tracer = |name: &str| array.tracer_name() == "blk" && array.tracer_options.iter().any(|o| o == name);
         Self {
             parent: unknown || on("print-parent"),
             symbol_offset: on("sym-offset"),

@@ -7,7 +7,6 @@ use lastwords_trace::integer::extend;
 use super::arguments::Form;
 use super::context::{self, Common, EventInfo, Tasks, time_before};
 use super::flags::Flags;
-use super::has;
 use super::merge::Merge;
 use super::own::{GraphEntry, GraphExit};
 use crate::ftrace::print::{Names, Show, Spec, hex, number};
@@ -27,8 +26,8 @@ const LATENCY_TRACERS: [&str; 6] = ["irqsoff", "preemptoff", "preemptirqsoff", "
 
 /// Returns true if the array's tracer prints graphs of functions.
 pub(crate) fn draws(array: &Array) -> bool {
-    let is_asked = LATENCY_TRACERS.contains(&array.tracer.as_str()) && has(array, "display-graph");
-    array.tracer == FUNCTION_GRAPH || is_asked
+    let is_asked = LATENCY_TRACERS.contains(&array.tracer_name()) && array.has_option("display-graph");
+    array.tracer_name() == FUNCTION_GRAPH || is_asked
 }
 
 /// State of printing that is shared by the kinds of lines.
@@ -63,11 +62,11 @@ struct Columns {
 impl Columns {
     /// `before`: times are shown as those before a reading of the clock, and so they are shown at all.
     fn new(array: &Array, before: bool) -> Self {
-        let is_own = array.tracer == FUNCTION_GRAPH;
+        let is_own = array.tracer_name() == FUNCTION_GRAPH;
         let unknown = is_own && array.tracer_options.is_empty();
         // A tracer of latencies that draws graphs has its own columns.
         let is_other = !is_own && draws(array);
-        let wakes = is_other && array.tracer.starts_with("wakeup");
+        let wakes = is_other && array.tracer_name().starts_with("wakeup");
         let on = |name: &str| array.tracer_options.iter().any(|o| o.strip_prefix("funcgraph-") == Some(name));
         Self {
             overrun: on("overrun"),

@@ -25,13 +25,13 @@ pub(crate) fn write(
         }
         return graph::header(out, array, flags);
     }
-    if array.tracer == "osnoise" || array.tracer == "timerlat" {
-        return noise(out, &array.tracer, is_real_time(tracing));
+    if matches!(array.tracer_name(), "osnoise" | "timerlat") {
+        return noise(out, array.tracer_name(), is_real_time(tracing));
     }
-    if array.tracer == "branch" {
+    if array.tracer_name() == "branch" {
         return out.extend_from_slice(BRANCH_COLUMNS.as_bytes());
     }
-    if array.tracer == "blk" {
+    if array.tracer_name() == "blk" {
         return if flags.block.classic {
             out.extend_from_slice(BLOCK_COLUMNS.as_bytes())
         };
@@ -62,7 +62,7 @@ const BLOCK_COLUMNS: &str =
     concat!("# DEV   CPU TIMESTAMP     PID ACT FLG\n", "#  |     |     |           |   |   |\n",);
 
 fn tracer(out: &mut Vec<u8>, array: &Array) {
-    out.extend_from_slice(format!("# tracer: {}\n#\n", array.tracer).as_bytes());
+    out.extend_from_slice(format!("# tracer: {}\n#\n", array.tracer_name()).as_bytes());
 }
 
 fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags) {
@@ -125,7 +125,7 @@ fn latency(out: &mut Vec<u8>, tracing: &Tracing, array: &Array, ring: &dyn Ring,
          #    -----------------\n\
          #    | task: {comm:.16}-{pid} (uid:{uid} nice:{nice} policy:{policy} rt_prio:{priority})\n\
          #    -----------------\n",
-        tracer = array.tracer,
+        tracer = array.tracer_name(),
         release = tracing.release,
         time = longest.time / 1000,
         cpu = longest.cpu,

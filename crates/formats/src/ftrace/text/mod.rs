@@ -457,11 +457,6 @@ pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     (entries, written)
 }
 
-/// Returns true if a trace option of the array is on.
-pub(crate) fn has(array: &Array, option: &str) -> bool {
-    array.options.iter().any(|o| o == option)
-}
-
 /// Returns true if the kernel has this version or a later one.
 pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());

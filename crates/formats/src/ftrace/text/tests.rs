@@ -122,11 +122,11 @@ fn other_forms() {
 #[test]
 fn options_of_the_array() {
     let mut tracing = two_cpus();
-    tracing.arrays[0].options.push("record-tgid".into());
+    tracing.arrays[0].options.get_or_insert_default().push("record-tgid".into());
     assert!(body(&tracing).starts_with("          worker-7       (      5) [000] d..11     1.000000: wake"));
-    tracing.arrays[0].options = vec!["context-info".into(), "latency-format".into()];
+    tracing.arrays[0].options = Some(vec!["context-info".into(), "latency-format".into()]);
     assert!(body(&tracing).starts_with("  worker-7         0d..11 1000000us : wake: comm=init pid=9\n"));
-    tracing.arrays[0].options.push("verbose".into());
+    tracing.arrays[0].options.get_or_insert_default().push("verbose".into());
     assert!(
         body(&tracing)
             .starts_with("          worker       7   0 1 00000001 00000000 [000f4240] 1000.000ms (+0.000ms): wake")
@@ -157,7 +157,7 @@ impl Ring for Measured {
 #[test]
 fn the_latency_format_begins_with_the_longest() {
     let mut tracing = two_cpus();
-    tracing.arrays[0].options = vec!["context-info".into(), "latency-format".into()];
+    tracing.arrays[0].options = Some(vec!["context-info".into(), "latency-format".into()]);
     let latency = Latency {
         cpu: 1,
         time: 12_999,
@@ -191,7 +191,7 @@ fn entries_of_ftrace() {
         ["do_work: hello", "do_work <-probe", "<stack trace>", "", "", "sys_open(flags: 241)", "Unknown type 77"];
     assert_eq!(texts, expected);
     assert!(body(&tracing).contains("<stack trace>\n => start_work\n => 0x00000005\n"));
-    tracing.arrays[0].options.extend(["sym-offset".to_owned(), "sym-addr".to_owned()]);
+    tracing.arrays[0].options.get_or_insert_default().extend(["sym-offset".to_owned(), "sym-addr".to_owned()]);
     assert!(body(&tracing).contains("do_work+0x4/0x100 <ffffffff81000104>: hello\n"));
     assert!(body(&tracing).contains("<-probe+0x10/0x100 [gadget] <ffffffffc0000010>\n"));
 }
@@ -218,7 +218,7 @@ fn function_graph() {
         (260_000, exit(9, WORK, 0, (1, 20_001))),
     ];
     let mut tracing = tracing(ring(vec![vec![page(&events, None)], Vec::new()], stats(8, 0)), empty());
-    tracing.arrays[0].tracer = "function_graph".into();
+    tracing.arrays[0].tracer = Some("function_graph".into());
     let expected = "\
 # tracer: function_graph
 #
@@ -264,7 +264,7 @@ proptest! {
         damaged[at..end].copy_from_slice(&bytes[..end - at]);
         let mut tracing = tracing(ring(vec![vec![damaged.clone()], vec![damaged]], stats(0, 1)), empty());
         if graph {
-            tracing.arrays[0].tracer = "function_graph".into();
+            tracing.arrays[0].tracer = Some("function_graph".into());
         }
         let mut out = Vec::new();
         for style in [Style::AsSet, Style::Raw, Style::Fields] {

@@ -10,7 +10,7 @@ const BLOCK: u16 = 17;
 /// Returns a machine with one CPU that has these events, and a tracer.
 fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
     let mut machine = tracing(ring(vec![vec![page(events, None)]], stats(events.len() as u64, 0)), empty());
-    machine.arrays[0].tracer = tracer.into();
+    machine.arrays[0].tracer = Some(tracer.into());
     let fields = ["u64 phys:8:8:0", "u64 value:16:8:0", "u64 pc:24:8:0", "int map_id:32:4:1"];
     let ends = ["u8 opcode:36:1:0", "u8 width:37:1:0"];
     let rw = format("ftrace", RW, "mmiotrace_rw", &[&fields[..], &ends].concat(), "\"\"");
@@ -100,7 +100,7 @@ fn block_requests() {
     let texts = |out: &str| out.lines().map(|l| l.split_once(": ").unwrap().1.to_owned()).collect::<Vec<_>>();
     assert_eq!(texts(&text(&machine, &Options { no_header: true, ..Options::default() }).0), expected);
     machine.arrays[0].tracer_options = vec!["blk_classic".into()];
-    machine.arrays[0].options.retain(|o| o != "context-info");
+    machine.arrays[0].options.get_or_insert_default().retain(|o| o != "context-info");
     let out = text(&machine, &Options::default()).0;
     let begin = "# tracer: blk\n#\n# DEV   CPU TIMESTAMP     PID ACT FLG\n#  |     |     |           |   |   |\n";
     let first = "  8,17   0     0.000001000     7  Q  WS 64 + 8 [worker]\n";
@@ -120,7 +120,7 @@ fn tracers_of_latencies_show_their_longest_section() {
     machine.arrays[0].snapshot = Some(ring(vec![vec![page(&kept, None)]], stats(4, 0)));
     assert_eq!(text(&machine, &Options::default()).1.events, 3);
     machine.arrays[0].shows_longest = true;
-    machine.arrays[0].options.extend(["latency-format".into(), "display-graph".into()]);
+    machine.arrays[0].options.get_or_insert_default().extend(["latency-format".into(), "display-graph".into()]);
     let out = text(&machine, &Options::default()).0;
     let columns = "#   REL TIME      CPU  TASK/PID       ||||     DURATION                  FUNCTION CALLS\n";
     assert!(out.contains("# wakeup_rt latency trace v1.1.5 on 6.12.0\n"), "{out}");
