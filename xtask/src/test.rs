@@ -239,6 +239,7 @@ const CASES: &[&str] = &[
     "ftrace-6.12-live-crash",
     "ftrace-6.12-arm64",
     "ftrace-6.12-persistent",
+    "ftrace-7.3-instances-d31",
     "lttng-6.12-snapshot-stopped",
     "lttng-6.12-live",
     "ust-shm-crash",

@@ -1,0 +1,143 @@
+//! Compares what was read of an image that lacks pages with what was read of the whole one.
+
+use std::collections::BTreeMap;
+
+use crate::read::{Array, Line};
+
+/// What was found out about one image.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Verdict {
+    pub(crate) lines: u64,
+    /// Lines that differ in parts that are printed as unknown or raw.
+    pub(crate) partly: u64,
+    /// Lines under an array whose name is not known.
+    pub(crate) unattributed: u64,
+    pub(crate) missing: u64,
+    /// Facts that are not known.
+    pub(crate) unknown: u64,
+    pub(crate) wrong: Vec<String>,
+}
+
+impl Verdict {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.lines += other.lines;
+        self.partly += other.partly;
+        self.unattributed += other.unattributed;
+        self.missing += other.missing;
+        self.unknown += other.unknown;
+        self.wrong.extend(other.wrong);
+    }
+}
+
+/// The lines of the whole image by array, or of all together.
+struct Truth<'a>(BTreeMap<u64, Vec<&'a Line>>);
+
+impl<'a> Truth<'a> {
+    fn of(lines: impl Iterator<Item = &'a Line>) -> Self {
+        let mut all: BTreeMap<u64, Vec<&Line>> = BTreeMap::new();
+        lines.for_each(|line| all.entry(line.time).or_default().push(line));
+        Self(all)
+    }
+
+    /// Takes the line like this one out. `None`: there is none. `Some(false)`: it differs in parts that are not known.
+    fn take(&mut self, line: &Line, knows_cpu: bool) -> Option<bool> {
+        let at_time = self.0.get_mut(&line.time)?;
+        let exact = at_time.iter().position(|other| *other == line);
+        let place = exact.or_else(|| at_time.iter().position(|other| is_partly(other, line, knows_cpu)))?;
+        at_time.swap_remove(place);
+        Some(exact.is_some())
+    }
+
+    fn left(&self) -> u64 {
+        self.0.values().map(|lines| lines.len() as u64).sum()
+    }
+}
+
+/// Returns true if the found line differs from the true one only in parts that it shows as unknown or raw.
+fn is_partly(truth: &Line, found: &Line, knows_cpu: bool) -> bool {
+    let pid = |task: &str| task.rsplit('-').next().map(str::to_owned);
+    let is_task = truth.task == found.task || (found.task.contains("<...>") && pid(&truth.task) == pid(&found.task));
+    let is_cpu = truth.cpu == found.cpu || !knows_cpu;
+    is_task && is_cpu && truth.flags == found.flags && is_text(&truth.text, &found.text)
+}
+
+/// Returns true if the texts are equal but for words that the found one shows raw: numbers in hexadecimal in place of names.
+fn is_text(truth: &str, found: &str) -> bool {
+    if truth == found {
+        return true;
+    }
+    let name = |text: &str| text.split(':').next().map(str::to_owned);
+    // The event's kind is not known: the kernel's words for that are its id and its bytes.
+    if found.starts_with("Unknown type") || found.starts_with("unknown") {
+        return true;
+    }
+    let is_raw = |word: &str| word.contains("0x") || word.contains("UNKNOWN") || word.contains("unknown") || word.contains("[FAILED");
+    let words = |text: &str| text.split([' ', '=', ',']).map(str::to_owned).collect::<Vec<_>>();
+    let (a, b) = (words(truth), words(found));
+    name(truth) == name(found) && (a.len() == b.len()) && a.iter().zip(&b).all(|(a, b)| a == b || is_raw(b))
+}
+
+/// Judges the arrays that were read of an image without some pages.
+pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
+    let mut verdict = Verdict::default();
+    for array in found {
+        verdict.lines += array.lines.len() as u64;
+        let own = whole.iter().find(|other| other.name == array.name);
+        let lines = whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
+        let mut truth = Truth::of(lines);
+        let shown = |line: &Line| format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text);
+        let mut wrong = 0u64;
+        for line in &array.lines {
+            match truth.take(line, own.is_some()) {
+                Some(true) => {}
+                Some(false) if array.has_losses => verdict.partly += 1,
+                Some(false) => {
+                    wrong += 1;
+                    if wrong == 1 {
+                        verdict.wrong.push(format!("NOT TOLD: {:?} has {}", array.name, shown(line)));
+                    }
+                }
+                None => {
+                    wrong += 1;
+                    if wrong == 1 {
+                        let near = truth.0.get(&line.time).and_then(|lines| lines.first()).map(|line| shown(line));
+                        verdict.wrong.push(format!("INVENTED: {:?} has {}\n      near: {near:?}", array.name, shown(line)));
+                    }
+                }
+            }
+        }
+        let Some(own) = own else {
+            verdict.unattributed += array.lines.len() as u64;
+            if !array.has_losses {
+                verdict.wrong.push(format!("NOT TOLD: the array {:?}", array.name));
+            }
+            continue;
+        };
+        let left = truth.left();
+        verdict.missing += left;
+        if left > 0 && !array.has_losses {
+            verdict.wrong.push(format!("LOST: {:?} lacks {left} of {} lines, nothing lost", own.name, own.lines.len()));
+        }
+        for ((fact, truth), what) in array.facts.iter().zip(&own.facts).zip(["tracer", "clock", "state"]) {
+            match (fact, truth) {
+                (Some(fact), Some(truth)) if fact != truth => {
+                    verdict.wrong.push(format!("FACT: the {what} of {:?} is {fact}, expected {truth}", own.name));
+                }
+                (None, Some(_)) => {
+                    verdict.unknown += 1;
+                    if !array.has_losses {
+                        verdict.wrong.push(format!("NOT TOLD: the {what} of {:?}", own.name));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    for lost in whole.iter().filter(|own| !own.lines.is_empty() && found.iter().all(|array| array.name != own.name)) {
+        verdict.missing += lost.lines.len() as u64;
+        if !found.iter().any(|array| array.has_losses) {
+            verdict.wrong.push(format!("LOST: the array {:?}, nothing lost", lost.name));
+        }
+    }
+    verdict
+}

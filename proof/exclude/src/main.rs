@@ -1,0 +1,162 @@
+//! Takes pages out of dumps of kernels, and judges what is read of the rest by what is read of the whole dump. Each line must be
+//! there as it was, or with parts that are shown as unknown or raw; under its array's name, or under one that says that the array is
+//! not known; each fact right or unknown; and all that is missing in the account.
+//!
+//! ```text
+//! cargo run --release -p lastwords-proof-exclude -- DUMP... [--images 200] [--seed N] [--image N]
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use lastwords_bytes::Budget;
+use lastwords_image::unwatched;
+use lastwords_image::vmcore::{self, Physical};
+
+mod image;
+mod judge;
+mod read;
+
+use image::{Loss, Noting, Without};
+use judge::Verdict;
+use read::Array;
+
+#[derive(Parser)]
+#[command(about = "Take pages out of dumps, and judge what is read of the rest")]
+struct Args {
+    /// Dumps of kernels with ftrace
+    #[arg(required = true)]
+    dumps: Vec<PathBuf>,
+    /// Images that are made of each dump
+    #[arg(long, default_value_t = 200)]
+    images: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// This image alone
+    #[arg(long)]
+    image: Option<u64>,
+}
+
+/// A dump, and what is read of it.
+struct Whole {
+    physical: Physical,
+    arrays: Vec<Array>,
+    /// The pages that were read.
+    pages: Vec<u64>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.dumps.iter().map(|dump| all(&args, dump)).collect::<Result<Vec<bool>>>() {
+        Ok(right) if right.iter().all(|right| *right) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes the images of a dump. Returns true if all were read as they must be.
+fn all(args: &Args, dump: &std::path::Path) -> Result<bool> {
+    let begun = Instant::now();
+    let whole = whole(dump).with_context(|| dump.display().to_string())?;
+    let lines: usize = whole.arrays.iter().map(|array| array.lines.len()).sum();
+    println!("{}: {} arrays, {lines} lines, {} pages are read", dump.display(), whole.arrays.len(), whole.pages.len());
+    if lines == 0 {
+        bail!("{}: no events", dump.display());
+    }
+    let range = args.image.map_or(0..args.images, |image| image..image + 1);
+    let next = AtomicU64::new(range.start);
+    let sum = Mutex::new((Verdict::default(), BTreeMap::<String, u64>::new()));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= range.end {
+                return;
+            }
+            let (what, verdict) = one(&whole, args.seed, number);
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            for wrong in &verdict.wrong {
+                let times = sum.1.entry(wrong.split(':').next().unwrap_or_default().to_owned()).or_default();
+                *times += 1;
+                if *times <= 6 || args.image.is_some() {
+                    println!("  image {number} ({what}): {wrong}");
+                }
+            }
+            sum.0.add(verdict);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, std::num::NonZero::get) {
+            scope.spawn(work);
+        }
+    });
+    let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "  {} images, {} lines: {} with unknown parts, {} under unknown arrays, {} missing and told; {} facts unknown; {} wrong {kinds:?}; {:.0} s",
+        range.end - range.start,
+        sum.lines,
+        sum.partly,
+        sum.unattributed,
+        sum.missing,
+        sum.unknown,
+        sum.wrong.len(),
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(sum.wrong.is_empty())
+}
+
+fn whole(dump: &std::path::Path) -> Result<Whole> {
+    let physical = vmcore::open_physical(dump, &Budget::default(), &unwatched)?.context("no dump of a kernel")?;
+    let noting = Arc::new(Noting::new(Arc::clone(&physical.image)));
+    let arrays = read::arrays(&physical, Arc::<Noting>::clone(&noting))?;
+    Ok(Whole { arrays, pages: noting.pages().into_iter().collect(), physical })
+}
+
+/// Makes one image and judges it.
+fn one(whole: &Whole, seed: u64, number: u64) -> (String, Verdict) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+    let (pages, loss) = choose(whole, &mut random);
+    let what = format!("{} pages from {:#x} {loss:?}", pages.len(), pages.first().copied().unwrap_or(0) * image::PAGE);
+    let image = Arc::new(Without::new(Arc::clone(&whole.physical.image), pages, loss));
+    match read::arrays(&whole.physical, image) {
+        Ok(found) => (what, judge::judge(&whole.arrays, &found)),
+        Err(error) => (what, Verdict { wrong: vec![format!("ERROR: {error:#}")], ..Verdict::default() }),
+    }
+}
+
+/// Chooses the pages that are taken out: one, some, many, or the end of the memory.
+fn choose(whole: &Whole, random: &mut Random) -> (BTreeSet<u64>, Loss) {
+    let any = |random: &mut Random| whole.pages[random.below(whole.pages.len() as u64) as usize];
+    let loss = if random.below(5) == 0 { Loss::Zero } else { Loss::Excluded };
+    match random.below(10) {
+        0..=4 => (BTreeSet::from([any(random)]), loss),
+        5..=7 => ((0..2 + random.below(30)).map(|_| any(random)).collect(), loss),
+        8 => {
+            let share = 1 + random.below(99);
+            (whole.pages.iter().copied().filter(|_| random.below(100) < share).collect(), loss)
+        }
+        _ => (BTreeSet::from([any(random)]), Loss::Truncated),
+    }
+}
+
+/// Numbers that look random (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ word >> 31) % end.max(1)
+    }
+}

@@ -1,0 +1,85 @@
+//! Reads a kernel's trace arrays as the program does.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use lastwords_bytes::Budget;
+use lastwords_formats::ftrace::text::{Options, write_trace};
+use lastwords_image::vmcore::Physical;
+use lastwords_image::{Image, unwatched};
+use lastwords_kernel::{Kernel, Sources, find};
+use lastwords_trace::ftrace::{Tracing, counters};
+
+/// An event's line.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Line {
+    /// Microseconds, as the kernel rounds them.
+    pub(crate) time: u64,
+    /// CPU.
+    pub(crate) cpu: String,
+    /// Task and flags.
+    pub(crate) task: String,
+    pub(crate) flags: String,
+    /// The event and its fields.
+    pub(crate) text: String,
+}
+
+/// A trace array as it was read.
+#[derive(Debug, Clone)]
+pub(crate) struct Array {
+    pub(crate) name: String,
+    pub(crate) lines: Vec<Line>,
+    /// Tracer, clock, and whether it was recording, as far as they are known.
+    pub(crate) facts: [Option<String>; 3],
+    /// The account counts a loss.
+    pub(crate) has_losses: bool,
+    /// The account.
+    pub(crate) account: Vec<String>,
+}
+
+/// Reads all arrays in the memory.
+pub(crate) fn arrays(physical: &Physical, image: Arc<dyn Image>) -> Result<Vec<Array>> {
+    let physical = Physical { image, ..physical.clone() };
+    let budget = Arc::new(Budget::default());
+    let found = find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
+    let memory = Arc::new(found.memory);
+    let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);
+    let tracing = lastwords_walk::ftrace::read(&kernel, Some(&memory))?;
+    (0..tracing.arrays.len()).map(|index| array(&tracing, index)).collect()
+}
+
+fn array(tracing: &Tracing, index: usize) -> Result<Array> {
+    let array = tracing.arrays.get(index).context("no array")?;
+    let mut text = Vec::new();
+    let summary = write_trace(&mut text, tracing, index, &Options { no_header: true, ..Options::default() })?;
+    let text = String::from_utf8_lossy(&text);
+    let lines = text.lines().filter_map(|text| line(text, array.is_in_ns())).collect();
+    let ring = array.shown(false).context("no ring")?;
+    let mut evidence = ring.checked();
+    evidence.append(tracing.evidence.clone());
+    evidence.gaps.extend(counters(&**ring));
+    let said = evidence.gaps.iter().map(|gap| format!("{}: {}", gap.cause.word(), gap.place));
+    let account = said.chain(evidence.notes.iter().cloned()).chain(summary.notes).collect();
+    Ok(Array {
+        name: array.name.clone(),
+        lines,
+        facts: [array.tracer.clone(), array.clock.as_ref().map(|clock| clock.name.clone()), array.is_on.map(|on| on.to_string())],
+        has_losses: evidence.has_losses() || summary.faults > 0,
+        account,
+    })
+}
+
+/// Takes a line apart: `TASK-PID [CPU] FLAGS TIME: TEXT`. Others, such as `##### CPU 1 buffer started ####`, are no events.
+fn line(text: &str, is_in_ns: bool) -> Option<Line> {
+    let (task, rest) = text.split_once(" [")?;
+    let (cpu, rest) = rest.split_once("] ")?;
+    let (head, text) = rest.split_once(": ")?;
+    let (flags, time) = head.rsplit_once(' ')?;
+    let time = match time.split_once('.') {
+        Some((seconds, micros)) => seconds.trim().parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?,
+        None if is_in_ns => return None,
+        None => (time.parse::<u64>().ok()? + 500) / 1000,
+    };
+    let word = |word: &str| word.trim().to_owned();
+    Some(Line { time, cpu: word(cpu), task: word(task), flags: word(flags), text: word(text) })
+}
