@@ -8,6 +8,7 @@ use crate::Error;
 use crate::memory::Memory;
 use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_bytes::{Budget, Error as BytesError};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -19,6 +20,10 @@ const SYMBOLS_MAX: u64 = 1 << 22;
 const NAMES_MAX: u64 = 64 << 20;
 /// Number of bytes read at once; the bytes before a hole are kept.
 const PIECE: usize = 64 << 10;
+/// Number of symbols for which `kallsyms_markers` has one offset.
+const BLOCK: usize = 256;
+/// Stands for the place of a name that is not known.
+const NO_PLACE: u32 = u32::MAX;
 /// Longest name (`KSYM_NAME_LEN` is 512).
 const NAME_MAX: usize = 1024;
 
@@ -59,9 +64,11 @@ impl Tables {
 pub struct Kallsyms {
     /// Packed names: each is a length of one or two bytes and that many tokens.
     packed: Vec<u8>,
-    /// Offset in `packed` of each symbol's tokens.
+    /// Offset in `packed` of each symbol's tokens, or [`NO_PLACE`].
     places: Vec<u32>,
     addresses: Vec<u64>,
+    /// Indices of symbols before which others are missing, whose addresses are not known.
+    gaps: BTreeSet<usize>,
     /// The expansions of the tokens.
     tokens: Vec<u8>,
     token_places: Vec<Range<usize>>,
@@ -92,14 +99,21 @@ impl Kallsyms {
         budget.steps(WHAT, count)?;
         let count = usize::try_from(count).unwrap_or_default();
         let mut missing = None;
-        let (packed, places) = read_names(memory, tables, count, budget, &mut missing)?;
-        let mut offsets = Vec::new();
-        read_on(memory, tables.offsets, places.len().saturating_mul(4), "kallsyms_offsets", &mut offsets, &mut missing);
+        let names = read_names(memory, tables, count, budget, &mut missing)?;
+        let size = count.saturating_mul(4);
+        let mut offsets = Around::default();
+        offsets.read_on(memory, tables.offsets, size, "kallsyms_offsets", &mut missing);
         let base = tables.relative_base.map(|at| memory.pointer(at)).transpose();
         let base = base.map_err(Error::hole("kallsyms_relative_base"))?;
         let addresses = addresses(&offsets, memory, tables.offsets, base);
+        let is_whole = names.places.len() == count && !names.places.contains(&NO_PLACE) && !addresses.contains(&None);
+        if missing.is_none() && !is_whole {
+            missing = Some(
+                BytesError::value(WHAT, names.places.len() as u64, 0, "the length of a name, or an offset").into(),
+            );
+        }
         let (tokens, token_places) = read_tokens(memory, tables)?;
-        let mut table = Self::of_packed(packed, places, addresses, missing);
+        let mut table = Self::of_packed(names.packed, names.places, addresses, missing);
         (table.tokens, table.token_places) = (tokens, token_places);
         Ok(table)
     }
@@ -117,20 +131,30 @@ impl Kallsyms {
             packed.extend_from_slice(&[low | 0x80, high, kind]);
             packed.extend_from_slice(name);
             places.push(place);
-            addresses.push(address);
+            addresses.push(Some(address));
         }
         Self::of_packed(packed, places, addresses, None)
     }
 
-    /// Builds a table in which every token expands to itself.
-    fn of_packed(packed: Vec<u8>, mut places: Vec<u32>, mut addresses: Vec<u64>, missing: Option<Error>) -> Self {
-        let count = places.len().min(addresses.len());
-        places.truncate(count);
-        addresses.truncate(count);
+    /// Builds a table in which every token expands to itself. A symbol without an address is left out, and a gap is noted; one without
+    /// a name remains as the end of the one before it.
+    fn of_packed(packed: Vec<u8>, names: Vec<u32>, rows: Vec<Option<u64>>, missing: Option<Error>) -> Self {
+        let (mut places, mut addresses, mut gaps) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let names = names.into_iter().chain(std::iter::repeat(NO_PLACE));
+        for (place, address) in names.zip(rows) {
+            match address {
+                Some(address) => {
+                    places.push(place);
+                    addresses.push(address);
+                }
+                None => _ = gaps.insert(addresses.len()),
+            }
+        }
         Self {
             packed,
             places,
             addresses,
+            gaps,
             tokens: (0..=u8::MAX).collect(),
             token_places: (0..=255).map(|at: usize| at..at.saturating_add(1)).collect(),
             by_name: OnceLock::new(),
@@ -163,7 +187,7 @@ impl Kallsyms {
         self.addresses.get(index).copied().unwrap_or_default()
     }
 
-    /// Expands the name of symbol number `index` into `name`, and returns its kind.
+    /// Expands the name of symbol number `index` into `name`, and returns its kind. A name that is not known is empty.
     pub fn name(&self, index: usize, name: &mut Vec<u8>) -> u8 {
         name.clear();
         let place = self.places.get(index).map_or(usize::MAX, |place| *place as usize);
@@ -198,7 +222,8 @@ impl Kallsyms {
         self.named(name).next().map(|index| self.address(index))
     }
 
-    /// `(index, address, size)` of the symbol that contains `address`, computed like the kernel does.
+    /// `(index, address, size)` of the symbol that contains `address`, computed like the kernel does; none if that symbol, or the
+    /// one that follows it, is not known.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<(usize, u64, u64)> {
         let limits = self.limits.get_or_init(|| self.limits());
@@ -209,6 +234,9 @@ impl Kallsyms {
         let start = *self.addresses.get(behind.checked_sub(1)?)?;
         // Of several symbols at one address, take the first.
         let index = self.addresses.partition_point(|other| *other < start);
+        if self.gaps.range(index..=behind).next().is_some() || self.places.get(index) == Some(&NO_PLACE) {
+            return None;
+        }
         let limit = if limits.init.contains(&address) { limits.init.end } else { limits.whole.end };
         let end = self.addresses.get(behind).copied().unwrap_or(limit);
         Some((index, start, end.saturating_sub(start)))
@@ -217,7 +245,9 @@ impl Kallsyms {
     /// Address range of the kernel's image: `_stext` to `_end`, or to `_etext` if the table has only functions.
     fn limits(&self) -> Limits {
         let last = self.addresses.last().map_or(0, |last| last.saturating_add(1));
-        let start = self.find("_stext").unwrap_or(1);
+        // Symbols in front of the code are offsets of variables of a CPU.
+        let start = self.find("_stext").or_else(|| self.find("_text"));
+        let start = start.unwrap_or(if self.missing.is_none() { 1 } else { u64::MAX });
         let end = self.find("_end").or_else(|| self.find("_etext")).unwrap_or(last);
         let init = self.find("_sinittext").unwrap_or_default()..self.find("_einittext").unwrap_or_default();
         Limits { whole: start..end, init }
@@ -226,6 +256,7 @@ impl Kallsyms {
     fn index(&self) -> Vec<(u32, u32)> {
         let mut name = Vec::new();
         let indexes = 0..u32::try_from(self.len()).unwrap_or(u32::MAX);
+        let indexes = indexes.filter(|index| self.places.get(*index as usize) != Some(&NO_PLACE));
         let mut rows: Vec<(u32, u32)> = indexes
             .map(|index| {
                 self.name(index as usize, &mut name);
@@ -247,76 +278,133 @@ pub(crate) fn name_len(packed: &[u8]) -> Option<(usize, &[u8])> {
     Some((usize::from(first & 0x7f) | usize::from(*second) << 7, rest))
 }
 
-/// Reads the packed names, and the offset of each.
+/// Packed names, and the offset of each, or [`NO_PLACE`].
+#[derive(Default)]
+struct Names {
+    packed: Vec<u8>,
+    places: Vec<u32>,
+}
+
+/// Reads the packed names. A name has no length of 0, so that a part that reads as zero is one that is missing. Behind a missing part,
+/// the names go on at the next of the kernel's markers.
 fn read_names(
     memory: &dyn Memory,
     tables: &Tables,
     count: usize,
     budget: &Budget,
     missing: &mut Option<Error>,
-) -> Result<(Vec<u8>, Vec<u32>), Error> {
+) -> Result<Names, Error> {
     // The tokens follow the names in memory. If they do not, the names end after the counted number.
     let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
-    let mut packed = Vec::new();
-    let mut places = Vec::new();
+    let (mut names, mut places) = (Around::default(), Vec::new());
+    let mut markers: Option<Vec<u32>> = None;
     let mut at = 0usize;
     while places.len() < count {
-        let rest = packed.get(at..).unwrap_or_default();
-        match name_len(rest) {
-            Some((len, tokens)) if tokens.len() >= len => {
-                places.push(u32::try_from(at).unwrap_or_default());
-                at = at.saturating_add(rest.len().saturating_sub(tokens.len())).saturating_add(len);
+        let rest = names.bytes.get(at..).unwrap_or_default();
+        let packed = name_len(rest);
+        let size_of_len = packed.map_or(1, |(_, tokens)| rest.len().saturating_sub(tokens.len()));
+        let is_missing = names.lacking(at, at.saturating_add(size_of_len)).is_some();
+        match packed {
+            Some((len, tokens)) if len > 0 && tokens.len() >= len && !is_missing => {
+                let end = at.saturating_add(size_of_len).saturating_add(len);
+                let is_there = names.lacking(at, end).is_none();
+                places.push(if is_there { u32::try_from(at).unwrap_or(NO_PLACE) } else { NO_PLACE });
+                at = end;
             }
-            _ if missing.is_some() || packed.len() as u64 >= bound => break,
+            Some((len, tokens))
+                if len == 0 || is_missing || (tokens.len() < len && names.bytes.len() as u64 >= bound) =>
+            {
+                // The name before a part of zeros may end in it.
+                if let Some(last) = places.last_mut().filter(|_| !is_missing) {
+                    *last = NO_PLACE;
+                }
+                let markers = markers.get_or_insert_with(|| read_markers(memory, tables, count, &places));
+                let block = (places.len() / BLOCK).saturating_add(1);
+                let Some(next) = markers.get(block).filter(|_| block.saturating_mul(BLOCK) < count) else { break };
+                places.resize(block.saturating_mul(BLOCK), NO_PLACE);
+                at = *next as usize;
+            }
+            _ if names.bytes.len() as u64 >= bound => break,
             _ => {
-                let left = usize::try_from(bound.saturating_sub(packed.len() as u64)).unwrap_or(PIECE);
+                let left = usize::try_from(bound.saturating_sub(names.bytes.len() as u64)).unwrap_or(PIECE);
                 budget.bytes(WHAT, PIECE as u64)?;
-                let from = tables.names.wrapping_add(packed.len() as u64);
-                read_on(memory, from, left.min(PIECE), "kallsyms_names", &mut packed, missing);
+                let from = tables.names.wrapping_add(names.bytes.len() as u64);
+                names.read_on(memory, from, left.min(PIECE), "kallsyms_names", missing);
             }
         }
     }
     match missing.take() {
-        Some(error) if places.is_empty() => Err(error),
+        Some(error) if places.iter().all(|place| *place == NO_PLACE) => Err(error),
         error => {
             *missing = error;
-            Ok((packed, places))
+            Ok(Names { packed: names.bytes, places })
         }
     }
 }
 
-/// Appends `len` bytes to `bytes`, up to the first hole.
-fn read_on(
-    memory: &dyn Memory,
-    address: u64,
-    len: usize,
-    what: &str,
-    bytes: &mut Vec<u8>,
-    missing: &mut Option<Error>,
-) {
-    let mut done = 0usize;
-    while done < len {
-        let at = address.wrapping_add(done as u64);
-        // If the large piece fails, read up to the end of the page, to keep the bytes before a hole.
-        let page = 4096usize.saturating_sub((at & 4095) as usize);
-        let most = len.saturating_sub(done);
-        for part in [most.min(PIECE), most.min(page)] {
-            let old = bytes.len();
-            bytes.resize(old.saturating_add(part), 0);
-            let Err(hole) = memory.read(at, bytes.get_mut(old..).unwrap_or_default()) else {
+/// Reads `kallsyms_markers`: the offset of each 256th name. They stand between the names and the tokens. Returns none if the
+/// numbers there are not those of the names that are known.
+fn read_markers(memory: &dyn Memory, tables: &Tables, count: usize, places: &[u32]) -> Vec<u32> {
+    let size = (count.div_ceil(BLOCK) as u64).saturating_mul(4);
+    let at = tables.token_table.wrapping_sub(size.next_multiple_of(8));
+    let number = |index: u64| memory.number(at.wrapping_add(index.saturating_mul(4)), 4);
+    let markers: Result<Vec<u32>, _> =
+        (0..size / 4).map(|index| number(index).map(|offset| u32::try_from(offset).unwrap_or(NO_PLACE))).collect();
+    let markers = markers.unwrap_or_default();
+    let mut known = places.iter().step_by(BLOCK).zip(&markers).filter(|(place, _)| **place != NO_PLACE);
+    let is_right = markers.first() == Some(&0)
+        && markers.is_sorted_by(|a, b| a < b)
+        && markers.last().is_some_and(|last| u64::from(*last) < at.wrapping_sub(tables.names))
+        && known.all(|(place, marker)| place == marker);
+    if is_right { markers } else { Vec::new() }
+}
+
+/// Bytes of an image; those that it lacks are zero.
+#[derive(Default)]
+struct Around {
+    bytes: Vec<u8>,
+    /// The parts that are missing, in order.
+    lacking: Vec<Range<usize>>,
+}
+
+impl Around {
+    /// Appends `len` bytes.
+    fn read_on(&mut self, memory: &dyn Memory, address: u64, len: usize, what: &str, missing: &mut Option<Error>) {
+        let mut done = 0usize;
+        while done < len {
+            let at = address.wrapping_add(done as u64);
+            // If the large piece fails, read up to the end of the page, to keep the bytes around a hole.
+            let page = 4096usize.saturating_sub((at & 4095) as usize);
+            let most = len.saturating_sub(done);
+            for part in [most.min(PIECE), most.min(page)] {
+                let old = self.bytes.len();
+                self.bytes.resize(old.saturating_add(part), 0);
+                let read = memory.read(at, self.bytes.get_mut(old..).unwrap_or_default());
+                if read.is_err() && part > page {
+                    self.bytes.truncate(old);
+                    continue;
+                }
+                if let Err(hole) = read {
+                    self.bytes.get_mut(old..).unwrap_or_default().fill(0);
+                    self.lacking.push(old..self.bytes.len());
+                    missing.get_or_insert(Error::Hole { what: what.into(), hole });
+                }
                 done = done.saturating_add(part);
                 break;
-            };
-            bytes.truncate(old);
-            if part <= page {
-                missing.get_or_insert(Error::Hole { what: what.into(), hole });
-                return;
             }
         }
     }
+
+    /// Returns the first missing part of a range.
+    fn lacking(&self, begin: usize, end: usize) -> Option<&Range<usize>> {
+        let from = self.lacking.partition_point(|part| part.end <= begin);
+        self.lacking.get(from).filter(|part| part.start < end)
+    }
 }
 
-fn addresses(offsets: &[u8], memory: &dyn Memory, place: u64, base: Option<u64>) -> Vec<u64> {
+/// Returns the addresses; none for those that are not known. Only the first symbols have an offset of 0, so that one behind others is
+/// of a part that reads as zero.
+fn addresses(offsets: &Around, memory: &dyn Memory, place: u64, base: Option<u64>) -> Vec<Option<u64>> {
     let number = |raw: &[u8]| -> u32 {
         let raw = raw.first_chunk::<4>().copied().unwrap_or_default();
         match memory.byte_order() {
@@ -324,24 +412,33 @@ fn addresses(offsets: &[u8], memory: &dyn Memory, place: u64, base: Option<u64>)
             lastwords_bytes::ByteOrder::Big => u32::from_be_bytes(raw),
         }
     };
-    let rows = || offsets.chunks_exact(4).map(number);
+    let mut is_behind = false;
+    let rows: Vec<Option<u32>> = offsets
+        .bytes
+        .chunks_exact(4)
+        .enumerate()
+        .map(|(index, raw)| {
+            let (offset, at) = (number(raw), index.saturating_mul(4));
+            is_behind |= offset != 0;
+            let is_known = (offset != 0 || !is_behind) && offsets.lacking(at, at.saturating_add(4)).is_none();
+            is_known.then_some(offset)
+        })
+        .collect();
     let Some(base) = base else {
         // Each offset counts from its own address.
         let places = (0u64..).map(|index| place.wrapping_add(index.wrapping_mul(4)));
-        return rows().zip(places).map(|(offset, at)| at.wrapping_add_signed(offset.cast_signed().into())).collect();
+        let of = |(offset, at): (Option<u32>, u64)| Some(at.wrapping_add_signed(offset?.cast_signed().into()));
+        return rows.into_iter().zip(places).map(of).collect();
     };
     // Per-CPU symbols are positive and absolute, all others negative and relative to the base; or all are relative to
     // the base.
-    let has_absolute = rows().any(|offset| offset.cast_signed() < 0);
-    rows()
-        .map(|offset| match offset.cast_signed() {
-            signed if has_absolute && signed < 0 => {
-                base.wrapping_sub(1).wrapping_sub(i64::from(signed).cast_unsigned())
-            }
-            _ if has_absolute => offset.into(),
-            _ => base.wrapping_add(offset.into()),
-        })
-        .collect()
+    let has_absolute = rows.iter().flatten().any(|offset| offset.cast_signed() < 0);
+    let of = |offset: u32| match offset.cast_signed() {
+        signed if has_absolute && signed < 0 => base.wrapping_sub(1).wrapping_sub(i64::from(signed).cast_unsigned()),
+        _ if has_absolute => offset.into(),
+        _ => base.wrapping_add(offset.into()),
+    };
+    rows.into_iter().map(|offset| offset.map(of)).collect()
 }
 
 /// Reads the expansions of the 256 tokens, and the range of each.

@@ -88,6 +88,9 @@ impl Symbols for SymbolTable {
         for index in 0..self.kernel.len() {
             let kind = self.kernel.name(index, &mut name).into();
             let address = self.kernel.address(index);
+            if name.is_empty() {
+                continue;
+            }
             each(SymbolRow { address, kind, name: &String::from_utf8_lossy(&name), module: None });
         }
         for module in self.modules.iter() {

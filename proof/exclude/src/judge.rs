@@ -71,7 +71,9 @@ fn is_text(truth: &str, found: &str) -> bool {
     if found.starts_with("Unknown type") || found.starts_with("unknown") {
         return true;
     }
-    let is_raw = |word: &str| word.contains("0x") || word.contains("UNKNOWN") || word.contains("unknown") || word.contains("[FAILED");
+    let is_raw = |word: &str| {
+        word.contains("0x") || word.contains("UNKNOWN") || word.contains("unknown") || word.contains("[FAILED")
+    };
     let words = |text: &str| text.split([' ', '=', ',']).map(str::to_owned).collect::<Vec<_>>();
     let (a, b) = (words(truth), words(found));
     name(truth) == name(found) && (a.len() == b.len()) && a.iter().zip(&b).all(|(a, b)| a == b || is_raw(b))
@@ -83,7 +85,8 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
     for array in found {
         verdict.lines += array.lines.len() as u64;
         let own = whole.iter().find(|other| other.name == array.name);
-        let lines = whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
+        let lines =
+            whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
         let mut truth = Truth::of(lines);
         let shown = |line: &Line| format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text);
         let mut wrong = 0u64;
@@ -101,7 +104,11 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
                     wrong += 1;
                     if wrong == 1 {
                         let near = truth.0.get(&line.time).and_then(|lines| lines.first()).map(|line| shown(line));
-                        verdict.wrong.push(format!("INVENTED: {:?} has {}\n      near: {near:?}", array.name, shown(line)));
+                        verdict.wrong.push(format!(
+                            "INVENTED: {:?} has {}\n      near: {near:?}",
+                            array.name,
+                            shown(line)
+                        ));
                     }
                 }
             }

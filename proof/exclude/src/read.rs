@@ -63,7 +63,11 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     Ok(Array {
         name: array.name.clone(),
         lines,
-        facts: [array.tracer.clone(), array.clock.as_ref().map(|clock| clock.name.clone()), array.is_on.map(|on| on.to_string())],
+        facts: [
+            array.tracer.clone(),
+            array.clock.as_ref().map(|clock| clock.name.clone()),
+            array.is_on.map(|on| on.to_string()),
+        ],
         has_losses: evidence.has_losses() || summary.faults > 0,
         account,
     })

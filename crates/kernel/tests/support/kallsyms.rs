@@ -22,8 +22,11 @@ pub(crate) fn write(
     encoding: Encoding,
     symbols: &[(u64, char, &str)],
 ) -> Tables {
-    let mut names = Vec::new();
-    for (_, kind, name) in symbols {
+    let (mut names, mut markers) = (Vec::new(), Vec::new());
+    for (n, (_, kind, name)) in symbols.iter().enumerate() {
+        if n % 256 == 0 {
+            markers.push(names.len() as u32);
+        }
         let mut packed = vec![*kind as u8];
         let mut rest = name.as_bytes();
         while let Some((first, behind)) = rest.split_first() {
@@ -54,13 +57,17 @@ pub(crate) fn write(
     }
     let num_syms = at;
     let names_at = at + 8;
-    let token_table = (names_at + names.len() as u64).next_multiple_of(8);
+    let markers_at = (names_at + names.len() as u64).next_multiple_of(8);
+    let token_table = (markers_at + markers.len() as u64 * 4).next_multiple_of(8);
     let token_index = (token_table + tokens.len() as u64).next_multiple_of(8);
     let offsets_at = token_index + 512;
     let base_at = (offsets_at + symbols.len() as u64 * 4).next_multiple_of(8);
     memory.add(at, vec![0; (base_at + 4096 - at) as usize]);
     memory.put_u32(num_syms, symbols.len() as u32);
     memory.put(names_at, &names);
+    for (n, marker) in markers.iter().enumerate() {
+        memory.put_u32(markers_at + n as u64 * 4, *marker);
+    }
     memory.put(token_table, &tokens);
     memory.put(token_index, &index);
     for (n, (address, ..)) in symbols.iter().enumerate() {
