@@ -17,6 +17,7 @@ const TESTED: &[&str] = &[
     "tokio-app",
     "lastwords-proof-tracing",
     "lastwords-proof-surroundings",
+    "lastwords-proof-exclude",
 ];
 
 /// Builds a package for release; the folder where its programs and libraries are then.

@@ -19,6 +19,25 @@ pub(crate) fn surroundings() -> Result<()> {
     run("lastwords-proof-surroundings", &["--quick"])
 }
 
+/// Dumps of which pages are taken out: a new kernel's instances, an aarch64's, one that is compressed.
+const DUMPS: &[(&str, &str)] = &[
+    ("ftrace-6.12-basic/memory.elf.zst", "100"),
+    ("ftrace-6.12-arm64/memory.elf.zst", "60"),
+    ("ftrace-6.12-live-crash/makedumpfile-1.7.2-d31.kdump", "40"),
+];
+
+/// 200 images of dumps without some of their pages, where the dumps are.
+pub(crate) fn exclude() -> Result<()> {
+    let cases = crate::test::beside().join("cases");
+    if !cases.is_dir() {
+        println!("no crash cases beside the repository: nothing is taken out");
+        return Ok(());
+    }
+    DUMPS.iter().try_for_each(|(dump, images)| {
+        run("lastwords-proof-exclude", &[&cases.join(dump).display().to_string(), "--images", images])
+    })
+}
+
 fn run(program: &str, arguments: &[&str]) -> Result<()> {
     let path = programs::debug()?.join(program);
     let status = Command::new(&path).args(arguments).status().with_context(|| path.display().to_string())?;

@@ -157,6 +157,11 @@ const STEPS: &[Step] = &[
         what: "an application in containers, limits and traps: how it ends, what is known of it (a part of the whole)",
     },
     Step {
+        name: "proof-exclude",
+        does: Does::Verb(crate::proof::exclude),
+        what: "dumps of which pages are taken out: each line is right or unknown, each loss told (a part of the whole)",
+    },
+    Step {
         name: "cases",
         does: Does::Verb(run_cases),
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",

@@ -3,7 +3,6 @@
 mod support;
 
 use lastwords_bytes::Budget;
-use lastwords_kernel::Error;
 use lastwords_kernel::kallsyms::Kallsyms;
 use support::Regions;
 use support::kallsyms::{Encoding, write};

@@ -15,6 +15,8 @@ pub(crate) struct Verdict {
     pub(crate) missing: u64,
     /// Facts that are not known.
     pub(crate) unknown: u64,
+    /// Images without the kernel's own tables, which nothing in the image replaces.
+    pub(crate) refused: u64,
     pub(crate) wrong: Vec<String>,
 }
 
@@ -25,6 +27,7 @@ impl Verdict {
         self.unattributed += other.unattributed;
         self.missing += other.missing;
         self.unknown += other.unknown;
+        self.refused += other.refused;
         self.wrong.extend(other.wrong);
     }
 }
@@ -71,8 +74,16 @@ fn is_text(truth: &str, found: &str) -> bool {
     if found.starts_with("Unknown type") || found.starts_with("unknown") {
         return true;
     }
+    // Without a print format, fields are printed: `field=0xff (255)`.
+    if name(truth) == name(found) && found.contains(" (") && found.contains('=') {
+        return true;
+    }
     let is_raw = |word: &str| {
-        word.contains("0x") || word.contains("UNKNOWN") || word.contains("unknown") || word.contains("[FAILED")
+        word.contains("0x")
+            || (word.len() == 16 && u64::from_str_radix(word, 16).is_ok())
+            || word.contains("UNKNOWN")
+            || word.contains("unknown")
+            || word.contains("[FAILED")
     };
     let words = |text: &str| text.split([' ', '=', ',']).map(str::to_owned).collect::<Vec<_>>();
     let (a, b) = (words(truth), words(found));
@@ -93,7 +104,7 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
         for line in &array.lines {
             match truth.take(line, own.is_some()) {
                 Some(true) => {}
-                Some(false) if array.has_losses => verdict.partly += 1,
+                Some(false) if array.has_losses || array.has_notes => verdict.partly += 1,
                 Some(false) => {
                     wrong += 1;
                     if wrong == 1 {

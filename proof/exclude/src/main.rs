@@ -101,13 +101,14 @@ fn all(args: &Args, dump: &std::path::Path) -> Result<bool> {
     });
     let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!(
-        "  {} images, {} lines: {} with unknown parts, {} under unknown arrays, {} missing and told; {} facts unknown; {} wrong {kinds:?}; {:.0} s",
+        "  {} images, {} lines: {} with unknown parts, {} under unknown arrays, {} missing and told; {} facts unknown; {} refused; {} wrong {kinds:?}; {:.0} s",
         range.end - range.start,
         sum.lines,
         sum.partly,
         sum.unattributed,
         sum.missing,
         sum.unknown,
+        sum.refused,
         sum.wrong.len(),
         begun.elapsed().as_secs_f64()
     );
@@ -129,7 +130,14 @@ fn one(whole: &Whole, seed: u64, number: u64) -> (String, Verdict) {
     let image = Arc::new(Without::new(Arc::clone(&whole.physical.image), pages, loss));
     match read::arrays(&whole.physical, image) {
         Ok(found) => (what, judge::judge(&whole.arrays, &found)),
-        Err(error) => (what, Verdict { wrong: vec![format!("ERROR: {error:#}")], ..Verdict::default() }),
+        Err(error) => {
+            let error = format!("{error:#}");
+            let verdict = match TABLES.iter().any(|table| error.contains(table)) {
+                true => Verdict { refused: 1, ..Verdict::default() },
+                false => Verdict { wrong: vec![format!("ERROR: {error}")], ..Verdict::default() },
+            };
+            (what, verdict)
+        }
     }
 }
 
@@ -147,6 +155,9 @@ fn choose(whole: &Whole, random: &mut Random) -> (BTreeSet<u64>, Loss) {
         _ => (BTreeSet::from([any(random)]), Loss::Truncated),
     }
 }
+
+/// Words of errors about tables without which no event of a kernel can be read. They are in the kernel's image, which dumps have.
+const TABLES: &[&str] = &["BTF", "kallsyms", "VMCOREINFO", "has no symbol"];
 
 /// Numbers that look random (splitmix64).
 struct Random(u64);

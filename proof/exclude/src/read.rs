@@ -33,8 +33,8 @@ pub(crate) struct Array {
     pub(crate) facts: [Option<String>; 3],
     /// The account counts a loss.
     pub(crate) has_losses: bool,
-    /// The account.
-    pub(crate) account: Vec<String>,
+    /// The account has a note on events whose format cannot be evaluated.
+    pub(crate) has_notes: bool,
 }
 
 /// Reads all arrays in the memory.
@@ -58,8 +58,6 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     let mut evidence = ring.checked();
     evidence.append(tracing.evidence.clone());
     evidence.gaps.extend(counters(&**ring));
-    let said = evidence.gaps.iter().map(|gap| format!("{}: {}", gap.cause.word(), gap.place));
-    let account = said.chain(evidence.notes.iter().cloned()).chain(summary.notes).collect();
     Ok(Array {
         name: array.name.clone(),
         lines,
@@ -68,8 +66,8 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
             array.clock.as_ref().map(|clock| clock.name.clone()),
             array.is_on.map(|on| on.to_string()),
         ],
+        has_notes: !summary.notes.is_empty(),
         has_losses: evidence.has_losses() || summary.faults > 0,
-        account,
     })
 }
 
@@ -80,9 +78,11 @@ fn line(text: &str, is_in_ns: bool) -> Option<Line> {
     let (head, text) = rest.split_once(": ")?;
     let (flags, time) = head.rsplit_once(' ')?;
     let time = match time.split_once('.') {
-        Some((seconds, micros)) => seconds.trim().parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?,
+        Some((seconds, micros)) => {
+            seconds.trim().parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros.parse::<u64>().ok()?)?
+        }
         None if is_in_ns => return None,
-        None => (time.parse::<u64>().ok()? + 500) / 1000,
+        None => time.parse::<u64>().ok()?.saturating_add(500) / 1000,
     };
     let word = |word: &str| word.trim().to_owned();
     Some(Line { time, cpu: word(cpu), task: word(task), flags: word(flags), text: word(text) })

@@ -51,6 +51,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("quick-start", &["lastwords"]),
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
+    ("proof-exclude", &["bytes", "formats", "image", "kernel", "trace", "walk"]),
     ("proof-surroundings", &[]),
     ("proof-tracing", &["lastwords", "testkit"]),
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),

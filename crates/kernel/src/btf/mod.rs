@@ -116,6 +116,7 @@ impl Btf {
         let first_string = base.as_ref().map_or(0, |base| base.string_end());
         let Index { places, named } = index(&bytes, order, &header, budget)?;
         let strings = header.strings;
+        check_strings(bytes.get(strings.clone()).unwrap_or_default(), strings.start)?;
         let mut btf = Self {
             bytes,
             order,
@@ -299,6 +300,7 @@ fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Re
         let index = index.ok_or_else(|| reader.unexpected(places.len() as u64, "fewer types"))?;
         let raw = raw(&mut reader)?;
         let len = body_len(&raw, &header.layouts).ok_or_else(|| reader.unexpected(raw.kind.into(), "a known kind"))?;
+        check_members(&raw, len, &reader)?;
         reader.skip(len)?;
         if raw.name != 0 && matches!(raw.kind, STRUCT | UNION | ENUM | ENUM64 | TYPEDEF) {
             named.push((raw.name, index));
@@ -306,6 +308,31 @@ fn index(bytes: &[u8], order: ByteOrder, header: &Header, budget: &Budget) -> Re
         places.push(place);
     }
     Ok(Index { places, named })
+}
+
+/// Refuses strings of which a part reads as zero: only the first string is empty. Without them, members would seem not to exist.
+fn check_strings(strings: &[u8], place: usize) -> Result<(), Error> {
+    // The end may be padded.
+    let end = strings.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
+    let empty = strings.get(..end).unwrap_or_default().windows(2).position(|pair| pair == [0, 0]);
+    let error = |at: usize| Error::value(WHAT, place.saturating_add(at) as u64, 0, "a string that is not empty");
+    empty.map_or(Ok(()), |at| Err(error(at)))
+}
+
+/// Refuses members and enumerators that read as zero: members have a type, and enumerators have a name.
+fn check_members(raw: &Raw<'_>, len: usize, reader: &Reader<'_>) -> Result<(), Error> {
+    let (size, at) = match raw.kind {
+        STRUCT | UNION => (12, 4),
+        ENUM => (8, 0),
+        ENUM64 => (12, 0),
+        _ => return Ok(()),
+    };
+    let mut body = raw.body.clone();
+    let members = body.take(len.min(body.left()))?;
+    match members.chunks_exact(size).any(|member| member.get(at..).is_some_and(|word| word.starts_with(&[0; 4]))) {
+        true => Err(reader.unexpected(0, "members with names and types")),
+        false => Ok(()),
+    }
 }
 
 /// Reads the first 12 bytes of a type; `body` is the rest.
@@ -333,6 +360,7 @@ fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
         POINTER | FORWARD | TYPEDEF | VOLATILE | CONST | RESTRICT | FUNCTION | FLOAT | TYPE_TAG => return Some(0),
         STRUCT | UNION | SECTION | ENUM64 => 12,
         ENUM | PROTOTYPE => 8,
+        0 => return None,
         kind => {
             let (fixed, each) = layouts.get(usize::from(kind))?;
             return raw.count.checked_mul((*each).into())?.checked_add((*fixed).into());

@@ -1,13 +1,13 @@
 //! Reads trace arrays: the top level, the instances, their snapshots, options and clocks.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use lastwords_kernel::btf::Kind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
-use lastwords_trace::ftrace::{Array, Clock, HeaderPage, Latency, Ring, UNKNOWN};
+use lastwords_trace::ftrace::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
 
 use super::carve;
 use super::loose;
@@ -24,6 +24,7 @@ const TRACER_OPTIONS_MAX: u64 = 64;
 pub(super) fn read(
     kernel: &Arc<Kernel>,
     memory: Option<&Arc<VirtualMemory>>,
+    formats: &BTreeMap<u16, Format>,
     evidence: &mut Evidence,
 ) -> Result<Vec<Array>, Error> {
     let top = kernel.symbol("global_trace")?;
@@ -45,17 +46,28 @@ pub(super) fn read(
             }
         }
     }
-    let mut drafts = Vec::new();
+    let (mut drafts, mut why) = (Vec::new(), None);
     for address in addresses {
         match one(kernel, memory, address, drafts.len()) {
             Ok(draft) => drafts.push(draft),
-            Err(error) if address == top => return Err(error),
             Err(error) => {
                 is_whole = false;
-                let place = format!("the instance at {address:#x}: {error}");
+                let which =
+                    if address == top { "the top level".to_owned() } else { format!("the instance at {address:#x}") };
+                let place = format!("{which}: {error}");
                 evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+                if address == top {
+                    drafts.push(Draft::unknown(
+                        MemoryRing::new(kernel.clone(), None, default_shape(kernel), Vec::new(), 0),
+                        String::new(),
+                    ));
+                    why = Some(error);
+                }
             }
         }
+    }
+    if let Some(error) = why.filter(|_| drafts.len() == 1) {
+        return Err(error);
     }
     if let Some(instances) = drafts.get_mut(1..) {
         instances.sort_by(|a, b| a.name.cmp(&b.name));
@@ -63,8 +75,8 @@ pub(super) fn read(
     if let Some(memory) = memory {
         let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
         let mut rings: Vec<_> = rings.collect();
-        let lists = lost::fill(kernel, memory, &mut rings, is_whole, evidence);
-        let pages = carve::fill(kernel, memory, &mut rings, evidence);
+        let lists = lost::fill(kernel, memory, &mut rings, (is_whole, formats), evidence);
+        let pages = carve::fill(kernel, memory, &mut rings, formats, evidence);
         let taken: HashSet<String> = drafts.iter().map(|draft| draft.name.clone()).collect();
         let mut names = (1..=u32::MAX).map(|number| format!("{UNKNOWN}-{number}")).filter(|name| !taken.contains(name));
         drafts.extend(lists.into_iter().zip(&mut names).map(|(list, name)| unknown(kernel, memory, list, name)));
@@ -84,8 +96,13 @@ fn unknown(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>, list: lost::Unowne
     live.count_events(0);
     live.facts =
         ["its name", "its tracer", "its clock", "its options"].map(|fact| lost::not_known(None, fact)).to_vec();
-    let (tracer, clock, options, tracer_options) = (None, None, None, Vec::new());
-    Draft { name, tracer, clock, options, tracer_options, shows_longest: false, is_on: None, live, snapshot: None }
+    Draft::unknown(live, name)
+}
+
+/// The shape of sub-buffers where nothing else is known: a page.
+pub(super) fn default_shape(kernel: &Kernel) -> Shape {
+    let header = HeaderPage::of_word_size(kernel.memory.word_size());
+    Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header }
 }
 
 /// A trace array whose rings may still lack sub-buffers.
@@ -102,6 +119,12 @@ struct Draft {
 }
 
 impl Draft {
+    /// Makes an array of which only the ring is known.
+    fn unknown(live: MemoryRing, name: String) -> Self {
+        let (tracer, clock, options, tracer_options) = (None, None, None, Vec::new());
+        Self { name, tracer, clock, options, tracer_options, shows_longest: false, is_on: None, live, snapshot: None }
+    }
+
     fn finish(self) -> Array {
         let Self { name, tracer, clock, options, tracer_options, shows_longest, is_on, live, snapshot } = self;
         let snapshot = snapshot.map(|ring| Arc::new(ring) as Arc<dyn Ring>);
@@ -144,7 +167,9 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, 
         name => name?,
     };
     let current = facts.take("its tracer", array.pointer("current_trace"));
-    let tracer = current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.text("name")));
+    let tracer = current
+        .as_ref()
+        .and_then(|tracer| facts.take("its tracer", tracer.text("name").and_then(|name| not_empty(name, "tracer"))));
     let tracer_options =
         current.as_ref().and_then(|tracer| facts.take("the options of its tracer", tracer_options(&array, tracer)));
     let shows_longest = current.as_ref().and_then(|tracer| facts.take("its tracer", tracer.bool("print_max")));
@@ -187,7 +212,12 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, 
 }
 
 fn is_on(array: &Object<'_>) -> Result<bool, Error> {
-    Ok(array.pointer("array_buffer.buffer")?.u64("record_disabled")? & OFF == 0)
+    let buffer = array.pointer("array_buffer.buffer")?;
+    // A page that reads as zero has no CPUs.
+    if buffer.u64("cpus")? == 0 {
+        return Err(Error::Null { structure: "trace_buffer".into(), member: "cpus".into() });
+    }
+    Ok(buffer.u64("record_disabled")? & OFF == 0)
 }
 
 /// The array's clock. An entry of `trace_clocks` is a function, a name and a number.
@@ -200,7 +230,7 @@ fn clock(kernel: &Kernel, array: &Object<'_>) -> Result<Clock, Error> {
         .memory
         .number(at.wrapping_add(word.saturating_mul(2)), 4)
         .map_err(Error::hole("a table of the tracer"))?;
-    Ok(Clock { name, is_in_ns: in_ns != 0 })
+    Ok(Clock { name: not_empty(name, "clock")?, is_in_ns: in_ns != 0 })
 }
 
 /// Names of the enabled trace options; `trace_options` has the name of each bit.
@@ -215,10 +245,16 @@ fn options(kernel: &Kernel, array: &Object<'_>) -> Result<Vec<String>, Error> {
             break;
         }
         if set.wrapping_shr(bit) & 1 == 1 {
-            options.push(kernel.text(name)?);
+            options.push(not_empty(kernel.text(name)?, "trace_options")?);
         }
     }
     Ok(options)
+}
+
+/// Refuses an empty name: a page that reads as zero has such.
+fn not_empty(name: String, of: &str) -> Result<String, Error> {
+    let null = || Error::Null { structure: of.to_owned().into(), member: "name".into() };
+    if name.is_empty() { Err(null()) } else { Ok(name) }
 }
 
 fn pointer(kernel: &Kernel, at: u64) -> Result<u64, Error> {

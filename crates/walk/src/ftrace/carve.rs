@@ -4,14 +4,16 @@
 //! time stamp between those of its neighbours in the ring. Its commit word is valid, its events fill the committed
 //! bytes exactly, and no known ring has the page.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+use lastwords_trace::ftrace::Format;
 
+use super::loose;
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, look};
 
@@ -41,6 +43,7 @@ pub(super) fn fill(
     kernel: &Kernel,
     memory: &VirtualMemory,
     rings: &mut [&mut MemoryRing],
+    formats: &BTreeMap<u16, Format>,
     evidence: &mut Evidence,
 ) -> Vec<(Shape, Vec<Candidate>)> {
     let windows: Vec<Window> = rings.iter_mut().enumerate().flat_map(|(n, ring)| windows(n, ring)).collect();
@@ -66,6 +69,11 @@ pub(super) fn fill(
             evidence.notes.push(format!("missing sub-buffers are not looked for: {error}"));
             Vec::new()
         });
+        let mut bytes = vec![0u8; shape.size];
+        found.retain(|candidate| {
+            let is_there = memory.physical().read(candidate.address, &mut bytes).is_ok();
+            is_there && loose::are_known(kernel, &bytes, shape, &candidate.look, formats)
+        });
         assign(rings, &of_size, &found, evidence);
         let mut withdrawn = HashSet::new();
         for window in &of_size {
@@ -73,7 +81,7 @@ pub(super) fn fill(
                 withdrawn.extend(settle(ring, window.cpu, evidence));
             }
         }
-        found.retain(|candidate| withdrawn.contains(&candidate.address));
+        found.retain(|candidate| withdrawn.contains(&candidate.address) && candidate.look.events >= loose::EVENTS);
         unproven.push((shape, found));
     }
     unproven

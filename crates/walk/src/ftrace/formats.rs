@@ -7,11 +7,20 @@
 use std::collections::{BTreeMap, HashSet};
 
 use lastwords_kernel::{Error, Kernel, Object};
+use lastwords_trace::evidence::Evidence;
 use lastwords_trace::ftrace::{Field, Format};
 
-/// Reads all event formats, by id; adds notes about those that cannot be read.
-pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<u16, Format>, Error> {
-    let common = fields(kernel, kernel.symbol("ftrace_common_fields")?, true)?;
+use super::lost::not_known;
+
+/// Reads all event formats, by id. Those that cannot be read are in the account.
+pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<u16, Format>, Error> {
+    let common =
+        kernel.symbol("ftrace_common_fields").and_then(|head| fields(kernel, head, true)).or_else(|error| {
+            evidence
+                .notes
+                .push(format!("the list of common fields is not known, they are those of struct trace_entry: {error}"));
+            of_entry(kernel)
+        })?;
     let flags = NameFlags::of(kernel);
     let mut formats = BTreeMap::new();
     let mut without_text = 0usize;
@@ -21,7 +30,8 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
         match call {
             Ok(call) => calls.push(call),
             Err(error) => {
-                notes.push(format!("the list of event calls has a hole: {error}"));
+                let fact = format!("the formats of some events, because the list of event calls has a hole: {error}");
+                evidence.gaps.push(not_known(None, &fact));
                 calls.extend(backwards(kernel, head, &calls)?);
                 break;
             }
@@ -33,17 +43,32 @@ pub(super) fn read(kernel: &Kernel, notes: &mut Vec<String>) -> Result<BTreeMap<
                 without_text = without_text.saturating_add(usize::from(format.print_format.is_empty()));
                 formats.insert(format.id, format);
             }
-            Err(error) => notes.push(format!("an event's format at {:#x} is not known: {error}", call.place())),
+            Err(error) => {
+                evidence.gaps.push(not_known(None, &format!("an event's format: at {:#x}: {error}", call.place())));
+            }
         }
     }
     if let Some(format) = of_block_tracer(kernel, &common) {
         formats.insert(format.id, format);
     }
     if without_text > 0 {
-        notes
-            .push(format!("the print formats of {without_text} events are not in the image: their fields are printed"));
+        let fact = format!("the print formats of {without_text} events, whose fields are printed");
+        evidence.gaps.push(not_known(None, &fact));
     }
     Ok(formats)
+}
+
+/// Returns the fields of all events, from the structure that they are in.
+fn of_entry(kernel: &Kernel) -> Result<Vec<Field>, Error> {
+    let fields = [("type", "unsigned short", false), ("flags", "unsigned char", false)];
+    let fields = fields.into_iter().chain([("preempt_count", "unsigned char", false), ("pid", "int", true)]);
+    let field = |(name, type_name, is_signed): (&str, &str, bool)| {
+        let member = kernel.types.member("trace_entry", name)?;
+        let name = format!("common_{name}");
+        let [offset, size] = [member.offset, member.size].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Ok(Field { declaration: format!("{type_name} {name}"), name, offset, size, is_signed, is_common: true })
+    };
+    fields.map(field).collect()
 }
 
 /// Builds the format of the entries of the tracer `blk`, as trace-cmd does, because the kernel has none. An entry is a
@@ -121,7 +146,16 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
     let made = || enter_format(kernel, call, &class, &all).filter(|_| !has_names);
     let print_format = call.text("print_fmt").ok().or_else(made).unwrap_or_default();
     let (id, system) = (call.fit("event.type")?, class.text("system")?);
+    not_empty(&system, "system", call)?;
+    not_empty(&name, "name", call)?;
     Ok(Format { id, system, name, fields: all, print_format, probed: probed_event(kernel, call).ok() })
+}
+
+/// Refuses an empty text, which no event has: a page that reads as zero has such.
+fn not_empty(text: &str, member: &str, at: &Object<'_>) -> Result<(), Error> {
+    let null =
+        || Error::Null { structure: format!("event at {:#x}", at.place()).into(), member: member.to_owned().into() };
+    if text.is_empty() { Err(null()) } else { Ok(()) }
 }
 
 /// The event `system.event` that an event probe is attached to.
@@ -186,6 +220,8 @@ fn fields(kernel: &Kernel, head: u64, is_common: bool) -> Result<Vec<Field>, Err
         let field = field?;
         let name = field.text("name")?;
         let type_name = field.text("type")?;
+        not_empty(&name, "name", &field)?;
+        not_empty(&type_name, "type", &field)?;
         let len = if field.has("len") { Some(field.fit("len")?) } else { None };
         fields.push(Field {
             declaration: declaration(&type_name, &name, len),

@@ -13,8 +13,9 @@ use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
 use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::page::Events;
-use lastwords_trace::ftrace::{Array, CpuRing, Format, HeaderPage, Stats, Tracing};
+use lastwords_trace::ftrace::{Array, CpuRing, Format, Stats, Tracing};
 
+use super::arrays::default_shape;
 use super::carve::{self, Candidate, Window};
 use super::lists::{self, CpuHints};
 use super::lost::{TRACERS, bound_tasks, cpu_of, not_known};
@@ -23,7 +24,7 @@ use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
 
 /// Fewest events of a sub-buffer that is accepted; fewer prove too little.
-const EVENTS: u64 = 4;
+pub(super) const EVENTS: u64 = 4;
 /// Upper limit of task numbers (`PID_MAX_LIMIT`).
 const PIDS: u32 = 1 << 22;
 /// Most sub-buffers of the image that are examined.
@@ -51,9 +52,8 @@ struct Row {
 /// The kernel's event formats cannot be read, or the budget is spent.
 pub fn carve(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>) -> Result<Tracing, Error> {
     let mut tracing = without_arrays(kernel);
-    tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
-    let header = HeaderPage::of_word_size(kernel.memory.word_size());
-    let shape = Shape { size: usize::try_from(kernel.memory.page_size()).unwrap_or(4096), header };
+    tracing.formats = formats::read(kernel, &mut tracing.evidence)?;
+    let shape = default_shape(kernel);
     let pages = search(kernel, memory.physical(), shape, &tracing.formats)?;
     let unknown = no_cpu(kernel);
     let silent = pages.iter().filter(|page| page.cpu.is_none()).count();
@@ -133,7 +133,13 @@ pub(super) fn no_cpu(kernel: &Kernel) -> u32 {
 }
 
 /// True if all events are of kinds that the kernel has, have room for their fields, and name possible tasks.
-fn are_known(kernel: &Kernel, bytes: &[u8], shape: Shape, look: &Summary, formats: &BTreeMap<u16, Format>) -> bool {
+pub(super) fn are_known(
+    kernel: &Kernel,
+    bytes: &[u8],
+    shape: Shape,
+    look: &Summary,
+    formats: &BTreeMap<u16, Format>,
+) -> bool {
     Events::new(bytes, shape.header, kernel.memory.byte_order(), look.commit).flatten().all(|event| {
         let Some([a, b, _, _, pid @ ..]) = bytes.get(event.payload.clone()).and_then(|p| p.first_chunk::<8>()) else {
             return false;

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::ftrace::Format;
 
 use super::carve;
 use super::lists::{self, CpuHints, List, number};
@@ -39,7 +40,7 @@ pub(super) fn fill(
     kernel: &Kernel,
     memory: &VirtualMemory,
     rings: &mut [&mut MemoryRing],
-    is_whole: bool,
+    (is_whole, formats): (bool, &BTreeMap<u16, Format>),
     evidence: &mut Evidence,
 ) -> Vec<Unowned> {
     let lanes = lanes(rings);
@@ -57,8 +58,12 @@ pub(super) fn fill(
         evidence.notes.push(format!("rings that are lost are not looked for: {error}"));
         Vec::new()
     });
-    // A list without events has nothing to tell or to lose.
-    lists.retain(|list| list.told.events > 0 && lanes.iter().any(|lane| fits(lane, rings, list)));
+    // A list without events has nothing to tell or to lose. One with kinds that the kernel does not have is no ring.
+    let are_known = |list: &List| {
+        let known = list.told.ids.iter().filter(|(id, _)| formats.contains_key(id)).map(|(_, count)| count);
+        known.sum::<u64>() == list.told.events
+    };
+    lists.retain(|list| list.told.events > 0 && are_known(list) && lanes.iter().any(|lane| fits(lane, rings, list)));
     let bound = bound_tasks(kernel);
     let mut unowned = Vec::new();
     for (at, mut lists) in by_owner(lists, rings, is_whole, &bound) {

@@ -33,10 +33,10 @@ use lastwords_trace::ftrace::{HeaderPage, Tracing};
 /// The kernel has no ftrace, or its top level cannot be read.
 pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result<Tracing, Error> {
     let mut evidence = Evidence::default();
-    let arrays = arrays::read(kernel, memory, &mut evidence)?;
-    let formats = formats::read(kernel, &mut evidence.notes)?;
-    let mut tracing = without_arrays(kernel);
-    evidence.notes.append(&mut tracing.evidence.notes);
+    let formats = formats::read(kernel, &mut evidence)?;
+    let arrays = arrays::read(kernel, memory, &formats, &mut evidence)?;
+    let tracing = without_arrays(kernel);
+    evidence.append(tracing.evidence.clone());
     Ok(Tracing { arrays, formats, evidence, ..tracing })
 }
 
@@ -46,7 +46,7 @@ pub fn read(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>) -> Result
 /// The event formats cannot be read.
 pub fn description(kernel: &Arc<Kernel>) -> Result<Tracing, Error> {
     let mut tracing = without_arrays(kernel);
-    tracing.formats = formats::read(kernel, &mut tracing.evidence.notes)?;
+    tracing.formats = formats::read(kernel, &mut tracing.evidence)?;
     Ok(tracing)
 }
 
@@ -66,7 +66,12 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     let mut evidence = Evidence::default();
     let virtual_memory = &kernel.memory;
     let uname = kernel.uname().unwrap_or_default();
-    let mut noted = |what: &str, error: &Error| evidence.notes.push(format!("{what} are not known: {error}"));
+    let mut noted = |what: &str, error: &Error| evidence.gaps.push(lost::not_known(None, &format!("{what}: {error}")));
+    kernel.missing.iter().for_each(|error| noted("names of the kernel's addresses", error));
+    let pointer_key = printk::pointer_key(kernel).unwrap_or_else(|error| {
+        noted("the key by which the kernel hides addresses", &error);
+        None
+    });
     let printk_formats = printk::formats(kernel).unwrap_or_else(|error| {
         noted("formats of trace_printk", &error);
         Default::default()
@@ -90,7 +95,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
         symbols: Arc::new(names::Names(kernel.clone())),
-        pointer_key: printk::pointer_key(kernel),
+        pointer_key,
         preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
         machine: uname.machine,
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),

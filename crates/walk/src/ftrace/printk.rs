@@ -39,13 +39,13 @@ pub(super) fn formats(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
     Ok(strings)
 }
 
-/// The key of `%p`, if it was set.
-pub(super) fn pointer_key(kernel: &Kernel) -> Option<[u64; 2]> {
-    if kernel.symbol("filled_random_ptr_key").is_ok() && kernel.number("filled_random_ptr_key", 1).ok()? == 0 {
-        return None;
+/// The key of `%p`; none if it was not set.
+pub(super) fn pointer_key(kernel: &Kernel) -> Result<Option<[u64; 2]>, Error> {
+    if kernel.symbol("filled_random_ptr_key").is_ok() && kernel.number("filled_random_ptr_key", 1)? == 0 {
+        return Ok(None);
     }
-    let at = kernel.symbol("ptr_key").ok()?;
-    let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).ok();
+    let at = kernel.symbol("ptr_key")?;
+    let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).map_err(Error::hole("ptr_key"));
     let key = [word(0)?, word(8)?];
-    (key != [0, 0]).then_some(key)
+    Ok((key != [0, 0]).then_some(key))
 }
