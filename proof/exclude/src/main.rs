@@ -5,6 +5,7 @@
 //! ```text
 //! cargo run --release -p lastwords-proof-exclude -- DUMP... [--images 200] [--seed N] [--image N]
 //! ```
+#![forbid(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

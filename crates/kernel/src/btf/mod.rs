@@ -327,7 +327,7 @@ fn check_members(raw: &Raw<'_>, len: usize, reader: &Reader<'_>) -> Result<(), E
         ENUM64 => (12, 0),
         _ => return Ok(()),
     };
-    let mut body = raw.body.clone();
+    let mut body = raw.body;
     let members = body.take(len.min(body.left()))?;
     match members.chunks_exact(size).any(|member| member.get(at..).is_some_and(|word| word.starts_with(&[0; 4]))) {
         true => Err(reader.unexpected(0, "members with names and types")),

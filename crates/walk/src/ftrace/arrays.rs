@@ -253,7 +253,7 @@ fn options(kernel: &Kernel, array: &Object<'_>) -> Result<Vec<String>, Error> {
 
 /// Refuses an empty name: a page that reads as zero has such.
 fn not_empty(name: String, of: &str) -> Result<String, Error> {
-    let null = || Error::Null { structure: of.to_owned().into(), member: "name".into() };
+    let null = || Error::Null { structure: of.to_owned(), member: "name".into() };
     if name.is_empty() { Err(null()) } else { Ok(name) }
 }
 

@@ -153,8 +153,7 @@ fn one(kernel: &Kernel, call: &Object<'_>, flags: &NameFlags, common: &[Field]) 
 
 /// Refuses an empty text, which no event has: a page that reads as zero has such.
 fn not_empty(text: &str, member: &str, at: &Object<'_>) -> Result<(), Error> {
-    let null =
-        || Error::Null { structure: format!("event at {:#x}", at.place()).into(), member: member.to_owned().into() };
+    let null = || Error::Null { structure: format!("event at {:#x}", at.place()), member: member.to_owned() };
     if text.is_empty() { Err(null()) } else { Ok(()) }
 }
 
