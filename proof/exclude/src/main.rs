@@ -157,8 +157,9 @@ fn choose(whole: &Whole, random: &mut Random) -> (BTreeSet<u64>, Loss) {
     }
 }
 
-/// Words of errors about tables without which no event of a kernel can be read. They are in the kernel's image, which dumps have.
-const TABLES: &[&str] = &["BTF", "kallsyms", "VMCOREINFO", "has no symbol"];
+/// Words of errors about tables without which no event of a kernel can be read, and about the top level where no instance is there
+/// either. All are in the kernel's image, which dumps have.
+const TABLES: &[&str] = &["BTF", "kallsyms", "VMCOREINFO", "has no symbol", "of struct trace_array"];
 
 /// Numbers that look random (splitmix64).
 struct Random(u64);

@@ -29,6 +29,8 @@ pub(crate) struct Line {
 pub(crate) struct Array {
     pub(crate) name: String,
     pub(crate) lines: Vec<Line>,
+    /// Those of the snapshot.
+    pub(crate) snapshot: Vec<Line>,
     /// Tracer, clock, and whether it was recording, as far as they are known.
     pub(crate) facts: [Option<String>; 3],
     /// The account counts a loss.
@@ -50,10 +52,15 @@ pub(crate) fn arrays(physical: &Physical, image: Arc<dyn Image>) -> Result<Vec<A
 
 fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     let array = tracing.arrays.get(index).context("no array")?;
-    let mut text = Vec::new();
-    let summary = write_trace(&mut text, tracing, index, &Options { no_header: true, ..Options::default() })?;
-    let text = String::from_utf8_lossy(&text);
-    let lines = text.lines().filter_map(|text| line(text, array.is_in_ns())).collect();
+    let read = |snapshot| -> Result<_> {
+        let mut text = Vec::new();
+        let summary =
+            write_trace(&mut text, tracing, index, &Options { no_header: true, snapshot, ..Options::default() })?;
+        let text = String::from_utf8_lossy(&text);
+        Ok((text.lines().filter_map(|text| line(text, array.is_in_ns())).collect(), summary))
+    };
+    let (lines, summary) = read(false)?;
+    let snapshot = if array.snapshot.is_some() { read(true)?.0 } else { Vec::new() };
     let ring = array.shown(false).context("no ring")?;
     let mut evidence = ring.checked();
     evidence.append(tracing.evidence.clone());
@@ -61,6 +68,7 @@ fn array(tracing: &Tracing, index: usize) -> Result<Array> {
     Ok(Array {
         name: array.name.clone(),
         lines,
+        snapshot,
         facts: [
             array.tracer.clone(),
             array.clock.as_ref().map(|clock| clock.name.clone()),

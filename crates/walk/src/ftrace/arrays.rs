@@ -10,6 +10,7 @@ use lastwords_trace::evidence::{Cause, Evidence, Gap};
 use lastwords_trace::ftrace::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
 
 use super::carve;
+use super::formats;
 use super::loose;
 use super::lost;
 use super::memory_ring::{MemoryRing, Role};
@@ -24,12 +25,13 @@ const TRACER_OPTIONS_MAX: u64 = 64;
 pub(super) fn read(
     kernel: &Arc<Kernel>,
     memory: Option<&Arc<VirtualMemory>>,
-    formats: &BTreeMap<u16, Format>,
+    known: &BTreeMap<u16, Format>,
     evidence: &mut Evidence,
 ) -> Result<Vec<Array>, Error> {
     let top = kernel.symbol("global_trace")?;
     let (mut addresses, mut is_whole) = (vec![top], true);
-    for array in kernel.list(kernel.symbol("ftrace_trace_arrays")?, "trace_array", "list")? {
+    let head = kernel.symbol("ftrace_trace_arrays")?;
+    for array in kernel.list(head, "trace_array", "list")? {
         match array {
             Ok(array) if !addresses.contains(&array.place()) => addresses.push(array.place()),
             Ok(_) => {}
@@ -42,6 +44,9 @@ pub(super) fn read(
                     events: None,
                     bytes: None,
                 });
+                let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
+                addresses
+                    .extend(behind.iter().map(Object::place).filter(|at| !addresses.contains(at)).collect::<Vec<_>>());
                 break;
             }
         }
@@ -75,8 +80,8 @@ pub(super) fn read(
     if let Some(memory) = memory {
         let rings = drafts.iter_mut().flat_map(|d| std::iter::once(&mut d.live).chain(d.snapshot.as_mut()));
         let mut rings: Vec<_> = rings.collect();
-        let lists = lost::fill(kernel, memory, &mut rings, (is_whole, formats), evidence);
-        let pages = carve::fill(kernel, memory, &mut rings, formats, evidence);
+        let lists = lost::fill(kernel, memory, &mut rings, (is_whole, known), evidence);
+        let pages = carve::fill(kernel, memory, &mut rings, known, evidence);
         let taken: HashSet<String> = drafts.iter().map(|draft| draft.name.clone()).collect();
         let mut names = (1..=u32::MAX).map(|number| format!("{UNKNOWN}-{number}")).filter(|name| !taken.contains(name));
         drafts.extend(lists.into_iter().zip(&mut names).map(|(list, name)| unknown(kernel, memory, list, name)));

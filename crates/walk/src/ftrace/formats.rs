@@ -32,7 +32,7 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
             Err(error) => {
                 let fact = format!("the formats of some events, because the list of event calls has a hole: {error}");
                 evidence.gaps.push(not_known(None, &fact));
-                calls.extend(backwards(kernel, head, &calls)?);
+                calls.extend(backwards(kernel, head, ("trace_event_call", "list"), &calls)?);
                 break;
             }
         }
@@ -98,14 +98,19 @@ pub(super) fn of_block_tracer(kernel: &Kernel, common: &[Field]) -> Option<Forma
     Some(Format { id, system, name, fields, print_format: "\"%d\", REC->pid".to_owned(), probed: None })
 }
 
-/// Reads the calls from the end of the list back to a hole. These are the oldest, which were compiled into the kernel.
-fn backwards<'k>(kernel: &'k Kernel, head: u64, known: &[Object<'k>]) -> Result<Vec<Object<'k>>, Error> {
+/// Reads the entries from the end of the list back to a hole. The oldest events were compiled into the kernel.
+pub(super) fn backwards<'k>(
+    kernel: &'k Kernel,
+    head: u64,
+    (type_name, path): (&str, &str),
+    known: &[Object<'k>],
+) -> Result<Vec<Object<'k>>, Error> {
     let mut seen: HashSet<u64> = known.iter().map(Object::place).collect();
     let mut calls = Vec::new();
     let anchor = kernel.object("list_head", head)?;
     let mut at = anchor.address("prev");
     while let Ok(place) = at {
-        let call = kernel.object("list_head", place)?.container("trace_event_call", "list")?;
+        let call = kernel.object("list_head", place)?.container(type_name, path)?;
         at = kernel.object("list_head", place)?.address("prev");
         if place == head || at.is_err() || !seen.insert(call.place()) {
             break;

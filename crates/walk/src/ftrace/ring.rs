@@ -133,7 +133,7 @@ fn look_at_all(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, ord
     let mut begins = Vec::with_capacity(order.len());
     for (node, consumed) in order {
         begins.push(found.places.len());
-        look_at(kernel, found, shape, index, Where::Virtual(node.page), consumed, node.at == commit);
+        look_at(kernel, found, (shape, index), node, consumed, node.at == commit);
     }
     for gap in &mut found.breaks {
         gap.before = begins.get(gap.before).copied().unwrap_or(found.places.len());
@@ -217,8 +217,8 @@ fn in_order(found: &mut Cpu, chains: &Chains, commit: u64, head_member: u64, ord
 }
 
 /// Checks a sub-buffer and adds it unless it is empty.
-fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Where, consumed: usize, open: bool) {
-    let Where::Virtual(address) = at else { return };
+fn look_at(kernel: &Kernel, found: &mut Cpu, (shape, index): (Shape, usize), node: Node, consumed: usize, open: bool) {
+    let (address, at) = (node.page, Where::Virtual(node.page));
     let mut bytes = vec![0u8; shape.size];
     let sequence = found.places.len() as u64;
     let mut row = |verdict: Verdict, content: u64, why: String| {
@@ -229,10 +229,24 @@ fn look_at(kernel: &Kernel, found: &mut Cpu, shape: Shape, index: usize, at: Whe
         return row(Verdict::Missing, 0, format!("sub-buffer at {address:#x}: {hole}"));
     }
     match look(&bytes, kernel.memory.byte_order(), shape.header) {
+        Ok(look) if look.commit == 0 && events_of(kernel, node) > 0 => {
+            let events = events_of(kernel, node);
+            row(
+                Verdict::Missing,
+                0,
+                format!("sub-buffer at {address:#x}: it reads as empty, its structure counts {events} events"),
+            );
+        }
         Ok(look) if look.commit <= consumed => {}
         Ok(look) => row(if open { Verdict::Open } else { Verdict::Committed }, look.commit as u64, String::new()),
         Err(why) => row(Verdict::Invalid, 0, format!("sub-buffer at {address:#x}: {why}")),
     }
+}
+
+/// Returns the number of events that a sub-buffer's structure counts. The bits above count updates by writers.
+fn events_of(kernel: &Kernel, node: Node) -> u64 {
+    let count = kernel.object("buffer_page", node.at).and_then(|page| page.u64("entries"));
+    count.unwrap_or_default() & 0xf_ffff
 }
 
 /// Summarizes a sub-buffer; an error if its events do not fit.
