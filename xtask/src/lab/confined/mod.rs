@@ -19,13 +19,11 @@ use super::qemu::{Config, Guest};
 use super::{Arch, DISK_MODULES, jobs, qemu};
 use crate::setup::{debian, is_root, make_empty, run_quietly};
 
-/// A scenario: its name, and what it does.
+/// The names of the scenarios, and what they do.
 pub(super) const SYSTEMD: &str = "systemd";
-pub(super) const OF_SYSTEMD: &str =
-    "the package on a Debian with systemd: its units, the core helper, and all surroundings with control groups of version 2";
+pub(super) const OF_SYSTEMD: &str = "the package on a Debian with systemd: its units, the core helper, and all surroundings with control groups of version 2";
 pub(super) const SELINUX: &str = "selinux";
-pub(super) const OF_SELINUX: &str =
-    "the same Debian with its policy of SELinux, permissive and enforcing: applications in two domains, and the core helper";
+pub(super) const OF_SELINUX: &str = "the same Debian with its policy of SELinux, permissive and enforcing: applications in two domains, and the core helper";
 
 /// What differs between the scenarios.
 struct Variant {
@@ -43,7 +41,14 @@ const WITH_SYSTEMD: Variant = Variant {
     // The trace of a boot is kept in memory for the next one.
     arguments: "memmap=12M$0x10000000 trace_instance=boot_map@0x10000000:12M",
     boots: &[
-        &[("install", 300), ("bundle", 120), ("collect", 180), ("retention", 120), ("core_helper", 300), ("record", 60)],
+        &[
+            ("install", 300),
+            ("bundle", 120),
+            ("collect", 180),
+            ("retention", 120),
+            ("core_helper", 300),
+            ("record", 60),
+        ],
         &[("last_boot", 180), ("journal", 60), ("surroundings", 2400)],
     ],
     is_labelled: false,
@@ -51,13 +56,13 @@ const WITH_SYSTEMD: Variant = Variant {
 const WITH_SELINUX: Variant = Variant {
     name: SELINUX,
     arguments: "security=selinux selinux=1 enforcing=0 audit_backlog_limit=8192",
-    boots: &[&[("install", 600), ("permissive", 600), ("enforcing", 600)]],
+    boots: &[&[("install", 600), ("permissive", 600), ("enforcing", 600), ("units", 600)]],
     is_labelled: true,
 };
 
 /// The suite of the system, and its packages besides the essential ones.
 const SUITE: &str = "trixie";
-const PACKAGES: &str = "systemd-sysv,udev,kmod,policycoreutils,selinux-policy-default,checkpolicy,semodule-utils,selinux-utils,strace";
+const PACKAGES: &str = "systemd-sysv,udev,kmod,procps,policycoreutils,selinux-policy-default,checkpolicy,semodule-utils,selinux-utils,strace";
 /// Megabytes of the guest's memory.
 const MEMORY: u32 = 2048;
 const CPUS: u32 = 2;
@@ -65,11 +70,18 @@ const CPUS: u32 = 2;
 const DISK: u64 = 4 << 30;
 /// Until a boot has done its words, the boot itself included.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// Starts the script, with the rights of SELinux that a user without confinement has.
+/// Starts the script.
 const UNIT: &str = "[Service]\nType=exec\nExecStart=/bin/sh /lab/confined.sh\nTimeoutStartSec=infinity\nStandardOutput=null\nStandardError=null\n";
 const UNITS: &str = "etc/systemd/system";
 /// Units of the suite that only take time here.
-const MASKED: &[&str] = &["getty@.service", "getty-static.service", "serial-getty@.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer"];
+const MASKED: &[&str] = &[
+    "getty@.service",
+    "getty-static.service",
+    "serial-getty@.service",
+    "apt-daily.timer",
+    "apt-daily-upgrade.timer",
+    "dpkg-db-backup.timer",
+];
 
 /// Runs the scenario of systemd on one kernel.
 pub(super) fn systemd(store: &Store, kernel: &Kernel, lastwords: &Path, keep: bool, rows: &mut Rows) -> Result<()> {
@@ -116,7 +128,9 @@ fn run(variant: &Variant, of: (&Store, &Kernel, &Path), keep: bool, rows: &mut R
 fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) -> Result<PathBuf> {
     let tree = folder.join("tree");
     std::fs::create_dir(&tree)?;
-    run_quietly(Command::new("tar").arg("-C").arg(&tree).arg("-xf").arg(debian::tarball("confined", SUITE, PACKAGES)?))?;
+    run_quietly(
+        Command::new("tar").arg("-C").arg(&tree).arg("-xf").arg(debian::tarball("confined", SUITE, PACKAGES)?),
+    )?;
     kernel.install_modules(&tree)?;
     run_quietly(Command::new("chroot").arg(&tree).args(["depmod", &kernel.release]))?;
     let lab = tree.join("lab");
@@ -140,7 +154,11 @@ fn install(variant: &Variant, kernel: &Kernel, lastwords: &Path, folder: &Path) 
     std::fs::write(tree.join("etc/fstab"), "")?;
     if variant.is_labelled {
         let contexts = "/etc/selinux/default/contexts/files/file_contexts";
-        run_quietly(Command::new("chroot").arg(&tree).args(["setfiles", "-m", "-e", "/proc", "-e", "/sys", "-e", "/dev", contexts, "/"]))?;
+        run_quietly(
+            Command::new("chroot")
+                .arg(&tree)
+                .args(["setfiles", "-m", "-e", "/proc", "-e", "/sys", "-e", "/dev", contexts, "/"]),
+        )?;
     }
     let disk = folder.join("disk.img");
     File::create(&disk)?.set_len(DISK)?;
@@ -183,4 +201,17 @@ fn first_system(store: &Store, kernel: &Kernel, folder: &Path) -> Result<PathBuf
     let path = folder.join("initramfs");
     std::fs::write(&path, archive.finish()).with_context(|| path.display().to_string())?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_has_all_words() {
+        let script = include_str!("../guest/confined.sh");
+        for (word, _) in [WITH_SYSTEMD, WITH_SELINUX].iter().flat_map(|variant| variant.boots).copied().flatten() {
+            assert!(script.contains(&format!("\n{word}() {{")), "{word}");
+        }
+    }
 }
