@@ -90,7 +90,7 @@ pub(super) fn of_script(store: &Store, script: &str, words: &[(&str, u32)]) -> R
 }
 
 /// Adds the rows of a console.
-fn judge(console: &str, expected: usize, rows: &mut Rows) -> Result<()> {
+pub(super) fn judge(console: &str, expected: usize, rows: &mut Rows) -> Result<()> {
     let mut ended = 0;
     let mut printed = Vec::new();
     for line in console.lines() {

@@ -22,6 +22,7 @@ use scenario::{End, SCENARIOS, Scenario};
 
 pub(crate) mod attacks;
 mod compare;
+mod confined;
 mod coredumpd;
 mod dump;
 pub(crate) mod hotplug;
@@ -147,6 +148,8 @@ const OTHERS: &[Other] = &[
     Other { name: record::NAME, what: record::WHAT, run: record::run },
     Other { name: attacks::NAME, what: attacks::WHAT, run: attacks::run },
     Other { name: coredumpd::NAME, what: coredumpd::WHAT, run: coredumpd::run },
+    Other { name: confined::SYSTEMD, what: confined::OF_SYSTEMD, run: confined::systemd },
+    Other { name: confined::SELINUX, what: confined::OF_SELINUX, run: confined::selinux },
 ];
 
 /// Kernels that are tried where none is named: the suites' own.

@@ -2,7 +2,7 @@
 //! process ends, the handle gives errors. It never leads to another process that gets the number.
 //!
 //! That the number was the dying process's when `/proc/PID` was opened is checked after that: by the kernel's own handle of the
-//! process (a pidfd, `%F`, Linux 6.16), or else by the times at which this helper and the process began.
+//! process (a pidfd, `%F`, Linux 6.16 and some older ones), or else by the times at which this helper and the process began.
 
 use anyhow::{Context, bail};
 use lastwords::dead::Death;

@@ -106,7 +106,7 @@ struct Dying {
 struct Told {
     /// 1 if the process's user may see its core; else the process has rights that its user has not.
     dumpable: u32,
-    /// The number of the open file that is a handle of the process. Kernels before 6.16 give none.
+    /// The number of the open file that is a handle of the process. Most kernels before 6.16 give none.
     handle: Option<i32>,
     /// The program that gets the core is given the handle too.
     is_shared: bool,

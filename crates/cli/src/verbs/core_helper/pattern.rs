@@ -16,8 +16,8 @@ const PIPE: &str = "pipe %P %s %d";
 /// The same if it was the name of a file; handle, `%c` and the process id follow.
 const FILE: &str = "file %P %s %d";
 
-/// The word after `%d`, without a space: whether the kernel gives the helper a handle of the process (a pidfd, Linux 6.16 and newer). Older
-/// kernels put nothing in the place of `%F`, so that one pattern serves all.
+/// The word after `%d`, without a space: whether the kernel gives the helper a handle of the process (a pidfd; Linux 6.16 and newer, and
+/// some older kernels, such as Debian's 6.12). Other kernels put nothing in the place of `%F`, so that one pattern serves all.
 #[derive(Clone, Copy)]
 enum Handle {
     /// The handle is for the helper.
