@@ -9,6 +9,7 @@
 //! The limits are files of cgroup v1 and v2 (Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel). A
 //! limit that cannot be read is no limit.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use lastwords_ring::backend::free;
@@ -72,6 +73,9 @@ fn limit(root: &Path, own: &str) -> Option<Limit> {
     limits.min_by_key(|limit| limit.left())
 }
 
+/// The limit that is assumed where one cannot be read, in bytes.
+const UNREADABLE: u64 = 64 << 20;
+
 /// The names of the files of a version of control groups.
 #[derive(Debug, Clone, Copy)]
 struct Files {
@@ -90,9 +94,14 @@ const V2: Files =
     Files { limits: &["memory.max", "memory.high"], usage: "memory.current", caches: ["inactive_file", "active_file"] };
 
 impl Files {
-    /// Reads the limit of one group; none if it has none, or if it cannot be read.
+    /// Reads the limit of one group; none if it has none. A file that is there and cannot be read, as under SELinux, may have any limit: a
+    /// small one is assumed.
     fn limit(self, group: &Path) -> Option<Limit> {
-        let number = |name: &str| std::fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
+        let number = |name: &str| match std::fs::read_to_string(group.join(name)) {
+            Ok(text) => text.trim().parse::<u64>().ok(),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
+            Err(_) => Some(UNREADABLE),
+        };
         // The largest number of v1 is a multiple of a page below 2^63; `max` of v2 is not a number.
         let limit = self.limits.iter().filter_map(|name| number(name)).min().filter(|limit| *limit < 1 << 62)?;
         let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -101,7 +110,8 @@ impl Files {
             self.caches.contains(&name).then(|| bytes.trim().parse::<u64>().ok())?
         };
         let caches = stat.lines().filter_map(cache).fold(0, u64::saturating_add);
-        Some(Limit { limit, used: number(self.usage)?.saturating_sub(caches) })
+        let used = if limit == UNREADABLE { 0 } else { number(self.usage)? };
+        Some(Limit { limit, used: used.saturating_sub(caches) })
     }
 }
 
@@ -210,6 +220,14 @@ mod tests {
         // The path of the host leads nowhere here: the mount begins at the group.
         assert_eq!(limit(root.path(), "0::/kubepods/x/y\n"), Some(Limit { limit: 1024 * MIB, used: 0 }));
         assert_eq!(limit(root.path(), "1:cpu:/pod\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_read_is_small() {
+        let root = tempfile::tempdir().expect("a folder");
+        // Root may read all files, but no folder as a file.
+        std::fs::create_dir_all(root.path().join("app/memory.max")).expect("a folder");
+        assert_eq!(limit(root.path(), "0::/app\n"), Some(Limit { limit: UNREADABLE, used: 0 }));
     }
 
     #[test]
