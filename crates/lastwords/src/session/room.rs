@@ -97,11 +97,14 @@ impl Files {
     /// Reads the limit of one group; none if it has none. A file that is there and cannot be read, as under SELinux, may have any limit: a
     /// small one is assumed.
     fn limit(self, group: &Path) -> Option<Limit> {
-        let number = |name: &str| match std::fs::read_to_string(group.join(name)) {
-            Ok(text) => text.trim().parse::<u64>().ok(),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => None,
-            Err(_) => Some(UNREADABLE),
+        let read = |name: &str| std::fs::read_to_string(group.join(name));
+        let number = |name: &str| read(name).ok()?.trim().parse::<u64>().ok();
+        let is_hidden = |name: &&str| {
+            read(name).is_err_and(|error| !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
         };
+        if self.limits.iter().any(is_hidden) {
+            return Some(Limit { limit: UNREADABLE, used: 0 });
+        }
         // The largest number of v1 is a multiple of a page below 2^63; `max` of v2 is not a number.
         let limit = self.limits.iter().filter_map(|name| number(name)).min().filter(|limit| *limit < 1 << 62)?;
         let stat = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
@@ -110,8 +113,7 @@ impl Files {
             self.caches.contains(&name).then(|| bytes.trim().parse::<u64>().ok())?
         };
         let caches = stat.lines().filter_map(cache).fold(0, u64::saturating_add);
-        let used = if limit == UNREADABLE { 0 } else { number(self.usage)? };
-        Some(Limit { limit, used: used.saturating_sub(caches) })
+        Some(Limit { limit, used: number(self.usage)?.saturating_sub(caches) })
     }
 }
 
