@@ -251,7 +251,10 @@ impl Judge<'_> {
                     ensure!(is_right, "WRONG: field {name} is {found_value:?}, expected {other:?}");
                     // Lines of text do not show whether a number was recorded as text, which may take more room.
                     match wanted.is_any && self.format == Format::Text {
-                        true => texts.all.push(Text { name: name.into(), len: shown(other)[1].len(), kept: None }),
+                        true => {
+                            let len = shown(other).map(|text| text.len()).into_iter().max().unwrap_or(0);
+                            texts.all.push(Text { name: name.into(), len, kept: None });
+                        }
                         false => numbers += 1,
                     }
                 }
