@@ -218,9 +218,9 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, 
 
 fn is_on(array: &Object<'_>) -> Result<bool, Error> {
     let buffer = array.pointer("array_buffer.buffer")?;
-    // A page that reads as zero has no CPUs.
-    if buffer.u64("cpus")? == 0 {
-        return Err(Error::Null { structure: "trace_buffer".into(), member: "cpus".into() });
+    // A page that reads as zero has no clock.
+    if buffer.address("clock")? == 0 {
+        return Err(Error::Null { structure: "trace_buffer".into(), member: "clock".into() });
     }
     Ok(buffer.u64("record_disabled")? & OFF == 0)
 }
