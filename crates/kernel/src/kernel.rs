@@ -171,7 +171,8 @@ impl Kernel {
         Ok(address.wrapping_add(offset))
     }
 
-    /// The CPUs of a set, in increasing order; empty if the image lacks the set.
+    /// The CPUs of a set, in increasing order; empty if the image lacks the set. Where it lacks that of the possible CPUs, all below
+    /// `nr_cpu_ids` are possible.
     #[must_use]
     pub fn cpus(&self, mask: Mask) -> Vec<u32> {
         let names = match mask {
@@ -179,11 +180,16 @@ impl Kernel {
             Mask::Present => ["__cpu_present_mask", "cpu_present_mask"],
             Mask::Online => ["__cpu_online_mask", "cpu_online_mask"],
         };
-        let Some(place) = names.iter().find_map(|name| self.kallsyms.find(name)) else { return Vec::new() };
-        self.mask(place)
+        let place = names.iter().find_map(|name| self.kallsyms.find(name));
+        let cpus = place.map(|place| self.mask(place)).unwrap_or_default();
+        if cpus.is_empty() && mask == Mask::Possible {
+            let ids = self.number("nr_cpu_ids", 4).unwrap_or_default().min(CPUS_MAX);
+            return (0..u32::try_from(ids).unwrap_or_default()).collect();
+        }
+        cpus
     }
 
-    /// The CPUs in the `struct cpumask` at an address.
+    /// The CPUs in the `struct cpumask` at an address; empty if the image lacks a part of it.
     #[must_use]
     pub fn mask(&self, place: u64) -> Vec<u32> {
         let word = u64::from(self.memory.word_size());
@@ -193,7 +199,7 @@ impl Kernel {
         let count = u32::try_from(known.min(ids).min(CPUS_MAX)).unwrap_or(u32::MAX);
         let mut cpus = Vec::new();
         for first in (0..count).step_by(bits as usize) {
-            let Ok(set) = self.memory.pointer(place.wrapping_add(u64::from(first >> 3))) else { break };
+            let Ok(set) = self.memory.pointer(place.wrapping_add(u64::from(first >> 3))) else { return Vec::new() };
             let set_bits = (0..bits).filter(|bit| set.wrapping_shr(*bit) & 1 != 0);
             cpus.extend(set_bits.map(|bit| first.wrapping_add(bit)).filter(|cpu| *cpu < count));
         }

@@ -304,7 +304,11 @@ fn read_ring(
     };
     let shape = Shape { size: usize::try_from(size.clamp(64, 1 << 26)).unwrap_or(4096), header };
     let mut cpus = Vec::new();
-    for cpu in kernel.cpus(Mask::Possible) {
+    let possible = kernel.cpus(Mask::Possible);
+    if possible.is_empty() {
+        return Err(Error::Null { structure: "cpumask".into(), member: "cpu_possible_mask".into() });
+    }
+    for cpu in possible {
         let address = per_cpu_ring(kernel, &buffer, cpu);
         if !matches!(address, Ok(0)) {
             cpus.push(match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
