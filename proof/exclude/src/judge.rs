@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::read::{Array, Line};
 
-/// What was found out about one image.
+/// The result of judging one image, or the sum of several.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Verdict {
     pub(crate) lines: u64,
@@ -36,7 +36,7 @@ impl Verdict {
 struct Truth<'a>(BTreeMap<u64, Vec<&'a Line>>);
 
 impl<'a> Truth<'a> {
-    fn of(lines: impl Iterator<Item = &'a Line>) -> Self {
+    fn by_time(lines: impl Iterator<Item = &'a Line>) -> Self {
         let mut all: BTreeMap<u64, Vec<&Line>> = BTreeMap::new();
         lines.for_each(|line| all.entry(line.time).or_default().push(line));
         Self(all)
@@ -106,7 +106,7 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
             whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
         let snapshots = whole.iter().filter(|_| own.is_none()).flat_map(|other| &other.snapshot);
         let lines = lines.chain(snapshots);
-        let mut truth = Truth::of(lines);
+        let mut truth = Truth::by_time(lines);
         let shown = |line: &Line| format!("{}-{} [{}] {}: {}", line.task, line.flags, line.cpu, line.time, line.text);
         let mut wrong = 0u64;
         for line in &array.lines {

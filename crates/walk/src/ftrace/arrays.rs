@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lastwords_kernel::btf::Kind;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask, Object};
-use lastwords_trace::evidence::{Cause, Evidence, Gap};
+use lastwords_trace::evidence::{Evidence, Gap};
 use lastwords_trace::ftrace::{Array, Clock, Format, HeaderPage, Latency, Ring, UNKNOWN};
 
 use super::carve;
@@ -37,13 +37,7 @@ pub(super) fn read(
             Ok(_) => {}
             Err(error) => {
                 is_whole = false;
-                evidence.gaps.push(Gap {
-                    stream: None,
-                    place: format!("the list of instances ends early: {error}"),
-                    cause: Cause::Missing,
-                    events: None,
-                    bytes: None,
-                });
+                evidence.gaps.push(lost::missing(None, format!("the list of instances ends early: {error}")));
                 let behind = formats::backwards(kernel, head, ("trace_array", "list"), &[])?;
                 addresses
                     .extend(behind.iter().map(Object::place).filter(|at| !addresses.contains(at)).collect::<Vec<_>>());
@@ -59,8 +53,7 @@ pub(super) fn read(
                 is_whole = false;
                 let which =
                     if address == top { "the top level".to_owned() } else { format!("the instance at {address:#x}") };
-                let place = format!("{which}: {error}");
-                evidence.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
+                evidence.gaps.push(lost::missing(None, format!("{which}: {error}")));
                 if address == top {
                     drafts.push(Draft::unknown(
                         MemoryRing::new(kernel.clone(), None, default_shape(kernel), Vec::new(), 0),

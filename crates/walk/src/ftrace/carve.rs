@@ -10,10 +10,11 @@ use std::sync::Arc;
 use lastwords_image::Image;
 use lastwords_kernel::Kernel;
 use lastwords_kernel::virtual_memory::VirtualMemory;
-use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
+use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
 use lastwords_trace::ftrace::Format;
 
 use super::loose;
+use super::lost::missing;
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where, look};
 
@@ -127,7 +128,7 @@ fn withdraw(found: &mut Cpu, stream: usize) -> Vec<u64> {
     }
     if !withdrawn.is_empty() {
         let place = format!("{} sub-buffers, of which nothing proves that they are of this ring", withdrawn.len());
-        found.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+        found.gaps.push(missing(Some(stream), place));
     }
     withdrawn
 }
@@ -269,10 +270,10 @@ fn closer(a: &Window, b: &Window, candidate: &Candidate) -> bool {
 
 fn put(ring: &mut MemoryRing, window: &Window, chosen: &[Candidate], evidence: &mut Evidence) {
     let Some(cpu) = ring.found_mut().get_mut(window.cpu) else { return };
-    let missing = window.at.count.map_or(0, |n| n.saturating_sub(chosen.len() as u64));
-    if missing > 0 || (chosen.is_empty() && window.at.count.is_none()) {
+    let lacking = window.at.count.map_or(0, |n| n.saturating_sub(chosen.len() as u64));
+    if lacking > 0 || (chosen.is_empty() && window.at.count.is_none()) {
         let place = format!("CPU {}: before sub-buffer {}", cpu.ring.cpu, window.at.before);
-        cpu.gaps.push(Gap { stream: Some(window.cpu), place, cause: Cause::Missing, events: None, bytes: None });
+        cpu.gaps.push(missing(Some(window.cpu), place));
     }
     if !chosen.is_empty() {
         evidence.notes.push(format!(

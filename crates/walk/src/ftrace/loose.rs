@@ -11,14 +11,14 @@ use std::sync::Arc;
 use lastwords_image::Image;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
-use lastwords_trace::evidence::{Cause, Gap, SubBuffer, Verdict};
+use lastwords_trace::evidence::{SubBuffer, Verdict};
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, CpuRing, Format, Stats, Tracing};
 
 use super::arrays::default_shape;
 use super::carve::{self, Candidate, Window};
 use super::lists::{self, CpuHints};
-use super::lost::{TRACERS, bound_tasks, cpu_of, not_known};
+use super::lost::{TRACERS, bound_tasks, cpu_of, missing, not_known};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
@@ -213,7 +213,7 @@ fn of_row(cpu: u32, stream: usize, row: &Row, shape: Shape) -> Cpu {
         found.sub_buffers.push(SubBuffer { stream, sequence, verdict, content, why: String::new() });
     }
     let place = format!("CPU {cpu}: its ring: what was lost is not known");
-    found.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Missing, events: None, bytes: None });
+    found.gaps.push(missing(Some(stream), place));
     found
 }
 

@@ -87,10 +87,8 @@ pub(super) fn fill(
         if let Some(found) = rings.get_mut(lane.ring).and_then(|ring| ring.found_mut().get_mut(lane.cpu))
             && found.lost.is_some()
         {
-            found.gaps.push(missing(
-                lane.cpu,
-                "the image lacks the structure of its ring, and nothing proves which list is its",
-            ));
+            let place = "the image lacks the structure of its ring, and nothing proves which list is its";
+            found.gaps.push(missing(Some(lane.cpu), place.to_owned()));
         }
     }
     unowned
@@ -105,7 +103,7 @@ impl Unowned {
         let place = "whose ring it is, and how many events it overwrote and refused, because its structure is missing";
         found.gaps.push(not_known(Some(0), place));
         if cpu.is_none() {
-            found.gaps.push(not_known(Some(0), "its CPU, in whose place is a number that no CPU has"));
+            found.gaps.push(not_known(Some(0), "its CPU, which is shown as a number that no CPU has"));
         }
         (list.shape, found)
     }
@@ -116,8 +114,9 @@ pub(super) fn not_known(stream: Option<usize>, place: &str) -> Gap {
     Gap { stream, place: place.to_owned(), cause: Cause::Unknown, events: Some(0), bytes: None }
 }
 
-fn missing(stream: usize, place: &str) -> Gap {
-    Gap { stream: Some(stream), place: place.to_owned(), cause: Cause::Missing, events: None, bytes: None }
+/// Returns the account's line on events that are missing, nobody knows how many.
+pub(super) fn missing(stream: Option<usize>, place: String) -> Gap {
+    Gap { stream, place, cause: Cause::Missing, events: None, bytes: None }
 }
 
 fn array_of(rings: &[&mut MemoryRing], lane: &Lane) -> Option<usize> {

@@ -25,7 +25,7 @@ pub(super) const OF_SYSTEMD: &str = "the package on a Debian with systemd: its u
 pub(super) const SELINUX: &str = "selinux";
 pub(super) const OF_SELINUX: &str = "the same Debian with its policy of SELinux, permissive and enforcing: applications in two domains, and the core helper";
 
-/// What differs between the scenarios.
+/// The settings by which the two scenarios differ.
 struct Variant {
     name: &'static str,
     /// For the kernel's command line.
