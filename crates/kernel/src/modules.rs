@@ -66,13 +66,12 @@ impl Module {
         self.symbols.get_or_init(|| self.tables.as_ref().map(|tables| tables.read(&*self.memory)).unwrap_or_default())
     }
 
-    /// Name, address and size of the symbol that contains `address`, computed like the kernel does.
+    /// Name, address and size of the symbol that contains `address`, computed like the kernel does: a symbol ends where the next one
+    /// begins, or with the region. (Before 2026 the kernel had the end of the functions for data too, and printed sizes of nearly 2^64.)
     #[must_use]
     pub fn symbol_at(&self, address: u64) -> Option<(String, u64, u64)> {
-        let inside = |region: &&Region| region.is_init && region.is_text && region.range.contains(&address);
-        let text = |region: &&Region| !region.is_init && region.is_text;
-        let region = self.regions.iter().find(inside).or_else(|| self.regions.iter().find(text))?;
-        self.symbols().at(address, region.range.end)
+        let region = self.regions.iter().find(|region| region.range.contains(&address))?;
+        self.symbols().at(address, &region.range)
     }
 }
 
@@ -149,7 +148,9 @@ fn regions(kernel: &Kernel, object: Object<'_>) -> Result<Vec<Region>, Error> {
     if !object.has("mem") {
         for (layout, is_init) in [("core_layout", false), ("init_layout", true)] {
             let layout = object.at(layout)?;
-            add(layout.address("base")?, layout.u64("size")?, true, is_init);
+            let (base, size, text) = (layout.address("base")?, layout.u64("size")?, layout.u64("text_size")?);
+            add(base, text.min(size), true, is_init);
+            add(base.saturating_add(text), size.saturating_sub(text), false, is_init);
         }
         return Ok(regions);
     }

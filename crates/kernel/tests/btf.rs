@@ -69,6 +69,26 @@ fn enumerators_have_their_signs_and_sizes() {
     assert_eq!(types.enumeration("colour"), [("RED".into(), 1), ("GREEN".into(), -2)]);
 }
 
+/// A name that enumerations give different values is not known; a module's own are found if the kernel has none.
+#[test]
+fn an_enumerator_of_several_values_has_none() {
+    let mut base = sample();
+    base.enumeration("shade", &[("RED", 1), ("DARK", 3)]);
+    base.enumeration("tone", &[("DARK", 4)]);
+    let mut module = Writer::split(&base);
+    module.enumeration("mine", &[("OWN", 5), ("DARK", 6), ("GREEN", 7), ("TWICE", 8)]);
+    module.enumeration("other", &[("TWICE", 9)]);
+    let kernel = Arc::new(Btf::parse(base.finish(&[]), None, &Budget::default()).unwrap());
+    let of = |btf: Btf| {
+        let types = Types::new(Arc::new(btf));
+        ["RED", "DARK", "OWN", "GREEN", "TWICE"].map(|name| types.enum_value(name))
+    };
+    let split = Btf::parse(module.finish(&[]), Some(Arc::clone(&kernel)), &Budget::default()).unwrap();
+    assert_eq!(of(split), [Some(1), None, Some(5), Some(-2), None]);
+    let whole = Btf::parse(base.finish(&[]), None, &Budget::default()).unwrap();
+    assert_eq!(of(whole), [Some(1), None, None, Some(-2), None]);
+}
+
 #[test]
 fn errors_name_the_structure_and_the_member() {
     let types = types(&sample());

@@ -62,10 +62,15 @@ fn a_modules_symbols_follow_the_kernels() {
     assert_eq!((at.name.as_str(), at.offset, at.size), ("toy_one", 2, 0x40));
     assert_eq!(at.module.as_deref(), Some("toy_module"));
     assert_eq!(kernel.symbols.at(MODULE + 0x60).unwrap().size, 0xfb0);
+    // Data ends with the next data, and the last with its region. What is in front of all data has no name.
+    let size = |at| kernel.symbols.at(at).map(|symbol| (symbol.name, symbol.size));
+    assert_eq!(size(MODULE + 0x1810), Some(("toy_ops".into(), 0x40)));
+    assert_eq!(size(MODULE + 0x1900), Some(("toy_last".into(), 0x17c0)));
+    assert_eq!(size(MODULE + 0x1010), None);
     assert_eq!(kernel.symbols.at(TEXT + 0x101).unwrap().size, 0x80);
     let mut names = Vec::new();
     kernel.symbols.each(&mut |row| names.push(row.name.to_string()));
-    assert_eq!(names[names.len() - 3..], ["toy_one", "$x", "toy_two"]);
+    assert_eq!(names[names.len() - 5..], ["toy_one", "$x", "toy_two", "toy_ops", "toy_last"]);
     assert_eq!(kernel.symbols.find_in("toy_module", "toy_two"), Some(MODULE + 0x50));
 }
 

@@ -63,6 +63,8 @@ pub struct Btf {
     names: Vec<(u32, u32)>,
     /// Functions in the same form; built at the first lookup.
     functions: OnceLock<Vec<(u32, u32)>>,
+    /// Enumerators: (hash of the name, its offset among the strings, value), sorted; built at the first lookup.
+    enumerators: OnceLock<Vec<(u32, u32, i64)>>,
 }
 
 /// One type as stored in the blob.
@@ -127,6 +129,7 @@ impl Btf {
             first_string,
             names: Vec::new(),
             functions: OnceLock::new(),
+            enumerators: OnceLock::new(),
         };
         let row = |(name, index): (u32, u32)| {
             let name = btf.string(name);
@@ -200,6 +203,22 @@ impl Btf {
         let from = functions.partition_point(|row| row.0 < hash);
         let mut rows = functions.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash);
         rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name)).map(|row| row.1)
+    }
+
+    /// Values of the enumerators with this name in this blob, without the base, by enumeration.
+    pub(crate) fn enumerators(&self, name: &[u8]) -> Vec<i64> {
+        let enumerators = self.enumerators.get_or_init(|| {
+            let raws = self.own().filter_map(|id| self.raw(id)).filter(|raw| matches!(raw.kind, ENUM | ENUM64));
+            let rows = raws.flat_map(|raw| (0..raw.count).map_while(move |index| raw.enumerator(index)));
+            let mut rows: Vec<_> = rows.map(|(text, value)| (hash(self.string(text)), text, value)).collect();
+            rows.sort_unstable();
+            rows.shrink_to_fit();
+            rows
+        });
+        let hash = hash(name);
+        let from = enumerators.partition_point(|row| row.0 < hash);
+        let rows = enumerators.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash);
+        rows.filter(|row| self.string(row.1) == name).map(|row| row.2).collect()
     }
 
     /// The blob that this one continues.

@@ -65,7 +65,6 @@ pub struct Member {
 pub struct Types {
     btf: Arc<Btf>,
     members: RwLock<HashMap<TypeId, HashMap<Box<str>, Member>>>,
-    enumerators: RwLock<HashMap<Box<str>, Option<i64>>>,
 }
 
 /// A search for a member, with the number of steps that are left.
@@ -78,7 +77,7 @@ impl Types {
     /// The types of a blob and of its base.
     #[must_use]
     pub fn new(btf: Arc<Btf>) -> Self {
-        Self { btf, members: RwLock::default(), enumerators: RwLock::default() }
+        Self { btf, members: RwLock::default() }
     }
 
     /// The blob.
@@ -170,19 +169,15 @@ impl Types {
         0
     }
 
-    /// Value of the enumerator with this name, in any enumeration.
+    /// Value of the enumerator with this name, in any enumeration. None if enumerations have different values for the name: it is not known
+    /// then which of them is meant.
     #[must_use]
     pub fn enum_value(&self, name: &str) -> Option<i64> {
-        if let Ok(cache) = self.enumerators.read()
-            && let Some(value) = cache.get(name)
-        {
-            return *value;
-        }
-        let value = enumerator(&self.btf, name.as_bytes());
-        if let Ok(mut cache) = self.enumerators.write() {
-            cache.insert(name.into(), value);
-        }
-        value
+        let of = |btf: &Btf| btf.enumerators(name.as_bytes());
+        let values =
+            self.btf.base().map(|base| of(base)).filter(|values| !values.is_empty()).unwrap_or_else(|| of(&self.btf));
+        let (first, rest) = values.split_first()?;
+        rest.iter().all(|value| value == first).then_some(*first)
     }
 
     /// Names and values of the enumeration with this name; empty if there is none.
@@ -401,19 +396,4 @@ impl Types {
         let bit = u8::try_from(bit_offset & 7).unwrap_or_default();
         Member { offset: bit_offset >> 3, size, bits: bits.map(|bits| (bit, bits)), kind: self.kind(type_id), type_id }
     }
-}
-
-/// Value of an enumerator of the base or of the blob itself.
-fn enumerator(btf: &Btf, name: &[u8]) -> Option<i64> {
-    if let Some(value) = btf.base().and_then(|base| enumerator(base, name)) {
-        return Some(value);
-    }
-    let raws = btf.own().filter_map(|id| btf.raw(id)).filter(|raw| matches!(raw.kind, ENUM | ENUM64));
-    for raw in raws {
-        let mut rows = (0..raw.count).map_while(|index| raw.enumerator(index));
-        if let Some((_, value)) = rows.find(|(found, _)| btf.string(*found) == name) {
-            return Some(value);
-        }
-    }
-    None
 }

@@ -6,6 +6,7 @@ use crate::{Error, Kernel, Object};
 use lastwords_bytes::Reader;
 use lastwords_trace::ftrace::SymbolRow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 /// Most bytes of one module's names.
 const NAMES_MAX: usize = 16 << 20;
@@ -145,15 +146,18 @@ impl ModuleSymbols {
         }
     }
 
-    /// Name, address and size of the symbol that contains `address`; `end` is the end of the functions.
-    pub(super) fn at(&self, address: u64, end: u64) -> Option<(String, u64, u64)> {
+    /// Name, address and size of the symbol that contains `address`, which is in `region`.
+    pub(super) fn at(&self, address: u64, region: &Range<u64>) -> Option<(String, u64, u64)> {
         let start = |index: &u32| self.rows.get(*index as usize).map_or(0, |row| row.address);
         let behind = self.names.partition_point(|index| start(index) <= address);
         let place = start(self.names.get(behind.checked_sub(1)?)?);
+        if place < region.start {
+            return None;
+        }
         // Of several symbols at one address, take the first of the table: the sort kept their order.
         let first = self.names.partition_point(|index| start(index) < place);
         let name = &self.rows.get(*self.names.get(first)? as usize)?.name;
-        let next = self.names.get(behind).map_or(end, |index| start(index).min(end));
+        let next = self.names.get(behind).map_or(region.end, |index| start(index).min(region.end));
         Some((name.to_string(), place, next.wrapping_sub(place)))
     }
 }

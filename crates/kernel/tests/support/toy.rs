@@ -237,14 +237,20 @@ impl Toy {
         self.list(at + 136, &[]);
         let (symbols, names, kinds) = (tables + 0x100, tables + 0x300, tables + 0x400);
         self.memory.put_u64(tables, symbols);
-        self.memory.put_u32(tables + 8, 4);
+        self.memory.put_u32(tables + 8, 6);
         self.memory.put_u64(tables + 16, names);
         self.memory.put_u64(tables + 24, kinds);
-        self.memory.put(names, b"\0toy_one\0toy_two\0$x\0");
-        self.memory.put(kinds, b"?ttt");
-        for (n, (name, value)) in
-            [(0u32, 0u64), (1, MODULE + 0x10), (9, MODULE + 0x50), (17, MODULE + 0x10)].iter().enumerate()
-        {
+        self.memory.put(names, b"\0toy_one\0toy_two\0$x\0toy_ops\0toy_last\0");
+        self.memory.put(kinds, b"?tttdd");
+        let rows = [
+            (0u32, 0u64),
+            (1, MODULE + 0x10),
+            (9, MODULE + 0x50),
+            (17, MODULE + 0x10),
+            (20, MODULE + 0x1800),
+            (28, MODULE + 0x1840),
+        ];
+        for (n, (name, value)) in rows.iter().enumerate() {
             let symbol = symbols + n as u64 * 24;
             self.memory.put_u32(symbol, *name);
             self.memory.put(symbol + 6, &[u8::from(n != 0), 0]);

@@ -29,7 +29,14 @@ impl Symbols for Names {
         self.0.types.parameters(function).or_else(modules)
     }
 
+    /// Searches the kernel, then the types of its modules. A name to which modules give different values is not known, because a format
+    /// does not say whose it is.
     fn constant(&self, name: &str) -> Option<i64> {
-        self.0.symbols.constant(name)
+        self.0.symbols.constant(name).or_else(|| {
+            let mut values =
+                self.0.modules.iter().filter_map(|module| self.0.module_types(&module.name)?.enum_value(name));
+            let first = values.next()?;
+            values.all(|value| value == first).then_some(first)
+        })
     }
 }

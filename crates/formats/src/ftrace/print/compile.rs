@@ -11,7 +11,7 @@ use super::number::{self, WIDEST};
 use super::parse::Parser;
 use super::plain::{IntegerField, chars, simplify};
 use super::tree::{Expr, Helper, Locator};
-use super::{Env, Fault, Machine, Show, helpers};
+use super::{Env, Fault, Machine, Show, Unknown, helpers, raw};
 use crate::text::number::Constant;
 use crate::text::page::Put;
 use lastwords_trace::nul;
@@ -27,6 +27,8 @@ const MOST: usize = 1024;
 #[derive(Debug)]
 pub struct Program {
     pieces: Vec<Piece>,
+    /// The parts that only the kernel can evaluate. Raw values are shown in their place.
+    unknown: Vec<Unknown>,
 }
 
 #[derive(Debug)]
@@ -51,6 +53,8 @@ pub(super) enum Piece {
         precision: Option<Expr>,
         value: Expr,
     },
+    /// The stack in a synthetic event: a `long` that is no address, and the return addresses.
+    Stack(Locator),
     /// The address of a dynamic event: a symbol of the kernel's, or a plain number.
     Address {
         offset: u32,
@@ -61,14 +65,17 @@ pub(super) enum Piece {
 
 /// Compiles an event's print format.
 ///
+/// A part that cannot be evaluated from the payload costs its own directive: [`Program::unknown`] describes it.
+///
 /// # Errors
-/// A description of the part that cannot be evaluated from the payload alone.
+/// A description of why the text has no directives and arguments that belong together.
 pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Result<Program, String> {
     if format.print_format.len() > LONGEST {
         return Err(format!("{} bytes, more than {LONGEST}", format.print_format.len()));
     }
     let tokens = tokens(&format.print_format, machine.word_size)?;
-    let mut parser = Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0, unknown_name: false };
+    let mut parser =
+        Parser { tokens: &tokens, at: 0, format, machine, symbols, spent: 0, unknown: Vec::new(), locals: Vec::new() };
     if !matches!(parser.peek(), Some(Token::Text(_))) {
         return Err("no format string where the print format begins".into());
     }
@@ -97,9 +104,9 @@ pub fn compile(format: &Format, machine: Machine, symbols: &dyn Symbols) -> Resu
         quote_probed(&mut pieces);
     }
     if format.system == "synthetic" {
-        space_synthetic(&mut pieces);
+        show_synthetic(&mut pieces, machine.word_size);
     }
-    Ok(Program { pieces: simplify(pieces, machine.word_size) })
+    Ok(Program { pieces: simplify(pieces, machine.word_size), unknown: parser.unknown })
 }
 
 fn show(parser: &mut Parser<'_>, directive: Directive) -> Result<Piece, String> {
@@ -108,7 +115,15 @@ fn show(parser: &mut Parser<'_>, directive: Directive) -> Result<Piece, String> 
             return Err("fewer arguments than directives".into());
         }
         parser.spent = 0;
-        parser.expression()
+        let begin = parser.at;
+        let parsed = parser.expression();
+        let is_whole = parser.peek().is_none() || parser.sees(",");
+        parser.locals.clear();
+        Ok(match parsed {
+            Ok(expr) if is_whole => expr,
+            Ok(_) => parser.unknown_argument(begin, format!("{:?} behind an argument", parser.peek())),
+            Err(why) => parser.unknown_argument(begin, why),
+        })
     };
     let width = if directive.width_given { Some(argument()?) } else { None };
     let precision = if directive.precision_given { Some(argument()?) } else { None };
@@ -170,18 +185,35 @@ fn quote_probed(pieces: &mut [Piece]) {
     }
 }
 
-/// Replaces the comma between the fields of a synthetic event by a space, as the kernel does.
-fn space_synthetic(pieces: &mut [Piece]) {
+/// Shows a synthetic event as the kernel does, whatever its format has: a space between fields in place of a comma, and stacks line by
+/// line, without a space behind (`print_synth_event`).
+fn show_synthetic(pieces: &mut [Piece], word_size: u8) {
+    let mut follows_stack = false;
     for piece in pieces {
-        if let Piece::Text(text) = piece
-            && let Some(rest) = text.bytes().strip_prefix(b", ")
-        {
-            *text = Constant::new(&[b" ", rest].concat());
+        match piece {
+            Piece::Text(text) => {
+                let rest = text.bytes().strip_prefix(b", ").or_else(|| text.bytes().strip_prefix(b" "));
+                if let Some(rest) = rest {
+                    let space: &[u8] = if follows_stack { b"" } else { b" " };
+                    *text = Constant::new(&[space, rest].concat());
+                }
+            }
+            Piece::Show { value: Expr::Located(locator), .. } if locator.element.size == word_size => {
+                *piece = Piece::Stack(*locator);
+            }
+            _ => {}
         }
+        follows_stack = matches!(piece, Piece::Stack(_));
     }
 }
 
 impl Program {
+    /// Returns the parts that only the kernel can evaluate, once each.
+    #[must_use]
+    pub fn unknown(&self) -> &[Unknown] {
+        &self.unknown
+    }
+
     /// Returns the program with a text in front.
     #[must_use]
     pub fn with_prefix(mut self, head: &[u8]) -> Self {
@@ -215,30 +247,55 @@ impl Program {
     /// Appends the text of the event in `env`.
     ///
     /// # Errors
-    /// The text cannot be evaluated. A part of it may have been appended already.
+    /// The first fault. [`Fault::TooLong`]: a part of the text was appended. Every other fault: the text is complete, with raw values where
+    /// a part could not be evaluated.
     #[inline]
     pub fn print(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
         env.scratch.clear();
+        env.unnamed = false;
         // The format sets the widths. Without a limit, short events could make any amount of text.
         let most = out.len().saturating_add(LONGEST_TEXT).saturating_add(env.payload.len().saturating_mul(16));
+        let mut first = Ok(());
         for piece in &self.pieces {
-            match piece {
-                Piece::Probed(locator) => probed(*locator, env, out)?,
-                Piece::Show { directive, width, precision, value } => {
-                    show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)?;
-                    if out.len() > most {
-                        return Err(Fault::TooLong);
-                    }
-                }
-                Piece::Address { offset, kind, show } => address(*offset, *kind, *show, env, out)?,
-                plain => plain.put_plain(env.payload, env.machine.order, out)?,
+            let begin = out.len();
+            if let Err(fault) = piece.put(env, out) {
+                out.truncate(begin);
+                piece.put_raw(env, out);
+                first = first.and(Err(fault));
+            }
+            if out.len() > most {
+                return Err(Fault::TooLong);
             }
         }
-        Ok(())
+        if env.unnamed { first.and(Err(Fault::Unknown)) } else { first }
     }
 }
 
 impl Piece {
+    #[inline]
+    fn put(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+        match self {
+            Self::Probed(locator) => probed(*locator, env, out),
+            Self::Stack(locator) => stack(*locator, env, out),
+            Self::Show { directive, width, precision, value } => {
+                show_value(*directive, width.as_ref(), precision.as_ref(), value, env, out)
+            }
+            Self::Address { offset, kind, show } => address(*offset, *kind, *show, env, out),
+            plain => plain.put_plain(env.payload, env.machine.order, out),
+        }
+    }
+
+    /// Appends what is known of a piece that cannot be evaluated.
+    #[cold]
+    fn put_raw(&self, env: &mut Env<'_, '_>, out: &mut Vec<u8>) {
+        match self {
+            Self::Show { directive, value, .. } => return raw::show(*directive, value, env, out),
+            Self::Number { before, .. } | Self::Chars { before, .. } => before.put(out),
+            Self::Text(_) | Self::Probed(_) | Self::Stack(_) | Self::Address { .. } => {}
+        }
+        out.extend_from_slice(b"unknown");
+    }
+
     /// Appends the text of a plain piece. Returns [`Fault::Kind`] for other pieces.
     #[inline]
     fn put_plain(&self, payload: &[u8], order: ByteOrder, out: &mut impl Put) -> Result<(), Fault> {
@@ -255,7 +312,7 @@ impl Piece {
                 before.put(out);
                 chars(payload, *offset, *length, out)
             }
-            Self::Probed(_) | Self::Show { .. } | Self::Address { .. } => Err(Fault::Kind),
+            Self::Probed(_) | Self::Stack(_) | Self::Show { .. } | Self::Address { .. } => Err(Fault::Kind),
         }
     }
 }
@@ -269,6 +326,19 @@ fn probed(locator: Locator, env: &Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), 
             out.extend_from_slice(nul::until(text));
             out.push(b'"');
         }
+    }
+    Ok(())
+}
+
+fn stack(locator: Locator, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> Result<(), Fault> {
+    let place = locate(env.payload, locator, env.machine)?;
+    let word = usize::from(env.machine.word_size);
+    out.extend_from_slice(b"STACK:\n");
+    for at in (place.at..place.end.saturating_sub(word.saturating_sub(1))).step_by(word.max(1)).skip(1) {
+        let address = read(env.payload, at, locator.element, env.machine.order)?;
+        out.extend_from_slice(b"=> ");
+        env.names.show(out, address, Show::Offset);
+        out.push(b'\n');
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ impl Expr {
         Ok(match self {
             Self::Int(value, kind) => Value::Int((*value, *kind)),
             Self::Text(text) => Value::Text(text),
+            Self::Unknown(_) => return Err(Fault::Unknown),
             Self::Field { offset, kind } => {
                 Value::Int((read(env.payload, *offset as usize, *kind, env.machine.order)?, *kind))
             }

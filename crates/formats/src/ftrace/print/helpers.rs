@@ -13,11 +13,11 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
     match helper {
         Helper::Flags { value, delimiter, table } => {
             let (value, _) = value.int(env)?;
-            flags(out, value, delimiter, table, env.machine);
+            env.unnamed |= !flags(out, value, delimiter, table, env.machine) && !table.is_complete;
         }
         Helper::Symbolic { value, table } => {
             let (value, _) = value.int(env)?;
-            symbolic(out, value, table, env.machine);
+            env.unnamed |= !symbolic(out, value, table, env.machine) && !table.is_complete;
         }
         Helper::Hex { buffer, length, joined } => {
             let length = length.int(env)?.0;
@@ -55,10 +55,11 @@ fn cut(value: u64, machine: Machine) -> u64 {
     if machine.word_size == 4 && value >> 32 == 0xffff_ffff { value & 0xffff_ffff } else { value }
 }
 
-fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine: Machine) {
+/// Appends the names of bits. Returns true if all have names.
+fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine: Machine) -> bool {
     let mut left = cut(value, machine);
     let mut first = true;
-    for (mask, name) in table {
+    for (mask, name) in &table.rows {
         if left == 0 {
             break;
         }
@@ -79,21 +80,27 @@ fn flags(out: &mut Vec<u8>, value: u64, delimiter: &[u8], table: &Table, machine
         out.extend_from_slice(b"0x");
         hex(out, left);
     }
+    left == 0
 }
 
-fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) {
+/// Appends the name of a value. Returns true if it has one.
+fn symbolic(out: &mut Vec<u8>, value: u64, table: &Table, machine: Machine) -> bool {
     let value = cut(value, machine);
-    match table.iter().find(|(other, _)| cut(*other, machine) == value) {
+    match table.rows.iter().find(|(other, _)| cut(*other, machine) == value) {
         // An empty name counts as no name, because the kernel checks whether anything was written.
-        Some((_, name)) if !name.is_empty() => out.extend_from_slice(name),
-        _ => {
+        Some((_, name)) if !name.is_empty() => {
+            out.extend_from_slice(name);
+            true
+        }
+        found => {
             out.extend_from_slice(b"0x");
             hex(out, value);
+            found.is_some()
         }
     }
 }
 
-fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
+pub(crate) fn array(out: &mut Vec<u8>, bytes: &[u8], size: u64, machine: Machine) {
     out.push(b'{');
     let width = usize::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8)).unwrap_or(1);
     for (index, element) in bytes.chunks_exact(width).enumerate() {

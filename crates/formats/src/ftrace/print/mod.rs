@@ -19,7 +19,9 @@ mod parse;
 mod plain;
 mod pointer;
 mod primary;
+mod raw;
 mod siphash;
+mod statement;
 mod tables;
 mod tree;
 
@@ -28,7 +30,7 @@ pub use compile::{Program, compile};
 pub use names::{Names, Show};
 
 use lastwords_bytes::ByteOrder;
-use lastwords_trace::ftrace::Tracing;
+use lastwords_trace::ftrace::{Format, Tracing};
 
 pub(crate) use names::AddressHasher;
 pub(crate) use number::{Spec, hex, number, text as padded};
@@ -43,19 +45,50 @@ pub struct Machine {
     pub word_size: u8,
     /// Bytes of a page.
     pub page_size: u32,
+    /// Timer ticks per second (`HZ`); none if it is not known.
+    pub ticks: Option<u32>,
 }
 
 impl Machine {
     /// Returns the properties of the traced machine.
     #[must_use]
     pub fn of(tracing: &Tracing) -> Self {
-        Self { order: tracing.byte_order, word_size: tracing.word_size, page_size: tracing.page_size }
+        Self {
+            order: tracing.byte_order,
+            word_size: tracing.word_size,
+            page_size: tracing.page_size,
+            ticks: tracing.formats.values().find_map(ticks),
+        }
     }
 }
 
-/// The reason why a payload could not be printed.
+/// Returns the timer ticks per second, which the kernel has in the print format of some events as a number:
+/// `(jiffies - REC->dirtied_when) / 250` (`include/trace/events/writeback.h`, Linux 3.1 and newer).
+fn ticks(format: &Format) -> Option<u32> {
+    if !format.name.starts_with("writeback_single_inode") {
+        return None;
+    }
+    let (_, rest) = format.print_format.split_once("(jiffies - REC->dirtied_when) / ")?;
+    let digits = rest.split(|c: char| !c.is_ascii_digit()).next()?;
+    digits.parse().ok().filter(|ticks| *ticks > 0)
+}
+
+/// A part of a print format that only the kernel can evaluate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unknown {
+    /// A name whose value is not known.
+    Name(String),
+    /// A function.
+    Function(String),
+    /// Anything else, in words.
+    Other(String),
+}
+
+/// The reason why a part of a payload could not be printed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
+    /// The value is known to the kernel alone.
+    Unknown,
     /// A field of the format lies outside the payload.
     Outside,
     /// A division by zero.
@@ -78,4 +111,6 @@ pub struct Env<'a, 'n> {
     pub scratch: &'n mut Vec<u8>,
     /// Names for addresses.
     pub names: &'n mut Names,
+    /// A number was shown that may have a name: the table of names has a row whose value is not known.
+    pub unnamed: bool,
 }

@@ -43,6 +43,8 @@ pub struct Names {
     parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<AddressHasher>>,
     key: Option<[u64; 2]>,
     word_size: u8,
+    /// The name that was searched last, and its address.
+    found: Option<(&'static str, Option<u64>)>,
 }
 
 impl Names {
@@ -58,6 +60,7 @@ impl Names {
             parameters: HashMap::default(),
             key: tracing.pointer_key.filter(|_| hash),
             word_size: tracing.word_size,
+            found: None,
         }
     }
 
@@ -75,6 +78,21 @@ impl Names {
         look_up(&mut self.room, &*self.symbols, address, show);
         self.known.insert((address, show), (low_u32(begin as u64), low_u32(self.room.len() as u64)));
         out.extend_from_slice(self.room.get(begin..).unwrap_or_default());
+    }
+
+    /// Returns the address of the kernel's symbol with this name. It searches all symbols once.
+    pub(crate) fn address_of(&mut self, name: &'static str) -> Option<u64> {
+        if let Some((_, address)) = self.found.filter(|(known, _)| *known == name) {
+            return address;
+        }
+        let mut address = None;
+        self.symbols.each(&mut |row| {
+            if row.name == name && row.module.is_none() {
+                address = address.or(Some(row.address));
+            }
+        });
+        self.found = Some((name, address));
+        address
     }
 
     /// Returns true if the address has a symbol.

@@ -2,10 +2,11 @@
 
 use lastwords_trace::ftrace::{Format, Symbols};
 
-use super::Machine;
 use super::arith::{self, Op};
 use super::lex::Token;
+use super::statement::Local;
 use super::tree::Expr;
+use super::{Machine, Unknown};
 
 /// Most operators and brackets of one expression. They also limit the depth of its tree.
 const MOST: u32 = 300;
@@ -18,8 +19,10 @@ pub(crate) struct Parser<'a> {
     pub(crate) machine: Machine,
     pub(crate) symbols: &'a dyn Symbols,
     pub(crate) spent: u32,
-    /// True if the last error is a name of unknown value.
-    pub(crate) unknown_name: bool,
+    /// The parts of the format that cannot be evaluated, once each.
+    pub(crate) unknown: Vec<Unknown>,
+    /// Names that statements have declared.
+    pub(crate) locals: Vec<Local<'a>>,
 }
 
 /// Result of parsing a part. The error is a description.
@@ -134,6 +137,7 @@ impl<'a> Parser<'a> {
             }
             (b'&', place @ Expr::Payload { .. }) => place,
             (b'&', Expr::Index(parts)) => Expr::Binary(Op::Add, parts),
+            (b'&', unknown @ Expr::Unknown(_)) => unknown,
             (b'&', _) => return Err("the address of something that is not a field".into()),
             (sign, Expr::Int(value, kind)) => {
                 let (value, kind) = arith::unary(sign, (value, kind));

@@ -2,11 +2,14 @@
 
 use lastwords_trace::ftrace::Field;
 
+use super::Unknown;
 use super::arith::{Int, named};
 use super::lex::Token;
 use super::parse::{Parsed, Parser};
 use super::tree::{Expr, Helper, Locator, Table};
 
+/// Bytes of a locator.
+const LOCATOR: u32 = 4;
 /// Most rows of a table of names.
 const MOST_NAMES: usize = 4096;
 
@@ -41,6 +44,15 @@ enum TypeName {
     Unknown,
 }
 
+/// A row of a table of names.
+enum Row {
+    Named(u64, Box<[u8]>),
+    /// The value is not known.
+    Unknown,
+    /// The end of the table.
+    End,
+}
+
 impl Parser<'_> {
     pub(crate) fn postfix(&mut self) -> Parsed<Expr> {
         let mut base = self.primary()?;
@@ -49,7 +61,12 @@ impl Parser<'_> {
             self.expect("]")?;
             base = element(base, index);
         }
-        if self.sees("->") || self.sees(".") { Err("a member of a structure".into()) } else { Ok(base) }
+        while self.takes("->") || self.takes(".") {
+            let Some(Token::Word(name)) = self.peek() else { return Err("a member without a name".into()) };
+            self.at = self.at.saturating_add(1);
+            base = self.unknown_of(Unknown::Other(format!("the member {name} of a structure")), base);
+        }
+        Ok(base)
     }
 
     fn primary(&mut self) -> Parsed<Expr> {
@@ -60,6 +77,9 @@ impl Parser<'_> {
                 Ok(Expr::Int(*value, *kind))
             }
             Token::Text(_) => Ok(Expr::Text(self.strings().into())),
+            Token::Sign("(") if self.tokens.get(self.at.saturating_add(1)) == Some(&Token::Sign("{")) => {
+                self.statements()
+            }
             Token::Sign("(") => self.parenthesis(),
             Token::Word("REC") => {
                 self.at = self.at.saturating_add(1);
@@ -95,10 +115,7 @@ impl Parser<'_> {
             "PAGE_SHIFT" => i64::from(self.machine.page_size.max(1).ilog2()),
             _ => match self.symbols.constant(name).or_else(|| super::tables::enumerator(name)) {
                 Some(value) => value,
-                None => {
-                    self.unknown_name = true;
-                    return Err(format!("the name {name}, whose value is not known"));
-                }
+                None => return self.local(name),
             },
         };
         let kind = if i32::try_from(value).is_ok() { Int::INT } else { Int::S64 };
@@ -182,7 +199,7 @@ impl Parser<'_> {
         }
     }
 
-    fn word(&self) -> Int {
+    pub(crate) fn word(&self) -> Int {
         Int { size: self.machine.word_size, signed: false }
     }
 
@@ -230,11 +247,20 @@ impl Parser<'_> {
         self.expect("->")?;
         let Some(Token::Word(name)) = self.peek() else { return Err("REC-> without a field".into()) };
         self.at = self.at.saturating_add(1);
-        let field = self.field(name)?;
-        Ok(field_expression(field, self.machine.word_size))
+        let word_size = self.machine.word_size;
+        let field = if *name == "ent" { self.common_field()? } else { self.field(name)? };
+        Ok(field_expression(field, word_size))
     }
 
-    fn field(&self, name: &str) -> Parsed<&Field> {
+    /// Parses the member of the `struct trace_entry` that every event begins with, and returns its field.
+    fn common_field(&mut self) -> Parsed<&Field> {
+        self.expect(".")?;
+        let Some(Token::Word(member)) = self.peek() else { return Err("REC->ent without a member".into()) };
+        self.at = self.at.saturating_add(1);
+        self.field(&format!("common_{member}"))
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Parsed<&Field> {
         self.format
             .fields
             .iter()
@@ -268,12 +294,24 @@ impl Parser<'_> {
                 self.expression()?;
                 Expr::Int(0, Int::INT)
             }
+            "__builtin_choose_expr" => self.chosen()?,
             "__print_ns_to_secs" | "__print_ns_without_secs" => self.seconds(name)?,
+            "jiffies_to_msecs" if self.milliseconds_a_tick().is_some() => {
+                let ticks = Expr::Cast(self.word(), Box::new(self.expression()?));
+                let each = u64::from(self.milliseconds_a_tick().unwrap_or(0));
+                let each = Expr::Int(each, Int::UINT);
+                Expr::Cast(Int::UINT, Box::new(Expr::Binary(super::arith::Op::Mul, Box::new([ticks, each]))))
+            }
             _ if SAME.contains(&name) => self.expression()?,
             _ => self.helper(name)?,
         };
         self.expect(")")?;
         Ok(expr)
+    }
+
+    /// Returns the milliseconds of a timer tick if they are a whole number, for which `jiffies_to_msecs` multiplies by it.
+    fn milliseconds_a_tick(&self) -> Option<u32> {
+        self.machine.ticks.filter(|ticks| 1000u32.is_multiple_of(*ticks)).and_then(|ticks| 1000u32.checked_div(ticks))
     }
 
     fn seconds(&mut self, name: &str) -> Parsed<Expr> {
@@ -320,7 +358,7 @@ impl Parser<'_> {
                 let [prefix, kind, row, group, buffer, length, ascii] = self.arguments()?;
                 Helper::Dump { prefix, numbers: [kind, row, group, length, ascii], buffer }
             }
-            _ => return Err(format!("the function {name}, which only the kernel can run")),
+            _ => return Ok(self.unknown_call(name)),
         };
         Ok(Expr::Helper(Box::new(helper)))
     }
@@ -336,34 +374,39 @@ impl Parser<'_> {
         all.try_into().map_err(|_| "arguments".into())
     }
 
-    /// Parses the name of a `__data_loc` or `__rel_loc` field.
-    fn locator(&mut self) -> Parsed<Locator> {
+    /// Parses the name of a `__data_loc` or `__rel_loc` field. A probe may have an array of them.
+    pub(crate) fn locator(&mut self) -> Parsed<Locator> {
         let Some(Token::Word(name)) = self.peek() else { return Err("no field name where one is required".into()) };
         self.at = self.at.saturating_add(1);
+        let index = if self.takes("[") {
+            let index = static_value(&self.expression()?).and_then(|index| u32::try_from(index).ok());
+            self.expect("]")?;
+            index.ok_or("an index that varies")?
+        } else {
+            0
+        };
         let field = self.field(name)?;
         let relative = field.declaration.starts_with("__rel_loc");
         if !relative && !field.declaration.starts_with("__data_loc") {
             return Err(format!("{name} is no dynamic field"));
         }
-        Ok(Locator { offset: field.offset, relative, element: element_of(field, self.machine.word_size) })
+        let offset = field.offset.saturating_add(index.saturating_mul(LOCATOR));
+        Ok(Locator { offset, relative, element: element_of(field, self.machine.word_size) })
     }
 
-    /// Parses `, { value, "name" }`… and the closing parenthesis. A row is left out if its value is a name of unknown
-    /// value. Then the value of that row is shown as a number.
+    /// Parses `, { value, "name" }`… and the closing parenthesis. A row is left out if its value is not known. Then the value of that
+    /// row is shown as a number.
     fn table(&mut self) -> Parsed<Table> {
-        let mut rows = Vec::new();
+        let (mut rows, mut is_complete) = (Vec::new(), true);
         while self.takes(",") {
             if !self.takes("{") {
                 break;
             }
-            let (begin, spent) = (self.at, self.spent);
-            match self.row() {
-                Ok(row) => rows.extend(row),
-                Err(_) if std::mem::take(&mut self.unknown_name) => {
-                    self.at = begin;
-                    self.skip_row()?;
-                }
-                Err(why) => return Err(why),
+            let spent = self.spent;
+            match self.row()? {
+                Row::Named(value, name) => rows.push((value, name)),
+                Row::Unknown => is_complete = false,
+                Row::End => {}
             }
             // Each value is an expression with its own limit.
             self.spent = spent;
@@ -371,34 +414,25 @@ impl Parser<'_> {
                 return Err(format!("more than {MOST_NAMES} names"));
             }
         }
-        Ok(rows.into())
+        Ok(Table { rows: rows.into(), is_complete })
     }
 
-    /// Parses `value, "name" }`. Returns `None` at the end of the table.
-    fn row(&mut self) -> Parsed<Option<(u64, Box<[u8]>)>> {
+    /// Parses `value, "name" }`.
+    fn row(&mut self) -> Parsed<Row> {
         let spent = self.spent;
-        let value = static_value(&self.expression()?).ok_or("a name for a value that varies")?;
+        let value = self.expression()?;
         self.spent = spent;
         self.expect(",")?;
-        let row = match self.expression()? {
-            Expr::Text(name) => Some((value, name)),
-            other if static_value(&other) == Some(0) => None,
-            _ => return Err("a name that varies".into()),
-        };
+        let name = self.expression()?;
         self.takes(",");
         self.expect("}")?;
-        Ok(row)
-    }
-
-    /// Skips the rest of a row and its closing brace.
-    fn skip_row(&mut self) -> Parsed<()> {
-        while !self.takes("}") {
-            if self.peek().is_none() || self.sees("{") {
-                return Err("a row of a table that does not end".into());
-            }
-            self.at = self.at.saturating_add(1);
+        match (static_value(&value), name) {
+            (Some(value), Expr::Text(name)) => Ok(Row::Named(value, name)),
+            (_, other) if static_value(&other) == Some(0) => Ok(Row::End),
+            (None, Expr::Text(_)) if value.is_unknown() => Ok(Row::Unknown),
+            (None, _) => Err("a name for a value that varies".into()),
+            _ => Err("a name that varies".into()),
         }
-        Ok(())
     }
 }
 
@@ -416,7 +450,7 @@ fn element(base: Expr, index: Expr) -> Expr {
 }
 
 /// Returns the value of an expression that reads nothing of an event.
-fn static_value(expr: &Expr) -> Option<u64> {
+pub(crate) fn static_value(expr: &Expr) -> Option<u64> {
     super::eval::constant(expr).map(|(value, _)| value)
 }
 
@@ -449,7 +483,7 @@ pub(crate) fn element_of(field: &Field, word_size: u8) -> Int {
     Int::of(size, field.is_signed).unwrap_or(Int::U8)
 }
 
-fn field_expression(field: &Field, word_size: u8) -> Expr {
+pub(crate) fn field_expression(field: &Field, word_size: u8) -> Expr {
     let is_located = ["__data_loc", "__rel_loc"].iter().any(|word| field.declaration.starts_with(word));
     let is_array = field.declaration.contains('[') && !is_located;
     match Int::of(field.size, field.is_signed) {

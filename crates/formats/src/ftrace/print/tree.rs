@@ -3,7 +3,12 @@
 use super::arith::{Int, Op};
 
 /// Names for values, in the order of the format.
-pub(crate) type Table = Box<[(u64, Box<[u8]>)]>;
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) rows: Box<[(u64, Box<[u8]>)]>,
+    /// False if the value of a row is not known.
+    pub(crate) is_complete: bool,
+}
 
 /// The position of a `__data_loc` or `__rel_loc` field in the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +57,38 @@ pub(crate) enum Expr {
     Index(Box<[Expr; 2]>),
     /// A helper that makes text.
     Helper(Box<Helper>),
+    /// A value that only the kernel can compute, of these fields of the event.
+    Unknown(Box<[Expr]>),
+}
+
+impl Expr {
+    /// Returns the operands of the expression.
+    pub(crate) fn operands(&self) -> Vec<&Self> {
+        match self {
+            Self::Int(..)
+            | Self::Text(_)
+            | Self::Field { .. }
+            | Self::Payload { .. }
+            | Self::Located(_)
+            | Self::Length(_) => Vec::new(),
+            Self::Cast(_, inner)
+            | Self::PointerCast(_, inner)
+            | Self::Structure(_, inner)
+            | Self::Unary(_, inner)
+            | Self::Not(inner) => vec![inner],
+            Self::Binary(_, parts) | Self::Both(parts) | Self::Either(parts) | Self::Index(parts) => {
+                parts.iter().collect()
+            }
+            Self::Choice(parts) => parts.iter().collect(),
+            Self::Helper(helper) => helper.operands(),
+            Self::Unknown(fields) => fields.iter().collect(),
+        }
+    }
+
+    /// Returns true if a part of the expression is known to the kernel alone.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_)) || self.operands().into_iter().any(Self::is_unknown)
+    }
 }
 
 /// A helper that makes text.
@@ -69,4 +106,16 @@ pub(crate) enum Helper {
     Dump { prefix: Expr, numbers: [Expr; 5], buffer: Expr },
     /// `__get_bitmask(field)`, `__get_cpumask(field)`.
     Bitmask(Locator),
+}
+
+impl Helper {
+    fn operands(&self) -> Vec<&Expr> {
+        match self {
+            Self::Flags { value, .. } | Self::Symbolic { value, .. } => vec![value],
+            Self::Hex { buffer, length, .. } => vec![buffer, length],
+            Self::Array { buffer, count, size } => vec![buffer, count, size],
+            Self::Dump { prefix, numbers, buffer } => [prefix, buffer].into_iter().chain(numbers).collect(),
+            Self::Bitmask(_) => Vec::new(),
+        }
+    }
 }

@@ -5,7 +5,7 @@ use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
 
 use super::arguments::Form;
 use super::context::{self, Common, EventInfo, TaskFields, Tasks};
-use super::fields::Fields;
+use super::fields::{Fields, Since};
 use super::flags::Flags;
 use super::graph::{self, Graph, State};
 use super::head::HeadCache;
@@ -14,7 +14,7 @@ use super::own::Own;
 use super::syscall::Syscall;
 use super::{Options, is_selected, is_since};
 use crate::ftrace::filter::RawFilter;
-use crate::ftrace::print::{Env, Machine, Names, Program, Show, Spec, compile, number};
+use crate::ftrace::print::{Env, Fault, Machine, Names, Program, Show, Spec, Unknown, compile, number};
 use crate::text::number::unsigned;
 use crate::text::page::{Page, Put};
 
@@ -158,7 +158,10 @@ impl<'a> Printer<'a> {
             Renderer::Syscall(syscall)
         } else {
             match compile(format, self.machine, &*self.tracing.symbols) {
-                Ok(program) => Renderer::Program(program.with_prefix(format!("{}: ", format.name).as_bytes())),
+                Ok(program) => {
+                    note = unknown_parts(format, program.unknown());
+                    Renderer::Program(program.with_prefix(format!("{}: ", format.name).as_bytes()))
+                }
                 Err(why) => {
                     let (system, name) = (&format.system, &format.name);
                     note = Some(format!("{system}:{name}: its print format has {why}; its fields are shown"));
@@ -168,7 +171,7 @@ impl<'a> Printer<'a> {
         };
         let is_selected = is_selected(self.globs, &format.system, &format.name);
         let is_line = matches!(&renderer, Renderer::Program(program) if program.is_plain());
-        let fields = Fields::new(format, is_since(&self.tracing.release, (6, 15)));
+        let fields = Fields::new(format, Since::of(&self.tracing.release));
         let named = self.state.tasks.named_by(format);
         let kind = Kind { format, is_selected, is_noted: false, note, is_line, renderer, fields, named };
         if let Some(place) = self.kinds.get_mut(at) {
@@ -373,8 +376,13 @@ impl<'a> Printer<'a> {
                 return;
             }
             Renderer::Own(own) => {
-                let env =
-                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                let env = Env {
+                    payload,
+                    machine: self.machine,
+                    scratch: &mut self.scratch,
+                    names: &mut self.state.names,
+                    unnamed: false,
+                };
                 super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
                 return;
             }
@@ -385,22 +393,24 @@ impl<'a> Printer<'a> {
             }
             Renderer::Program(program) => {
                 let begin = out.len();
-                let mut env =
-                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
-                match program.print(&mut env, out) {
-                    Ok(()) => {
-                        out.push(b'\n');
-                        return;
-                    }
-                    Err(fault) => {
-                        out.truncate(begin);
-                        if !std::mem::replace(&mut kind.is_noted, true) {
-                            let (system, name) = (&kind.format.system, &kind.format.name);
-                            let why = format!("{system}:{name}: an event cannot be printed by its format ({fault:?})");
-                            self.notes.push(format!("{why}; its fields are shown"));
-                        }
-                    }
+                let mut env = Env {
+                    payload,
+                    machine: self.machine,
+                    scratch: &mut self.scratch,
+                    names: &mut self.state.names,
+                    unnamed: false,
+                };
+                let printed = program.print(&mut env, out);
+                if let Err(fault) = &printed
+                    && !std::mem::replace(&mut kind.is_noted, true)
+                {
+                    self.notes.push(kind.note.take().unwrap_or_else(|| faulty(kind.format, fault)));
                 }
+                if printed != Err(Fault::TooLong) {
+                    out.push(b'\n');
+                    return;
+                }
+                out.truncate(begin);
             }
             Renderer::Fields => self.notes.extend(kind.note.take()),
         }
@@ -444,7 +454,13 @@ impl<'a> Printer<'a> {
     pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
-        let env = Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+        let env = Env {
+            payload,
+            machine: self.machine,
+            scratch: &mut self.scratch,
+            names: &mut self.state.names,
+            unnamed: false,
+        };
         super::own_text::message(out, &own, env)
     }
 
@@ -472,8 +488,13 @@ impl<'a> Printer<'a> {
             }
             Some(Renderer::Own(own)) => {
                 let own = own.clone();
-                let env =
-                    Env { payload, machine: self.machine, scratch: &mut self.scratch, names: &mut self.state.names };
+                let env = Env {
+                    payload,
+                    machine: self.machine,
+                    scratch: &mut self.scratch,
+                    names: &mut self.state.names,
+                    unnamed: false,
+                };
                 if super::own_text::raw(out, &own, env) {
                     return;
                 }
@@ -521,6 +542,38 @@ impl<'a> Printer<'a> {
         self.kept = kept;
         true
     }
+}
+
+/// Returns a note on the parts of a print format that only the kernel can evaluate, if there are any.
+fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
+    let kind = |what, of: fn(&Unknown) -> Option<&str>| {
+        let all: Vec<&str> = parts.iter().filter_map(of).collect();
+        let first = all.first_chunk::<3>().map_or(&*all, |first| &first[..]).join(", ");
+        let more = all.len().saturating_sub(3);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!all.is_empty()).then(|| format!("{what}{first}{more}"))
+    };
+    let all = [
+        kind(
+            "names whose values are not known: ",
+            |part| if let Unknown::Name(name) = part { Some(name) } else { None },
+        ),
+        kind("functions that only the kernel can run: ", |part| {
+            if let Unknown::Function(name) = part { Some(name) } else { None }
+        }),
+        kind("", |part| if let Unknown::Other(words) = part { Some(words) } else { None }),
+    ];
+    let all: Vec<String> = all.into_iter().flatten().collect();
+    let (system, name) = (&format.system, &format.name);
+    let note = format!("{system}:{name}: its print format has {}; raw values stand in their place", all.join("; "));
+    (!parts.is_empty()).then_some(note)
+}
+
+/// Returns a note on an event of which a part could not be printed.
+fn faulty(format: &Format, fault: &Fault) -> String {
+    let (system, name) = (&format.system, &format.name);
+    let shown = if *fault == Fault::TooLong { "its fields are shown" } else { "raw values stand there" };
+    format!("{system}:{name}: a part of an event cannot be printed by its format ({fault:?}); {shown}")
 }
 
 fn lost_line(out: &mut Vec<u8>, cpu: u32, lost: Option<u64>) {

@@ -3,6 +3,7 @@
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::{Field, Format};
 
+use super::is_since;
 use super::slot::Slot;
 use crate::ftrace::page::{long, word};
 use crate::ftrace::print::{Names, Show, Spec, hex, joined, number, padded};
@@ -27,9 +28,26 @@ enum Form {
 
 /// The fields of a kind of event, without the common fields.
 pub(crate) struct Fields {
-    /// True if addresses of the kernel's functions are shown by their names, as since Linux 6.15.
-    named: bool,
+    since: Since,
     all: Vec<FieldText>,
+}
+
+/// What the kernel's release prints.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Since {
+    /// Addresses of the kernel's functions by their names: Linux 6.15.
+    names: bool,
+    /// Functions by their distance from the kernel's begin: 6.16.
+    offsets: bool,
+    /// Text with a byte that cannot be printed in dots and hexadecimal: 6.19.
+    bytes: bool,
+}
+
+impl Since {
+    pub(crate) fn of(release: &str) -> Self {
+        let since = |minor| is_since(release, (6, minor));
+        Self { names: since(15), offsets: since(16), bytes: since(19) }
+    }
 }
 
 /// The position and form of a field.
@@ -39,8 +57,8 @@ struct FieldText {
     offset: usize,
     size: usize,
     form: Form,
-    /// True for fields such as `__buf_val`, which have a copy of data that a system call was passed by address.
-    is_copy: bool,
+    /// True if the field is the distance of a function from the kernel's begin.
+    is_offset: bool,
 }
 
 fn form(declaration: &str) -> Form {
@@ -61,8 +79,8 @@ fn form(declaration: &str) -> Form {
 }
 
 impl Fields {
-    /// Prepares the fields of a format. `named`: addresses of the kernel's functions are shown by their names.
-    pub(crate) fn new(format: &Format, named: bool) -> Self {
+    /// Prepares the fields of a format.
+    pub(crate) fn new(format: &Format, since: Since) -> Self {
         let shown = |field: &Field| FieldText {
             head: Constant::new(format!(" {}=", field.name).as_bytes()),
             offset: field.offset as usize,
@@ -71,9 +89,9 @@ impl Fields {
                 Form::Other if field.size == 4 => array(&field.declaration),
                 form => form,
             },
-            is_copy: field.name.strip_prefix("__").is_some_and(|rest| rest.ends_with("_val")),
+            is_offset: since.offsets && field.size == 4 && matches!(&*field.name, "caller_offs" | "parent_offs"),
         };
-        Self { named, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
+        Self { since, all: format.fields.iter().filter(|f| !f.is_common).map(shown).collect() }
     }
 
     /// Appends ` name=value` for each field.
@@ -82,12 +100,56 @@ impl Fields {
             field.head.put(out);
             match payload.get(field.offset..field.offset.saturating_add(field.size)) {
                 None => out.extend_from_slice(b"<OVERFLOW>"),
-                Some(bytes) if self.named && bytes.len() == 8 && field.form == Form::Other => {
+                Some(bytes) if self.since.names && bytes.len() == 8 && field.form == Form::Other => {
                     let value = long(bytes, 0, order);
                     both(out, value, value.cast_signed(), Some(names));
                 }
-                Some(bytes) => value(out, field, bytes, payload, order, names),
+                Some(bytes) => self.value(out, field, bytes, payload, order, names),
             }
+        }
+    }
+
+    fn value(
+        &self,
+        out: &mut Vec<u8>,
+        field: &FieldText,
+        bytes: &[u8],
+        payload: &[u8],
+        order: ByteOrder,
+        names: &mut Names,
+    ) {
+        match field.form {
+            Form::Text => out.extend_from_slice(nul::until(bytes)),
+            Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
+                Some(text) if self.since.bytes && !text.iter().all(|byte| *byte == 0 || is_printed(*byte)) => {
+                    dotted(out, text)
+                }
+                Some(text) => padded(out, Spec::default(), nul::until(text)),
+                None => out.extend_from_slice(b"<OVERFLOW>"),
+            },
+            Form::PointerText => {
+                let address = if bytes.len() == 8 { long(bytes, 0, order) } else { u64::from(word(bytes, 0, order)) };
+                out.extend_from_slice(b"(0x");
+                let width = low_u32(bytes.len() as u64).saturating_mul(2);
+                number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
+                if let Some(text) = names.text_at(address) {
+                    out.push(b':');
+                    out.extend_from_slice(nul::until(&text));
+                }
+                out.push(b')');
+            }
+            Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
+            Form::Array { relative } => match located(field, bytes, payload, relative, order) {
+                None => out.extend_from_slice(b"<OVERFLOW>"),
+                Some(array) => joined(out, array, Some(b',')),
+            },
+            Form::Other if field.is_offset => {
+                let begin = names.address_of("_stext").unwrap_or(0);
+                names.show(out, begin.wrapping_add(word(bytes, 0, order).into()), Show::Offset);
+                out.push(b' ');
+                other(out, bytes, order);
+            }
+            Form::Other => other(out, bytes, order),
         }
     }
 }
@@ -97,41 +159,13 @@ fn array(declaration: &str) -> Form {
     if relative || declaration.contains("__data_loc") { Form::Array { relative } } else { Form::Other }
 }
 
-fn value(out: &mut Vec<u8>, field: &FieldText, bytes: &[u8], payload: &[u8], order: ByteOrder, names: &Names) {
-    match field.form {
-        Form::Text => out.extend_from_slice(nul::until(bytes)),
-        Form::DynamicText { relative } => match located(field, bytes, payload, relative, order) {
-            Some(text) if field.is_copy => copied(out, text.strip_suffix(b"\0").unwrap_or(text)),
-            Some(text) => padded(out, Spec::default(), nul::until(text)),
-            None => out.extend_from_slice(b"<OVERFLOW>"),
-        },
-        Form::PointerText => {
-            let address = if bytes.len() == 8 { long(bytes, 0, order) } else { u64::from(word(bytes, 0, order)) };
-            out.extend_from_slice(b"(0x");
-            let width = low_u32(bytes.len() as u64).saturating_mul(2);
-            number(out, Spec { width, zero: true, ..Spec::default() }, address, false, 16, false);
-            if let Some(text) = names.text_at(address) {
-                out.push(b':');
-                out.extend_from_slice(nul::until(&text));
-            }
-            out.push(b')');
-        }
-        Form::Mask => out.extend_from_slice(b"<INVALID-TYPE>"),
-        Form::Array { relative } => match located(field, bytes, payload, relative, order) {
-            None => out.extend_from_slice(b"<OVERFLOW>"),
-            Some(array) => joined(out, array, Some(b',')),
-        },
-        Form::Other => other(out, bytes, order),
-    }
+fn is_printed(byte: u8) -> bool {
+    matches!(byte, 0x20..=0x7e)
 }
 
-/// Appends text. If a byte of it cannot be printed, a dot replaces it, and all bytes follow in hexadecimal.
-fn copied(out: &mut Vec<u8>, bytes: &[u8]) {
-    let is_printed = |byte: u8| matches!(byte, 0x20..=0x7e | 0xa0..);
+/// Appends text with a byte that cannot be printed: a dot for each such byte, then all bytes in hexadecimal.
+fn dotted(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes.iter().map(|byte| if is_printed(*byte) { *byte } else { b'.' }));
-    if bytes.iter().all(|byte| is_printed(*byte)) {
-        return;
-    }
     out.extend_from_slice(b" (");
     joined(out, bytes, Some(b':'));
     out.push(b')');
@@ -175,10 +209,51 @@ fn other(out: &mut Vec<u8>, bytes: &[u8], order: ByteOrder) {
             unsigned(out, u64::from(byte));
             out.push(b')');
         }
-        size @ (2 | 4 | 8) => {
+        // The kernel never shows two bytes as a negative number.
+        2 => {
+            let value = Slot { offset: 0, size: 2 }.unsigned(bytes, order);
+            both(out, value, value.cast_signed(), None);
+        }
+        size @ (4 | 8) => {
             let slot = Slot { offset: 0, size: low_u32(size as u64) };
             both(out, slot.unsigned(bytes, order), slot.signed(bytes, order), None);
         }
         _ => out.extend_from_slice(b"<INVALID-SIZE>"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::samples;
+    use lastwords_trace::ftrace::Stats;
+
+    /// The fields of an event as kernels of these releases show them.
+    #[test]
+    fn fields_follow_the_kernels_release() {
+        let (_, format) = samples::format(
+            "irq",
+            9,
+            "e",
+            &["u16 port:8:2:0", "__data_loc unsigned char[] line:12:4:0", "s32 caller_offs:16:4:1"],
+            "",
+        );
+        let mut payload = vec![0; 20];
+        payload[8..10].copy_from_slice(&0xa36cu16.to_le_bytes());
+        payload[12..16].copy_from_slice(&(4u32 << 16 | 20).to_le_bytes());
+        payload[16..20].copy_from_slice(&8u32.to_le_bytes());
+        payload.extend_from_slice(b"*\x01b\0");
+        let no_ring = || samples::ring(Vec::new(), Stats::default());
+        let tracing = samples::tracing(no_ring(), no_ring());
+        let show = |release, payload: &[u8]| {
+            let mut out = Vec::new();
+            let mut names = Names::new(&tracing, true);
+            Fields::new(&format, Since::of(release)).write(&mut out, payload, ByteOrder::Little, &mut names);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(show("6.12.1", &payload), " port=0xa36c (41836) line=*\u{1}b caller_offs=0x8 (8)");
+        assert_eq!(show("7.2.0", &payload), " port=0xa36c (41836) line=*.b. (2a:01:62:00) caller_offs=0x8 0x8 (8)");
+        payload[21] = b'a';
+        assert_eq!(show("7.2.0", &payload), " port=0xa36c (41836) line=*ab caller_offs=0x8 0x8 (8)");
     }
 }

@@ -193,14 +193,53 @@ impl Argument {
         }
     }
 
-    /// Appends ` (6d:61) "ma"`, with dots if `given` is more than the number of bytes that were copied.
+    /// Appends ` (6d:61) "ma"`, with dots if `given` is more than the number of bytes that were copied. Bytes of which none can be printed
+    /// have no text.
     fn write_bytes(&self, out: &mut Vec<u8>, payload: &[u8], order: ByteOrder, given: u64) {
         let Some(bytes) = self.copied(payload, order) else { return };
         let is_cut = given > bytes.len() as u64;
         out.extend_from_slice(b" (");
         joined(out, bytes, Some(b':'));
-        out.extend_from_slice(if is_cut { b", ...) \"" } else { b") \"" });
+        out.extend_from_slice(if is_cut { b", ...)" } else { b")" });
+        if !bytes.iter().any(|byte| matches!(byte, 0x20..=0x7e)) {
+            return;
+        }
+        out.extend_from_slice(b" \"");
         out.extend(bytes.iter().map(|byte| if matches!(byte, 0x20..=0x7e) { *byte } else { b'.' }));
         out.extend_from_slice(if is_cut { b"\"..." } else { b"\"" });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::samples;
+
+    /// Bytes that a system call was given: as text too if one of them can be printed.
+    #[test]
+    fn bytes_have_a_text_if_one_can_be_printed() {
+        let print = r#""fd: 0x%08lx, buf: 0x%08lx (%s), count: 0x%08lx", ((unsigned long)(REC->fd)), ((unsigned long)(REC->buf)), __print_dynamic_array(__buf_val, 1), ((unsigned long)(REC->count))"#;
+        let fields = [
+            "int __syscall_nr:8:4:1",
+            "unsigned int fd:16:8:0",
+            "const char * buf:24:8:0",
+            "size_t count:32:8:0",
+            "__data_loc char[] __buf_val:40:4:0",
+        ];
+        let (_, format) = samples::format("syscalls", 9, "sys_enter_write", &fields, print);
+        let syscall = Syscall::of(&format, true).expect("a system call");
+        let show = |bytes: &[u8], count: u64| {
+            let mut payload = vec![0; 44];
+            payload[16] = 1;
+            payload[32..40].copy_from_slice(&count.to_le_bytes());
+            payload[40..44].copy_from_slice(&((bytes.len() as u32) << 16 | 44).to_le_bytes());
+            payload.extend_from_slice(bytes);
+            let mut out = Vec::new();
+            syscall.write(&mut out, &payload, ByteOrder::Little, false);
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(show(b"m\n", 2), r#"sys_write(fd: 1, buf: 0 (6d:0a) "m.", count: 2)"#);
+        assert_eq!(show(b"\0\0", 16), "sys_write(fd: 1, buf: 0 (00:00, ...), count: 0x10)");
+        assert_eq!(show(b"\0\xe9", 2), "sys_write(fd: 1, buf: 0 (00:e9), count: 2)");
     }
 }

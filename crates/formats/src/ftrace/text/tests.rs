@@ -84,7 +84,7 @@ fn lines_as_the_kernel_has_them() {
 a long name here-9       [000] d..11     1.000001: wake: comm=init pid=9
 ##### CPU 1 buffer started ####
            <...>-8       [001] d..11     1.000001: wake: comm=init pid=9
-          worker-7       [001] .....     1.000004: broken: a=0x5 (5)
+          worker-7       [001] .....     1.000004: broken: 5
 CPU:0 [LOST 3 EVENTS]
           <idle>-0       [000] d..11     1.000009: wake: comm=init pid=9
 ";

@@ -45,7 +45,7 @@ fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8
     let tracing =
         samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
     let mut names = Names::new(&tracing, false);
-    let mut env = Env { payload, machine, scratch: &mut Vec::new(), names: &mut names };
+    let mut env = Env { payload, machine, scratch: &mut Vec::new(), names: &mut names, unnamed: false };
     let mut out = Vec::new();
     let printed = program.print(&mut env, &mut out).is_ok().then_some(out);
     if !program.is_plain() {
@@ -69,7 +69,7 @@ proptest! {
         word_size in prop_oneof![Just(4u8), Just(8)],
     ) {
         let order = if big { ByteOrder::Big } else { ByteOrder::Little };
-        let machine = Machine { order, word_size, page_size: 4096 };
+        let machine = Machine { order, word_size, page_size: 4096, ticks: None };
         let payload = &bytes[..length];
         for (_, name, ..) in &FIELDS[..8] {
             for cast in ["", "(u64)", "(s64)", "(int)", "(unsigned)", "(u8)", "(short)", "(long)(u16)"] {
