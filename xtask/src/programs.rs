@@ -18,6 +18,7 @@ const TESTED: &[&str] = &[
     "lastwords-proof-tracing",
     "lastwords-proof-surroundings",
     "lastwords-proof-exclude",
+    "lastwords-proof-remove",
 ];
 
 /// Builds a package for release; the folder where its programs and libraries are then.

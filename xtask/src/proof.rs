@@ -1,10 +1,13 @@
 //! The rigs of `proof/`: each is a program of its own. CI runs a small count of each.
 
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 
 use crate::programs;
+use crate::scratch::Scratch;
 
 /// 60 programs that record by `tracing`. The seed is always the same, so that a change is judged by what it changes; the program itself takes new
 /// ones.
@@ -36,6 +39,50 @@ pub(crate) fn exclude() -> Result<()> {
     DUMPS.iter().try_for_each(|(dump, images)| {
         run("lastwords-proof-exclude", &[&cases.join(dump).display().to_string(), "--images", images])
     })
+}
+
+/// 200 copies of traces without some of their parts: a session of a program that was killed; and trace.dat files of a dump, ours and trace-cmd's,
+/// where the dumps are.
+pub(crate) fn remove() -> Result<()> {
+    let room = Scratch::create(&programs::target()?, "proof-remove")?;
+    let program = programs::debug()?.join("lastwords").display().to_string();
+    let take = |trace: &Path, images: &str| {
+        run("lastwords-proof-remove", &[&trace.display().to_string(), "--program", &program, "--images", images])
+    };
+    take(&killed_session(room.path())?, "100")?;
+    let cases = crate::test::beside().join("cases");
+    if !cases.is_dir() {
+        println!("no crash cases beside the repository: no trace.dat file is made of one");
+        return Ok(());
+    }
+    let (dump, ours, other) = (cases.join(DUMPS[0].0), room.path().join("ours.dat"), room.path().join("other.dat"));
+    run("lastwords", &["recover", &dump.display().to_string(), "-o", &ours.display().to_string()])?;
+    take(&ours, "50")?;
+    let mut convert = Command::new("trace-cmd");
+    convert
+        .args(["convert", "--file-version", "7", "--compression", "none"])
+        .arg("-i")
+        .arg(&ours)
+        .arg("-o")
+        .arg(&other);
+    crate::setup::run_quietly(&mut convert)?;
+    take(&other, "50")
+}
+
+/// Runs a program that records, and kills it. Returns the folder of its session.
+fn killed_session(room: &Path) -> Result<PathBuf> {
+    let sessions = room.join("sessions");
+    let mut child = Command::new(programs::debug()?.join("shop"))
+        .env("LASTWORDS_DIR", &sessions)
+        .stdout(Stdio::null())
+        .spawn()
+        .context("shop")?;
+    std::thread::sleep(Duration::from_millis(1500));
+    child.kill()?;
+    child.wait()?;
+    let mut folders =
+        std::fs::read_dir(&sessions)?.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir());
+    folders.find(|path| path.join("session").exists()).context("the program made no session")
 }
 
 fn run(program: &str, arguments: &[&str]) -> Result<()> {

@@ -162,6 +162,11 @@ const STEPS: &[Step] = &[
         what: "dumps of which pages are taken out: each line is right or unknown, each loss told (a part of the whole)",
     },
     Step {
+        name: "proof-remove",
+        does: Does::Verb(crate::proof::remove),
+        what: "traces of which sections, descriptions and pages are taken out, judged in the same way (a part of the whole)",
+    },
+    Step {
         name: "cases",
         does: Does::Verb(run_cases),
         what: "crash dumps of real kernels, where they are kept beside the repository: the text is the kernel's",

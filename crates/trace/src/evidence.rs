@@ -132,6 +132,14 @@ pub struct Gap {
     pub bytes: Option<u64>,
 }
 
+impl Gap {
+    /// Returns the account's line on a fact that is not known. It costs no event.
+    #[must_use]
+    pub fn not_known(stream: Option<usize>, fact: &str) -> Self {
+        Self { stream, place: fact.to_owned(), cause: Cause::Unknown, events: Some(0), bytes: None }
+    }
+}
+
 /// A note about the whole source, such as a field that did not fit or a choice that was made. One sentence, with file,
 /// offset and value.
 pub type Note = String;

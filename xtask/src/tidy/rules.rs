@@ -52,6 +52,7 @@ pub(super) const GRAPH: &[(&str, &[&str])] = &[
     ("rust-app", &["lastwords"]),
     ("tokio-app", &["lastwords"]),
     ("proof-exclude", &["bytes", "formats", "image", "kernel", "trace", "walk"]),
+    ("proof-remove", &[]),
     ("proof-surroundings", &[]),
     ("proof-tracing", &["lastwords", "testkit"]),
     ("xtask", &["abi", "ring", "lastwords", "bytes", "image", "kernel", "trace", "ctf", "walk", "formats", "testkit"]),

@@ -92,8 +92,7 @@ fn unknown(kernel: &Arc<Kernel>, memory: &Arc<VirtualMemory>, list: lost::Unowne
     let (shape, found) = list.into_cpu(kernel, loose::no_cpu(kernel));
     let mut live = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, vec![found], 0);
     live.count_events(0);
-    live.facts =
-        ["its name", "its tracer", "its clock", "its options"].map(|fact| lost::not_known(None, fact)).to_vec();
+    live.facts = ["its name", "its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
     Draft::unknown(live, name)
 }
 
@@ -150,7 +149,7 @@ struct Facts {
 impl Facts {
     /// Returns the fact; none if it cannot be read.
     fn take<T>(&mut self, name: &str, fact: Result<T, Error>) -> Option<T> {
-        fact.map_err(|error| self.not_known.push(lost::not_known(None, &format!("{name}: {error}")))).ok()
+        fact.map_err(|error| self.not_known.push(Gap::not_known(None, &format!("{name}: {error}")))).ok()
     }
 }
 
@@ -159,7 +158,7 @@ fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, 
     let mut facts = Facts::default();
     let name = match array.text("name") {
         Err(Error::Hole { .. }) => {
-            facts.not_known.push(lost::not_known(None, "its name"));
+            facts.not_known.push(Gap::not_known(None, "its name"));
             format!("instance-{:x}", array.place())
         }
         name => name?,

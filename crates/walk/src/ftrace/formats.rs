@@ -7,10 +7,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use lastwords_kernel::{Error, Kernel, Object};
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Evidence, Gap};
 use lastwords_trace::ftrace::{Field, Format};
-
-use super::lost::not_known;
 
 /// Reads all event formats, by id. Those that cannot be read are in the account.
 pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<u16, Format>, Error> {
@@ -31,7 +29,7 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
             Ok(call) => calls.push(call),
             Err(error) => {
                 let fact = format!("the formats of some events, because the list of event calls has a hole: {error}");
-                evidence.gaps.push(not_known(None, &fact));
+                evidence.gaps.push(Gap::not_known(None, &fact));
                 calls.extend(backwards(kernel, head, ("trace_event_call", "list"), &calls)?);
                 break;
             }
@@ -44,7 +42,9 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
                 formats.insert(format.id, format);
             }
             Err(error) => {
-                evidence.gaps.push(not_known(None, &format!("an event's format: at {:#x}: {error}", call.place())));
+                evidence
+                    .gaps
+                    .push(Gap::not_known(None, &format!("an event's format: at {:#x}: {error}", call.place())));
             }
         }
     }
@@ -53,7 +53,7 @@ pub(super) fn read(kernel: &Kernel, evidence: &mut Evidence) -> Result<BTreeMap<
     }
     if without_text > 0 {
         let fact = format!("the print formats of {without_text} events, whose fields are printed");
-        evidence.gaps.push(not_known(None, &fact));
+        evidence.gaps.push(Gap::not_known(None, &fact));
     }
     Ok(formats)
 }

@@ -11,14 +11,14 @@ use std::sync::Arc;
 use lastwords_image::Image;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
-use lastwords_trace::evidence::{SubBuffer, Verdict};
+use lastwords_trace::evidence::{Gap, SubBuffer, Verdict};
 use lastwords_trace::ftrace::page::Events;
 use lastwords_trace::ftrace::{Array, CpuRing, Format, Stats, Tracing};
 
 use super::arrays::default_shape;
 use super::carve::{self, Candidate, Window};
 use super::lists::{self, CpuHints};
-use super::lost::{TRACERS, bound_tasks, cpu_of, missing, not_known};
+use super::lost::{TRACERS, bound_tasks, cpu_of, missing};
 use super::memory_ring::MemoryRing;
 use super::ring::{Break, Cpu, Shape, SubBufferAt, Summary, Where};
 use super::{formats, without_arrays};
@@ -187,7 +187,7 @@ fn array(
     let mut ring = MemoryRing::new(kernel.clone(), Some(memory.physical().clone()), shape, found, 0);
     (0..count).for_each(|cpu| ring.count_events(cpu));
     ring.recount();
-    ring.facts = ["its tracer", "its clock", "its options"].map(|fact| not_known(None, fact)).to_vec();
+    ring.facts = ["its tracer", "its clock", "its options"].map(|fact| Gap::not_known(None, fact)).to_vec();
     Array {
         name,
         tracer: None,

@@ -101,17 +101,12 @@ impl Unowned {
         let mut found =
             ring::of_list(kernel, &list.chains, list.commit, list.reader, list.shape, 0, cpu.unwrap_or(unknown));
         let place = "whose ring it is, and how many events it overwrote and refused, because its structure is missing";
-        found.gaps.push(not_known(Some(0), place));
+        found.gaps.push(Gap::not_known(Some(0), place));
         if cpu.is_none() {
-            found.gaps.push(not_known(Some(0), "its CPU, which is shown as a number that no CPU has"));
+            found.gaps.push(Gap::not_known(Some(0), "its CPU, which is shown as a number that no CPU has"));
         }
         (list.shape, found)
     }
-}
-
-/// Returns the account's line on a fact that is not known. It costs no event.
-pub(super) fn not_known(stream: Option<usize>, place: &str) -> Gap {
-    Gap { stream, place: place.to_owned(), cause: Cause::Unknown, events: Some(0), bytes: None }
 }
 
 /// Returns the account's line on events that are missing, nobody knows how many.
@@ -216,7 +211,7 @@ fn put(kernel: &Kernel, rings: &mut [&mut MemoryRing], lane: &Lane, list: &List,
          that only this instance has enabled, and {own} of {all} events that tell a CPU are of this one",
         lane.number, list.nodes
     ));
-    cpu.gaps.push(not_known(
+    cpu.gaps.push(Gap::not_known(
         Some(lane.cpu),
         "how many events its ring overwrote and refused, because its structure is missing",
     ));

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::{Error, Kernel, Mask};
-use lastwords_trace::evidence::Evidence;
+use lastwords_trace::evidence::{Evidence, Gap};
 use lastwords_trace::ftrace::{HeaderPage, Tracing};
 
 /// Reads all ftrace data of the kernel. `memory` is searched for sub-buffers that no pointer leads to.
@@ -66,7 +66,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     let mut evidence = Evidence::default();
     let virtual_memory = &kernel.memory;
     let uname = kernel.uname().unwrap_or_default();
-    let mut noted = |what: &str, error: &Error| evidence.gaps.push(lost::not_known(None, &format!("{what}: {error}")));
+    let mut noted = |what: &str, error: &Error| evidence.gaps.push(Gap::not_known(None, &format!("{what}: {error}")));
     kernel.missing.iter().for_each(|error| noted("names of the kernel's addresses", error));
     let pointer_key = printk::pointer_key(kernel).unwrap_or_else(|error| {
         noted("the key by which the kernel hides addresses", &error);

@@ -4,6 +4,7 @@ use super::clock_check::Created;
 use super::info::ClockInfo;
 use lastwords_abi::session as abi;
 use lastwords_trace::clock::Clock as TraceClock;
+use lastwords_trace::evidence::Gap;
 
 /// Frequency of clocks that count nanoseconds.
 const NANOSECONDS: u64 = 1_000_000_000;
@@ -86,12 +87,18 @@ impl Clock {
                 ));
                 (said, 0)
             }
-            None if said == 0 => {
-                notes.push("clock: no frequency is known; times are shown as nanoseconds".into());
-                (NANOSECONDS, 0)
-            }
+            None if said == 0 => (NANOSECONDS, 0),
             None => (said, 0),
         }
+    }
+
+    /// Returns the account's lines on what is not known of a clock that was resolved.
+    pub(crate) fn not_known(&self, resolved: &TraceClock) -> Vec<Gap> {
+        let is_counted = self.counts_nanoseconds() || self.frequency != 0 || resolved.frequency != NANOSECONDS;
+        let frequency = "clock: its frequency; its ticks are shown as nanoseconds";
+        let relation = "clock: its relation to wall time; there is no sample of both";
+        let all = [(!is_counted).then_some(frequency), (!resolved.absolute).then_some(relation)];
+        all.into_iter().flatten().map(|fact| Gap::not_known(None, fact)).collect()
     }
 
     /// Returns the trace's clock, and the clock facts that `inspect` shows.
@@ -104,9 +111,6 @@ impl Clock {
         let monotonic_origin = newest.map(|newest| newest.realtime.wrapping_sub(newest.monotonic).cast_signed());
         let info = ClockInfo { kind: self.kind, frequency, width, span, last, monotonic_origin };
         let (offset_seconds, offset_ticks) = newest.and_then(|n| origin(n, frequency)).unwrap_or_default();
-        if newest.is_none() {
-            notes.push("clock: there is no sample; times are not related to wall time".into());
-        }
         let clock = TraceClock {
             name: info.word().into(),
             description: format!("{} of the recorded machine", info.word()),
@@ -186,7 +190,8 @@ mod tests {
     fn no_sample_is_no_wall_time() {
         let mut notes = Vec::new();
         let (clock, _) = Clock::default().resolve(Created::default(), &mut notes);
-        assert!(!clock.absolute && clock.frequency == NANOSECONDS);
-        assert_eq!(notes.len(), 2);
+        assert!(!clock.absolute && clock.frequency == NANOSECONDS && notes.is_empty());
+        let told: Vec<String> = Clock::default().not_known(&clock).into_iter().map(|gap| gap.place).collect();
+        assert!(told.len() == 2 && told[0].contains("frequency") && told[1].contains("wall time"), "{told:?}");
     }
 }

@@ -66,6 +66,8 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
     let mut reached = false;
     // Position of the previous event, if its header is all zeros.
     let mut doubted: Option<Position> = None;
+    // Position of the last event whose header is not all zeros.
+    let mut last: Option<Position> = None;
     loop {
         if !reached {
             (walked.cut, walked.cut_clock) = (position.offset, position.clock);
@@ -90,6 +92,7 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
                 } else {
                     walked.events = walked.events.saturating_add(1);
                     doubted = (is_zero && rules.zeros == Zeros::Doubted).then_some(before);
+                    last = if doubted.is_some() { last } else { Some(before) };
                     continue;
                 }
             }
@@ -97,6 +100,13 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
         walked.error = Some(doubted.map_or(error, unwritten));
         walked.events = walked.events.saturating_sub(u64::from(doubted.is_some()));
         position = doubted.unwrap_or(before);
+        if let Some(last) = last
+            && walked.error.is_some_and(|error| error.expected == Expected::Written)
+            && ends_in_lost_page(bytes, last.offset, position.offset)
+        {
+            walked.events = walked.events.saturating_sub(1);
+            position = last;
+        }
         break;
     }
     (walked.end, walked.clock) = (position.offset.min(bytes.len()), position.clock);
@@ -104,6 +114,17 @@ pub(crate) fn walk(decoder: &ChannelDecoder, bytes: &[u8], at: usize, begin: u64
         (walked.cut, walked.cut_clock) = (walked.end, walked.clock);
     }
     walked
+}
+
+/// Bytes of the smallest page of memory that can be missing.
+const PAGE: usize = 4096;
+
+/// Returns true if an event from `start` to `end` may have its last bytes in a page that is missing and reads as zero: there, all bytes
+/// of the page that has the event's end are zero, so that nothing shows which of them were written.
+fn ends_in_lost_page(bytes: &[u8], start: usize, end: usize) -> bool {
+    let page = end / PAGE * PAGE;
+    let inside = bytes.get(page..bytes.len().min(page.saturating_add(PAGE))).unwrap_or_default();
+    start < page && page < end && inside.iter().all(|byte| *byte == 0)
 }
 
 fn unwritten(at: Position) -> DecodeError {
@@ -149,4 +170,24 @@ pub(crate) fn full_clock(bytes: &[u8], order: ByteOrder) -> Option<u64> {
         return None;
     }
     reader.u64_at(10).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event that reaches into a page of zeros is not proven; one that ends in front of the page, or in a page of which other bytes are
+    /// there, is.
+    #[test]
+    fn events_that_end_in_a_lost_page() {
+        let mut bytes = vec![1u8; 3 * PAGE];
+        bytes[PAGE..2 * PAGE].fill(0);
+        assert!(ends_in_lost_page(&bytes, PAGE - 20, PAGE + 12));
+        assert!(!ends_in_lost_page(&bytes, PAGE - 20, PAGE), "it ends in front of the page");
+        bytes[PAGE + 100] = 7;
+        assert!(!ends_in_lost_page(&bytes, PAGE - 20, PAGE + 12), "the page is there");
+        bytes.truncate(PAGE + 40);
+        assert!(ends_in_lost_page(&bytes, PAGE - 20, PAGE + 12), "as far as it was written");
+        assert!(!ends_in_lost_page(&bytes, PAGE + 4, PAGE + 12), "no page begins inside");
+    }
 }

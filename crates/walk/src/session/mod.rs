@@ -333,6 +333,7 @@ impl Builder<'_> {
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
+        evidence.gaps.extend(session.clock.not_known(&clock));
         evidence.gaps.append(&mut of_streams.gaps);
         absent_streams(&regions, &session.info, &loose, &mut evidence);
         let mut info = Info { uuid, minor, word_size, clock: clock_info, regions: listed, ..session.info };

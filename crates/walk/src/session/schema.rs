@@ -208,8 +208,8 @@ impl Resolver<'_> {
         let fitting: Vec<Vec<Field>> =
             self.fitting(channel, samples).into_iter().map(|bits| self.fields(bits)).collect();
         let said = match declared {
-            None => "are lost with the session region".to_string(),
-            Some(bits) => format!("{bits:#x} do not fit its events"),
+            None => "its name and contexts are lost with the session region".to_string(),
+            Some(bits) => format!("its contexts {bits:#x} do not fit its events"),
         };
         let (fields, how) = match (fitting.as_slice(), declared) {
             ([], None) => (None, "and no combination fits".to_string()),
@@ -227,9 +227,14 @@ impl Resolver<'_> {
             }
         };
         if fields.is_some() {
-            self.notes.push(format!("channel {id}: contexts {said}; {how}"));
+            let fact = format!("channel {id}: {said}; {how}");
+            match (declared, fitting.len()) {
+                // The events show what they have.
+                (Some(_), 1) => self.notes.push(fact),
+                _ => self.gaps.push(Gap::not_known(None, &fact)),
+            }
         } else {
-            let place = format!("channel {id}: its contexts {said}, {how}; its events are not shown");
+            let place = format!("channel {id}: {said}, {how}; its events are not shown");
             self.gaps.push(Gap { stream: None, place, cause: Cause::Missing, events: None, bytes: None });
         }
         fields

@@ -130,7 +130,11 @@ impl Machine {
     /// Reads the formats of all other events.
     pub(super) fn events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for _ in 0..from.u32()? {
+            let place = from.clone();
             let system = string(from)?;
+            if system.is_empty() {
+                return Err(place.unexpected(0, "the name of a system of events"));
+            }
             for _ in 0..from.u32()? {
                 let text = sized(from)?;
                 self.format(&system, &text);
@@ -142,22 +146,35 @@ impl Machine {
     /// Reads `/proc/kallsyms`.
     pub(super) fn kallsyms(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
-        self.symbols = Listed::new(text(from.take(size)?));
+        let text = self.listed("the names of addresses", from.take(size)?);
+        self.symbols = Listed::new(text);
         Ok(())
     }
 
     /// Reads `printk_formats`.
     pub(super) fn printk(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         let size = from.u32()? as usize;
-        let text = text(from.take(size)?);
+        let text = self.listed("the texts of trace_printk", from.take(size)?);
         self.printk_formats.append(&mut printk_formats(&text));
         Ok(())
     }
 
     /// Reads `saved_cmdlines`.
     pub(super) fn command_lines(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
-        self.comms.append(&mut comms(&sized(from)?));
+        let size = usize::try_from(from.u64()?).unwrap_or(usize::MAX);
+        let text = self.listed("the names of tasks", from.take(size)?);
+        self.comms.append(&mut comms(&text));
         Ok(())
+    }
+
+    /// Returns a list as text. Zeros in it are a loss: only one may follow it.
+    fn listed(&mut self, what: &str, bytes: &[u8]) -> String {
+        let bytes = bytes.strip_suffix(b"\0").unwrap_or(bytes);
+        let zeros = bytes.iter().filter(|byte| **byte == 0).count();
+        if zeros > 0 {
+            self.lose(Cause::Missing, Some(zeros as u64), format!("{what}: {zeros} bytes read as zero"));
+        }
+        text(bytes)
     }
 }
 
@@ -170,7 +187,7 @@ pub fn printk_formats(text: &str) -> BTreeMap<u64, String> {
         let format = format.strip_prefix('"').and_then(|f| f.strip_suffix('"')).unwrap_or(format);
         Some((address, unescaped(format)))
     };
-    text.lines().filter_map(row).collect()
+    whole_lines(text).filter_map(row).collect()
 }
 
 /// Reads the text of `saved_cmdlines`: names of tasks by pid.
@@ -180,7 +197,12 @@ pub fn comms(text: &str) -> BTreeMap<u32, String> {
         let (pid, comm) = line.split_once(' ')?;
         Some((pid.parse().ok()?, comm.to_owned()))
     };
-    text.lines().filter_map(row).collect()
+    whole_lines(text).filter_map(row).collect()
+}
+
+/// Returns the lines of a list of which nothing reads as zero.
+fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter(|line| !line.contains('\0'))
 }
 
 fn unescaped(text: &str) -> String {

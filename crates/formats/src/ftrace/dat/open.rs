@@ -30,6 +30,9 @@ const PLAIN_CLOCKS: [&str; 3] = ["counter", "uptime", "x86-tsc"];
 /// them.
 const GRAPH_OPTIONS: [&str; 3] = ["funcgraph-duration", "funcgraph-overhead", "funcgraph-irqs"];
 
+/// Words that follow the descriptions and the number of CPUs in version 6.
+const END_OF_DESCRIPTIONS: [&[u8]; 2] = [b"options  \0", b"flyrecord\0"];
+
 /// The fixed header of a file.
 struct FileHeader {
     word_size: u8,
@@ -127,14 +130,10 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
     let mut at = source.at(offset);
     let window = source.length.saturating_sub(offset).min(1 << 28);
     let bytes = at.clone().bytes(window)?;
-    let mut from = reader(&bytes, source.order).based(offset);
-    for (_, _, read) in DESCRIPTIONS {
-        read(&mut machine, &mut from)?;
-    }
-    at.offset = from.offset();
+    at.offset = descriptions(source, &bytes, offset, &mut machine)?;
     drop(bytes);
     let cpus = at.u32()?;
-    if cpus > MOST_CPUS {
+    if !(1..=MOST_CPUS).contains(&cpus) {
         return Err(at.unexpected(u64::from(cpus), "a number of CPUs"));
     }
     options.cpus = cpus;
@@ -181,6 +180,41 @@ fn version_6(source: &Source, offset: u64, begin: &FileHeader) -> std::result::R
         arrays.push(array(source, &mut machine, &options, &buffer, page_size, plain));
     }
     Ok(tracing(source, begin, machine, &options, arrays))
+}
+
+/// Reads the descriptions of a file of version 6, which begin at `offset`. Returns the offset of the number of CPUs behind them.
+/// If their lengths do not lead there, it is found by the word that follows it, and what could not be read is a loss.
+fn descriptions(
+    source: &Source,
+    bytes: &[u8],
+    offset: u64,
+    machine: &mut Machine,
+) -> std::result::Result<u64, Located> {
+    let mut from = reader(bytes, source.order).based(offset);
+    let read = DESCRIPTIONS.iter().try_for_each(|(_, what, read)| {
+        read(machine, &mut from).map_err(|error| (format!("{what}, and what follows: {error}"), error))
+    });
+    let begins = |place: usize, words: &[&[u8]]| {
+        let rest = bytes.get(place..).unwrap_or_default();
+        words.iter().any(|word| rest.starts_with(word))
+    };
+    let end = from.offset();
+    let (why, error) = match read {
+        Err((_, error)) if error.kind == Kind::Budget => return Err(error),
+        Err(wrong) => wrong,
+        Ok(()) => {
+            let behind = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).saturating_add(4);
+            if begins(behind, &END_OF_DESCRIPTIONS) || begins(behind, &[b"latency  \0"]) {
+                return Ok(end);
+            }
+            let at = source.at(end.saturating_add(4));
+            let error = at.unexpected(0, "the word options or flyrecord behind the descriptions of the events");
+            (format!("the descriptions of the events: {error}"), error)
+        }
+    };
+    let Some(behind) = (4..bytes.len()).find(|place| begins(*place, &END_OF_DESCRIPTIONS)) else { return Err(error) };
+    machine.lose(Cause::Damaged, None, why);
+    Ok(offset.saturating_add(behind as u64).saturating_sub(4))
 }
 
 /// Reads a table of the offsets and sizes of the CPUs' data.

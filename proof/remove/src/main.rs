@@ -1,0 +1,157 @@
+//! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders, declarations of CTF's metadata, pages of
+//! sessions and of streams, the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
+//! as it was, or with parts that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
+//!
+//! ```text
+//! cargo run --release -p lastwords-proof-remove -- TRACE... [--program PATH] [--images 200] [--seed N] [--image N]
+//! ```
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+
+mod judge;
+mod parts;
+mod read;
+
+use judge::Verdict;
+use parts::{Loss, Part};
+use read::{Outcome, Whole};
+
+#[derive(Parser)]
+#[command(about = "Take parts out of traces, and judge what is read of the rest")]
+struct Args {
+    /// Files and folders that `lastwords` reads
+    #[arg(required = true)]
+    traces: Vec<PathBuf>,
+    /// The program `lastwords`
+    #[arg(long, default_value = "target/debug/lastwords")]
+    program: PathBuf,
+    /// Images that are made of each trace
+    #[arg(long, default_value_t = 200)]
+    images: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// This image alone, which stays where it is printed
+    #[arg(long)]
+    image: Option<u64>,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match args.traces.iter().map(|trace| all(&args, trace)).collect::<Result<Vec<bool>>>() {
+        Ok(right) if right.iter().all(|right| *right) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes the images of a trace. Returns true if all were read as they must be.
+fn all(args: &Args, trace: &Path) -> Result<bool> {
+    let begun = Instant::now();
+    let whole = match read::read(&args.program, trace)? {
+        Outcome::Read(whole) if !whole.is_lost && !whole.events.is_empty() => whole,
+        Outcome::Read(whole) => bail!("{}: {} events, and losses", trace.display(), whole.events.len()),
+        Outcome::Refused(why) => bail!("{}: {why}", trace.display()),
+    };
+    let parts = parts::of(trace)?;
+    println!("{}: {} events, {} parts", trace.display(), whole.events.len(), parts.len());
+    let range = args.image.map_or(0..args.images, |image| image..image + 1);
+    let next = AtomicU64::new(range.start);
+    let sum = Mutex::new((Verdict::default(), BTreeMap::<String, u64>::new()));
+    let work = || -> Result<()> {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= range.end {
+                return Ok(());
+            }
+            let (what, verdict) = one(args, trace, &whole, &parts, number)?;
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            for wrong in verdict.wrong.iter().take(3).chain(&verdict.refused) {
+                let times = sum.1.entry(wrong.split(':').next().unwrap_or_default().to_owned()).or_default();
+                *times += 1;
+                if *times <= 9 || args.image.is_some() {
+                    println!("  image {number} ({what}): {wrong}");
+                }
+            }
+            sum.0.add(verdict);
+        }
+    };
+    std::thread::scope(|scope| {
+        let count = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?)
+    })?;
+    let (sum, kinds) = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!(
+        "  {} images, {} events: {} with unknown parts, {} under unknown traces, {} missing and told; {} refused; {} wrong {kinds:?}; {:.0} s",
+        range.end - range.start,
+        sum.events,
+        sum.partly,
+        sum.unattributed,
+        sum.missing,
+        sum.refused.len(),
+        sum.wrong.len(),
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(sum.wrong.is_empty())
+}
+
+/// Makes one image and judges it.
+fn one(args: &Args, trace: &Path, whole: &Whole, parts: &[Part], number: u64) -> Result<(String, Verdict)> {
+    let mut random = Random(args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95));
+    let (chosen, loss) = choose(parts, &mut random);
+    let names: Vec<&str> = chosen.iter().take(4).map(|part| part.name.as_str()).collect();
+    let what = format!("{} parts, {loss:?}: {}", chosen.len(), names.join(", "));
+    let room = tempfile::tempdir()?;
+    let name = trace.file_name().context("a trace has a name")?;
+    let copy = room.path().join(name);
+    parts::copy_without(trace, &copy, &chosen, loss, &mut |end| random.below(end))?;
+    let verdict = match read::read(&args.program, &copy)? {
+        Outcome::Read(found) => judge::judge(whole, &found),
+        Outcome::Refused(why) => judge::refused(&why, name),
+    };
+    if args.image.is_some() {
+        println!("  {} stays", room.keep().display());
+    }
+    Ok((what, verdict))
+}
+
+/// Chooses the parts that are taken out: one, some, many; or the end of a file.
+fn choose<'a>(parts: &'a [Part], random: &mut Random) -> (Vec<&'a Part>, Loss) {
+    let any = |random: &mut Random| &parts[random.below(parts.len() as u64) as usize];
+    let loss = if random.below(2) == 0 { Loss::Zero } else { Loss::Removed };
+    match random.below(10) {
+        0..=4 => (vec![any(random)], loss),
+        5..=7 => ((0..2 + random.below(6)).map(|_| any(random)).collect(), loss),
+        8 => {
+            let share = 1 + random.below(60);
+            (parts.iter().filter(|_| random.below(100) < share).collect(), loss)
+        }
+        _ => (vec![any(random)], Loss::Cut),
+    }
+}
+
+/// Numbers that look random (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ word >> 31) % end.max(1)
+    }
+}

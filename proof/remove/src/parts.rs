@@ -1,0 +1,147 @@
+//! The parts of a trace that can be missing.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+mod dat;
+mod text;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Most pages of one file that are parts.
+const MOST_PAGES: usize = 4096;
+
+/// A part of a trace.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// The part, in words.
+    pub(crate) name: String,
+    /// The file, from the trace's folder; empty if the trace is a file.
+    file: PathBuf,
+    /// Its bytes; none for the whole file.
+    bytes: Option<Range<usize>>,
+    /// The file is text, of which bytes can be missing without a hole.
+    is_text: bool,
+}
+
+/// How parts are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// They read as zero, or as spaces in a text.
+    Zero,
+    /// Files and parts of texts are not there; parts of other files read as zero.
+    Removed,
+    /// The file ends in the part.
+    Cut,
+}
+
+/// Returns the parts of a trace.
+pub(crate) fn of(trace: &Path) -> Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for file in files(trace)? {
+        let bytes = std::fs::read(place(trace, &file))?;
+        let is_member = file != Path::new("");
+        let is_text = text::is_text(&bytes);
+        let mut add = |name: String, range| {
+            let name = format!("{} {name}", file.display());
+            parts.push(Part { name, file: file.clone(), bytes: range, is_text });
+        };
+        if is_member {
+            add("file".into(), None);
+        }
+        if is_text {
+            text::declarations(&bytes).into_iter().for_each(|(name, range)| add(name, Some(range)));
+        } else if let Some(sections) = dat::parts(&bytes) {
+            sections.into_iter().for_each(|(name, range)| add(name, Some(range)));
+        }
+        let packets = packets(&bytes);
+        let has_packets = !packets.is_empty();
+        packets.into_iter().for_each(|range| add(format!("packet {:#x}", range.start), Some(range)));
+        // A session has many pages that were never written.
+        let pages = (0..bytes.len().div_ceil(PAGE)).map(|page| page * PAGE..bytes.len().min((page + 1) * PAGE));
+        let used: Vec<_> = pages.filter(|page| bytes[page.clone()].iter().any(|byte| *byte != 0)).collect();
+        let step = used.len().div_ceil(MOST_PAGES).max(1);
+        // A page of zeros inside a packet cannot be told from events of zeros: CTF has no checksums.
+        if !is_text && !has_packets {
+            used.into_iter().step_by(step).for_each(|page| add(format!("page {:#x}", page.start), Some(page)));
+        }
+    }
+    ensure!(!parts.is_empty(), "{}: no parts", trace.display());
+    Ok(parts)
+}
+
+/// Returns the packets of a stream of CTF. They begin with a magic number.
+fn packets(bytes: &[u8]) -> Vec<Range<usize>> {
+    const MAGIC: [u8; 4] = 0xc1fc_1fc1u32.to_le_bytes();
+    if !bytes.starts_with(&MAGIC) {
+        return Vec::new();
+    }
+    let begins: Vec<usize> = (0..bytes.len()).step_by(8).filter(|at| bytes[*at..].starts_with(&MAGIC)).collect();
+    let ends = begins.iter().skip(1).copied().chain([bytes.len()]);
+    begins.iter().copied().zip(ends).map(|(begin, end)| begin..end).collect()
+}
+
+/// Returns the files of a trace, from its folder.
+fn files(trace: &Path) -> Result<Vec<PathBuf>> {
+    if trace.is_file() {
+        return Ok(vec![PathBuf::new()]);
+    }
+    let (mut found, mut folders) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        let mut entries: Vec<_> = std::fs::read_dir(trace.join(&folder))?.collect::<std::io::Result<_>>()?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let path = folder.join(entry.file_name());
+            if entry.file_type()?.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the place of a trace's file.
+fn place(trace: &Path, file: &Path) -> PathBuf {
+    if file == Path::new("") { trace.to_owned() } else { trace.join(file) }
+}
+
+/// Copies a trace without these parts. `below` returns a number below its argument.
+pub(crate) fn copy_without(
+    trace: &Path,
+    copy: &Path,
+    parts: &[&Part],
+    loss: Loss,
+    below: &mut dyn FnMut(u64) -> u64,
+) -> Result<()> {
+    for file in files(trace)? {
+        let of_file: Vec<&&Part> = parts.iter().filter(|part| part.file == file).collect();
+        let is_gone = of_file.iter().any(|part| part.bytes.is_none() && loss == Loss::Removed);
+        if is_gone {
+            continue;
+        }
+        let (from, to) = (place(trace, &file), place(copy, &file));
+        std::fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
+        let mut bytes = std::fs::read(from)?;
+        take_out(&mut bytes, &of_file, loss, below);
+        std::fs::write(to, bytes)?;
+    }
+    // An empty folder remains of a trace without files.
+    if trace.is_dir() {
+        std::fs::create_dir_all(copy)?;
+    }
+    Ok(())
+}
+
+fn take_out(bytes: &mut Vec<u8>, parts: &[&&Part], loss: Loss, below: &mut dyn FnMut(u64) -> u64) {
+    let mut ranges: Vec<Range<usize>> = parts.iter().map(|part| part.bytes.clone().unwrap_or(0..bytes.len())).collect();
+    let is_text = parts.iter().any(|part| part.is_text);
+    ranges.sort_by_key(|range| std::cmp::Reverse(range.start));
+    for range in ranges {
+        let range = range.start.min(bytes.len())..range.end.min(bytes.len());
+        match loss {
+            Loss::Cut => bytes.truncate(range.start + below(range.len() as u64) as usize),
+            Loss::Removed if is_text => drop(bytes.drain(range)),
+            Loss::Zero | Loss::Removed => bytes[range].fill(if is_text { b' ' } else { 0 }),
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Runs `lastwords convert --to json --strict`, as a user would, and takes its lines apart.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+/// An event.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    /// Name of its trace.
+    pub(crate) trace: String,
+    /// All members of its line but `time`, `trace` and `stream`.
+    pub(crate) members: BTreeMap<String, Value>,
+}
+
+/// What was read of a trace.
+#[derive(Debug)]
+pub(crate) struct Whole {
+    /// All events, in order.
+    pub(crate) events: Vec<Event>,
+    /// The status says that events were lost, or that something is unknown.
+    pub(crate) is_lost: bool,
+    /// What was said beside the events.
+    pub(crate) said: String,
+}
+
+/// How the program ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Something was read.
+    Read(Whole),
+    /// Nothing was read, for this reason.
+    Refused(String),
+}
+
+/// Reads a trace.
+pub(crate) fn read(program: &Path, trace: &Path) -> Result<Outcome> {
+    let output = Command::new(program)
+        .args(["convert", "--to", "json", "--strict", "-o", "-"])
+        .arg(trace)
+        .output()
+        .with_context(|| program.display().to_string())?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_lost = match output.status.code() {
+        Some(0) => false,
+        Some(3) => true,
+        Some(1) => return Ok(Outcome::Refused(said)),
+        _ => return Ok(Outcome::Refused(format!("PANIC: {}: {said}", output.status))),
+    };
+    let text = String::from_utf8(output.stdout).context("JSON is UTF-8")?;
+    let mut lines = text.lines();
+    let first: Value = serde_json::from_str(lines.next().context("no line")?)?;
+    let name = |at: usize| first["traces"][at]["name"].as_str().unwrap_or_default().to_owned();
+    let events = lines.map(|line| {
+        let mut event: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let members = event.as_object_mut().context("an event is an object")?;
+        let at = members.get("trace").and_then(Value::as_u64).context("an event has a trace")?;
+        ["time", "trace", "stream"].iter().for_each(|name| _ = members.remove(*name));
+        Ok(Event { trace: name(at as usize), members: std::mem::take(members).into_iter().collect() })
+    });
+    let events = events.collect::<Result<Vec<Event>>>()?;
+    ensure!(first["schema"] == "lastwords.events.v1", "another schema");
+    Ok(Outcome::Read(Whole { events, is_lost, said }))
+}
