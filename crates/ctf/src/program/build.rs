@@ -4,7 +4,7 @@ use super::compile::{Compiler, Known, Orders};
 use super::fault::SchemaError;
 use super::header;
 use super::op::Code;
-use super::slots::Slots;
+use super::slots::{ClassSlots, Place, Slots};
 use super::stride::{Simple, Stride};
 use super::weight;
 use super::{DENSE, EventProgram, NONE, Program, StreamProgram};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Compiles a trace class.
 pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program, SchemaError> {
     let slots = collect(&class, budget)?;
-    let header = visited(&slots, Scope::PacketHeader, class.header.as_ref())?;
+    let header = visited(slots.seen_by(Place::TRACE), Scope::PacketHeader, class.header.as_ref())?;
     if class.streams.len() > 1 && !class.header.as_ref().is_some_and(|h| has_role(h, Role::StreamClassId)) {
         return Err(SchemaError::NoId(None));
     }
@@ -33,27 +33,30 @@ pub(super) fn program(class: TraceClass, budget: &Arc<Budget>) -> Result<Program
 fn collect<'b>(class: &TraceClass, budget: &'b Budget) -> Result<Slots<'b>, SchemaError> {
     let mut slots = Slots::new(budget);
     if let Some(header) = &class.header {
-        slots.collect(header, &|scope| class.scope(scope, 0, 0).filter(|_| scope == Scope::PacketHeader))?;
+        let of_trace = |scope| class.scope(scope, 0, 0).filter(|_| scope == Scope::PacketHeader);
+        slots.collect(Place::TRACE, header, &of_trace)?;
     }
     for (position, stream) in class.streams.iter().enumerate() {
         let of_stream = [&stream.packet_context, &stream.event_header, &stream.common_context];
         for root in of_stream.into_iter().flatten() {
-            slots.collect(root, &|scope| class.scope(scope, position, usize::MAX))?;
+            slots.collect(Place::stream(position), root, &|scope| class.scope(scope, position, usize::MAX))?;
         }
         for (number, event) in stream.events.iter().enumerate() {
             for root in [&event.specific_context, &event.payload].into_iter().flatten() {
-                slots.collect(root, &|scope| class.scope(scope, position, number))?;
+                let place = Place { stream: position, event: number };
+                slots.collect(place, root, &|scope| class.scope(scope, position, number))?;
             }
         }
     }
     Ok(slots)
 }
 
-fn visited(slots: &Slots<'_>, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
+fn visited(slots: ClassSlots<'_>, scope: Scope, root: Option<&Struct>) -> Result<Code, SchemaError> {
     root.map_or_else(|| Ok(Code::default()), |root| Compiler::visited(slots, scope, root))
 }
 
-fn stream(class: &TraceClass, position: usize, slots: &Slots<'_>) -> Result<StreamProgram, SchemaError> {
+fn stream(class: &TraceClass, position: usize, all: &Slots<'_>) -> Result<StreamProgram, SchemaError> {
+    let slots = all.seen_by(Place::stream(position));
     let Some(stream) = class.streams.get(position) else { return Err(SchemaError::TooMany("stream classes")) };
     let root = stream.event_header.as_ref();
     let header = visited(slots, Scope::EventHeader, root)?;
@@ -76,6 +79,7 @@ fn stream(class: &TraceClass, position: usize, slots: &Slots<'_>) -> Result<Stre
     let of_all = weight::of_trace(class).saturating_add(weight::of_scope(root));
     let orders = Orders::default().and(root).and(stream.common_context.as_ref());
     for (number, event) in stream.events.iter().enumerate() {
+        let slots = all.seen_by(Place { stream: position, event: number });
         let orders = orders.and(event.specific_context.as_ref()).and(event.payload.as_ref());
         let scopes = [
             (Scope::CommonContext, stream.common_context.as_ref()),

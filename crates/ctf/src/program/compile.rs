@@ -3,7 +3,7 @@
 use super::MAX_ALIGNMENT;
 use super::fault::SchemaError;
 use super::op::{Choice, Code, Count, Kind, Op};
-use super::slots::{Slots, Target};
+use super::slots::{ClassSlots, Target};
 use super::weight;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::class::MAX_DEPTH;
@@ -51,7 +51,7 @@ impl Known {
 
 /// Compiles one scope to flat code.
 pub(super) struct Compiler<'a> {
-    slots: &'a Slots<'a>,
+    slots: ClassSlots<'a>,
     scope: Scope,
     names: Vec<String>,
     code: Code,
@@ -66,7 +66,7 @@ pub(super) struct Compiler<'a> {
 
 impl<'a> Compiler<'a> {
     /// Compiles every field of `root`.
-    pub(super) fn visited(slots: &'a Slots<'a>, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
+    pub(super) fn visited(slots: ClassSlots<'a>, scope: Scope, root: &Struct) -> Result<Code, SchemaError> {
         let mut compiler = Self::new(slots, scope, false, Known::NOTHING);
         compiler.root(root)?;
         Ok(compiler.code)
@@ -76,7 +76,7 @@ impl<'a> Compiler<'a> {
     /// code and what is known of the position after it. `mixed`: fields inside bytes, in these scopes or before them,
     /// have both byte orders.
     pub(super) fn merged(
-        slots: &'a Slots<'a>,
+        slots: ClassSlots<'a>,
         scopes: &[(Scope, Option<&Struct>)],
         known: Known,
         mixed: bool,
@@ -92,7 +92,7 @@ impl<'a> Compiler<'a> {
         Ok((compiler.code, compiler.known))
     }
 
-    fn new(slots: &'a Slots<'a>, scope: Scope, merge: bool, known: Known) -> Self {
+    fn new(slots: ClassSlots<'a>, scope: Scope, merge: bool, known: Known) -> Self {
         Self { slots, scope, names: Vec::new(), code: Code::default(), merge, mixed: false, known, depth: 0 }
     }
 
@@ -181,7 +181,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn field(&mut self, class: &FieldClass, name: &str, position: usize, shown: bool) -> Result<(), SchemaError> {
-        self.slots.budget.steps("fields", 1).map_err(|_| SchemaError::Budget)?;
+        self.slots.budget().steps("fields", 1).map_err(|_| SchemaError::Budget)?;
         match class {
             FieldClass::Integer(integer) => {
                 let node = self.node(name, position, shown, || integer_shape(integer))?;

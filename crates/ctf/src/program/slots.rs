@@ -4,13 +4,52 @@ use super::fault::SchemaError;
 use lastwords_bytes::Budget;
 use lastwords_trace::class::{FieldClass, Path, Scope, Struct};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-/// Slots of the numbers that others depend on, by path.
+/// Slots of the numbers that others depend on. A path means a field of one class: two event record classes may have fields of one
+/// path and of different signs. So each class has targets of its own. The slots themselves are shared by path, because the number of
+/// slots is limited, and an event saves its own numbers before it reads them.
 #[derive(Debug)]
 pub(super) struct Slots<'b> {
-    by_path: HashMap<Path, Target>,
+    by_path: HashMap<Path, Slot>,
     /// Pays for each field that is compiled.
-    pub(super) budget: &'b Budget,
+    budget: &'b Budget,
+}
+
+#[derive(Debug)]
+struct Slot {
+    number: u16,
+    /// Whether the number is signed, by the class that has it.
+    signed: HashMap<Place, bool>,
+}
+
+/// The class of a scope: an event record class of a stream class. [`usize::MAX`] stands for none, as in the scopes that all event
+/// record classes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    /// Position of the stream class in the trace class.
+    pub(super) stream: usize,
+    /// Position of the event record class in the stream class.
+    pub(super) event: usize,
+}
+
+impl Place {
+    /// The trace class itself.
+    pub(super) const TRACE: Self = Self { stream: usize::MAX, event: usize::MAX };
+
+    /// Returns the scopes of a stream class that all its event record classes share.
+    pub(super) fn stream(stream: usize) -> Self {
+        Self { stream, event: usize::MAX }
+    }
+
+    /// Returns the class that has the fields which `scope` means here.
+    fn of_scope(self, scope: Scope) -> Self {
+        match scope {
+            Scope::PacketHeader => Self::TRACE,
+            Scope::PacketContext | Scope::EventHeader | Scope::CommonContext => Self::stream(self.stream),
+            Scope::SpecificContext | Scope::Payload => self,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -28,24 +67,49 @@ impl<'b> Slots<'b> {
         self.by_path.len()
     }
 
-    /// Adds every path that `root` depends on; `find` gives the structure of a scope.
+    /// Adds every path that `root`, a scope of `class`, depends on; `find` gives the structure of a scope.
     pub(super) fn collect<'a>(
         &mut self,
+        class: Place,
         root: &Struct,
         find: &dyn Fn(Scope) -> Option<&'a Struct>,
     ) -> Result<(), SchemaError> {
         let mut members = Members::default();
         for path in root.paths() {
-            if self.by_path.contains_key(path) {
+            let class = class.of_scope(path.scope);
+            if self.by_path.get(path).is_some_and(|slot| slot.signed.contains_key(&class)) {
                 continue;
             }
             let root = find(path.scope).ok_or_else(|| SchemaError::NoScope(path.clone()))?;
             let target = members.target(root, &path.names);
             let signed = target.ok_or_else(|| SchemaError::NoTarget(path.clone()))?;
-            let slot = u16::try_from(self.by_path.len()).map_err(|_| SchemaError::TooMany("lengths and selectors"))?;
-            self.by_path.insert(path.clone(), Target { slot, signed });
+            let number = u16::try_from(self.by_path.len()).map_err(|_| SchemaError::TooMany("lengths and selectors"));
+            let slot = match self.by_path.entry(path.clone()) {
+                Entry::Occupied(slot) => slot.into_mut(),
+                Entry::Vacant(place) => place.insert(Slot { number: number?, signed: HashMap::new() }),
+            };
+            slot.signed.insert(class, signed);
         }
         Ok(())
+    }
+
+    /// Returns the slots as the scopes of a class see them.
+    pub(super) fn seen_by(&self, class: Place) -> ClassSlots<'_> {
+        ClassSlots { slots: self, class }
+    }
+}
+
+/// The slots as the scopes of one class see them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClassSlots<'a> {
+    slots: &'a Slots<'a>,
+    class: Place,
+}
+
+impl<'a> ClassSlots<'a> {
+    /// Returns the budget that pays for each field that is compiled.
+    pub(super) fn budget(&self) -> &'a Budget {
+        self.slots.budget
     }
 
     pub(super) fn of(&self, path: &Path) -> Result<Target, SchemaError> {
@@ -54,7 +118,9 @@ impl<'b> Slots<'b> {
 
     /// The slot of a number that others depend on; none where none do.
     pub(super) fn find(&self, path: &Path) -> Option<Target> {
-        self.by_path.get(path).copied()
+        let slot = self.slots.by_path.get(path)?;
+        let signed = *slot.signed.get(&self.class.of_scope(path.scope))?;
+        Some(Target { slot: slot.number, signed })
     }
 }
 
@@ -129,11 +195,12 @@ mod tests {
         let mut slots = Slots::new(&budget);
         let begin = Instant::now();
         let before = used(begin);
-        slots.collect(&root, &|_| Some(&root)).unwrap();
+        let class = Place { stream: 0, event: 0 };
+        slots.collect(class, &root, &|_| Some(&root)).unwrap();
         let took = used(begin) - before;
         assert_eq!(slots.len(), 60_000);
         let path = Path { scope: Scope::Payload, names: vec!["length 7".into()] };
-        assert!(slots.of(&path).unwrap().signed);
+        assert!(slots.seen_by(class).of(&path).unwrap().signed);
         assert!(took < Duration::from_millis(1500), "{took:?}");
     }
 }

@@ -4,6 +4,7 @@
 use super::error::Error;
 use super::folder::{Stream, Trace};
 use super::index::Entry;
+use super::packet_times::{self, Times};
 use super::stream::{Next, Reader, Watch};
 use crate::Totals;
 use crate::metadata::{Version, emit};
@@ -17,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
 
 /// Writes `traces` as CTF of a version under `out`, which must not exist or must be empty: one folder, or one for each
-/// trace. Packets are copied. Metadata is copied too if it has that version, otherwise it is written again. Errors of
+/// trace. Packets are copied. Metadata is copied too if it has that version, otherwise it is written again. Packets that lack the time at
+/// which they begin get one, and metadata that describes it, because babeltrace2 aborts without it. Errors of
 /// reading go to `faults`, and the number of bytes read to `watch`. Returns the counts for each trace.
 ///
 /// # Errors
@@ -74,13 +76,22 @@ impl Names {
     }
 }
 
-/// Returns the metadata of a copy: that of the trace's file if it has this version, otherwise newly written metadata.
+/// Returns the metadata of a copy: that of the trace's file if it has this version and describes the copy, otherwise newly written
+/// metadata.
 fn metadata_of(trace: &Trace, version: Version) -> crate::Result<Vec<u8>> {
+    if let Some(class) = packet_times::extended(trace.class()).filter(|_| !is_in_memory(trace)) {
+        return emit(&class, version).map(String::into_bytes);
+    }
     if trace.account.is_none() && (trace.class().version == 1) == (version == Version::V1_8) {
         let from = trace.path.join("metadata");
         return std::fs::read(&from).map_err(crate::Error::io(&from, "read"));
     }
     emit(trace.class(), version).map(String::into_bytes)
+}
+
+/// Returns true if packets are in memory. Their source writes all times.
+fn is_in_memory(trace: &Trace) -> bool {
+    trace.streams.iter().any(|stream| stream.memory.is_some())
 }
 
 fn copy_trace(
@@ -105,7 +116,8 @@ fn copy_trace(
         faults(fault);
     };
     let copy = |(stream, path): &(&Stream, PathBuf), teller: &_| {
-        copy_stream(Reader::new(trace, stream).watched(watch), path, teller)
+        let class = trace.class().streams.get(stream.class).filter(|_| !is_in_memory(trace));
+        copy_stream(Reader::new(trace, stream).watched(watch), class.and_then(Times::of), path, teller)
     };
     let copied = parallel::map_telling(&streams, parallel::cpus(), copy, hear);
     for stream in copied {
@@ -118,18 +130,30 @@ fn copy_trace(
 }
 
 /// Copies one stream. Errors of reading are sent to `faults`. A stream in memory that has no packets has no file.
-fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) -> crate::Result<Totals> {
+fn copy_stream(
+    mut reader: Reader<'_>,
+    times: Option<Times>,
+    path: &Path,
+    faults: &SyncSender<Error>,
+) -> crate::Result<Totals> {
     let in_memory = reader.stream().memory.is_some();
-    let mut copier = Copier { stream: reader.stream(), open: None, file: None, path };
+    let mut copier = Copier { stream: reader.stream(), times, open: None, file: None, path };
     if !in_memory {
         copier.file()?;
     }
-    let mut pending: Option<(u32, Entry)> = None;
+    let mut pending: Option<Pending> = None;
+    let mut latest = 0;
     let mut totals = Totals::default();
     let mut events = 0;
     loop {
         match reader.advance() {
-            Next::Event(_) => events = u64::saturating_add(events, 1).saturating_add(reader.pass()),
+            Next::Event(event) => {
+                if let Some(packet) = &mut pending {
+                    packet.begin.get_or_insert(event.clock);
+                }
+                events = u64::saturating_add(events, 1).saturating_add(reader.pass());
+                latest = reader.clock();
+            }
             Next::Loss(loss) => totals.lose(loss),
             Next::Fault(fault) => {
                 // Events of a packet that cannot be decoded to its end are not in the copy of a file, so they are not
@@ -141,8 +165,8 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
                 let _ = faults.send(fault);
             }
             next @ (Next::Packet | Next::End) => {
-                if let Some(place) = pending.take() {
-                    totals.bytes = totals.bytes.saturating_add(copier.packet(place)?);
+                if let Some(packet) = pending.take() {
+                    totals.bytes = totals.bytes.saturating_add(copier.packet(packet)?);
                     totals.packets = totals.packets.saturating_add(1);
                 }
                 totals.events = totals.events.saturating_add(std::mem::take(&mut events));
@@ -153,7 +177,14 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
                     totals.bytes = totals.bytes.saturating_add(copier.bytes(&reader.window().0)?);
                     totals.packets = totals.packets.saturating_add(1);
                 } else {
-                    pending = reader.place();
+                    pending = reader.place().map(|(file, entry)| Pending {
+                        file,
+                        entry,
+                        begin: None,
+                        least: latest,
+                        header_end: reader.packet().map_or(0, |packet| packet.context_at),
+                        events_at: reader.packet().map_or(0, |packet| packet.events_at),
+                    });
                 }
             }
         }
@@ -162,8 +193,24 @@ fn copy_stream(mut reader: Reader<'_>, path: &Path, faults: &SyncSender<Error>) 
     Ok(totals)
 }
 
+/// A packet that is being decoded.
+struct Pending {
+    /// Position of its file.
+    file: u32,
+    entry: Entry,
+    /// Clock of its first event.
+    begin: Option<u64>,
+    /// Clock at the end of the packet before it.
+    least: u64,
+    /// End of the packet header, in bits from the packet's beginning.
+    header_end: u64,
+    /// End of the packet context, in bits from the packet's beginning.
+    events_at: u64,
+}
+
 struct Copier<'a> {
     stream: &'a Stream,
+    times: Option<Times>,
     open: Option<(u32, File)>,
     file: Option<File>,
     path: &'a Path,
@@ -185,14 +232,33 @@ impl Copier<'_> {
     }
 
     /// Appends a packet and returns its number of bytes.
-    fn packet(&mut self, (number, entry): (u32, Entry)) -> crate::Result<u64> {
+    fn packet(&mut self, packet: Pending) -> crate::Result<u64> {
+        let (number, entry) = (packet.file, packet.entry);
         let from = self.stream.files.get(number as usize).map_or(Path::new(""), PathBuf::as_path);
         if self.open.as_ref().is_none_or(|(open, _)| *open != number) {
             self.open = Some((number, File::open(from).map_err(crate::Error::io(from, "read"))?));
         }
         let (Some((_, file)), Some(to)) = (&mut self.open, &mut self.file) else { return Ok(0) };
         file.seek(SeekFrom::Start(entry.offset)).map_err(crate::Error::io(from, "read"))?;
+        let (mut rest, mut written) = (entry.size, 0);
+        if let Some(times) = &self.times {
+            let mut head = vec![0; usize::try_from(packet.events_at.div_ceil(8).min(entry.size)).unwrap_or(0)];
+            file.read_exact(&mut head).map_err(crate::Error::io(from, "read"))?;
+            rest = rest.saturating_sub(head.len() as u64);
+            let end = Some(entry.end).filter(|end| *end != u64::MAX);
+            let begin = packet.begin.or(end).unwrap_or(packet.least);
+            let begin = end.map_or(begin, |end| end.min(begin));
+            let head = times.insert(&head, packet.header_end, begin).ok_or_else(|| {
+                let path = from.display();
+                crate::Error::Schema(format!(
+                    "packets without a time at which they begin, whose lengths cannot grow by one ({path}); write text, or JSON lines"
+                ))
+            })?;
+            to.write_all(&head).map_err(crate::Error::io(self.path, "write"))?;
+            written = head.len() as u64;
+        }
         // Between regular files, the standard library lets the kernel copy.
-        std::io::copy(&mut file.take(entry.size), to).map_err(crate::Error::io(self.path, "write"))
+        let copied = std::io::copy(&mut file.take(rest), to).map_err(crate::Error::io(self.path, "write"))?;
+        Ok(copied.saturating_add(written))
     }
 }

@@ -12,6 +12,7 @@ mod error;
 mod folder;
 mod index;
 mod merge;
+mod packet_times;
 mod stream;
 pub mod tournament;
 mod value;
