@@ -58,7 +58,14 @@ pub struct Triggers {
     pub window_from: AtomicU64,
     /// Starts of latencies that were replaced before their end came, because the table of starts was full.
     pub replaced: AtomicU32,
-    pad: [u32; 3],
+    /// 1 while a place of the limit is taken for a snapshot that the session's thread is to take: further triggers share this
+    /// snapshot and take no place. A trigger sets it (Release) before it waits; the thread that takes the snapshot clears it (AcqRel)
+    /// before it takes out the triggers that wait.
+    pub booked: AtomicU32,
+    /// Outcome of the newest request that was carried out: the low 24 bits of its number in the high bits, and below 1 if the limit
+    /// left it without a snapshot, else 0. Written by the process that carried it out (Release).
+    pub outcome: AtomicU32,
+    pad: u32,
     /// Places where the snapshot that was taken last is saved, each once: as [`Pending::target`], or [`TARGET_BESIDE`]; 0: no
     /// further place. If all are 0, it is saved beside the session. Written likewise.
     pub targets: [AtomicU64; MAX_PENDING],

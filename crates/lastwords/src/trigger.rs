@@ -36,8 +36,8 @@ type Payload<'a> = (&'a str, &'a str, &'a str, u32, u32);
 /// records `lastwords:saved`, or `lastwords:not_saved` with the error. A trigger that fires before the last snapshot is
 /// saved waits: its snapshot is taken as soon as that is done, and has all that the rings still have then.
 ///
-/// Snapshots are limited ([`Builder::trigger_limit`](crate::Builder::trigger_limit)). A trigger above the limit takes
-/// none; its event says `limited`, and the next event that is not limited has the number of those.
+/// Snapshots are limited ([`Builder::trigger_limit`](crate::Builder::trigger_limit)); triggers that share one count once. A trigger
+/// above the limit takes none; its event says `limited`, and the next event that is not limited has the number of those.
 ///
 /// May be called from every thread. It takes the session's snapshot lock and calls the system, for some tens of
 /// microseconds to milliseconds. In a signal handler, or where signals are blocked, it only records the event and wakes
@@ -80,10 +80,12 @@ fn fire(decisions: &[Option<Decision>], name: &str, cause: &str) {
     decisions.iter().flatten().copied().for_each(act);
 }
 
-/// Fires a trigger that another process asks for in one session.
-pub(crate) fn fire_for_another(session: &'static SessionShared, name: &[u8]) {
+/// Fires a trigger that another process asks for in one session. Returns true if the limit leaves it without a snapshot.
+pub(crate) fn fire_for_another(session: &'static SessionShared, name: &[u8]) -> bool {
     let name = str::from_utf8(name).unwrap_or("a name that is not UTF-8");
-    fire(&[Some(decide(session, Place::Call))], name, "command");
+    let decision = decide(session, Place::Call);
+    fire(&[Some(decision)], name, "command");
+    decision.outcome == Outcome::Limited
 }
 
 /// Fires a trigger for an event that fulfils a condition of its session. The trigger has the name of the event.

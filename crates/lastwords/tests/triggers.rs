@@ -9,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::{StopAtEnd, child_dir, folder, plain, record, spawn, wait_for};
+use lastwords::condition::Condition;
 use lastwords::remote_control::Handle;
-use lastwords::{Builder, Reservation, Session, Triggered};
+use lastwords::{Builder, Reservation, Session, Triggered, Window};
 use lastwords_testkit::naive;
 use lastwords_testkit::ring::Event;
 
@@ -157,11 +158,14 @@ fn triggers_above_the_limit_are_counted_and_told() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a folder");
     let session = builder(dir.path()).trigger_limit(2, Duration::from_millis(1500)).start().expect("it starts");
-    for _ in 0..5 {
+    for saved in [1, 2, 2, 2, 2] {
         lastwords::trigger("storm");
+        wait_for_saved(&session, saved);
     }
-    wait_for_saved(&session, 2);
-    assert_eq!(triggered(&session), Triggered { fired: 5, limited: 3, saved: 2, ..Triggered::default() });
+    let handle = Handle::open(&folder(&session)).expect("it opens");
+    let error = handle.fire("asked for").expect_err("it is limited").to_string();
+    assert!(error.contains("took no snapshot: 2 in 1.5s are the most"), "{error}");
+    assert_eq!(triggered(&session), Triggered { fired: 6, limited: 4, saved: 2, ..Triggered::default() });
     std::thread::sleep(Duration::from_millis(1600));
     lastwords::trigger("later");
     wait_for_saved(&session, 3);
@@ -172,7 +176,27 @@ fn triggers_above_the_limit_are_counted_and_told() {
     let last = all.iter().find(|event| event[0] == "later").expect("its event");
     // The number of the snapshot (3), then that of the limited triggers.
     assert_eq!(last[2..4], ["snapshot", "\u{3}"], "{last:?}");
-    assert!(last.contains(&"\u{3}".to_owned()) && last.iter().filter(|word| *word == "\u{3}").count() == 2, "{last:?}");
+    assert!(last.iter().any(|word| *word == "\u{4}"), "{last:?}");
+    session.remove();
+}
+
+#[test]
+fn triggers_that_share_a_snapshot_count_once() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().expect("a folder");
+    let minute = Duration::from_secs(60);
+    let window = Window::new(minute, Duration::from_millis(300));
+    let condition = Condition::on("t:share").with_window(window);
+    let session = builder(dir.path()).trigger_limit(2, minute).trigger_on(condition).start().expect("it starts");
+    for _ in 0..6 {
+        lastwords::event!(t, "share", n = 1u8);
+    }
+    wait_for_saved(&session, 1);
+    lastwords::trigger("a real error");
+    wait_for_saved(&session, 2);
+    assert_eq!(triggered(&session), Triggered { fired: 7, saved: 2, ..Triggered::default() });
+    let second = texts(&saved(dir.path())[1]);
+    assert!(second.iter().any(|event| event[..3] == ["a real error", "call", "snapshot"]), "{second:?}");
     session.remove();
 }
 

@@ -65,6 +65,8 @@ const LEAST: usize = 1000;
 pub(crate) const QUICK: &str = "6.12";
 /// Damages of `--quick`: those that are seen wherever events happen to be.
 const QUICK_DAMAGES: &[Damage] = &[Damage::Header, Damage::Cpu, Damage::LineOfHeader];
+/// The end of the name of a row in which another kernel booted.
+const BOOTED: &str = "booted";
 /// Second boots until one has other addresses than the first: the kernel chooses among hundreds.
 const SECOND_BOOTS: u32 = 3;
 
@@ -130,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     // Another kernel finds the region.
     for (case, other) in cases.iter().zip(cases.iter().cycle().skip(1)).filter(|_| cases.len() > 1 && !args.is_short())
     {
-        let changed = format!("none; then {} booted", other.machine.release());
+        let changed = format!("none; then {} {BOOTED}", other.machine.release());
         if args.wants(&changed) {
             rows.push(case.row(&program, &changed, &case.first.region, Some((&other.machine, PLACE)))?);
         }
@@ -308,7 +310,14 @@ impl Row {
         let kept =
             kept.map_or(["-".into(), "-".into()], |(right, wrong)| [right, wrong].map(|count| count.to_string()));
         let kept = if *hangs { kept.map(|count| format!("{count}, and it hangs")) } else { kept };
-        format!("| {kernel} | {damage} | {} | {} | {} | {truth} | {told} |{short}", kept.join(" | "), ours.0, ours.1)
+        // The kernel of another layout zeroes the region that it is given, and lastwords reads a copy.
+        let of = if damage.contains(BOOTED) { " of a copy from before that boot" } else { "" };
+        format!(
+            "| {kernel} | {damage} | {} | {}{of} | {} | {truth} | {told} |{short}",
+            kept.join(" | "),
+            ours.0,
+            ours.1
+        )
     }
 }
 

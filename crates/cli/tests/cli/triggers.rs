@@ -115,6 +115,23 @@ fn each_of_two_errors_leaves_its_moments_while_recording_goes_on() {
 }
 
 #[test]
+fn a_trigger_that_is_limited_says_so() {
+    let place = Place::new();
+    let dir = place.path().to_str().expect("a path").to_owned();
+    let mut child = run(&place, "triggers::child", HOW, &dir);
+    wait_for(&place.at("begun"));
+    // Of 5 snapshots in a minute, one is too many.
+    let refused =
+        (0..500).map(|_| place.run(&["trigger", "fire", "by hand", "-s", "shop"])).find(|ran| ran.status != 0);
+    let refused = refused.expect("the limit of 4 snapshots");
+    assert!(refused.status == 1 && refused.err.contains("took no snapshot: 4 in 60s are the most"), "{}", refused.err);
+    let reported = place.run(&["report", "shop", "--event", "lastwords:trigger"]);
+    assert!(reported.out.contains("limited"), "{}", reported.out);
+    assert!(reported.err.contains("1 trigger took no snapshot"), "{}", reported.err);
+    child.kill();
+}
+
+#[test]
 fn wrong_triggers_are_refused() {
     let place = Place::new();
     for (args, said) in [

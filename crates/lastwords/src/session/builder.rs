@@ -164,8 +164,8 @@ impl Builder {
         /// ```
         trigger_on(it, condition: Condition) => it.conditions.push(condition);
 
-        /// Limits the snapshots that triggers take: at most `most` (1 or more) in any `period`. Triggers above that are
-        /// counted, and their events say so. Default: 4 in 60 seconds. See [`crate::trigger`].
+        /// Limits the snapshots that triggers take: at most `most` (1 or more) in any `period`. Triggers that share a snapshot
+        /// count once. Triggers above the limit are counted, and their events say so. Default: 4 in 60 seconds. See [`crate::trigger`].
         trigger_limit(it, most: u32, period: Duration) => {
             it.triggers.most = most;
             it.triggers.period = period;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lastwords_ring::backend::BackendError;
 
@@ -108,6 +109,20 @@ pub enum Error {
         what: &'static str,
         /// Process or thread id of the holder; 0 when unknown.
         owner: u32,
+    },
+    /// The limit of snapshots leaves a trigger without one.
+    #[error(
+        "the trigger took no snapshot: {most} in {period:?} are the most (Builder::trigger_limit), the next is possible in {:.1} s; its \
+         event is recorded, and `lastwords snapshot take` has no limit",
+        free_in.as_secs_f64()
+    )]
+    Limited {
+        /// Snapshots in a period.
+        most: u32,
+        /// The period.
+        period: Duration,
+        /// Time until there is a place for a snapshot.
+        free_in: Duration,
     },
     /// There is no spare, or no snapshot.
     #[error("session {session:?}: {what}; {remedy}")]

@@ -81,8 +81,8 @@ pub(crate) struct Calls {
     pub(crate) after: fn(),
     /// Called in each round of the thread, once a second at least.
     pub(crate) each_round: fn(),
-    /// Called for a trigger that another process asks for, with its name.
-    pub(crate) fire: fn(&'static SessionShared, &[u8]),
+    /// Called for a trigger that another process asks for, with its name. Returns true if the limit leaves it without a snapshot.
+    pub(crate) fire: fn(&'static SessionShared, &[u8]) -> bool,
     /// Called in the recording thread for an event that fulfils a condition, with the event's name. Async-signal-safe.
     pub(crate) fulfilled: fn(&'static SessionShared, &'static [u8], Fired),
     /// Called when the thread has carried out the action of a condition, with its glob.
@@ -101,7 +101,7 @@ const NO_CALLS: Calls = Calls {
     changed: || (),
     after: || (),
     each_round: || (),
-    fire: |_, _| (),
+    fire: |_, _| false,
     fulfilled: |_, _, _| (),
     ordered: |_, _, _| (),
     saved: |_, _| (),

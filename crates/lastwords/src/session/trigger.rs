@@ -51,7 +51,7 @@ pub(crate) enum Outcome {
     Waits,
     /// A snapshot that the session's thread takes when the trigger's window ends.
     Later,
-    /// Nothing: too many fired in a short time.
+    /// Nothing: too many snapshots were taken in a short time.
     Limited,
     /// Nothing: snapshots are not enabled, or the session is of version 1.0.
     NoSnapshots,
@@ -133,12 +133,6 @@ pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision 
     if control.snapshot.load(Acquire) == SNAPSHOT_OFF {
         return decision(Outcome::NoSnapshots, 0);
     }
-    if !is_wanted_now(view, triggers, place) {
-        triggers.limited.fetch_add(1, Relaxed);
-        return decision(Outcome::Limited, 0);
-    }
-    let limited = triggers.limited.load(Relaxed);
-    let limited = limited.wrapping_sub(triggers.told.swap(limited, Relaxed));
     let default = (triggers.before.load(Relaxed), triggers.after.load(Relaxed));
     let moment = match place {
         Place::Call => Moment::now(view, default, 0),
@@ -153,18 +147,37 @@ pub(crate) fn decide(session: &'static SessionShared, place: Place) -> Decision 
         Place::Call if is_free && is_safe() => Outcome::Snapshot,
         _ => Outcome::Waits,
     };
+    if !is_wanted_now(view, triggers, place, outcome) {
+        triggers.limited.fetch_add(1, Relaxed);
+        return decision(Outcome::Limited, 0);
+    }
+    let limited = triggers.limited.load(Relaxed);
+    let limited = limited.wrapping_sub(triggers.told.swap(limited, Relaxed));
     Decision { moment, ..decision(outcome, limited) }
 }
 
-/// Returns true if neither the limit of the condition nor that of the session keeps the trigger from a snapshot.
-fn is_wanted_now(view: &SessionRegion, triggers: &Triggers, place: Place) -> bool {
+/// Returns true if neither the limit of the condition nor that of the session keeps the trigger from a snapshot. The session's
+/// limit counts snapshots: a trigger that shares one takes no place.
+fn is_wanted_now(view: &SessionRegion, triggers: &Triggers, place: Place, outcome: Outcome) -> bool {
     let now = ClockKind::Monotonic.now();
     let own = match place {
         Place::Event(fired) => fired.is_within_limit(view, now),
         Place::Call => true,
     };
-    let (most, period) = (triggers.most.load(Relaxed), triggers.period.load(Relaxed));
-    own && is_within_limit((most, period), &triggers.due, now)
+    let shares = outcome != Outcome::Snapshot;
+    if !own || (shares && triggers.booked.load(Acquire) != 0) {
+        return own;
+    }
+    let is_within = is_within_limit(limit(triggers), &triggers.due, now);
+    if is_within && shares {
+        triggers.booked.store(1, Release);
+    }
+    is_within
+}
+
+/// Returns the number of snapshots and the nanoseconds of the session's limit.
+fn limit(triggers: &Triggers) -> (u32, u64) {
+    (triggers.most.load(Relaxed), triggers.period.load(Relaxed))
 }
 
 /// Takes one of `most` places in a period, if there is one. `used_to` is the time up to which places are taken.
@@ -190,7 +203,12 @@ pub(crate) fn act(decision: Decision) {
         // This notifies the processes, too.
         Outcome::Stop => return session.regions.set_recording(None, false),
         Outcome::Snapshot if take(&session.regions, triggers, &moment.at_once()) => (),
-        Outcome::Snapshot | Outcome::Waits | Outcome::Later => moment.wait(session.view(), triggers),
+        Outcome::Snapshot => {
+            // Its place is that of the snapshot for which it waits.
+            triggers.booked.store(1, Release);
+            moment.wait(session.view(), triggers);
+        }
+        Outcome::Waits | Outcome::Later => moment.wait(session.view(), triggers),
     }
     session.view().announce();
 }
@@ -270,6 +288,7 @@ pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut d
         let noted = triggers.unsaved.load(Acquire);
         match view.control().snapshot.load(Acquire) {
             SNAPSHOT_OFF => {
+                triggers.booked.store(0, Release);
                 triggers.waiting.store(0, Release);
                 triggers.unsaved.store(0, Release);
                 return window::Taking::all(triggers).end(true);
@@ -292,15 +311,20 @@ pub(crate) fn work(session: &'static SessionShared, at_end: bool, report: &mut d
 
 /// Takes the snapshot of the triggers that wait. Returns false if none could be taken now; then they go on waiting.
 fn take_waiting(session: &SessionShared, triggers: &Triggers) -> bool {
+    // A trigger that shares a snapshot waits after it has seen `booked`, perhaps after this. Then its snapshot has no place yet.
+    let booked = triggers.booked.swap(0, AcqRel);
     let waiting = triggers.waiting.swap(0, AcqRel);
     let taking = window::Taking::all(triggers);
-    let is_taken = match waiting == 0 && taking.is_empty() {
-        // Another process of the session was faster.
-        true => true,
-        false => take(&session.regions, triggers, &taking.cut(waiting != 0)),
-    };
+    let is_nothing = waiting == 0 && taking.is_empty();
+    // If nothing waits, another process of the session was faster.
+    let is_taken = is_nothing || take(&session.regions, triggers, &taking.cut(waiting != 0));
     taking.end(is_taken);
+    if is_taken && booked == 0 && !is_nothing {
+        // If no place is left, this snapshot is one too many, which happens for a trigger that is due while another's is taken.
+        let _ = is_within_limit(limit(triggers), &triggers.due, ClockKind::Monotonic.now());
+    }
     if !is_taken {
+        triggers.booked.fetch_or(booked, AcqRel);
         triggers.waiting.fetch_add(waiting, AcqRel);
     }
     is_taken
@@ -338,8 +362,26 @@ fn try_save(session: &'static SessionShared, triggers: &Triggers, unsaved: u32, 
     }
 }
 
-/// Returns the name of a request of another process that nobody has answered, once.
-pub(crate) fn request(session: &'static SessionShared) -> Option<([u8; NAME_LEN], usize)> {
+/// A trigger for which another process asks.
+pub(crate) struct Request {
+    number: u32,
+    name: [u8; NAME_LEN],
+}
+
+impl Request {
+    /// Returns the name of the trigger.
+    pub(crate) fn name(&self) -> &[u8] {
+        until_nul(&self.name)
+    }
+
+    /// Returns the word of [`Triggers::outcome`] of a request.
+    fn outcome(number: u32, is_limited: bool) -> u32 {
+        number << 8 | u32::from(is_limited)
+    }
+}
+
+/// Returns a request of another process that nobody has answered, once.
+pub(crate) fn request(session: &'static SessionShared) -> Option<Request> {
     let triggers = session.view().triggers()?;
     let (asked, answered) = (triggers.asked.load(Acquire), triggers.answered.load(Acquire));
     if asked == answered {
@@ -350,8 +392,7 @@ pub(crate) fn request(session: &'static SessionShared) -> Option<([u8; NAME_LEN]
         *bytes = word.load(Relaxed).to_ne_bytes();
     }
     triggers.answered.compare_exchange(answered, asked, AcqRel, Relaxed).ok()?;
-    let len = until_nul(&name).len();
-    Some((name, len))
+    Some(Request { number: asked, name })
 }
 
 impl Regions {
@@ -359,7 +400,8 @@ impl Regions {
     /// [`NAME_LEN`] bytes.
     ///
     /// # Errors
-    /// The session is of version 1.0; no process of the session answers within two seconds.
+    /// The session is of version 1.0; no process of the session answers within two seconds; the limit of the session leaves the
+    /// trigger without a snapshot ([`Error::Limited`]), so that its event is all that there is.
     pub fn fire(&self, name: &str) -> Result<(), Error> {
         let unsupported = || Error::unsupported("trigger", "the session is of version 1.0", "take a snapshot");
         let triggers = self.view.triggers().ok_or_else(unsupported)?;
@@ -375,13 +417,35 @@ impl Regions {
         for _ in 0..1000 {
             // Another process may have asked behind this one, and been answered.
             if (triggers.answered.load(Acquire).wrapping_sub(asked) as i32) >= 0 {
-                return Ok(());
+                return self.outcome(triggers, asked);
             }
             std::thread::sleep(Duration::from_millis(2));
         }
         // Nobody is to fire it later, when it is not expected any more.
         let _ = triggers.answered.compare_exchange(asked.wrapping_sub(1), asked, AcqRel, Relaxed);
         Err(Error::unsupported("trigger", "no process of the session answers", "use `lastwords snapshot take`"))
+    }
+
+    /// Waits until a request that is answered was carried out, and returns an error if that led to nothing.
+    fn outcome(&self, triggers: &Triggers, asked: u32) -> Result<(), Error> {
+        for _ in 0..250 {
+            let outcome = triggers.outcome.load(Acquire);
+            // The difference of 24 bits: this request, or one behind it that was carried out in its place.
+            if ((outcome >> 8).wrapping_sub(asked) << 8) as i32 >= 0 {
+                if outcome & 0xff == 0 {
+                    return Ok(());
+                }
+                let (most, period) = limit(triggers);
+                let ahead = triggers.due.load(Relaxed).saturating_sub(ClockKind::Monotonic.now());
+                let each = period / u64::from(most.max(1));
+                let free_in = ahead.saturating_add(each).saturating_sub(period);
+                let [period, free_in] = [period, free_in].map(Duration::from_nanos);
+                return Err(Error::Limited { most, period, free_in });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        // A program with an earlier version of the library does not say.
+        Ok(())
     }
 
     /// Returns what triggers of the session did; none if the session is of version 1.0.
@@ -426,8 +490,9 @@ impl SessionRegion {
 /// Carries out the requests of other processes and the work of all sessions. The listener's thread calls it.
 pub(crate) fn round() {
     for session in super::shared::all() {
-        if let Some((name, len)) = request(session) {
-            (listener::calls().fire)(session, &name[..len]);
+        if let (Some(request), Some(triggers)) = (request(session), session.view().triggers()) {
+            let is_limited = (listener::calls().fire)(session, request.name());
+            triggers.outcome.store(Request::outcome(request.number, is_limited), Release);
         }
         orders::carry_out(session, &mut |pattern, outcome| (listener::calls().ordered)(session, pattern, outcome));
         if session.view().triggers().is_some_and(|triggers| is_wanted(session.view(), triggers, false)) {

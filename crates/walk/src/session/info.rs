@@ -48,6 +48,8 @@ pub struct Info {
     pub snapshot: Snapshot,
     /// The window of the trigger of which this session is the saved snapshot; none if it is not cut to one.
     pub window: Option<Window>,
+    /// Triggers that the limit left without a snapshot.
+    pub limited_triggers: u32,
     /// The session's clock.
     pub clock: ClockInfo,
     /// Channels.

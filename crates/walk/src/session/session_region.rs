@@ -50,7 +50,7 @@ pub(crate) fn read(image: &dyn Image, region: &Region, budget: &Budget) -> Sessi
     };
     let info = &mut session.info;
     try_part(control(image, region, parts.control, budget, info).map(|flip| session.flip = Some(flip)), "control page");
-    try_part(window(image, region, parts.control, budget, info), "window of the trigger");
+    try_part(triggers(image, region, parts.control, budget, info), "window of the trigger");
     try_part(clock(image, region, parts.clock, budget).map(|clock| session.clock = clock), "clock");
     try_part(channels(image, region, parts.channels, budget, info), "channels");
     try_part(processes(image, region, parts.processes, budget, info), "processes");
@@ -107,8 +107,8 @@ fn control(image: &dyn Image, region: &Region, at: u64, budget: &Budget, info: &
     field!(r, 0, Control, flip, u32_at)
 }
 
-/// Fills in the window of the trigger of which the session is the saved snapshot.
-fn window(image: &dyn Image, region: &Region, control: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
+/// Fills in the window of the trigger of which the session is the saved snapshot, and the number of triggers that were limited.
+fn triggers(image: &dyn Image, region: &Region, control: u64, budget: &Budget, info: &mut Info) -> Result<(), Error> {
     let what = region.place();
     let place = control.saturating_add(offset_of!(Control, rules.triggers_off) as u64);
     let bytes = part(image, region, place, size_of::<u32>(), budget)?;
@@ -119,6 +119,7 @@ fn window(image: &dyn Image, region: &Region, control: u64, budget: &Budget, inf
     }
     let bytes = part(image, region, at, size_of::<Triggers>(), budget)?;
     let r = Reader::new(&what, &bytes, region.order).based(at);
+    info.limited_triggers = field!(r, 0, Triggers, limited, u32_at)?;
     if field!(r, 0, Triggers, is_cut, u32_at)? == 1 {
         let end = field!(r, 0, Triggers, window_end, u64_at)?;
         info.window = Some(Window {

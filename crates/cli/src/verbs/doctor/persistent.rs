@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// The first kernel with persistent instances.
 const FIRST: (u32, u32) = (6, 12);
+/// The first kernel that copies a persistent instance into another one when it boots.
+const FIRST_BACKUP: (u32, u32) = (7, 0);
 /// The buffer size for each CPU, in bytes, below which an instance keeps little.
 const SMALL: u64 = 128 << 10;
 
@@ -111,7 +113,33 @@ fn findings(machine: &Machine) -> Vec<Finding> {
             format!("lastwords bundle save -o {bundles}/{}.bundle", machine.release),
         ),
     };
-    vec![instance(machine), bundle, machine.memory.finding()]
+    [Some(instance(machine)), another_kernel(machine), Some(bundle), Some(machine.memory.finding())]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// Checks what becomes of a persistent instance when another kernel boots: where the layouts of the ring differ, that kernel zeroes it.
+fn another_kernel(machine: &Machine) -> Option<Finding> {
+    const CHECK: &str = "persistent trace of another kernel";
+    let PersistentInstance { name, .. } = PersistentInstance::of_command_line(&machine.command_line)?;
+    let backup = format!("trace_instance=backup={name}");
+    if machine.command_line.split_whitespace().any(|word| word.split(',').next() == Some(backup.as_str())) {
+        return Some(Finding::good(
+            CHECK,
+            format!("the kernel copies the events of instance {name} away when it boots"),
+        ));
+    }
+    let found =
+        format!("the first boot of a kernel with another layout of the ring clears the events of instance {name}");
+    let once = "start the other kernel once without trace_instance= and with the same memmap=, and copy the memory \
+                (docs/REBOOT-KERNEL.md)";
+    let mend = if version(&machine.release) < FIRST_BACKUP {
+        once.to_owned()
+    } else {
+        format!("restart with {backup}, too; or {once}")
+    };
+    Some(Finding::partial(CHECK, found, mend))
 }
 
 /// Checks the persistent trace instance that the kernel was started with.
@@ -156,7 +184,11 @@ fn version(release: &str) -> (u32, u32) {
 }
 
 fn arguments(machine: &Machine) -> (String, &'static str) {
-    instance_arguments(machine.cpus, &machine.iomem)
+    let (mut line, remark) = instance_arguments(machine.cpus, &machine.iomem);
+    if version(&machine.release) >= FIRST_BACKUP {
+        line.push_str(" trace_instance=backup=boot_map");
+    }
+    (line, remark)
 }
 
 #[cfg(test)]
@@ -211,6 +243,20 @@ mod tests {
         }
         let hidden = Machine { iomem: String::new(), cpus: 16, ..machine("") };
         assert_eq!(status(&Machine { command_line: arguments(&hidden).0, ..hidden }).0, Status::Good);
+    }
+
+    #[test]
+    fn what_another_kernel_clears_is_told_with_the_way_that_keeps_it() {
+        let line = "memmap=12M$0x284500000 trace_instance=boot_map@0x284500000:12M";
+        let of = |release: &str, line: &str| another_kernel(&Machine { release: release.into(), ..machine(line) });
+        assert!(of("6.12.107", "quiet").is_none());
+        let old = of("6.12.107", line).unwrap();
+        assert!(old.status == Status::Partial && old.mend.unwrap().starts_with("start the other kernel once without"));
+        assert!(of("7.0.13", line).unwrap().mend.unwrap().contains("restart with trace_instance=backup=boot_map, too"));
+        let both = format!("{line} trace_instance=backup=boot_map");
+        assert_eq!(of("7.0.13", &both).unwrap().status, Status::Good);
+        let given = arguments(&Machine { release: "7.0.13".into(), ..machine("") }).0;
+        assert!(given.ends_with("trace_instance=backup=boot_map"), "{given}");
     }
 
     #[test]

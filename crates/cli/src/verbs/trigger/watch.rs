@@ -8,6 +8,7 @@ use crate::say;
 use crate::table::plain;
 use anyhow::{Context, bail};
 use lastwords::remote_control::{self, Handle, State};
+use lastwords::session::trigger::Triggered;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,8 +38,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     let session = args.which.open()?;
     let name = session.name();
-    let saved = || session.triggered().map(|triggered| triggered.saved);
-    let Some(mut counted) = saved() else {
+    let Some(Triggered { saved: mut counted, mut limited, .. }) = session.triggered() else {
         bail!("{}: the session is of version 1.0, which has no triggers", plain(&name));
     };
     let mut seen: BTreeSet<PathBuf> = snapshots(&session).into_iter().collect();
@@ -47,7 +47,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Outcome> {
     loop {
         // Whatever was saved before the session ended is found by the look after that.
         let has_ended = is_over(&session);
-        let now = saved().unwrap_or(counted);
+        let triggered = session.triggered().unwrap_or_default();
+        let now = triggered.saved;
+        if triggered.limited > limited {
+            let more = triggered.limited - limited;
+            say::warning(format_args!("{}: {more} triggers took no snapshot, because of the limit", plain(&name)));
+            limited = triggered.limited;
+        }
         if now != counted || has_ended {
             counted = now;
             let new: Vec<PathBuf> = snapshots(&session).into_iter().filter(|one| seen.insert(one.clone())).collect();
