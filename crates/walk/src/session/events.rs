@@ -122,7 +122,7 @@ const PAGE: usize = 4096;
 /// Returns true if an event from `start` to `end` may have its last bytes in a page that is missing and reads as zero: there, all bytes
 /// of the page that has the event's end are zero, so that nothing shows which of them were written.
 fn ends_in_lost_page(bytes: &[u8], start: usize, end: usize) -> bool {
-    let page = end / PAGE * PAGE;
+    let page = end.saturating_sub(end % PAGE);
     let inside = bytes.get(page..bytes.len().min(page.saturating_add(PAGE))).unwrap_or_default();
     start < page && page < end && inside.iter().all(|byte| *byte == 0)
 }

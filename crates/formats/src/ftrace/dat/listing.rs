@@ -130,7 +130,7 @@ impl Machine {
     /// Reads the formats of all other events.
     pub(super) fn events(&mut self, from: &mut Reader<'_>) -> Result<(), Error> {
         for _ in 0..from.u32()? {
-            let place = from.clone();
+            let place = *from;
             let system = string(from)?;
             if system.is_empty() {
                 return Err(place.unexpected(0, "the name of a system of events"));
