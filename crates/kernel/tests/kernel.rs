@@ -119,6 +119,15 @@ fn names_that_a_later_task_overwrote_are_not_told() {
     assert_eq!(kernel.saved_tgids().unwrap(), [(8, 7)]);
 }
 
+/// The kernel sets the pointer to the names at boot. Zero is of a page that reads as zero: the names are not known.
+#[test]
+fn names_of_tasks_behind_a_pointer_that_reads_as_zero_are_not_known() {
+    let mut toy = Toy::default();
+    toy.memory.put_u64(SAVED, 0);
+    let error = open(toy).saved_cmdlines().unwrap_err().to_string();
+    assert!(error.contains("savedcmd"), "{error}");
+}
+
 #[test]
 fn a_modules_symbols_follow_the_kernels() {
     let kernel = open(Toy::default());
