@@ -204,6 +204,7 @@ mod tests {
             mirror.source("trixie", "main"),
             "Types: deb\nURIs: http://mirror.example/debian\nSuites: trixie\nComponents: main\nSigned-By: /a.gpg\n"
         );
+        assert!(mirror.source("bullseye-security", "main").contains("URIs: http://mirror.example/debian-security\n"));
     }
 
     #[test]
