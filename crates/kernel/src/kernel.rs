@@ -1,7 +1,7 @@
 //! A kernel in an image.
 
 use crate::btf::{Btf, Types};
-use crate::kallsyms::{Kallsyms, Tables};
+use crate::kallsyms::{Kallsyms, Tables, find};
 use crate::memory::Memory;
 use crate::modules::{self, Module};
 use crate::symbols::SymbolTable;
@@ -62,7 +62,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Reads symbols, types and modules. `info` has the addresses of the symbols.
+    /// Reads symbols, types and modules. `info` has the addresses of the symbol table. If it lacks them (before Linux 6.0), the table is
+    /// found by its contents.
     ///
     /// # Errors
     /// There are no symbols or no types, neither in the image nor in `sources`; or the budget is spent.
@@ -75,7 +76,7 @@ impl Kernel {
         let kallsyms = match (sources.symbols, Tables::of(info)) {
             (Some(symbols), _) => symbols,
             (None, Some(tables)) => Kallsyms::read(&*memory, &tables, &budget)?,
-            (None, None) => return Err(Error::NoSymbol("kallsyms_names in VMCOREINFO (give a System.map)".into())),
+            (None, None) => find::in_memory(&*memory, info, &budget)?,
         };
         let mut missing: Vec<Error> = kallsyms.missing().cloned().into_iter().collect();
         missing.extend(sources.missing.into_iter().map(Error::from));

@@ -2,6 +2,7 @@
 
 use crate::btf::Kind;
 use crate::{Error, Kernel, Object};
+use lastwords_bytes::Error as BytesError;
 
 /// Most tasks that are returned.
 const TASKS_MAX: usize = 1 << 20;
@@ -121,7 +122,8 @@ impl Kernel {
     /// The kernel saved no names, or the table cannot be read.
     pub fn saved_cmdlines(&self) -> Result<Vec<(u32, String)>, Error> {
         let table = match self.pointer("savedcmd")? {
-            0 => return Ok(Vec::new()),
+            // The kernel sets it at boot. Zero is of a page that reads as zero.
+            0 => return Err(BytesError::value("savedcmd", 0, 0, "the address of the names").into()),
             place => self.object("saved_cmdlines_buffer", place)?,
         };
         // From Linux 6.9 on, the names are an array at the end of the structure.

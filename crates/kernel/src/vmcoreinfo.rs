@@ -73,6 +73,14 @@ impl VmcoreInfo {
         hexadecimal(self.within("SYMBOL", name)?)
     }
 
+    /// All symbols and their addresses.
+    pub fn symbols(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.facts.iter().filter_map(|(key, value)| {
+            let name = key.strip_prefix("SYMBOL(")?.strip_suffix(')')?;
+            Some((name, hexadecimal(value)?))
+        })
+    }
+
     /// The offset of a member, `structure.member`, bytes.
     #[must_use]
     pub fn offset(&self, member: &str) -> Option<u64> {

@@ -132,6 +132,34 @@ fn a_lost_page_costs_its_symbols_alone() {
     }
 }
 
+/// A damaged length of a name costs the names of its block: no symbol after it gets the name of another.
+#[test]
+fn a_damaged_length_costs_the_names_up_to_the_next_marker() {
+    let names: Vec<String> = (0..1500).map(|n| format!("symbol_number_{n}")).collect();
+    let address = |n: usize| BASE + n as u64 * 16;
+    let rows: Vec<_> = names.iter().enumerate().map(|(n, name)| (address(n), 't', name.as_str())).collect();
+    let mut memory = Regions::default();
+    let tables = write(&mut memory, AT, BASE, Encoding::Based, &rows);
+    let mut at = tables.names;
+    for (damaged, name) in names.iter().enumerate() {
+        if damaged % 97 == 5 {
+            for length in [1, name.len() as u8, name.len() as u8 + 2, 100] {
+                memory.put(at, &[length]);
+                let table = Kallsyms::read(&memory, &tables, &Budget::default()).unwrap();
+                assert!(table.missing().is_some(), "{damaged}, {length}");
+                let block = damaged / 256 * 256..damaged / 256 * 256 + 256;
+                for (n, expected) in names.iter().enumerate().filter(|(n, _)| *n != damaged) {
+                    let found = table.find(expected);
+                    assert!(found.is_none() || found == Some(address(n)), "{damaged}, {length}: {expected}");
+                    assert!(found.is_some() || block.contains(&n), "{damaged}, {length}: {expected} is lost");
+                }
+            }
+            memory.put(at, &[name.len() as u8 + 1]);
+        }
+        at += name.len() as u64 + 2;
+    }
+}
+
 #[test]
 fn an_absurd_count_is_refused() {
     let mut memory = Regions::default();

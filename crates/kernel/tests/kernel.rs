@@ -27,6 +27,73 @@ fn it_says_what_it_is() {
     assert_eq!(kernel.sched_clock(), Some(monotonic + 5_778_537_823 - 5_006_222_284));
 }
 
+/// VMCOREINFO of kernels before Linux 6.0 has no addresses of the symbol table.
+#[test]
+fn symbols_are_found_by_their_contents() {
+    let mut toy = Toy::default();
+    toy.be_of_5_10(1000);
+    let kernel = open(toy);
+    assert!(kernel.missing.is_empty(), "{:?}", kernel.missing);
+    assert_eq!(kernel.uname().unwrap().node, "toy");
+    assert_eq!((kernel.symbol("added_999"), kernel.symbol("init_task")), (Ok(added(999)), Ok(INIT_TASK)));
+    assert_eq!(kernel.tasks().rows.len(), 4);
+}
+
+/// A table that is damaged is not found, or lacks names and says so. No symbol gets the address or the name of another.
+#[test]
+fn damage_to_symbols_that_are_found_is_told() {
+    let mut toy = Toy::default();
+    let tables = toy.be_of_5_10(1000);
+    let reads = |toy: &Toy, what: &str| {
+        let opened = Kernel::open(Arc::new(toy.memory.clone()), &toy.info, Sources::default(), Arc::default());
+        let kernel = match opened {
+            Ok(kernel) => kernel,
+            Err(error) => return assert!(!error.to_string().is_empty(), "{what}"),
+        };
+        assert!(!kernel.missing.is_empty(), "{what}: nothing is missing");
+        for n in 0..1000 {
+            let found = kernel.symbol(&format!("added_{n}"));
+            assert!(found.is_err() || found == Ok(added(n)), "{what}: added_{n} is at {found:x?}");
+        }
+    };
+    let places = [
+        ("the number of symbols", tables.num_syms),
+        ("a name's length", tables.names),
+        ("a marker", tables.token_table - 8),
+        ("the first marker", tables.token_table - 16),
+        ("an expansion", tables.token_table + 1),
+        ("the place of an expansion", tables.token_index + 2),
+        ("the base", tables.relative_base.unwrap()),
+    ];
+    for (what, place) in places {
+        let mut damaged = [0];
+        lastwords_kernel::memory::Memory::read(&toy.memory, place, &mut damaged).unwrap();
+        toy.memory.put(place, &[damaged[0] ^ 0x11]);
+        reads(&toy, what);
+        toy.memory.put(place, &damaged);
+    }
+    // A page that is missing, or reads as zero.
+    let whole = toy.memory.0.remove(&TABLES).unwrap();
+    for page in 0..(tables.token_index + 512 - TABLES).div_ceil(4096) as usize {
+        for is_zero in [false, true] {
+            let (begin, end) = (page * 4096, (page + 1) * 4096);
+            toy.memory.add(TABLES, whole[..begin].to_vec());
+            toy.memory.add(TABLES + begin as u64, if is_zero { vec![0; 4096] } else { Vec::new() });
+            toy.memory.add(TABLES + end as u64, whole[end..].to_vec());
+            reads(&toy, &format!("page {page}, {is_zero}"));
+        }
+    }
+    // No table at all, and no begin of the code.
+    toy.memory.0.retain(|at, _| !(TABLES..BTF).contains(at));
+    let error = |toy: &Toy| {
+        let opened = Kernel::open(Arc::new(toy.memory.clone()), &toy.info, Sources::default(), Arc::default());
+        opened.err().unwrap().to_string()
+    };
+    assert!(error(&toy).contains("no symbol table that is whole"), "{}", error(&toy));
+    toy.info = lastwords_kernel::vmcoreinfo::VmcoreInfo::parse(b"OSRELEASE=5.10.0\n");
+    assert!(error(&toy).contains("_stext"), "{}", error(&toy));
+}
+
 #[test]
 fn tasks_are_found_with_their_threads() {
     let found = open(Toy::default()).tasks();
@@ -50,6 +117,15 @@ fn names_that_a_later_task_overwrote_are_not_told() {
     let kernel = open(Toy::default());
     assert_eq!(kernel.saved_cmdlines().unwrap(), [(1, "init".into()), (7, "shell".into())]);
     assert_eq!(kernel.saved_tgids().unwrap(), [(8, 7)]);
+}
+
+/// The kernel sets the pointer to the names at boot. Zero is of a page that reads as zero: the names are not known.
+#[test]
+fn names_of_tasks_behind_a_pointer_that_reads_as_zero_are_not_known() {
+    let mut toy = Toy::default();
+    toy.memory.put_u64(SAVED, 0);
+    let error = open(toy).saved_cmdlines().unwrap_err().to_string();
+    assert!(error.contains("savedcmd"), "{error}");
 }
 
 #[test]

@@ -20,6 +20,8 @@ const SEGMENT: usize = 0x1000;
 enum Offsets {
     FromBase,
     FromOwnPlace,
+    /// From a base, before the number of symbols: kernels up to Linux 6.3.
+    First,
 }
 
 fn align(bytes: &mut Vec<u8>) {
@@ -28,6 +30,11 @@ fn align(bytes: &mut Vec<u8>) {
 
 /// The tables at the end of a segment: each name is a length and tokens of one character.
 fn tables(segment: &mut Vec<u8>, symbols: &[(u64, String)], offsets: Offsets) {
+    if offsets == Offsets::First {
+        symbols.iter().for_each(|(address, _)| segment.extend((address.wrapping_sub(BASE) as u32).to_le_bytes()));
+        align(segment);
+        segment.extend(BASE.to_le_bytes());
+    }
     segment.extend((symbols.len() as u32).to_le_bytes());
     align(segment);
     let names = segment.len();
@@ -49,6 +56,9 @@ fn tables(segment: &mut Vec<u8>, symbols: &[(u64, String)], offsets: Offsets) {
     }
     align(segment);
     segment.extend(index);
+    if offsets == Offsets::First {
+        return;
+    }
     for (address, _) in symbols {
         let from = if offsets == Offsets::FromBase { BASE } else { BASE + segment.len() as u64 };
         segment.extend((address.wrapping_sub(from) as u32).to_le_bytes());
@@ -118,7 +128,7 @@ fn check(file: Vec<u8>) {
 
 #[test]
 fn symbols_types_and_build_id_are_found() {
-    for offsets in [Offsets::FromBase, Offsets::FromOwnPlace] {
+    for offsets in [Offsets::FromBase, Offsets::FromOwnPlace, Offsets::First] {
         check(elf(offsets));
     }
     let file = elf(Offsets::FromBase);

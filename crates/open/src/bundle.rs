@@ -11,7 +11,7 @@ use lastwords_formats::ftrace::{dat, format_file};
 use lastwords_image::decompress;
 use lastwords_kernel::notes;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Format, HeaderPage, Tracing};
+use lastwords_trace::ftrace::{FlagColumns, Format, HeaderPage, Tracing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Read as _, Write as _};
@@ -283,6 +283,7 @@ impl Bundle {
             pointer_key: None,
             preempt_dynamic_mode: None,
             preempt_voluntary: false,
+            flag_columns: FlagColumns::of_release(&word(2)),
             clocks: self.clocks(),
             real_time: None,
             arrays: Vec::new(),

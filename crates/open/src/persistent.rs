@@ -12,7 +12,7 @@ use lastwords_formats::ftrace::dat;
 use lastwords_image::{self as image, Image};
 use lastwords_kernel::Kernel;
 use lastwords_trace::evidence::Evidence;
-use lastwords_trace::ftrace::{Array, NoSymbols, Ring, Symbols, Tracing};
+use lastwords_trace::ftrace::{Array, FlagColumns, NoSymbols, Ring, Symbols, Tracing};
 use lastwords_walk::persistent::{self, Boot, Members, Region};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -380,6 +380,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
         pointer_key: None,
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
+        flag_columns: FlagColumns::of_release(&word(2)),
         clocks: described.clocks,
         real_time: None,
         arrays: vec![array],

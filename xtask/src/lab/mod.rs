@@ -153,7 +153,7 @@ const OTHERS: &[Other] = &[
 ];
 
 /// Kernels that are tried where none is named: the suites' own.
-const KERNELS: &[&str] = &["6.1", "6.12", "6.18", "7.2"];
+const KERNELS: &[&str] = &["5.10", "6.1", "6.12", "6.18", "7.2"];
 /// Kernel and scenario of CI.
 const QUICK: (&str, &str) = ("6.1", "snapshot");
 /// Modules for the disks, each behind those that it needs. Some kernels have some of them built in.

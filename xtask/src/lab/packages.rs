@@ -14,7 +14,7 @@ use crate::setup::mirror::{Mirror, System};
 use crate::setup::{make_empty, run_quietly};
 
 /// Where a package is looked for, in this order.
-const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental"];
+const SUITES: &[&str] = &["bookworm", "trixie", "trixie-backports", "sid", "experimental", "bullseye-security"];
 
 /// What has been fetched, and where from.
 pub(super) struct Store {

@@ -79,9 +79,12 @@ impl Mirror {
         })
     }
 
-    /// An apt source (deb822) for another suite of the same mirror.
+    /// An apt source (deb822) for another suite of the same mirror. Updates for security are in an archive beside it.
     pub(crate) fn source(&self, suite: &str, components: &str) -> String {
-        let mut text = format!("Types: deb\nURIs: {}\nSuites: {suite}\nComponents: {components}\n", self.uris);
+        let beside = if suite.ends_with("-security") { "-security" } else { "" };
+        let uris = self.uris.split_whitespace().map(|uri| format!("{}{beside}", uri.trim_end_matches('/')));
+        let uris = uris.collect::<Vec<_>>().join(" ");
+        let mut text = format!("Types: deb\nURIs: {uris}\nSuites: {suite}\nComponents: {components}\n");
         for (name, value) in &self.options {
             let _ = writeln!(text, "{name}: {value}");
         }
@@ -201,6 +204,7 @@ mod tests {
             mirror.source("trixie", "main"),
             "Types: deb\nURIs: http://mirror.example/debian\nSuites: trixie\nComponents: main\nSigned-By: /a.gpg\n"
         );
+        assert!(mirror.source("bullseye-security", "main").contains("URIs: http://mirror.example/debian-security\n"));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{
-    Array, Clock, CpuRing, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol, SymbolRow,
-    Symbols, Tracing,
+    Array, Clock, CpuRing, FlagColumns, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol,
+    SymbolRow, Symbols, Tracing,
 };
 
 use super::format_file;
@@ -235,6 +235,7 @@ pub(crate) fn tracing(top: Arc<dyn Ring>, extra: Arc<dyn Ring>) -> Tracing {
         pointer_key: None,
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
+        flag_columns: FlagColumns::of_release(""),
         clocks: "[local] global counter".into(),
         real_time: None,
         arrays: vec![array("", top), array("extra", extra)],

@@ -2,14 +2,14 @@
 //!
 //! 1. `payload` finds the compressed ELF file in a bzImage;
 //! 2. `segments` offers the ELF file as memory at the addresses at which the kernel was linked;
-//! 3. `tables` finds the kernel's own symbol table in it, because a distribution's vmlinux has no other.
+//! 3. `kallsyms::find` finds the kernel's own symbol table in it, because a distribution's vmlinux has no other.
 //!
 //! Everything that the kernel sets at boot is still unset in this memory: lists are empty and pointers are NULL.
 
 mod payload;
 mod segments;
-mod tables;
 
+use crate::kallsyms::{Kallsyms, find};
 use crate::memory::Memory;
 use crate::vmcoreinfo::VmcoreInfo;
 use crate::{Error, Kernel, Sources};
@@ -37,10 +37,24 @@ pub fn open(bytes: Vec<u8>, budget: Arc<Budget>) -> Result<Kernel, Error> {
         return Err(BytesError::value(WHAT, 18, machine.into(), "the machine x86-64 (62)").into());
     }
     let segments = Segments::of(header, endian, &bytes).map_err(elf)?;
-    let symbols = tables::find(&segments, &budget)?;
+    let symbols = symbols(&segments, &budget)?;
     let memory: Arc<dyn Memory> = Arc::new(segments);
     let sources = Sources { symbols: Some(symbols), ..Sources::default() };
     Kernel::open(memory, &VmcoreInfo::default(), sources, budget)
+}
+
+/// The kernel's own symbols. In the right table, the symbol of the kernel's version has the address of that text.
+fn symbols(segments: &Segments, budget: &Budget) -> Result<Kallsyms, Error> {
+    let is_right = |symbols: &Kallsyms| {
+        let banner = symbols.find("linux_banner").and_then(|banner| segments.text(banner, 64).ok());
+        banner.is_some_and(|text| text.starts_with("Linux version "))
+    };
+    for segment in segments.iter() {
+        if let Some(symbols) = find::in_part(segments, (segment.address, &segment.bytes), &is_right, budget)? {
+            return Ok(symbols);
+        }
+    }
+    Err(find::nothing())
 }
 
 /// Returns true if a file with these first bytes may be a kernel image: a bzImage, or an ELF file that is no core.

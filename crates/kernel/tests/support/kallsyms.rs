@@ -14,8 +14,29 @@ pub(crate) enum Encoding {
     OwnPlace,
 }
 
+/// Where the offsets of the symbols are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Before the number of symbols, up to Linux 6.3.
+    OffsetsFirst,
+    /// After the tokens.
+    OffsetsLast,
+}
+
 /// Puts the tables at `at` and what is behind. Symbols: (address, kind, name), by address. The token 0xff is for `sched_`.
 pub(crate) fn write(
+    memory: &mut Regions,
+    at: u64,
+    base: u64,
+    encoding: Encoding,
+    symbols: &[(u64, char, &str)],
+) -> Tables {
+    write_in(Order::OffsetsLast, memory, at, base, encoding, symbols)
+}
+
+/// The same in the order of some kernel.
+pub(crate) fn write_in(
+    order: Order,
     memory: &mut Regions,
     at: u64,
     base: u64,
@@ -55,14 +76,15 @@ pub(crate) fn write(
         }
         tokens.push(0);
     }
-    let num_syms = at;
-    let names_at = at + 8;
+    let size_of_offsets = (symbols.len() as u64 * 4).next_multiple_of(8);
+    let num_syms = if order == Order::OffsetsFirst { at + size_of_offsets + 8 } else { at };
+    let names_at = num_syms + 8;
     let markers_at = (names_at + names.len() as u64).next_multiple_of(8);
     let token_table = (markers_at + markers.len() as u64 * 4).next_multiple_of(8);
     let token_index = (token_table + tokens.len() as u64).next_multiple_of(8);
-    let offsets_at = token_index + 512;
-    let base_at = (offsets_at + symbols.len() as u64 * 4).next_multiple_of(8);
-    memory.add(at, vec![0; (base_at + 4096 - at) as usize]);
+    let offsets_at = if order == Order::OffsetsFirst { at } else { token_index + 512 };
+    let base_at = offsets_at + size_of_offsets;
+    memory.add(at, vec![0; (base_at.max(token_index + 512) + 4096 - at) as usize]);
     memory.put_u32(num_syms, symbols.len() as u32);
     memory.put(names_at, &names);
     for (n, marker) in markers.iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use super::Regions;
 use super::btf::Writer;
-use super::kallsyms::{Encoding, write};
+use super::kallsyms::{Encoding, Order, write, write_in};
+use lastwords_kernel::kallsyms::Tables;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
 
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
@@ -37,8 +38,18 @@ pub(crate) const SLOTS: u64 = HEAP + 0x20_0000;
 pub(crate) struct Toy {
     pub(crate) memory: Regions,
     pub(crate) info: VmcoreInfo,
+    btf_len: u64,
     log_at: u64,
     records: u64,
+}
+
+fn symbols(btf_len: u64) -> [(u64, char, &'static str); 21] {
+    SYMBOLS.map(|row| if row.2 == "__stop_BTF" { (BTF + btf_len, row.1, row.2) } else { row })
+}
+
+/// Address of a function that [`Toy::be_of_5_10`] adds.
+pub(crate) fn added(n: usize) -> u64 {
+    TEXT + 0x1000 + n as u64 * 16
 }
 
 fn types() -> Writer {
@@ -148,7 +159,7 @@ impl Default for Toy {
         memory.add(DATA, vec![0; 0x1_0000]);
         memory.add(HEAP, vec![0; 0x30_0000]);
         memory.add(MODULE, vec![0; 0x3000]);
-        let symbols = SYMBOLS.map(|row| if row.2 == "__stop_BTF" { (BTF + len, row.1, row.2) } else { row });
+        let symbols = symbols(len);
         let tables = write(&mut memory, TABLES, TEXT, Encoding::Absolute, &symbols);
         let text = format!(
             "OSRELEASE=6.99\nSYMBOL(_stext)={TEXT:x}\nSYMBOL(kallsyms_names)={:x}\nSYMBOL(kallsyms_num_syms)={:x}\n\
@@ -161,7 +172,7 @@ impl Default for Toy {
             tables.offsets,
             tables.relative_base.unwrap(),
         );
-        let mut toy = Self { memory, info: VmcoreInfo::parse(text.as_bytes()), log_at: 0, records: 0 };
+        let mut toy = Self { memory, info: VmcoreInfo::parse(text.as_bytes()), btf_len: len, log_at: 0, records: 0 };
         toy.system();
         toy.tasks();
         toy.module();
@@ -171,6 +182,23 @@ impl Default for Toy {
 }
 
 impl Toy {
+    /// Takes the addresses of the symbol table out of VMCOREINFO, and makes the table as Linux 5.10 has it, with `count` more
+    /// functions: `added_N`.
+    pub(crate) fn be_of_5_10(&mut self, count: usize) -> Tables {
+        let names: Vec<String> = (0..count).map(|n| format!("added_{n}")).collect();
+        let mut rows: Vec<_> = names.iter().enumerate().map(|(n, name)| (added(n), 't', name.as_str())).collect();
+        rows.extend(symbols(self.btf_len));
+        rows.sort_by_key(|row| row.0);
+        // VMCOREINFO has the value of `mem_section`, the table its address.
+        rows.push((END, 'B', "mem_section"));
+        let text = format!(
+            "OSRELEASE=5.10.0\nSYMBOL(_stext)={TEXT:x}\nSYMBOL(init_uts_ns)={UTS:x}\nSYMBOL(modules)={MODULES:x}\n\
+             SYMBOL(mem_section)={HEAP:x}\nSYMBOL(swapper_pg_dir)={HEAP:x}\n"
+        );
+        self.info = VmcoreInfo::parse(text.as_bytes());
+        write_in(Order::OffsetsFirst, &mut self.memory, TABLES, TEXT, Encoding::Absolute, &rows)
+    }
+
     fn list(&mut self, head: u64, entries: &[u64]) {
         let ring: Vec<u64> = [&[head], entries].concat();
         for (n, at) in ring.iter().enumerate() {

@@ -155,6 +155,8 @@ pub struct Tracing {
     /// The kernel was built to yield at points where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is
     /// known.
     pub preempt_voluntary: bool,
+    /// Which flags the kernel's lines show.
+    pub flag_columns: FlagColumns,
     /// Clocks of the top level, as `trace_clock` has them: those offered, with the chosen one in brackets.
     pub clocks: String,
     /// Nanoseconds to add to readings of clocks in nanoseconds to get nanoseconds since the epoch, if a file has this
@@ -164,6 +166,37 @@ pub struct Tracing {
     pub arrays: Vec<Array>,
     /// Evidence that concerns all arrays together.
     pub evidence: Evidence,
+}
+
+/// The flags in a line of the kernel's text that not all kernels show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlagColumns {
+    /// The depth to which migration is disabled (Linux 5.15 and later). Without it, the depth of preemption has all eight bits.
+    pub migration: bool,
+    /// The bit for disabled bottom halves (Linux 5.18 and later).
+    pub bottom_halves: bool,
+}
+
+impl FlagColumns {
+    /// Those of a kernel of which only the version is known. An unknown version is taken for a new one.
+    ///
+    /// ```
+    /// # use lastwords_trace::ftrace::FlagColumns;
+    /// assert!(!FlagColumns::of_release("5.10.0-46-amd64").migration);
+    /// assert!(FlagColumns::of_release("").bottom_halves);
+    /// ```
+    #[must_use]
+    pub fn of_release(release: &str) -> Self {
+        let has = |version| release.is_empty() || is_since(release, version);
+        Self { migration: has((5, 15)), bottom_halves: has((5, 18)) }
+    }
+}
+
+/// Returns true if the kernel has this version or a later one.
+#[must_use]
+pub fn is_since(release: &str, version: (u32, u32)) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
+    numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
 }
 
 /// One trace array: the top level or an instance.

@@ -6,6 +6,7 @@
 mod arrays;
 mod carve;
 mod chain;
+mod columns;
 mod compiled;
 mod formats;
 mod lists;
@@ -97,6 +98,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         symbols: Arc::new(names::Names(kernel.clone())),
         pointer_key,
         preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
+        flag_columns: columns::of(kernel),
         machine: uname.machine,
         preempt_dynamic_mode: kernel.number("preempt_dynamic_mode", 4).ok().and_then(|mode| u8::try_from(mode).ok()),
         clocks: String::new(),

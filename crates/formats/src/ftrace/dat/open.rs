@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use lastwords_bytes::{Budget, ByteOrder, Error as Located, Kind};
 use lastwords_trace::class::TraceClass;
 use lastwords_trace::evidence::{Cause, Evidence, SubBuffer, Verdict};
-use lastwords_trace::ftrace::{Array, Clock, CpuRing, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
+use lastwords_trace::ftrace::{Array, Clock, CpuRing, FlagColumns, HeaderPage, Ring, Stats, Tracing, UNKNOWN};
 use lastwords_trace::schema::EnvValue;
 
 use super::MAGIC;
@@ -389,6 +389,7 @@ fn tracing(
         pointer_key: None,
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
+        flag_columns: FlagColumns::of_release(&word(2)),
         clocks: options.clocks.clone(),
         real_time: options.real_time,
         arrays,

@@ -2,10 +2,9 @@
 //! at the entry of a function, by the names and types of its parameters.
 
 use lastwords_bytes::low_u32;
-use lastwords_trace::ftrace::{ParameterKind, Tracing};
+use lastwords_trace::ftrace::{ParameterKind, Tracing, is_since};
 use lastwords_trace::integer::extend;
 
-use super::is_since;
 use super::slot::Slot;
 use crate::ftrace::print::{Names, Spec, hex, number};
 

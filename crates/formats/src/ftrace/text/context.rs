@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
 
 use lastwords_bytes::{ByteOrder, low_u8, low_u32};
-use lastwords_trace::ftrace::{Format, Tracing};
+use lastwords_trace::ftrace::{FlagColumns, Format, Tracing, is_since};
 
+use super::is_real_time;
 use super::slot::Slot;
-use super::{is_real_time, is_since};
 use crate::ftrace::print::{AddressHasher, Spec, number, padded};
 use crate::text::number::{digit, six, unsigned};
 use crate::text::time::put_seconds;
@@ -26,8 +26,15 @@ pub(crate) struct Tasks<'a> {
     /// Cached texts by pid: `%16s-%-7d ` and the thread group.
     known: HashMap<u32, (u32, u32), BuildHasherDefault<AddressHasher>>,
     room: Vec<u8>,
-    /// The kernel shows the flag for lazy rescheduling.
-    has_lazy: bool,
+    shown: ShownFlags,
+}
+
+/// The flags that the kernel shows.
+#[derive(Clone, Copy)]
+struct ShownFlags {
+    /// The flag for lazy rescheduling.
+    lazy: bool,
+    columns: FlagColumns,
 }
 
 /// The position of an event: everything that its text needs besides the payload.
@@ -110,13 +117,13 @@ impl<'a> Tasks<'a> {
         let tgids = with_tgid.then_some(&tracing.tgids);
         let learned = tracing.learns_comms.then(HashMap::default);
         let (known, room) = (HashMap::default(), Vec::new());
-        Self { comms: &tracing.comms, learned, tgids, known, room, has_lazy: has_lazy(tracing) }
+        Self { comms: &tracing.comms, learned, tgids, known, room, shown: ShownFlags::of(tracing) }
     }
 
     /// Appends the flags of an event as the kernel shows them: see [`irq_flags`].
     #[inline]
     pub(crate) fn irq_flags(&self, out: &mut Vec<u8>, common: Common) {
-        irq_flags(out, common, self.has_lazy);
+        irq_flags(out, common, self.shown);
     }
 
     /// Returns the name of a task.
@@ -212,16 +219,20 @@ pub(crate) fn cpu(out: &mut Vec<u8>, cpu: u32) {
     out.extend_from_slice(b"] ");
 }
 
-/// Returns true if the kernel knows lazy rescheduling, which came with Linux 6.13; before, kernels with PREEMPT_RT had it by a patch.
-fn has_lazy(tracing: &Tracing) -> bool {
-    is_since(&tracing.release, (6, 13)) || tracing.release.is_empty() || is_real_time(tracing)
+impl ShownFlags {
+    /// Lazy rescheduling came with Linux 6.13; before, kernels with PREEMPT_RT had it by a patch.
+    fn of(tracing: &Tracing) -> Self {
+        let lazy = is_since(&tracing.release, (6, 13)) || tracing.release.is_empty() || is_real_time(tracing);
+        Self { lazy, columns: tracing.flag_columns }
+    }
 }
 
 /// Appends `d..1.`: interrupts, rescheduling, context, depth of preemption and of migration.
 #[inline]
-fn irq_flags(out: &mut Vec<u8>, common: Common, has_lazy: bool) {
-    // Kernels without lazy rescheduling do not show the bit, which uprobes set there with all others.
-    let flags = if has_lazy { common.flags } else { common.flags & !0x02 };
+fn irq_flags(out: &mut Vec<u8>, common: Common, shown: ShownFlags) {
+    // Kernels without lazy rescheduling do not show its bit, which uprobes set there with all others; nor that of bottom halves.
+    let hidden = if shown.lazy { 0 } else { 0x02 } | if shown.columns.bottom_halves { 0 } else { 0x80 };
+    let flags = common.flags & !hidden;
     let irqs = match (flags & 0x01 != 0, flags & 0x80 != 0) {
         (true, true) => b'D',
         (true, false) => b'd',
@@ -248,7 +259,17 @@ fn irq_flags(out: &mut Vec<u8>, common: Common, has_lazy: bool) {
         (false, false, false) => b'.',
     };
     let depth = |value: u8| if value == 0 { b'.' } else { digit(value) };
-    out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
+    if shown.columns.migration {
+        out.extend_from_slice(&[irqs, resched, context, depth(common.preempt & 15), depth(common.preempt >> 4)]);
+        return;
+    }
+    out.extend_from_slice(&[irqs, resched, context]);
+    if common.preempt > 15 {
+        out.push(digit(common.preempt >> 4));
+        out.push(digit(common.preempt & 15));
+    } else {
+        out.push(depth(common.preempt));
+    }
 }
 
 /// Appends ` %5lu.%06lu` in seconds, rounded to microseconds. For a clock that does not count nanoseconds it appends
@@ -339,5 +360,25 @@ mod tests {
         assert_eq!(shown("6.18.15", "Linux x 6.18 SMP PREEMPT_DYNAMIC", 0xff), "DBZff");
         assert_eq!(shown("6.12.117+deb13-rt-amd64", "Linux x 6.12 SMP PREEMPT_RT", 0x02), ".l.ff");
         assert_eq!(shown("", "", 0x02), ".l.ff");
+    }
+
+    /// Linux 5.10 has one number for the depth of preemption, 5.15 two of a digit each, and 5.18 shows disabled bottom halves.
+    #[test]
+    fn flags_are_those_that_the_kernel_shows() {
+        let mut machine = tracing(ring(Vec::new(), Stats::default()), ring(Vec::new(), Stats::default()));
+        let mut shown = |release: &str, flags: u8, preempt: u8| {
+            (machine.release, machine.flag_columns) = (release.to_owned(), FlagColumns::of_release(release));
+            let mut out = Vec::new();
+            Tasks::new(&machine, false).irq_flags(&mut out, Common { id: 1, flags, preempt, pid: 1 });
+            String::from_utf8(out).unwrap()
+        };
+        for (release, texts) in [
+            ("5.10.0-46-cloud-amd64", ["dNZff", "...2", "d.h1", "...."]),
+            ("5.15.0-204-generic", ["dNZff", "...2.", "d.h1.", "....."]),
+            ("5.19.0-50-generic", ["DNZff", "b..2.", "d.h1.", "b...."]),
+        ] {
+            let of = |(flags, preempt)| shown(release, flags, preempt);
+            assert_eq!([(0xff, 0xff), (0x80, 2), (0x09, 1), (0x80, 0)].map(of), texts, "{release}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Prints one event as text (`print_trace_line`).
 
 use lastwords_bytes::{ByteOrder, low_u16};
-use lastwords_trace::ftrace::{Array, Format, Ring, Tracing};
+use lastwords_trace::ftrace::{Array, Format, Ring, Tracing, is_since};
 
 use super::arguments::Form;
 use super::context::{self, Common, EventInfo, TaskFields, Tasks};
@@ -12,7 +12,7 @@ use super::head::HeadCache;
 use super::merge::{Merge, NextEvent};
 use super::own::Own;
 use super::syscall::Syscall;
-use super::{Options, is_selected, is_since};
+use super::{Options, is_selected};
 use crate::ftrace::filter::RawFilter;
 use crate::ftrace::print::{Env, Fault, Machine, Names, Program, Show, Spec, Unknown, compile, number};
 use crate::text::number::unsigned;

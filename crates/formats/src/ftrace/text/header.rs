@@ -1,9 +1,9 @@
 //! The header of the text (`s_show`, `trace_default_header`).
 
-use lastwords_trace::ftrace::{Array, Ring, Tracing};
+use lastwords_trace::ftrace::{Array, FlagColumns, Ring, Tracing, is_since};
 
 use super::flags::{Flags, address};
-use super::{counts, graph, is_built, is_real_time, is_since};
+use super::{counts, graph, is_built, is_real_time};
 use crate::ftrace::print::Names;
 
 /// Appends the header of a text. `is_empty`: the array has no events to show.
@@ -43,7 +43,7 @@ pub(crate) fn write(
         if !is_empty {
             latency(out, tracing, array, ring, flags);
             if !flags.verbose {
-                out.extend_from_slice(LATENCY_LEGEND.as_bytes());
+                latency_legend(out, tracing.flag_columns);
             }
         }
         return;
@@ -81,29 +81,36 @@ fn columns(out: &mut Vec<u8>, tracing: &Tracing, ring: &dyn Ring, flags: &Flags)
         return;
     }
     let width = if flags.tgid { 12 } else { 2 };
-    let legend = [
-        "  _-----=> irqs-off/BH-disabled",
+    let FlagColumns { migration, bottom_halves } = tracing.flag_columns;
+    let usual = [
+        if bottom_halves { "  _-----=> irqs-off/BH-disabled" } else { "  _-----=> irqs-off" },
         " / _----=> need-resched",
         "| / _---=> hardirq/softirq",
         "|| / _--=> preempt-depth",
-        "||| / _-=> migrate-disable",
-        "|||| /     delay",
     ];
-    for line in legend {
+    let last: &[&str] =
+        if migration { &["||| / _-=> migrate-disable", "|||| /     delay"] } else { &["||| /     delay"] };
+    for line in usual.iter().chain(last) {
         out.extend_from_slice(format!("#                            {:width$}{line}\n", "").as_bytes());
     }
     let cut = |text: &'static str| &text[..width];
     let (title, bars) = (cut("     TGID   "), cut("       |    "));
+    let flags = if migration { "|||||" } else { "|||| " };
     let text = format!(
-        "#           TASK-PID  {title} CPU#  |||||  TIMESTAMP  FUNCTION\n\
-         #              | |    {bars}   |   |||||     |         |\n"
+        "#           TASK-PID  {title} CPU#  {flags}  TIMESTAMP  FUNCTION\n\
+         #              | |    {bars}   |   {flags}     |         |\n"
     );
     out.extend_from_slice(text.as_bytes());
 }
 
-const LATENCY_LEGEND: &str = concat!(
-    "#                    _------=> CPU#            \n",
-    "#                   / _-----=> irqs-off/BH-disabled\n",
+/// Appends the legend of the latency format's columns (`print_lat_help_header`).
+fn latency_legend(out: &mut Vec<u8>, columns: FlagColumns) {
+    out.extend_from_slice(b"#                    _------=> CPU#            \n#                   / _-----=> irqs-off");
+    out.extend_from_slice(if columns.bottom_halves { b"/BH-disabled\n" } else { b"        \n" });
+    out.extend_from_slice(if columns.migration { LEGEND.as_bytes() } else { LEGEND_WITHOUT_MIGRATION.as_bytes() });
+}
+
+const LEGEND: &str = concat!(
     "#                  | / _----=> need-resched    \n",
     "#                  || / _---=> hardirq/softirq \n",
     "#                  ||| / _--=> preempt-depth   \n",
@@ -111,6 +118,15 @@ const LATENCY_LEGEND: &str = concat!(
     "#                  ||||| /     delay           \n",
     "#  cmd     pid     |||||| time  |   caller     \n",
     "#     \\   /        ||||||  \\    |    /       \n",
+);
+
+const LEGEND_WITHOUT_MIGRATION: &str = concat!(
+    "#                  | / _----=> need-resched    \n",
+    "#                  || / _---=> hardirq/softirq \n",
+    "#                  ||| / _--=> preempt-depth   \n",
+    "#                  |||| /     delay            \n",
+    "#  cmd     pid     ||||| time  |   caller      \n",
+    "#     \\   /        |||||  \\    |   /         \n",
 );
 
 /// Appends the header of the latency format (`print_trace_header`).

@@ -457,12 +457,6 @@ pub(crate) fn counts(tracing: &Tracing, ring: &dyn Ring) -> (u64, u64) {
     (entries, written)
 }
 
-/// Returns true if the kernel has this version or a later one.
-pub(crate) fn is_since(release: &str, version: (u32, u32)) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse::<u32>().ok());
-    numbers.next().zip(numbers.next()).is_some_and(|found| found >= version)
-}
-
 /// Returns true if the version string contains a word.
 pub(crate) fn is_built(tracing: &Tracing, word: &str) -> bool {
     tracing.uname.split_whitespace().any(|w| w == word)

@@ -48,6 +48,7 @@ fn tracing() -> Tracing {
         pointer_key: Some([1, 2]),
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
+        flag_columns: lastwords_trace::ftrace::FlagColumns::of_release(""),
         clocks: String::new(),
         real_time: None,
         arrays: Vec::new(),

@@ -2,7 +2,9 @@
 //!
 //! Layout: `scripts/kallsyms.c`, `kernel/kallsyms.c`. Symbols are sorted by address. A name is a sequence of one-byte
 //! tokens; the first character of the expanded name is the symbol's kind. Names stay packed in memory and are expanded
-//! on demand.
+//! on demand. Where nothing names the tables' addresses, `find` finds the tables by their contents.
+
+pub(crate) mod find;
 
 use crate::Error;
 use crate::memory::Memory;
@@ -297,9 +299,17 @@ fn read_names(
     // The tokens follow the names in memory. If they do not, the names end after the counted number.
     let bound = tables.token_table.checked_sub(tables.names).unwrap_or(NAMES_MAX).min(NAMES_MAX);
     let (mut names, mut places) = (Around::default(), Vec::new());
-    let mut markers: Option<Vec<u32>> = None;
+    let mut markers: Option<Markers> = None;
     let mut at = 0usize;
     while places.len() < count {
+        if places.len().is_multiple_of(BLOCK) && !places.is_empty() {
+            // After a damaged length, each name would be taken for that of another symbol. The marker of the next block shows that.
+            let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
+            if let Some(next) = markers.of(places.len() / BLOCK).filter(|next| *next != at) {
+                forget_last(&mut places, BLOCK);
+                at = next;
+            }
+        }
         let rest = names.bytes.get(at..).unwrap_or_default();
         let packed = name_len(rest);
         let size_of_len = packed.map_or(1, |(_, tokens)| rest.len().saturating_sub(tokens.len()));
@@ -314,23 +324,35 @@ fn read_names(
             Some((len, tokens))
                 if len == 0 || is_missing || (tokens.len() < len && names.bytes.len() as u64 >= bound) =>
             {
-                // The name before a part of zeros may end in it.
-                if let Some(last) = places.last_mut().filter(|_| !is_missing) {
-                    *last = NO_PLACE;
+                if !is_missing {
+                    // The name before a part of zeros may end in it, and a damaged length may have led here.
+                    let unfinished = places.len() % BLOCK;
+                    forget_last(&mut places, unfinished.max(1));
                 }
-                let markers = markers.get_or_insert_with(|| read_markers(memory, tables, count, &places));
+                let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
                 let block = (places.len() / BLOCK).saturating_add(1);
-                let Some(next) = markers.get(block).filter(|_| block.saturating_mul(BLOCK) < count) else { break };
+                let Some(next) = markers.of(block).filter(|_| block.saturating_mul(BLOCK) < count) else { break };
                 places.resize(block.saturating_mul(BLOCK), NO_PLACE);
-                at = *next as usize;
+                at = next;
             }
-            _ if names.bytes.len() as u64 >= bound => break,
+            _ if names.bytes.len() as u64 >= bound => {
+                let unfinished = places.len() % BLOCK;
+                forget_last(&mut places, unfinished);
+                break;
+            }
             _ => {
                 let left = usize::try_from(bound.saturating_sub(names.bytes.len() as u64)).unwrap_or(PIECE);
                 budget.bytes(WHAT, PIECE as u64)?;
                 let from = tables.names.wrapping_add(names.bytes.len() as u64);
                 names.read_on(memory, from, left.min(PIECE), "kallsyms_names", missing);
             }
+        }
+    }
+    if places.len() == count {
+        let markers = markers.get_or_insert_with(|| Markers::read(memory, tables, count, &places));
+        if !markers.end_at(at) {
+            let others = count.saturating_sub(1) % BLOCK;
+            forget_last(&mut places, others.saturating_add(1));
         }
     }
     match missing.take() {
@@ -342,21 +364,50 @@ fn read_names(
     }
 }
 
-/// Reads `kallsyms_markers`: the offset of each 256th name. They stand between the names and the tokens. Returns none if the
-/// numbers there are not those of the names that are known.
-fn read_markers(memory: &dyn Memory, tables: &Tables, count: usize, places: &[u32]) -> Vec<u32> {
-    let size = (count.div_ceil(BLOCK) as u64).saturating_mul(4);
-    let at = tables.token_table.wrapping_sub(size.next_multiple_of(8));
-    let number = |index: u64| memory.number(at.wrapping_add(index.saturating_mul(4)), 4);
-    let markers: Result<Vec<u32>, _> =
-        (0..size / 4).map(|index| number(index).map(|offset| u32::try_from(offset).unwrap_or(NO_PLACE))).collect();
-    let markers = markers.unwrap_or_default();
-    let mut known = places.iter().step_by(BLOCK).zip(&markers).filter(|(place, _)| **place != NO_PLACE);
-    let is_right = markers.first() == Some(&0)
-        && markers.is_sorted_by(|a, b| a < b)
-        && markers.last().is_some_and(|last| u64::from(*last) < at.wrapping_sub(tables.names))
-        && known.all(|(place, marker)| place == marker);
-    if is_right { markers } else { Vec::new() }
+/// Forgets the last `count` names.
+fn forget_last(places: &mut [u32], count: usize) {
+    let from = places.len().saturating_sub(count);
+    places.iter_mut().skip(from).for_each(|place| *place = NO_PLACE);
+}
+
+/// `kallsyms_markers`: the offset of each 256th name. They stand between the names and the tokens.
+#[derive(Default)]
+struct Markers {
+    /// Empty if they are not known.
+    offsets: Vec<u32>,
+    /// Offset from the names of the first marker.
+    place: u64,
+}
+
+impl Markers {
+    /// Reads them. There are none if the numbers there are not those of the names that are known.
+    fn read(memory: &dyn Memory, tables: &Tables, count: usize, places: &[u32]) -> Self {
+        let size = (count.div_ceil(BLOCK) as u64).saturating_mul(4);
+        let read = |alignment| {
+            let at = tables.token_table.wrapping_sub(size.next_multiple_of(alignment));
+            let number = |index: u64| memory.number(at.wrapping_add(index.saturating_mul(4)), 4);
+            let offsets: Result<Vec<u32>, _> =
+                (0..size / 4).map(|index| number(index).map(|n| u32::try_from(n).unwrap_or(NO_PLACE))).collect();
+            let (offsets, place) = (offsets.ok()?, at.checked_sub(tables.names)?);
+            let mut known = places.iter().step_by(BLOCK).zip(&offsets).filter(|(place, _)| **place != NO_PLACE);
+            let is_right = offsets.first() == Some(&0)
+                && offsets.is_sorted_by(|a, b| a < b)
+                && offsets.last().is_some_and(|last| u64::from(*last) < place)
+                && known.all(|(place, marker)| place == marker);
+            is_right.then_some(Self { offsets, place })
+        };
+        read(8).or_else(|| read(4)).unwrap_or_default()
+    }
+
+    /// The offset of a block's first name, if it is known.
+    fn of(&self, block: usize) -> Option<usize> {
+        self.offsets.get(block).map(|offset| *offset as usize)
+    }
+
+    /// True if the names may end at `end`: the markers follow, at a multiple of 8 bytes at most.
+    fn end_at(&self, end: usize) -> bool {
+        self.offsets.is_empty() || self.place.checked_sub(end as u64).is_some_and(|padding| padding < 8)
+    }
 }
 
 /// Bytes of an image; those that it lacks are zero.
