@@ -514,6 +514,7 @@ fn tracing() -> Tracing {
         printk_formats: BTreeMap::new(),
         symbols: Arc::new(NoSymbols),
         pointer_key: None,
+        flag_columns: lastwords_trace::ftrace::FlagColumns::of_release(""),
         preempt_dynamic_mode: None,
         preempt_voluntary: false,
         clocks: String::new(),

@@ -35,8 +35,16 @@ impl Form {
 
     /// Writes a number: LEB128, or two's complement.
     fn write(self, value: i64, out: &mut Vec<u8>) {
-        let mut rest = value;
-        while self.size == 0 {
+        if self.size == 0 {
+            return self.write_variable(value, out);
+        }
+        let bytes = value.to_le_bytes();
+        let bytes = bytes.iter().take(self.size).copied();
+        if self.big { out.extend(bytes.rev()) } else { out.extend(bytes) }
+    }
+
+    fn write_variable(self, mut rest: i64, out: &mut Vec<u8>) {
+        loop {
             let low = (rest & 0x7f) as u8;
             rest >>= 7;
             let is_last = if self.signed { rest == if low & 0x40 == 0 { 0 } else { -1 } } else { rest == 0 };
@@ -45,9 +53,6 @@ impl Form {
                 return;
             }
         }
-        let bytes = value.to_le_bytes();
-        let bytes = bytes.iter().take(self.size).copied();
-        if self.big { out.extend(bytes.rev()) } else { out.extend(bytes) }
     }
 }
 

@@ -3,11 +3,11 @@
 use lastwords_bytes::{ByteOrder, low_u32};
 use lastwords_trace::ftrace::{Field, Format};
 
-use super::is_since;
 use super::slot::Slot;
 use crate::ftrace::page::{long, word};
 use crate::ftrace::print::{Names, Show, Spec, hex, joined, number, padded};
 use crate::text::number::{Constant, unsigned};
+use lastwords_trace::ftrace::is_since;
 use lastwords_trace::nul;
 
 /// The form of a field. The kernel selects it by the words of the field's type.
