@@ -15,11 +15,10 @@ use lastwords_formats::{evidence, json, perfetto, text};
 use lastwords_image::vmcore::{Machine, open_physical};
 use lastwords_image::{Hole, HoleCause, Image, unwatched};
 use lastwords_kernel::btf::{Btf, Types};
-use lastwords_kernel::find;
 use lastwords_kernel::memory::Memory;
 use lastwords_kernel::virtual_memory::VirtualMemory;
 use lastwords_kernel::vmcoreinfo::VmcoreInfo;
-use lastwords_kernel::{Kernel, Mask, Sources};
+use lastwords_kernel::{Kernel, Mask, Sources, find};
 use lastwords_testkit::elf::{self, Segment};
 use lastwords_testkit::naive;
 use lastwords_testkit::put::Order;
@@ -490,13 +489,13 @@ pub fn print_format(data: &[u8]) {
     let Ok(program) = print::compile(&format, machine, &NoSymbols) else { return };
     let (mut names, mut scratch, mut out) = (print::Names::new(&tracing, true), Vec::new(), Vec::new());
     for payload in [payload, payload.get(1..).unwrap_or_default()] {
-        let mut env = print::Env { payload, machine, scratch: &mut scratch, names: &mut names, unnamed: false };
-        let _ = program.print(&mut env, &mut out);
+        let env = print::Env { payload, machine, scratch: &mut scratch, names: &mut names, unnamed: false };
+        let _ = program.print(&mut { env }, &mut out);
     }
     assert!(out.len() < 1 << 26, "{} bytes of text", out.len());
 }
 
-/// A kernel of which nothing is known but its formats.
+/// A kernel of which nothing is known.
 fn tracing() -> Tracing {
     Tracing {
         release: String::new(),

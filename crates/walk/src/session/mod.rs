@@ -300,6 +300,13 @@ impl Regions {
     }
 }
 
+/// Returns a note on triggers that took no snapshot, if there are any.
+fn limited(count: u32) -> Option<String> {
+    let triggers = if count == 1 { "trigger" } else { "triggers" };
+    let why = "because of the limit of the session or of a condition";
+    (count > 0).then(|| format!("{count} {triggers} took no snapshot, {why}"))
+}
+
 impl Builder<'_> {
     fn build(
         mut self,
@@ -330,13 +337,7 @@ impl Builder<'_> {
         let mut spans = regions.spans.as_ref().map(|r| spans::read(&**self.image, r, self.budget)).unwrap_or_default();
         self.notes.append(&mut spans.notes);
         self.swapping(&session.info);
-        if session.info.limited_triggers > 0 {
-            let count = session.info.limited_triggers;
-            let triggers = if count == 1 { "trigger" } else { "triggers" };
-            self.notes.push(format!(
-                "{count} {triggers} took no snapshot, because of the limit of the session or of a condition"
-            ));
-        }
+        self.notes.extend(limited(session.info.limited_triggers));
         let created =
             clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
         let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
