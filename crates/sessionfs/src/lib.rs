@@ -21,7 +21,6 @@ mod format;
 mod fuse;
 mod guard;
 mod kinds;
-mod mark;
 mod mount;
 mod names;
 mod number;
