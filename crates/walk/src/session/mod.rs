@@ -300,6 +300,11 @@ impl Regions {
     }
 }
 
+/// Returns when the session was created, by both clocks.
+fn created(info: &Info) -> clock_check::Created {
+    clock_check::Created { realtime: info.created_realtime, monotonic: info.created_monotonic }
+}
+
 /// Returns a note on triggers that took no snapshot, if there are any.
 fn limited(count: u32) -> Option<String> {
     let triggers = if count == 1 { "trigger" } else { "triggers" };
@@ -338,9 +343,7 @@ impl Builder<'_> {
         self.notes.append(&mut spans.notes);
         self.swapping(&session.info);
         self.notes.extend(limited(session.info.limited_triggers));
-        let created =
-            clock_check::Created { realtime: session.info.created_realtime, monotonic: session.info.created_monotonic };
-        let (clock, clock_info) = session.clock.resolve(created, &mut self.notes);
+        let (clock, clock_info) = session.clock.resolve(created(&session.info), &mut self.notes);
         evidence.gaps.extend(session.clock.not_known(&clock));
         evidence.gaps.append(&mut of_streams.gaps);
         absent_streams(&regions, &session.info, &loose, &mut evidence);
