@@ -133,11 +133,9 @@ fn two_triggers_leave_a_snapshot_each() {
             assert_eq!(reported(&[&copy]), steps(taken), "{copy}");
         }
         let listed = lastwords(&["list", folder.to_str().expect("a path")]);
-        assert!(
-            listed
-                .contains("triggers fired: 3, 1 above the limit, 0 waiting; snapshots saved: 2; could not be saved: 0"),
-            "{listed}"
-        );
+        // Triggers that share a snapshot count once, so that two are within the limit of two whenever the first one is saved.
+        let expected = "triggers fired: 2, 0 above the limit, 0 waiting; snapshots saved: 2; could not be saved: 0";
+        assert!(listed.contains(expected), "{listed}");
     }
 }
 
