@@ -489,7 +489,7 @@ pub fn print_format(data: &[u8]) {
     let Ok(program) = print::compile(&format, machine, &NoSymbols) else { return };
     let (mut names, mut scratch, mut out) = (print::Names::new(&tracing, true), Vec::new(), Vec::new());
     for payload in [payload, payload.get(1..).unwrap_or_default()] {
-        let env = print::Env { payload, machine, scratch: &mut scratch, names: &mut names, unnamed: false };
+        let env = print::Env::new(payload, machine, &mut scratch, &mut names);
         let _ = program.print(&mut { env }, &mut out);
     }
     assert!(out.len() < 1 << 26, "{} bytes of text", out.len());

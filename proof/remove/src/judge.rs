@@ -118,7 +118,7 @@ fn is_part_of_context(value: &Value, whole: &Value, is_raw: bool) -> bool {
         // A context whose name is not known has a number.
         (numbered, None) if numbered.starts_with("context") => whole.values().any(|known| known == value),
         ("comm", _) => value == "<...>",
-        // What is missing in front of it may be of any number.
+        // Any number of events in front of it may be missing.
         ("lost", _) => value.as_i64().is_some_and(|lost| lost != 0),
         // Symbols, formats of printk and names of tasks may be missing: the fields are compared.
         ("text", Some(_)) => true,

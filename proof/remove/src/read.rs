@@ -16,14 +16,14 @@ pub(crate) struct Event {
     pub(crate) members: BTreeMap<String, Value>,
 }
 
-/// What was read of a trace.
+/// The events of a trace, and the program's messages.
 #[derive(Debug)]
 pub(crate) struct Whole {
     /// All events, in order.
     pub(crate) events: Vec<Event>,
     /// The status says that events were lost, or that something is unknown.
     pub(crate) is_lost: bool,
-    /// What was said beside the events.
+    /// The program's messages.
     pub(crate) said: String,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Slots<'b> {
 #[derive(Debug)]
 struct Slot {
     number: u16,
-    /// Whether the number is signed, by the class that has it.
+    /// For each class that has the number: true if it is signed there.
     signed: HashMap<Place, bool>,
 }
 

@@ -182,8 +182,7 @@ impl Btf {
     pub(crate) fn named(&self, name: &[u8]) -> Vec<u32> {
         let mut found = self.base.as_ref().map(|base| base.named(name)).unwrap_or_default();
         let hash = hash(name);
-        let from = self.names.partition_point(|row| row.0 < hash);
-        for row in self.names.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash) {
+        for row in alike(&self.names, hash, |row| row.0) {
             if self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name) {
                 found.push(row.1);
             }
@@ -200,8 +199,7 @@ impl Btf {
             rows
         });
         let hash = hash(name);
-        let from = functions.partition_point(|row| row.0 < hash);
-        let mut rows = functions.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash);
+        let mut rows = alike(functions, hash, |row| row.0);
         rows.find(|row| self.raw(row.1).is_some_and(|raw| self.string(raw.name) == name)).map(|row| row.1)
     }
 
@@ -216,8 +214,7 @@ impl Btf {
             rows
         });
         let hash = hash(name);
-        let from = enumerators.partition_point(|row| row.0 < hash);
-        let rows = enumerators.get(from..).unwrap_or_default().iter().take_while(|row| row.0 == hash);
+        let rows = alike(enumerators, hash, |row| row.0);
         rows.filter(|row| self.string(row.1) == name).map(|row| row.2).collect()
     }
 
@@ -386,6 +383,12 @@ fn body_len(raw: &Raw<'_>, layouts: &[(u8, u8)]) -> Option<usize> {
         }
     };
     raw.count.checked_mul(each)
+}
+
+/// Returns the rows with this hash, by which they are sorted.
+fn alike<T>(rows: &[T], hash: u32, of: impl Fn(&T) -> u32) -> impl Iterator<Item = &T> {
+    let from = rows.partition_point(|row| of(row) < hash);
+    rows.get(from..).unwrap_or_default().iter().take_while(move |row| of(row) == hash)
 }
 
 /// The FNV-1a hash.

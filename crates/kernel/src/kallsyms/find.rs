@@ -59,16 +59,13 @@ fn read_image(memory: &dyn Memory, begin: u64, budget: &Budget) -> Result<Vec<u8
     while image.bytes.len() < IMAGE_MAX {
         budget.bytes(WHAT, STEP as u64)?;
         image.read_on(memory, begin.wrapping_add(image.bytes.len() as u64), STEP, WHAT, &mut None);
-        let lacking = image.lacking.iter().rev();
         let mut end = image.bytes.len();
-        lacking
-            .take_while(|part| {
-                part.end == end && {
-                    end = part.start;
-                    true
-                }
-            })
-            .count();
+        for part in image.lacking.iter().rev() {
+            if part.end != end {
+                break;
+            }
+            end = part.start;
+        }
         if image.bytes.len().saturating_sub(end) >= GAP {
             image.bytes.truncate(end);
             break;

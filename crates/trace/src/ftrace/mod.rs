@@ -155,7 +155,7 @@ pub struct Tracing {
     /// The kernel was built to yield at points where it may sleep (`CONFIG_PREEMPT_VOLUNTARY`), as far as that is
     /// known.
     pub preempt_voluntary: bool,
-    /// Which flags the kernel's lines show.
+    /// The columns of flags in the kernel's lines.
     pub flag_columns: FlagColumns,
     /// Clocks of the top level, as `trace_clock` has them: those offered, with the chosen one in brackets.
     pub clocks: String,

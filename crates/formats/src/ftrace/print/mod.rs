@@ -112,5 +112,12 @@ pub struct Env<'a, 'n> {
     /// Names for addresses.
     pub names: &'n mut Names,
     /// A number was shown that may have a name: the table of names has a row whose value is not known.
-    pub unnamed: bool,
+    unnamed: bool,
+}
+
+impl<'a, 'n> Env<'a, 'n> {
+    /// Makes the input of a program. `scratch` is empty.
+    pub fn new(payload: &'a [u8], machine: Machine, scratch: &'n mut Vec<u8>, names: &'n mut Names) -> Self {
+        Self { payload, machine, scratch, names, unnamed: false }
+    }
 }

@@ -376,13 +376,7 @@ impl<'a> Printer<'a> {
                 return;
             }
             Renderer::Own(own) => {
-                let env = Env {
-                    payload,
-                    machine: self.machine,
-                    scratch: &mut self.scratch,
-                    names: &mut self.state.names,
-                    unnamed: false,
-                };
+                let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
                 super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
                 return;
             }
@@ -393,13 +387,7 @@ impl<'a> Printer<'a> {
             }
             Renderer::Program(program) => {
                 let begin = out.len();
-                let mut env = Env {
-                    payload,
-                    machine: self.machine,
-                    scratch: &mut self.scratch,
-                    names: &mut self.state.names,
-                    unnamed: false,
-                };
+                let mut env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
                 let printed = program.print(&mut env, out);
                 if let Err(fault) = &printed
                     && !std::mem::replace(&mut kind.is_noted, true)
@@ -454,13 +442,7 @@ impl<'a> Printer<'a> {
     pub(crate) fn message(&mut self, out: &mut Vec<u8>, payload: &[u8], at: EventInfo) -> bool {
         self.learn(at.common.id);
         let Some(own) = self.own(at.common.id).cloned() else { return false };
-        let env = Env {
-            payload,
-            machine: self.machine,
-            scratch: &mut self.scratch,
-            names: &mut self.state.names,
-            unnamed: false,
-        };
+        let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
         super::own_text::message(out, &own, env)
     }
 
@@ -488,13 +470,7 @@ impl<'a> Printer<'a> {
             }
             Some(Renderer::Own(own)) => {
                 let own = own.clone();
-                let env = Env {
-                    payload,
-                    machine: self.machine,
-                    scratch: &mut self.scratch,
-                    names: &mut self.state.names,
-                    unnamed: false,
-                };
+                let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
                 if super::own_text::raw(out, &own, env) {
                     return;
                 }

@@ -32,7 +32,7 @@ pub(crate) struct Fields {
     all: Vec<FieldText>,
 }
 
-/// What the kernel's release prints.
+/// Details of the form that depend on the kernel's release.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Since {
     /// Addresses of the kernel's functions by their names: Linux 6.15.

@@ -118,8 +118,8 @@ fn print_through(format: &Format, payload: &[u8]) -> Result<(String, Option<Faul
     let tracing = tracing();
     let program = compile(format, Machine::of(&tracing), &*tracing.symbols)?;
     let mut names = Names::new(&tracing, true);
-    let mut env =
-        Env { payload, machine: Machine::of(&tracing), scratch: &mut Vec::new(), names: &mut names, unnamed: false };
+    let mut scratch = Vec::new();
+    let mut env = Env::new(payload, Machine::of(&tracing), &mut scratch, &mut names);
     let mut out = Vec::new();
     let fault = program.print(&mut env, &mut out).err();
     Ok((String::from_utf8_lossy(&out).into_owned(), fault, program.unknown().to_vec()))
@@ -326,7 +326,8 @@ fn ticks_are_milliseconds_where_the_kernels_own_formats_tell_them() {
         let program = compile(&format(text), Machine::of(&tracing), &*tracing.symbols).unwrap();
         let (mut names, payload) = (Names::new(&tracing, true), payload());
         let machine = Machine::of(&tracing);
-        let mut env = Env { payload: &payload, machine, scratch: &mut Vec::new(), names: &mut names, unnamed: false };
+        let mut scratch = Vec::new();
+        let mut env = Env::new(&payload, machine, &mut scratch, &mut names);
         let mut out = Vec::new();
         program.print(&mut env, &mut out).unwrap();
         String::from_utf8(out).unwrap()
@@ -368,7 +369,8 @@ proptest! {
     fn packed_arguments_neither_panic_nor_hang(format in "[%a-zA-Z0-9 .*#-]{0,24}", arguments in proptest::collection::vec(any::<u8>(), 0..40)) {
         let tracing = tracing();
         let mut names = Names::new(&tracing, true);
-        let mut env = Env { payload: &[], machine: Machine::of(&tracing), scratch: &mut Vec::new(), names: &mut names, unnamed: false };
+        let mut scratch = Vec::new();
+        let mut env = Env::new(&[], Machine::of(&tracing), &mut scratch, &mut names);
         let _ = super::super::print_binary(format.as_bytes(), &arguments, &mut env, &mut Vec::new());
     }
 }
@@ -377,13 +379,8 @@ proptest! {
 fn packed_arguments_print() {
     let tracing = tracing();
     let mut names = Names::new(&tracing, true);
-    let mut env = Env {
-        payload: &[],
-        machine: Machine::of(&tracing),
-        scratch: &mut Vec::new(),
-        names: &mut names,
-        unnamed: false,
-    };
+    let mut scratch = Vec::new();
+    let mut env = Env::new(&[], Machine::of(&tracing), &mut scratch, &mut names);
     let mut arguments = vec![7, 0, 0, 0];
     arguments.extend_from_slice(b"text\0");
     arguments.extend_from_slice(&[0, 0, 0]);

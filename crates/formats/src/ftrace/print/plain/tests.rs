@@ -45,7 +45,8 @@ fn texts(print_format: &str, payload: &[u8], machine: Machine) -> (Option<Vec<u8
     let tracing =
         samples::tracing(samples::ring(Vec::new(), Default::default()), samples::ring(Vec::new(), Default::default()));
     let mut names = Names::new(&tracing, false);
-    let mut env = Env { payload, machine, scratch: &mut Vec::new(), names: &mut names, unnamed: false };
+    let mut scratch = Vec::new();
+    let mut env = Env::new(payload, machine, &mut scratch, &mut names);
     let mut out = Vec::new();
     let printed = program.print(&mut env, &mut out).is_ok().then_some(out);
     if !program.is_plain() {
