@@ -1,15 +1,18 @@
 //! Reads metadata of both versions from a file (text, or packets of text), and writes them.
 
 pub(crate) mod emit;
+mod packets;
 mod spec2;
 mod tsdl;
 
 use crate::read::Error;
 use lastwords_bytes::{Budget, Limits};
 use lastwords_trace::class::TraceClass;
+use std::borrow::Cow;
 use std::path::Path;
 
 pub use emit::emit;
+pub use packets::{Unpacked, unpack};
 
 /// The version of CTF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,15 +25,41 @@ pub enum Version {
 
 /// Largest metadata file that is read, in bytes.
 const MAX_METADATA: u64 = 1 << 28;
-/// The number at the beginning of a packet of metadata. CTF 1.8.3, section 7.1.
-const MAGIC: u32 = 0x75d1_1d57;
-/// Size of a metadata packet's header, in bytes.
-const HEADER: usize = 37;
+/// Stands in a text of metadata where a part is missing. Neither TSDL nor JSON has it outside of text.
+pub const HOLE: u8 = 0x1a;
+/// Most sentences about missing parts.
+const MAX_MISSING: usize = 100;
 
-/// Reads the metadata file of a trace.
+/// Sentences about missing parts, up to a number.
+#[derive(Debug, Default)]
+pub(crate) struct Missing {
+    told: Vec<String>,
+    more: u64,
+}
+
+impl Missing {
+    /// Adds a sentence.
+    pub(crate) fn add(&mut self, what: impl FnOnce() -> String) {
+        if self.told.len() < MAX_MISSING {
+            self.told.push(what());
+        } else {
+            self.more = self.more.saturating_add(1);
+        }
+    }
+
+    /// Returns the sentences. The last one has the number of those that were left out.
+    pub(crate) fn told(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.told.push(format!("{} more parts are missing or wrong", self.more));
+        }
+        self.told
+    }
+}
+
+/// Reads the metadata file of a trace. A part that is wrong or missing costs itself and what needs it: see [`TraceClass::missing`].
 ///
 /// # Errors
-/// The file cannot be read, or does not follow the format.
+/// The file cannot be read, or lacks what packets cannot be read without.
 pub fn metadata(path: &Path) -> Result<TraceClass, Error> {
     let length = std::fs::metadata(path).map_err(Error::io(path))?.len();
     if length > MAX_METADATA {
@@ -53,83 +82,53 @@ fn budget(length: usize) -> Budget {
     Budget::new(Limits { bytes: cost, steps: cost, ..Limits::default() })
 }
 
-/// Parses metadata. `path` is only used in errors.
+/// Parses metadata. `path` is only used in errors. A part that is wrong or missing costs itself and what needs it: see
+/// [`TraceClass::missing`].
+///
+/// ```
+/// let text = "/* CTF 1.8 */ trace { major = 1; minor = 8; byte_order = le; };
+///     event { name = torn; fields := struct { \x1a } x; }; };
+///     event { name = whole; fields := struct { integer { size = 8; } x; }; };";
+/// let class = lastwords_ctf::metadata::parse("metadata".as_ref(), text.as_bytes())?;
+/// assert_eq!((class.streams[0].events.len(), class.missing.len()), (1, 1));
+/// # Ok::<(), lastwords_ctf::read::Error>(())
+/// ```
 ///
 /// # Errors
-/// The metadata do not follow the format, or ask for far more fields than they have bytes.
+/// The metadata lack what packets cannot be read without, or ask for far more fields than they have bytes.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
-    let unpacked;
-    let (bytes, uuid) = match packets(bytes) {
-        Some(order) => {
-            let (text, uuid) = unpack(path, bytes, order)?;
-            unpacked = text;
-            (unpacked.as_slice(), Some(uuid))
-        }
-        None => (bytes, None),
-    };
-    if bytes.first() == Some(&0x1e) {
+    let Some(Unpacked { text, uuid, missing }) = unpack(bytes) else { return parse_text(path, bytes) };
+    let mut class = parse_text(path, &text)?;
+    // The UUID of CTF 2 has a fragment of its own.
+    if class.version == 1 && class.uuid.is_some_and(|own| own != uuid) {
+        return Err(Error::metadata(path, 0, "its packets have another UUID than its trace block"));
+    }
+    class.missing.splice(0..0, missing);
+    Ok(class)
+}
+
+fn parse_text(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
+    if bytes.trim_ascii_start().first() == Some(&0x1e) {
         return spec2::read(path, bytes, &budget(bytes.len()));
     }
-    let text = std::str::from_utf8(bytes).map_err(|e| {
-        Error::metadata(path, 0, format!("offset {:#x}: expected text of CTF 1.8 or CTF 2", e.valid_up_to()))
-    })?;
-    let class = tsdl::read(text, &budget(text.len())).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))?;
-    match (uuid, class.uuid) {
-        (Some(packets), Some(text)) if packets != text => {
-            Err(Error::metadata(path, 0, "its packets have another UUID than its trace block"))
-        }
-        _ => Ok(class),
+    if !bytes.iter().any(u8::is_ascii_alphabetic) {
+        return Err(Error::metadata(path, 0, "offset 0x0: expected text of CTF 1.8 or CTF 2"));
     }
+    let text = text(bytes);
+    tsdl::read(&text, &budget(text.len())).map_err(|wrong| Error::metadata(path, wrong.line, wrong.what))
 }
 
-/// Returns none if the bytes are no packets, else whether the packets' integers are big-endian.
-fn packets(bytes: &[u8]) -> Option<bool> {
-    let magic = bytes.first_chunk::<4>()?;
-    match (u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)) {
-        (MAGIC, _) => Some(false),
-        (_, MAGIC) => Some(true),
-        _ => None,
+/// Returns bytes as text. Each run of bytes that are no text becomes a hole.
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
     }
-}
-
-/// Extracts the text of the packets, and their UUID.
-fn unpack(path: &Path, bytes: &[u8], big: bool) -> Result<(Vec<u8>, [u8; 16]), Error> {
-    let mut text = Vec::with_capacity(bytes.len());
-    let mut uuid = None;
-    let mut at = 0usize;
-    // Bytes after the last packet that are too few for a header are ignored.
-    while let Some(header) = bytes.get(at..).and_then(|rest| rest.first_chunk::<HEADER>()) {
-        let wrong = |what: String| Error::metadata(path, 0, format!("packet at offset {at:#x}: {what}"));
-        let number = |offset: usize| {
-            let raw = header.get(offset..).and_then(|rest| rest.first_chunk::<4>()).copied().unwrap_or_default();
-            if big { u32::from_be_bytes(raw) } else { u32::from_le_bytes(raw) }
-        };
-        if number(0) != MAGIC {
-            return Err(wrong(format!("magic {:#x}, expected {MAGIC:#x}", number(0))));
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        if !chunk.invalid().is_empty() && !text.ends_with(char::from(HOLE)) {
+            text.push(char::from(HOLE));
         }
-        let found: [u8; 16] = header.get(4..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
-        if uuid.get_or_insert(found) != &found {
-            return Err(wrong("its UUID is not that of the first packet".into()));
-        }
-        let schemes = header.get(32..35).unwrap_or_default();
-        if schemes.iter().any(|scheme| *scheme != 0) {
-            let list: Vec<String> = schemes.iter().map(u8::to_string).collect();
-            return Err(wrong(format!("compression, encryption and checksum {}: expected none", list.join(", "))));
-        }
-        let [.., major, minor] = *header;
-        if !matches!((major, minor), (1, 8) | (2, 0)) {
-            return Err(wrong(format!("version {major}.{minor}, expected 1.8 or 2.0")));
-        }
-        let (content, packet) = (number(24) as usize / 8, number(28) as usize / 8);
-        let rest = bytes.get(at..).unwrap_or_default();
-        if content < HEADER || packet < content || packet > rest.len() {
-            return Err(wrong(format!(
-                "content of {content} bytes in a packet of {packet}, {} are left: expected {HEADER} ≤ content ≤ packet ≤ left",
-                rest.len()
-            )));
-        }
-        text.extend_from_slice(rest.get(HEADER..content).unwrap_or_default());
-        at = at.saturating_add(packet);
     }
-    Ok((text, uuid.unwrap_or_default()))
+    Cow::Owned(text)
 }

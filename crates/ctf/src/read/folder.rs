@@ -286,8 +286,10 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     let (path, known) = (folder.join("metadata"), faults.len());
     budget.admit(std::fs::metadata(&path).map_or(0, |data| lastwords_bytes::stored(&data)));
     let class = metadata(&path)?;
+    faults.extend(class.missing.iter().map(|what| Error::metadata(&path, 0, what.as_str())));
     let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
+    faults.extend(index::missing_files(folder, budget));
     for file in data_files(folder, faults)? {
         let index = match index::of_file(&file, &program, budget) {
             Ok(index) => index,

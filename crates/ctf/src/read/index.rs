@@ -4,6 +4,7 @@ use super::error::Error;
 use crate::program::{Expected, Fault, Packet, Program};
 use lastwords_bytes::Budget;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -59,7 +60,9 @@ pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result
     let size = data.len();
     budget.admit(lastwords_bytes::stored(&data));
     let mut scan = Scan { path, file: &file, size, program, head: Vec::new() };
-    if let Some(entries) = from_index_file(path, size, budget) {
+    let known = index_file(path, budget);
+    let total = known.iter().flatten().map(|entry| entry.size).fold(0, u64::saturating_add);
+    if let Some(entries) = known.filter(|_| total == size) {
         return Ok(match scan.packet(0) {
             Ok(first) => Index { entries, first: Some(first), fault: None },
             Err(fault) => Index { entries: Vec::new(), first: None, fault: Some(fault) },
@@ -79,6 +82,11 @@ pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result
                 break;
             }
         }
+    }
+    // The file may have more packets than its index while it is written; it never has fewer.
+    if index.fault.is_none() && total > size {
+        let what = format!("the file has {size} bytes, and its index has packets of {total}");
+        index.fault = Some(Error::io(path)(std::io::Error::other(what)));
     }
     Ok(index)
 }
@@ -139,11 +147,35 @@ pub(super) fn read_at(file: &File, path: &Path, offset: u64, length: usize, byte
     Ok(())
 }
 
-/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it does not match the data file.
-fn from_index_file(path: &Path, size: u64, budget: &Budget) -> Option<Vec<Entry>> {
+/// The name of the folder with the index files, and how their names end.
+const FOLDER: &str = "index";
+const ENDING: &str = ".idx";
+
+/// Returns the stream files that are missing in a folder, or are empty, while an index file has packets of them.
+pub(super) fn missing_files(folder: &Path, budget: &Budget) -> Vec<Error> {
+    let Ok(entries) = std::fs::read_dir(folder.join(FOLDER)) else { return Vec::new() };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
+    names.sort();
+    let missing = |name: &std::ffi::OsString| {
+        let own = name.as_encoded_bytes().strip_suffix(ENDING.as_bytes())?;
+        let path = folder.join(std::ffi::OsStr::from_bytes(own));
+        let why = match std::fs::symlink_metadata(&path) {
+            Ok(data) if data.is_file() && data.len() == 0 => "the file is empty",
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => "there is no such file",
+            _ => return None,
+        };
+        let packets = index_file(&path, budget).filter(|entries| !entries.is_empty())?.len();
+        let what = format!("{why}, and its index has {packets} packets");
+        Some(Error::io(&path)(std::io::Error::other(what)))
+    };
+    names.iter().filter_map(missing).collect()
+}
+
+/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it cannot be read.
+fn index_file(path: &Path, budget: &Budget) -> Option<Vec<Entry>> {
     let mut name = path.file_name()?.to_owned();
-    name.push(".idx");
-    let index = path.parent()?.join("index").join(name);
+    name.push(ENDING);
+    let index = path.parent()?.join(FOLDER).join(name);
     let length = std::fs::metadata(&index).ok().filter(std::fs::Metadata::is_file)?.len();
     spend(budget, length.div_ceil(ENTRY as u64)).ok()?;
     let bytes = std::fs::read(index).ok()?;
@@ -157,7 +189,6 @@ fn from_index_file(path: &Path, size: u64, budget: &Budget) -> Option<Vec<Entry>
         return None;
     }
     let mut entries: Vec<Entry> = Vec::with_capacity(body.len().checked_div(length)?);
-    let mut total = 0u64;
     for raw in body.chunks_exact(length) {
         let bits = long(raw, 8)?;
         let sequence = if word(8)? >= 1 { long(raw, 64) } else { None };
@@ -167,8 +198,7 @@ fn from_index_file(path: &Path, size: u64, budget: &Budget) -> Option<Vec<Entry>
         if !bits.is_multiple_of(8) || bits == 0 || !ordered || entry.end < entry.begin {
             return None;
         }
-        total = total.checked_add(entry.size)?;
         entries.push(entry);
     }
-    (total == size).then_some(entries)
+    Some(entries)
 }

@@ -38,6 +38,7 @@ pub(super) fn channel_class(channel: &schema::Channel, order: ByteOrder) -> Resu
         streams: vec![shapes.stream(channel)?],
         attributes: Attributes::default(),
         preamble: Attributes::default(),
+        missing: Vec::new(),
     })
 }
 
@@ -61,6 +62,7 @@ fn class_of(schema: &Schema, env: BTreeMap<String, EnvValue>, shapes: Shapes) ->
         streams,
         attributes: Attributes::default(),
         preamble: Attributes::default(),
+        missing: Vec::new(),
     })
 }
 

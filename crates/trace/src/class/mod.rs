@@ -57,6 +57,8 @@ pub struct TraceClass {
     pub attributes: Attributes,
     /// Attributes and extensions of the preamble.
     pub preamble: Attributes,
+    /// Parts of the metadata that are missing or wrong, one sentence for each. The rest of the class is known without them.
+    pub missing: Vec<String>,
 }
 
 impl TraceClass {

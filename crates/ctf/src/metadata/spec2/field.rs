@@ -9,6 +9,7 @@ use lastwords_trace::class::{
     Scope, Struct, Text, Variant, VariantOption,
 };
 use serde_json::Value;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -19,6 +20,7 @@ pub(super) struct Builder<'b> {
     aliases: HashMap<String, Rc<Value>>,
     /// Pays for the bytes of the model.
     budget: &'b Budget,
+    is_spent: Cell<bool>,
     depth: usize,
     scope: Option<Scope>,
     /// The members from the root of the scope to the structure that is being made.
@@ -43,11 +45,19 @@ fn weight(value: &Value) -> u64 {
 
 impl<'b> Builder<'b> {
     pub(super) fn new(budget: &'b Budget) -> Self {
-        Self { aliases: HashMap::new(), budget, depth: 0, scope: None, names: Vec::new() }
+        Self { aliases: HashMap::new(), budget, is_spent: Cell::new(false), depth: 0, scope: None, names: Vec::new() }
     }
 
     fn spend(&self, bytes: u64) -> Result<(), Wrong> {
-        self.budget.bytes("the field classes of these metadata", bytes).map_err(|error| error.to_string())
+        self.budget.bytes("the field classes of these metadata", bytes).map_err(|error| {
+            self.is_spent.set(true);
+            error.to_string()
+        })
+    }
+
+    /// Returns true if the budget could not pay for a class: nothing more can be made.
+    pub(super) fn is_spent(&self) -> bool {
+        self.is_spent.get()
     }
 
     pub(super) fn alias(&mut self, name: &str, class: &Value) -> Result<(), Wrong> {

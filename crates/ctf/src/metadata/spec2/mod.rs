@@ -2,6 +2,7 @@
 
 mod field;
 
+use super::Missing;
 use crate::read::Error;
 use field::Builder;
 use lastwords_bytes::{Budget, ByteOrder};
@@ -17,7 +18,10 @@ type Object = Map<String, Value>;
 /// Describes the error in a fragment.
 type Wrong = String;
 
-/// Reads metadata; `path` is only used in errors.
+/// Reads metadata; `path` is only used in errors. A fragment that is wrong is left out, with those that need it.
+///
+/// # Errors
+/// The trace class is wrong, or there is no stream class: nothing can be read without them. Or the budget is spent.
 pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceClass, Error> {
     let mut reader = Reader {
         class: empty(),
@@ -27,22 +31,41 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         clocks: HashMap::new(),
         streams: HashMap::new(),
         events: HashSet::new(),
+        twice: Twice::default(),
     };
+    let mut missing = Missing::default();
     let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
     for (i, fragment) in fragments.enumerate() {
-        let number = u32::try_from(i.saturating_add(1)).unwrap_or(u32::MAX);
-        let wrong = |what: Wrong| Error::metadata(path, 0, format!("fragment {number}: {what}"));
-        let value: Value = serde_json::from_slice(fragment).map_err(|e| wrong(e.to_string()))?;
-        let Value::Object(object) = value else { return Err(wrong("expected a JSON object".into())) };
-        reader.fragment(&object).map_err(wrong)?;
+        let number = i.saturating_add(1);
+        let wrong = |what: &str| format!("fragment {number}: {what}");
+        let Err(what) = reader.read(fragment) else { continue };
+        if reader.builder.is_spent() || what.is_fatal {
+            return Err(Error::metadata(path, 0, wrong(&what.what)));
+        }
+        missing.add(|| wrong(&what.what));
     }
+    let Twice { streams, events } = reader.twice;
+    reader.class.streams.retain(|stream| !streams.contains(&stream.id));
+    for stream in &mut reader.class.streams {
+        let id = stream.id;
+        stream.events.retain(|event| !events.contains(&(id, event.id)));
+    }
+    reader.class.missing = missing.told();
     if !reader.begun {
-        return Err(Error::metadata(path, 0, "expected a preamble fragment"));
+        reader.class.missing.insert(0, "expected a preamble fragment".to_owned());
     }
     if reader.class.streams.is_empty() {
-        return Err(Error::metadata(path, 0, "expected a data stream class"));
+        let first = reader.class.missing.first().map(|first| format!("; {first}")).unwrap_or_default();
+        return Err(Error::metadata(path, 0, format!("expected a data stream class{first}")));
     }
     Ok(reader.class)
+}
+
+/// A fragment is wrong.
+struct WrongFragment {
+    what: Wrong,
+    /// Nothing can be read without it.
+    is_fatal: bool,
 }
 
 fn empty() -> TraceClass {
@@ -57,6 +80,7 @@ fn empty() -> TraceClass {
         streams: Vec::new(),
         attributes: String::new(),
         preamble: String::new(),
+        missing: Vec::new(),
     }
 }
 
@@ -70,12 +94,28 @@ struct Reader<'b> {
     streams: HashMap<u64, usize>,
     /// The ids of stream classes and of their events.
     events: HashSet<(u64, u64)>,
+    twice: Twice,
+}
+
+/// Ids of stream classes, and of event record classes in them, that are there more than once. Of such classes none is known.
+#[derive(Default)]
+struct Twice {
+    streams: HashSet<u64>,
+    events: HashSet<(u64, u64)>,
 }
 
 impl Reader<'_> {
+    fn read(&mut self, fragment: &[u8]) -> Result<(), WrongFragment> {
+        let wrong = |what: Wrong| WrongFragment { what, is_fatal: false };
+        let value: Value = serde_json::from_slice(fragment).map_err(|error| wrong(error.to_string()))?;
+        let Value::Object(object) = value else { return Err(wrong("expected a JSON object".into())) };
+        let is_fatal = matches!(object.get("type").and_then(Value::as_str), Some("preamble" | "trace-class"));
+        self.fragment(&object).map_err(|what| WrongFragment { what, is_fatal })
+    }
+
     fn fragment(&mut self, object: &Object) -> Result<(), Wrong> {
         let kind = text(object, "type")?.ok_or("expected a `type`")?;
-        if self.begun != (kind != "preamble") {
+        if self.begun && kind == "preamble" {
             return Err(format!("found `{kind}`, expected the preamble first, and once"));
         }
         match kind {
@@ -134,7 +174,7 @@ impl Reader<'_> {
 
     fn clock(&mut self, object: &Object) -> Result<(), Wrong> {
         let id = text(object, "id")?.or(text(object, "name")?).ok_or("clock class: expected an `id`")?.to_owned();
-        if self.clocks.insert(id.clone(), self.class.clocks.len()).is_some() {
+        if self.clocks.contains_key(&id) {
             return Err(format!("a second clock class {id:?}"));
         }
         let frequency = number(object, "frequency")?.filter(|f| *f > 0).ok_or("expected a `frequency` above 0")?;
@@ -157,8 +197,8 @@ impl Reader<'_> {
             },
             Some(other) => return Err(format!("origin {other}: expected \"unix-epoch\" or an object")),
         };
-        self.class.clocks.push(Clock {
-            id,
+        let clock = Clock {
+            id: id.clone(),
             identity: identity(object)?,
             frequency,
             offset_seconds: seconds,
@@ -168,13 +208,16 @@ impl Reader<'_> {
             accuracy: number(object, "accuracy")?,
             description: text(object, "description")?.unwrap_or_default().to_owned(),
             attributes: attributes(object)?,
-        });
+        };
+        self.clocks.insert(id, self.class.clocks.len());
+        self.class.clocks.push(clock);
         Ok(())
     }
 
     fn stream(&mut self, object: &Object) -> Result<(), Wrong> {
         let id = number(object, "id")?.unwrap_or(0);
-        if self.streams.insert(id, self.class.streams.len()).is_some() {
+        if self.streams.contains_key(&id) {
+            self.twice.streams.insert(id);
             return Err(format!("a second data stream class of id {id}"));
         }
         let clock = match text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?) {
@@ -194,6 +237,7 @@ impl Reader<'_> {
             events: Vec::new(),
             attributes: attributes(object)?,
         };
+        self.streams.insert(id, self.class.streams.len());
         self.class.streams.push(stream);
         Ok(())
     }
@@ -218,6 +262,7 @@ impl Reader<'_> {
             return Err(format!("data-stream-class-id {stream}: there is none before"));
         };
         if !self.events.insert((stream, id)) {
+            self.twice.events.insert((stream, id));
             return Err(format!("a second event record class of id {id} in data stream class {stream}"));
         }
         class.events.push(event);

@@ -1,6 +1,7 @@
 //! Splits TSDL into words. CTF 1.8.3, appendix C: the lexical grammar is that of C.
 
 use super::Wrong;
+use crate::metadata::HOLE;
 
 /// A word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(super) enum Word<'a> {
     Text(String),
     /// Punctuation: one character, or `:=`, `...`, `->`.
     Mark(&'static str),
+    /// A part of the text is missing, or is no word, for this reason. Words on both sides of it do not belong together.
+    Lost(String),
     /// The end of the text.
     End,
 }
@@ -24,6 +27,7 @@ impl std::fmt::Display for Word<'_> {
             Self::Number(number) => write!(f, "`{number}`"),
             Self::Text(text) => write!(f, "{text:?}"),
             Self::Mark(mark) => write!(f, "`{mark}`"),
+            Self::Lost(why) => f.write_str(why),
             Self::End => f.write_str("the end"),
         }
     }
@@ -34,18 +38,29 @@ const MARKS: [&str; 24] = [
     "~", "/",
 ];
 
-/// Splits text into words, each with its line from 1.
-pub(super) fn words(text: &str) -> Result<Vec<(Word<'_>, u32)>, Wrong> {
+/// Characters that stand for what is missing: [`HOLE`], and zeros in a file.
+const HOLES: [char; 2] = [HOLE as char, '\0'];
+
+/// Splits text into words, each with its line from 1. What is no word becomes [`Word::Lost`].
+pub(super) fn words(text: &str) -> Vec<(Word<'_>, u32)> {
     let mut words = Vec::new();
     let mut lexer = Lexer { rest: text, line: 1 };
     loop {
-        lexer.skip_blanks()?;
-        let line = lexer.line;
-        let word = lexer.word()?;
-        let is_end = word == Word::End;
-        words.push((word, line));
-        if is_end {
-            return Ok(words);
+        let found = lexer.skip_blanks().and_then(|()| {
+            let line = lexer.line;
+            Ok((lexer.word()?, line))
+        });
+        match found {
+            Ok(word) => {
+                let is_end = word.0 == Word::End;
+                words.push(word);
+                if is_end {
+                    return words;
+                }
+            }
+            // Words that are lost one behind the other are one loss.
+            Err(_) if matches!(words.last(), Some((Word::Lost(_), _))) => {}
+            Err(Wrong { line, what }) => words.push((Word::Lost(what), line)),
         }
     }
 }
@@ -68,19 +83,23 @@ impl<'a> Lexer<'a> {
         taken
     }
 
-    /// Skips blanks, comments, and preprocessor lines.
+    /// Skips blanks, comments, and preprocessor lines. An error is skipped, too.
     fn skip_blanks(&mut self) -> Result<(), Wrong> {
         loop {
-            let blank = self
-                .rest
-                .len()
-                .saturating_sub(self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c', '\0']).len());
-            self.take(blank);
+            let blanks = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']).len();
+            self.take(self.rest.len().saturating_sub(blanks));
             if self.rest.starts_with("/*") {
-                let Some(end) = self.rest.find("*/") else { return Err(self.wrong("comment without an end")) };
-                self.take(end.saturating_add(2));
+                let end = self.rest.find(HOLES).unwrap_or(self.rest.len());
+                match self.rest.get(..end).and_then(|comment| comment.find("*/")) {
+                    Some(end) => self.take(end.saturating_add(2)),
+                    None => {
+                        let wrong = self.wrong("comment without an end");
+                        self.take(end);
+                        return Err(wrong);
+                    }
+                };
             } else if self.rest.starts_with("//") || self.rest.starts_with('#') {
-                let end = self.rest.find('\n').unwrap_or(self.rest.len());
+                let end = self.rest.find(['\n', HOLES[0], HOLES[1]]).unwrap_or(self.rest.len());
                 self.take(end);
             } else {
                 return Ok(());
@@ -88,8 +107,16 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// Returns the next word. An error is skipped.
     fn word(&mut self) -> Result<Word<'a>, Wrong> {
         let Some(first) = self.rest.chars().next() else { return Ok(Word::End) };
+        if HOLES.contains(&first) {
+            let wrong = self.wrong("a part of the text is missing");
+            let behind = self.rest.trim_start_matches(HOLES);
+            self.take(self.rest.len().saturating_sub(behind.len()));
+            // A text may be filled up with zeros.
+            return if behind.is_empty() && first == '\0' { Ok(Word::End) } else { Err(wrong) };
+        }
         if first.is_ascii_alphabetic() || first == '_' {
             let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(self.rest.len());
             if self.rest.get(end..).is_some_and(|r| r.starts_with('"')) && self.rest.get(..end) == Some("L") {
@@ -109,7 +136,11 @@ impl<'a> Lexer<'a> {
                 self.take(mark.len());
                 Ok(Word::Mark(mark))
             }
-            None => Err(self.wrong(format!("found {first:?}, expected a word of TSDL"))),
+            None => {
+                let wrong = self.wrong(format!("found {first:?}, expected a word of TSDL"));
+                self.take(first.len_utf8());
+                Err(wrong)
+            }
         }
     }
 
@@ -136,7 +167,8 @@ impl<'a> Lexer<'a> {
         self.take(1);
         let mut text = Vec::new();
         loop {
-            let Some(c) = self.rest.chars().next() else { return Err(self.wrong("text without an end")) };
+            let next = self.rest.chars().next().filter(|c| !HOLES.contains(c));
+            let Some(c) = next else { return Err(self.wrong("text without an end")) };
             self.take(c.len_utf8());
             if c == quote {
                 return Ok(String::from_utf8_lossy(&text).into_owned());

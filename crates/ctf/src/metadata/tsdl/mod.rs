@@ -2,9 +2,11 @@
 //! it differently, this follows babeltrace2.
 
 mod block;
+mod group;
 mod lex;
 mod parse;
 mod resolve;
+mod skip;
 mod specifier;
 mod types;
 
@@ -20,8 +22,19 @@ pub(crate) struct Wrong {
     pub(crate) what: String,
 }
 
-/// Reads metadata.
+/// What is wrong with the declarations that are left out.
+#[derive(Debug, Default)]
+struct Missing(super::Missing);
+
+impl Missing {
+    fn add(&mut self, wrong: Wrong) {
+        let Wrong { line, what } = wrong;
+        self.0.add(|| if line == 0 { what } else { format!("line {line}: {what}") });
+    }
+}
+
+/// Reads metadata. A declaration that is wrong or incomplete is left out, with those that need it.
 pub(crate) fn read(text: &str, budget: &Budget) -> Result<TraceClass, Wrong> {
-    let words = lex::words(text)?;
+    let words = lex::words(text);
     resolve::trace_class(parse::declarations(&words)?, budget)
 }

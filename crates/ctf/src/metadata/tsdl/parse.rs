@@ -1,6 +1,6 @@
 //! Parses declarations.
 
-use super::Wrong;
+use super::{Missing, Wrong};
 use super::block::{self, Clock, Event, Stream, Trace};
 use super::lex::Word;
 use super::types::{Length, Member, Type};
@@ -20,15 +20,30 @@ pub(super) struct Declared {
     pub(super) clocks: Vec<Clock>,
     pub(super) streams: Vec<Stream>,
     pub(super) events: Vec<Event>,
+    /// What is wrong with the declarations that are left out.
+    pub(super) missing: Missing,
 }
 
-/// Parses the words of a whole metadata stream.
+/// Parses the words of a whole metadata stream. A declaration that is wrong is left out.
+///
+/// # Errors
+/// The trace block is wrong, or there are two: nothing can be read without it.
 pub(super) fn declarations(words: &[(Word<'_>, u32)]) -> Result<Declared, Wrong> {
     let order = native_order(words);
-    let mut parser = Parser { words, next: 0, scopes: vec![HashMap::new()], native: order, depth: 0 };
+    let (scopes, fresh) = (vec![HashMap::new()], Vec::new());
+    let mut parser = Parser { words, next: 0, scopes, native: order, depth: 0, fresh };
     let mut declared = Declared::default();
     while *parser.peek() != Word::End {
-        parser.declaration(&mut declared)?;
+        let begin = parser.next;
+        parser.fresh.clear();
+        if let Err(wrong) = parser.declaration(&mut declared) {
+            if parser.is_block(begin) && matches!(words.get(begin), Some((Word::Name("trace"), _))) {
+                return Err(wrong);
+            }
+            declared.missing.add(wrong);
+            parser.forget();
+            parser.skip(begin);
+        }
     }
     Ok(declared)
 }
@@ -46,11 +61,13 @@ fn native_order(words: &[(Word<'_>, u32)]) -> ByteOrder {
 }
 
 pub(super) struct Parser<'a> {
-    words: &'a [(Word<'a>, u32)],
-    next: usize,
+    pub(super) words: &'a [(Word<'a>, u32)],
+    pub(super) next: usize,
     scopes: Vec<HashMap<String, Rc<Type>>>,
     pub(super) native: ByteOrder,
     depth: usize,
+    /// The types for all declarations that the current one declares.
+    fresh: Vec<String>,
 }
 
 impl<'a> Parser<'a> {
@@ -77,7 +94,10 @@ impl<'a> Parser<'a> {
     }
 
     pub(super) fn unexpected(&self, expected: &str) -> Wrong {
-        self.wrong(format!("found {}, expected {expected}", self.peek()))
+        match self.peek() {
+            Word::Lost(why) => self.wrong(why),
+            found => self.wrong(format!("found {found}, expected {expected}")),
+        }
     }
 
     pub(super) fn is(&self, mark: &str) -> bool {
@@ -129,9 +149,19 @@ impl<'a> Parser<'a> {
 
     pub(super) fn declare(&mut self, name: String, class: Rc<Type>) -> Result<(), Wrong> {
         let line = self.line();
+        if self.scopes.len() == 1 {
+            self.fresh.push(name.clone());
+        }
         match self.scopes.last_mut().map(|scope| scope.insert(name.clone(), class)) {
             Some(Some(_)) => Err(Wrong { line, what: format!("type `{name}` is declared twice") }),
             _ => Ok(()),
+        }
+    }
+
+    /// Forgets the types that the current declaration has declared, because it is wrong.
+    fn forget(&mut self) {
+        for name in self.fresh.drain(..) {
+            self.scopes.first_mut().and_then(|scope| scope.remove(&name));
         }
     }
 

@@ -1,6 +1,6 @@
 //! Turns declarations into the model: resolves references, derives roles from names, finds clocks.
 
-use super::Wrong;
+use super::{Missing, Wrong, group};
 use super::block::{Event, Stream};
 use super::parse::Declared;
 use super::types::{self, Integer, Length, Member, Type, shown};
@@ -12,7 +12,8 @@ use lastwords_trace::class::{
     Role, Scope, StreamClass, Struct, TraceClass, VariantOption,
 };
 use lastwords_trace::schema::EnvValue;
-use std::collections::{HashMap, HashSet};
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// Largest number of clocks. Each timestamp field searches all of them for its own.
@@ -20,8 +21,8 @@ const MAX_CLOCKS: usize = 1 << 10;
 const WHAT: &str = "the types that these metadata use";
 
 /// Returns the model of the declarations.
-pub(super) fn trace_class(declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
-    let Some(trace) = &declared.trace else {
+pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
+    let Some((uuid, order)) = declared.trace.as_ref().map(|trace| (trace.uuid, trace.order)) else {
         return Err(Wrong { line: 1, what: "expected a trace block".into() });
     };
     if declared.clocks.len() > MAX_CLOCKS {
@@ -32,28 +33,36 @@ pub(super) fn trace_class(declared: Declared, budget: &Budget) -> Result<TraceCl
         EnvValue::Text(_) => None,
     };
     let env = declared.env.iter().filter_map(number).collect();
-    let mut resolver = Resolver { clocks: clocks(&declared), budget, env, roots: Default::default() };
-    let streams = streams(&declared)?;
-    let header = resolver.scope(Scope::PacketHeader, trace.header.clone())?;
+    let mut missing = std::mem::take(&mut declared.missing);
+    let clocks = clocks(&declared);
+    let mut resolver = Resolver { clocks, budget, is_spent: Cell::new(false), env, roots: Default::default() };
+    let header = resolver.scope(Scope::PacketHeader, declared.trace.as_ref().and_then(|trace| trace.header.clone()))?;
     let mut classes = Vec::new();
-    for (id, stream, events) in streams {
-        classes.push(resolver.stream(id, stream, &events)?);
+    for (id, stream, events) in group::streams(&declared, &mut missing) {
+        match resolver.stream(id, stream, &events, &mut missing) {
+            Err(wrong) if resolver.is_spent.get() => return Err(wrong),
+            Err(Wrong { line, what }) => {
+                missing.add(Wrong { line, what: format!("stream class {id} and its {} events: {what}", events.len()) });
+            }
+            Ok(class) => classes.push(class),
+        }
     }
     Ok(TraceClass {
         version: 1,
-        uuid: trace.uuid,
+        uuid,
         identity: Identity {
             namespace: is_lttng(&declared).then(|| "lttng.org,2009".to_owned()),
-            name: trace.uuid.is_some().then(String::new),
-            uid: trace.uuid.as_ref().map(crate::names::uuid_text),
+            name: uuid.is_some().then(String::new),
+            uid: uuid.as_ref().map(crate::names::uuid_text),
         },
-        order: trace.order,
+        order,
         env: declared.env,
         header,
         clocks: resolver.clocks,
         streams: classes,
         attributes: String::new(),
         preamble: String::new(),
+        missing: missing.0.told(),
     })
 }
 
@@ -82,39 +91,11 @@ fn clocks(declared: &Declared) -> Vec<Clock> {
     declared.clocks.iter().map(clock).collect()
 }
 
-type Grouped<'a> = Vec<(u64, Option<&'a Stream>, Vec<&'a Event>)>;
-
-/// Returns the stream classes in the order of the metadata, with their events.
-fn streams(declared: &Declared) -> Result<Grouped<'_>, Wrong> {
-    let mut grouped: Grouped<'_> = Vec::new();
-    let mut places: HashMap<u64, usize> = HashMap::new();
-    for stream in &declared.streams {
-        let id = stream.id.unwrap_or(0);
-        if places.insert(id, grouped.len()).is_some() {
-            return Err(Wrong { line: stream.line, what: format!("a second stream class of id {id}") });
-        }
-        grouped.push((id, Some(stream), Vec::new()));
-    }
-    if grouped.is_empty() && !declared.events.is_empty() {
-        places.insert(0, 0);
-        grouped.push((0, None, Vec::new()));
-    }
-    let only = if let [(id, ..)] = grouped.as_slice() { Some(*id) } else { None };
-    for event in &declared.events {
-        let Some(id) = event.stream.or(only) else {
-            return Err(Wrong { line: event.line, what: "event: expected a stream_id, as there are several".into() });
-        };
-        let Some((.., events)) = places.get(&id).and_then(|at| grouped.get_mut(*at)) else {
-            return Err(Wrong { line: event.line, what: format!("stream_id {id}: there is no such stream class") });
-        };
-        events.push(event);
-    }
-    Ok(grouped)
-}
-
 struct Resolver<'b> {
     clocks: Vec<Clock>,
     budget: &'b Budget,
+    /// The budget is spent: nothing more can be resolved.
+    is_spent: Cell<bool>,
     /// Numbers of the environment, which lengths can refer to.
     env: HashMap<String, u64>,
     /// The types of the scopes that can be referred to, in the order of the scopes.
@@ -152,7 +133,13 @@ impl Resolver<'_> {
         }
     }
 
-    fn stream(&mut self, id: u64, stream: Option<&Stream>, events: &[&Event]) -> Result<StreamClass, Wrong> {
+    fn stream(
+        &mut self,
+        id: u64,
+        stream: Option<&Stream>,
+        events: &[&Event],
+        missing: &mut Missing,
+    ) -> Result<StreamClass, Wrong> {
         let none = Stream::default();
         let stream = stream.unwrap_or(&none);
         let mut class = StreamClass {
@@ -166,48 +153,77 @@ impl Resolver<'_> {
             events: Vec::new(),
             attributes: String::new(),
         };
-        let mut ids = HashSet::new();
-        for event in events {
-            let id = event.id.unwrap_or(0);
-            if !ids.insert(id) {
-                return Err(Wrong { line: event.line, what: format!("a second event of id {id} in its stream class") });
-            }
-            class.events.push(EventClass {
-                id,
-                name: Some(event.name.clone().unwrap_or_default()),
-                identity: Identity::default(),
-                log_level: event.log_level,
-                emf_uri: event.emf_uri.clone(),
-                specific_context: self.scope(Scope::SpecificContext, event.context.clone())?,
-                payload: self.scope(Scope::Payload, event.fields.clone())?,
-                attributes: String::new(),
-            });
-        }
-        class.clock = self.clock_of(stream, events)?;
-        Ok(class)
-    }
-
-    /// Finds the clock that the fields of a stream class map to.
-    fn clock_of(&self, stream: &Stream, events: &[&Event]) -> Result<Option<usize>, Wrong> {
-        let mut names = Vec::new();
         let of_stream = [
             (Scope::PacketContext, &stream.packet_context),
             (Scope::EventHeader, &stream.event_header),
             (Scope::CommonContext, &stream.event_context),
         ];
-        let of_events =
-            events.iter().flat_map(|event| [(Scope::SpecificContext, &event.context), (Scope::Payload, &event.fields)]);
-        for (scope, root) in of_stream.into_iter().chain(of_events) {
-            if let Some(root) = root {
-                mapped(root, scope, "", &mut names);
+        class.clock = self.clock_of(&of_stream, None, stream.line)?;
+        let mut ids: HashMap<u64, usize> = HashMap::new();
+        for event in events {
+            let count = ids.entry(event.id.unwrap_or(0)).or_default();
+            *count = count.saturating_add(1);
+        }
+        for event in events {
+            let id = event.id.unwrap_or(0);
+            let known = match ids.get(&id) {
+                Some(1) => self.event(id, event, class.clock),
+                _ => Err(Wrong { line: event.line, what: format!("a second event of id {id} in its stream class") }),
+            };
+            match known {
+                Ok((event, clock)) => {
+                    class.events.push(event);
+                    class.clock = clock;
+                }
+                Err(wrong) if self.is_spent.get() => return Err(wrong),
+                Err(Wrong { line, what }) => {
+                    let name = event.name.as_deref().unwrap_or_default();
+                    missing.add(Wrong { line, what: format!("event {id} ({name}) of stream class {}: {what}", class.id) });
+                }
             }
         }
-        let mut found = None;
+        Ok(class)
+    }
+
+    /// Returns an event class, and the clock of its stream class, which is `clock` so far.
+    fn event(
+        &mut self,
+        id: u64,
+        event: &Event,
+        clock: Option<usize>,
+    ) -> Result<(EventClass, Option<usize>), Wrong> {
+        let class = EventClass {
+            id,
+            name: Some(event.name.clone().unwrap_or_default()),
+            identity: Identity::default(),
+            log_level: event.log_level,
+            emf_uri: event.emf_uri.clone(),
+            specific_context: self.scope(Scope::SpecificContext, event.context.clone())?,
+            payload: self.scope(Scope::Payload, event.fields.clone())?,
+            attributes: String::new(),
+        };
+        let scopes = [(Scope::SpecificContext, &event.context), (Scope::Payload, &event.fields)];
+        Ok((class, self.clock_of(&scopes, clock, event.line)?))
+    }
+
+    /// Finds the clock that the fields of scopes map to. Those before them map to `found`.
+    fn clock_of(
+        &self,
+        scopes: &[(Scope, &Option<Rc<Type>>)],
+        mut found: Option<usize>,
+        line: u32,
+    ) -> Result<Option<usize>, Wrong> {
+        let mut names = Vec::new();
+        for (scope, root) in scopes {
+            if let Some(root) = root {
+                mapped(root, *scope, "", &mut names);
+            }
+        }
         for name in names {
-            let clock = self.clock(name.as_deref(), stream.line)?;
+            let clock = self.clock(name.as_deref(), line)?;
             if found.is_some_and(|found| found != clock) {
                 let what = "stream: its fields map to more than one clock";
-                return Err(Wrong { line: stream.line, what: what.into() });
+                return Err(Wrong { line, what: what.into() });
             }
             found = Some(clock);
         }
@@ -255,7 +271,10 @@ impl Resolver<'_> {
     /// Charges the budget for bytes of the model, and for comparisons.
     fn spend(&self, bytes: usize, steps: usize, location: &TypeLocation<'_>) -> Result<(), Wrong> {
         let done = self.budget.bytes(WHAT, bytes as u64).and_then(|()| self.budget.steps(WHAT, steps as u64));
-        done.map_err(|error| location.wrong(error.to_string()))
+        done.map_err(|error| {
+            self.is_spent.set(true);
+            location.wrong(error.to_string())
+        })
     }
 
     fn integer(&mut self, integer: &Integer, location: &TypeLocation<'_>) -> Result<class::Integer, Wrong> {

@@ -165,6 +165,7 @@ pub(crate) fn framed(
         }],
         attributes: Attributes::default(),
         preamble: Attributes::default(),
+        missing: Vec::new(),
     }
 }
 
