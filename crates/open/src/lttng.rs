@@ -76,7 +76,10 @@ pub(super) fn carve(
 fn take(session: &mut Session, texts: &[Metadata]) {
     let mut own: Vec<&Metadata> = texts.iter().filter(|text| text.names(&session.uuid)).collect();
     own.sort_by_key(|text| std::cmp::Reverse(text.text.len()));
-    if let Some(text) = own.into_iter().find(|text| text.class().is_ok()) {
+    let readable = |text: &&Metadata| text.class().ok().map(|class| class.missing.len());
+    // The longest of those that lack least.
+    let best = own.into_iter().filter_map(|text| Some((readable(&text)?, text))).min_by_key(|(missing, _)| *missing);
+    if let Some((_, text)) = best {
         session.metadata = text.clone();
         session.name_by_metadata();
         let bytes = text.text.len();

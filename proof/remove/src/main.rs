@@ -1,5 +1,5 @@
-//! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders, declarations of CTF's metadata, pages of
-//! sessions and of streams, the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
+//! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders, declarations and packets of CTF's metadata,
+//! packets of its streams, streams whose index stays, pages of sessions and of LTTng's memory, the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
 //! as it was, or with parts that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
 //!
 //! ```text

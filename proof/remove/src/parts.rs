@@ -22,8 +22,10 @@ pub(crate) struct Part {
     file: PathBuf,
     /// Its bytes; none for the whole file.
     bytes: Option<Range<usize>>,
-    /// The file is text, of which bytes can be missing without a hole.
+    /// The part is of a text, of which bytes can be missing without a hole.
     is_text: bool,
+    /// The part is a packet of metadata: the others can be there without it.
+    is_metadata: bool,
 }
 
 /// How parts are lost.
@@ -31,7 +33,7 @@ pub(crate) struct Part {
 pub(crate) enum Loss {
     /// They read as zero, or as spaces in a text.
     Zero,
-    /// Files and parts of texts are not there; parts of other files read as zero.
+    /// Files, parts of texts and packets of metadata are not there; parts of other files read as zero.
     Removed,
     /// The file ends in the part.
     Cut,
@@ -44,9 +46,11 @@ pub(crate) fn of(trace: &Path) -> Result<Vec<Part>> {
         let bytes = std::fs::read(place(trace, &file))?;
         let is_member = file != Path::new("");
         let is_text = text::is_text(&bytes);
-        let mut add = |name: String, range| {
+        let is_metadata = bytes.starts_with(&METADATA);
+        let mut add = |name: String, range: Option<Range<usize>>| {
             let name = format!("{} {name}", file.display());
-            parts.push(Part { name, file: file.clone(), bytes: range, is_text });
+            let is_metadata = is_metadata && range.is_some();
+            parts.push(Part { name, file: file.clone(), bytes: range, is_text, is_metadata });
         };
         if is_member {
             add("file".into(), None);
@@ -72,13 +76,16 @@ pub(crate) fn of(trace: &Path) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Returns the packets of a stream of CTF. They begin with a magic number.
+/// The number at the beginning of packets of events, and of metadata.
+const EVENTS: [u8; 4] = 0xc1fc_1fc1u32.to_le_bytes();
+const METADATA: [u8; 4] = 0x75d1_1d57u32.to_le_bytes();
+
+/// Returns the packets of a file of CTF. They begin with a magic number.
 fn packets(bytes: &[u8]) -> Vec<Range<usize>> {
-    const MAGIC: [u8; 4] = 0xc1fc_1fc1u32.to_le_bytes();
-    if !bytes.starts_with(&MAGIC) {
+    let Some(magic) = [EVENTS, METADATA].into_iter().find(|magic| bytes.starts_with(magic)) else {
         return Vec::new();
-    }
-    let begins: Vec<usize> = (0..bytes.len()).step_by(8).filter(|at| bytes[*at..].starts_with(&MAGIC)).collect();
+    };
+    let begins: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(&magic)).collect();
     let ends = begins.iter().skip(1).copied().chain([bytes.len()]);
     begins.iter().copied().zip(ends).map(|(begin, end)| begin..end).collect()
 }
@@ -135,12 +142,13 @@ pub(crate) fn copy_without(
 fn take_out(bytes: &mut Vec<u8>, parts: &[&&Part], loss: Loss, below: &mut dyn FnMut(u64) -> u64) {
     let mut ranges: Vec<Range<usize>> = parts.iter().map(|part| part.bytes.clone().unwrap_or(0..bytes.len())).collect();
     let is_text = parts.iter().any(|part| part.is_text);
+    let can_go = is_text || parts.iter().any(|part| part.is_metadata);
     ranges.sort_by_key(|range| std::cmp::Reverse(range.start));
     for range in ranges {
         let range = range.start.min(bytes.len())..range.end.min(bytes.len());
         match loss {
             Loss::Cut => bytes.truncate(range.start + below(range.len() as u64) as usize),
-            Loss::Removed if is_text => drop(bytes.drain(range)),
+            Loss::Removed if can_go => drop(bytes.drain(range)),
             Loss::Zero | Loss::Removed => bytes[range].fill(if is_text { b' ' } else { 0 }),
         }
     }

@@ -289,6 +289,8 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
     faults.extend(class.missing.iter().map(|what| Error::metadata(&path, 0, what.as_str())));
     let program = Program::new(class, budget).map_err(|source| Error::Schema { path, source })?;
     let mut streams: Vec<Stream> = Vec::new();
+    // The declaration of the header may be missing.
+    let is_headless = program.class().header.is_none();
     faults.extend(index::missing_files(folder, budget));
     for file in data_files(folder, faults)? {
         let index = match index::of_file(&file, &program, budget) {
@@ -300,6 +302,11 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         };
         faults.extend(index.fault);
         let Some(first) = index.first else { continue };
+        if is_headless && index::begins_with_magic(&file) {
+            let what = "the metadata do not describe the header with which packets begin";
+            faults.push(Error::metadata(&file, 0, what));
+            continue;
+        }
         let packets = index.entries.into_iter().map(|entry| (0, entry)).collect();
         let stream = Stream { class: first.class, id: first.stream, files: vec![file], packets, memory: None };
         // Files of one stream can only be ordered by the time of their first packet.

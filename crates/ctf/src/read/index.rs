@@ -91,6 +91,14 @@ pub(super) fn of_file(path: &Path, program: &Program, budget: &Budget) -> Result
     Ok(index)
 }
 
+/// Returns true if a file begins with the magic number of packets.
+pub(super) fn begins_with_magic(path: &Path) -> bool {
+    let mut first = [0; 4];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut first, 0));
+    let magic = crate::program::MAGIC;
+    read.is_ok() && [u32::from_le_bytes(first), u32::from_be_bytes(first)].iter().any(|word| u64::from(*word) == magic)
+}
+
 struct Scan<'a> {
     path: &'a Path,
     file: &'a File,

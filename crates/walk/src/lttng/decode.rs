@@ -1,10 +1,11 @@
 //! Proves LTTng packets: decodes each event once, with the session's metadata.
 
-use super::{Metadata, Proof, Session};
+use super::{Metadata, Proof, Session, zeros};
 use lastwords_bytes::Budget;
 use lastwords_ctf::program::{PacketPart, Program};
 use lastwords_ctf::read;
 use lastwords_trace::class::TraceClass;
+use lastwords_trace::evidence::Gap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,6 +33,8 @@ impl Session {
             return None;
         }
         let class = self.metadata.class().map_err(|error| error.to_string());
+        let missing = class.as_ref().map(|class| class.missing.as_slice()).unwrap_or_default();
+        self.evidence.gaps.extend(missing.iter().map(|what| Gap::not_known(None, &format!("metadata: {what}"))));
         let budget = Arc::new(Budget::for_input(self.bytes()));
         let program = class.and_then(|class| Program::new(class, &budget).map_err(|error| error.to_string()));
         let program = match program {
@@ -63,19 +66,32 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     let mut proof = Proof { good: packet.events_at / 8, ..Proof::default() };
     let mut at = packet.events_at;
     let mut pace = Pace::default();
+    let pages = zeros::Pages::of(bytes, end);
+    // The proof before an event that has a page of zeros in it. The next event shows that this was its length.
+    let mut before = None;
     while at < end {
         match program.event(&mut decoder, packet.class, &part, at) {
+            Ok(event) if pages.meets(at, event.end) == zeros::Meets::Unproven => {
+                proof.fault = Some(format!("offset {:#x}: the next event is in a page of zeros, which may be missing", at / 8));
+                break;
+            }
             Ok(event) if only_likely && (is_nothing(bytes, at) || !pace.allows(event.clock)) => {
                 proof.fault = Some(format!("offset {:#x}: the next event is not likely", at / 8));
                 break;
             }
             Ok(event) => {
+                let covers = pages.meets(at, event.end) == zeros::Meets::Covers;
+                before = covers.then(|| proof.clone());
+                if covers {
+                    proof.zeros.push(at / 8);
+                }
                 at = event.end;
                 proof.events = proof.events.saturating_add(1);
                 proof.last = Some(event.clock);
                 proof.good = at.div_ceil(8);
             }
             Err(fault) => {
+                proof = before.unwrap_or(proof);
                 proof.fault = Some(fault.to_string());
                 break;
             }

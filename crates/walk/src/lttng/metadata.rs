@@ -1,10 +1,7 @@
 //! The metadata of an LTTng session: the description of its events.
 
-use lastwords_bytes::{ByteOrder, Reader};
+use lastwords_ctf::metadata::HOLE;
 
-/// Magic of a metadata packet (CTF 1.8.3, 7.1), and length of its header in bytes.
-const MAGIC: u32 = 0x75d1_1d57;
-const HEADER: usize = 37;
 /// First byte of each JSON text in CTF 2 metadata.
 const SEPARATOR: u8 = 0x1e;
 /// First bytes of metadata in the memory of an LTTng daemon.
@@ -22,25 +19,13 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Parses a metadata file: plain text, or packets of text.
+    /// Parses a metadata file: plain text, or packets of text. Where packets are missing, the text has a hole.
     #[must_use]
     pub fn of_file(file: &[u8]) -> Self {
-        let order = match file.first_chunk::<4>() {
-            Some(magic) if u32::from_le_bytes(*magic) == MAGIC => ByteOrder::Little,
-            Some(magic) if u32::from_be_bytes(*magic) == MAGIC => ByteOrder::Big,
-            _ => return Self { text: file.to_vec(), is_partial: false },
-        };
-        let mut metadata = Self::default();
-        let mut rest = file;
-        while !rest.is_empty() {
-            let Some((text, behind)) = packet(rest, order) else {
-                metadata.is_partial = true;
-                break;
-            };
-            metadata.text.extend_from_slice(text);
-            rest = behind;
+        match lastwords_ctf::metadata::unpack(file) {
+            Some(packets) => Self { is_partial: !packets.missing.is_empty(), text: packets.text },
+            None => Self { text: file.to_vec(), is_partial: false },
         }
-        metadata
     }
 
     /// True if the metadata are CTF 2: a sequence of JSON texts, each after a record separator.
@@ -100,7 +85,8 @@ impl Metadata {
 
     /// Cuts partial metadata after the last complete declaration; returns the number of bytes removed.
     pub fn cut(&mut self) -> usize {
-        if !self.is_partial {
+        // Declarations behind a hole are found when the text is parsed.
+        if !self.is_partial || self.text.contains(&HOLE) {
             return 0;
         }
         let whole = if self.is_ctf2() { whole_fragments(&self.text) } else { whole_declarations(&self.text) };
@@ -108,20 +94,6 @@ impl Metadata {
         self.text.truncate(whole);
         gone
     }
-}
-
-/// Splits off a packet: returns its text and the bytes after it.
-fn packet(bytes: &[u8], order: ByteOrder) -> Option<(&[u8], &[u8])> {
-    let reader = Reader::new("metadata", bytes, order);
-    if reader.u32_at(0).ok()? != MAGIC {
-        return None;
-    }
-    let bytes_at = |at: usize| reader.u32_at(at).ok().and_then(|bits| usize::try_from(bits / 8).ok());
-    let (content, len) = (bytes_at(24)?, bytes_at(28)?);
-    if content < HEADER || len < content {
-        return None;
-    }
-    Some((bytes.get(HEADER..content)?, bytes.get(len..)?))
 }
 
 /// Offset of the first start of metadata in `bytes`, searching from `from`.
@@ -251,9 +223,10 @@ mod tests {
 
     #[test]
     fn packets_are_taken_apart() {
+        const HEADER: usize = 37;
         let mut file = vec![];
         for text in [b"trace {", b" a; };"] as [&[u8]; 2] {
-            file.extend(MAGIC.to_le_bytes());
+            file.extend(0x75d1_1d57u32.to_le_bytes());
             file.extend([0; 20]);
             file.extend(((HEADER + text.len()) as u32 * 8).to_le_bytes());
             file.extend((64u32 * 8).to_le_bytes());
@@ -263,7 +236,7 @@ mod tests {
         }
         assert_eq!(Metadata::of_file(&file), Metadata { text: b"trace { a; };".to_vec(), is_partial: false });
         let cut = Metadata::of_file(&file[..100]);
-        assert_eq!(cut, Metadata { text: b"trace {".to_vec(), is_partial: true });
+        assert_eq!(cut, Metadata { text: b"trace {\x1a".to_vec(), is_partial: true });
     }
 
     #[test]

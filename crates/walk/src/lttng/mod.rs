@@ -15,6 +15,7 @@ mod prove;
 mod session;
 mod texts;
 mod trace;
+mod zeros;
 
 pub use carve::carve;
 pub use complete::complete;

@@ -1,7 +1,7 @@
 //! Proves packets by decoding each of their events once, with a decoder that the caller provides.
 
 use super::session::{Doubt, Packet, Session};
-use lastwords_trace::evidence::Verdict;
+use lastwords_trace::evidence::{Gap, Verdict};
 
 /// Reason for the end of an open packet that commit counters determine.
 const BY_COUNTERS: &str = "it was being written; commit counters tell how far";
@@ -17,6 +17,8 @@ pub struct Proof {
     pub good: u64,
     /// Message why the next event could not be decoded, and where; none if all were decoded.
     pub fault: Option<String>,
+    /// Offsets of decoded events with pages of zeros in them, bytes: whether these are their values is not known.
+    pub zeros: Vec<u64>,
 }
 
 impl Packet {
@@ -110,6 +112,12 @@ impl Session {
         let Some(packet) = self.streams.get_mut(stream).and_then(|stream| stream.packets.get_mut(packet)) else {
             return;
         };
+        let number = packet.header.sequence;
+        let unproven = |at: &u64| {
+            let fact = format!("packet {number}: whether the event at offset {at:#x} has zeros, or its pages are missing");
+            Gap::not_known(Some(stream), &fact)
+        };
+        self.evidence.gaps.extend(proof.zeros.iter().map(unproven));
         let last = proof.last.unwrap_or(packet.header.begin).max(packet.header.begin);
         if proof.fault.is_none() {
             if packet.doubt == Doubt::End {

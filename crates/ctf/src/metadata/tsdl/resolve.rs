@@ -35,7 +35,7 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
     let env = declared.env.iter().filter_map(number).collect();
     let mut missing = std::mem::take(&mut declared.missing);
     let clocks = clocks(&declared);
-    let mut resolver = Resolver { clocks, budget, is_spent: Cell::new(false), env, roots: Default::default() };
+    let mut resolver = Resolver { clocks, budget, is_spent: Cell::new(false), lost_clocks: Vec::new(), env, roots: Default::default() };
     let header = resolver.scope(Scope::PacketHeader, declared.trace.as_ref().and_then(|trace| trace.header.clone()))?;
     let mut classes = Vec::new();
     for (id, stream, events) in group::streams(&declared, &mut missing) {
@@ -47,6 +47,7 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
             Ok(class) => classes.push(class),
         }
     }
+    resolver.lost_clocks.drain(..).for_each(|wrong| missing.add(wrong));
     Ok(TraceClass {
         version: 1,
         uuid,
@@ -64,6 +65,22 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
         preamble: String::new(),
         missing: missing.0.told(),
     })
+}
+
+/// Returns a clock of nanoseconds from an unknown origin.
+fn unknown_clock(name: &str) -> Clock {
+    Clock {
+        id: name.to_owned(),
+        identity: Identity { name: Some(name.to_owned()), ..Identity::default() },
+        frequency: 1_000_000_000,
+        offset_seconds: 0,
+        offset_cycles: 0,
+        origin: Origin::Unknown,
+        precision: None,
+        accuracy: None,
+        description: String::new(),
+        attributes: String::new(),
+    }
 }
 
 fn is_lttng(declared: &Declared) -> bool {
@@ -96,6 +113,8 @@ struct Resolver<'b> {
     budget: &'b Budget,
     /// The budget is spent: nothing more can be resolved.
     is_spent: Cell<bool>,
+    /// What refers to clocks that are not declared.
+    lost_clocks: Vec<Wrong>,
     /// Numbers of the environment, which lengths can refer to.
     env: HashMap<String, u64>,
     /// The types of the scopes that can be referred to, in the order of the scopes.
@@ -208,7 +227,7 @@ impl Resolver<'_> {
 
     /// Finds the clock that the fields of scopes map to. Those before them map to `found`.
     fn clock_of(
-        &self,
+        &mut self,
         scopes: &[(Scope, &Option<Rc<Type>>)],
         mut found: Option<usize>,
         line: u32,
@@ -230,14 +249,22 @@ impl Resolver<'_> {
         Ok(found)
     }
 
-    /// Returns the position of the named clock, or of the only clock if no name is given.
-    fn clock(&self, name: Option<&str>, line: u32) -> Result<usize, Wrong> {
+    /// Returns the position of the named clock, or of the only clock if no name is given. A named clock that is not declared is one whose
+    /// times are not known: it counts nanoseconds from an unknown origin.
+    fn clock(&mut self, name: Option<&str>, line: u32) -> Result<usize, Wrong> {
         match name {
-            Some(name) => self
-                .clocks
-                .iter()
-                .position(|clock| clock.id == name)
-                .ok_or_else(|| Wrong { line, what: format!("clock.{name}.value: there is no such clock") }),
+            Some(name) => {
+                let known = self.clocks.iter().position(|clock| clock.id == name);
+                if known.is_none() && self.clocks.len() >= MAX_CLOCKS {
+                    return Err(Wrong { line, what: format!("more than {MAX_CLOCKS} clocks") });
+                }
+                Ok(known.unwrap_or_else(|| {
+                    let what = format!("clock.{name}.value: there is no such clock: its frequency and origin are not known");
+                    self.lost_clocks.push(Wrong { line, what });
+                    self.clocks.push(unknown_clock(name));
+                    self.clocks.len().saturating_sub(1)
+                }))
+            }
             None if self.clocks.len() == 1 => Ok(0),
             None => Err(Wrong { line, what: "a timestamp that maps to none of several clocks".into() }),
         }
@@ -304,18 +331,7 @@ impl Resolver<'_> {
     /// Adds a clock of nanoseconds if `name` is none and the metadata declare no clock.
     fn ensure_clock(&mut self, name: Option<&str>) {
         if name.is_none() && self.clocks.is_empty() {
-            self.clocks.push(Clock {
-                id: "default".into(),
-                identity: Identity { name: Some("default".into()), ..Identity::default() },
-                frequency: 1_000_000_000,
-                offset_seconds: 0,
-                offset_cycles: 0,
-                origin: Origin::Unknown,
-                precision: None,
-                accuracy: None,
-                description: String::new(),
-                attributes: String::new(),
-            });
+            self.clocks.push(unknown_clock("default"));
         }
     }
 
