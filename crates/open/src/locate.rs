@@ -211,7 +211,9 @@ fn of_folder(
     };
     let whole = |kind| vec![as_one(Ok(Location::new(folder, kind)))];
     let is_ctf = folder.join("metadata").is_file() && is_trace(folder);
-    if files.iter().any(|file| is_region(file)) && !is_ctf {
+    // The streams of a folder of CTF may have the names of a session's.
+    let is_session = |file: &PathBuf| is_region(file) && sniff::of_file(file) != Some(sniff::Kind::CtfStream);
+    if !is_ctf && files.iter().any(is_session) {
         return whole(LocationKind::Session);
     }
     let kinds: Vec<Option<sniff::Kind>> = files.iter().map(|file| sniff::of_file(file)).collect();

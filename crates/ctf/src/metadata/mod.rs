@@ -7,7 +7,7 @@ mod tsdl;
 
 use crate::read::Error;
 use lastwords_bytes::{Budget, Limits};
-use lastwords_trace::class::TraceClass;
+use lastwords_trace::class::{Clock, Identity, Origin, TraceClass};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -131,4 +131,20 @@ fn text(bytes: &[u8]) -> Cow<'_, str> {
         }
     }
     Cow::Owned(text)
+}
+
+/// Returns a clock of nanoseconds from an unknown origin.
+pub(crate) fn unknown_clock(name: &str) -> Clock {
+    Clock {
+        id: name.to_owned(),
+        identity: Identity { name: Some(name.to_owned()), ..Identity::default() },
+        frequency: 1_000_000_000,
+        offset_seconds: 0,
+        offset_cycles: 0,
+        origin: Origin::Unknown,
+        precision: None,
+        accuracy: None,
+        description: String::new(),
+        attributes: String::new(),
+    }
 }

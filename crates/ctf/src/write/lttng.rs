@@ -1,6 +1,7 @@
 //! A session of LTTng that was recovered, as LTTng itself would have written it: packets as they are, metadata in packets,
 //! index files.
 
+use super::index::IndexWriter;
 use crate::error::{Error, Result};
 use crate::{create_file, create_folder};
 use lastwords_bytes::ByteOrder;
@@ -14,34 +15,8 @@ const METADATA_MAGIC: u32 = 0x75d1_1d57;
 const METADATA_PACKET: usize = 4096;
 /// Size of the header of a packet of metadata, in bytes.
 const METADATA_HEADER: usize = 37;
-/// The magic of an index file (lttng-tools, `ctf-index.h`). All numbers of the file are big-endian.
-const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
-/// The version of the index file.
-const INDEX_MAJOR: u32 = 1;
-const INDEX_MINOR: u32 = 1;
-/// Size of an entry of the index file, in bytes.
-const INDEX_ENTRY: u32 = 72;
 
-/// The facts about one packet that the index file has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Entry {
-    /// Length of the packet, in bits.
-    pub packet_bits: u64,
-    /// Length of the packet's header, context and events, in bits.
-    pub content_bits: u64,
-    /// Clock at its beginning, ticks.
-    pub begin: u64,
-    /// Clock at its end, ticks.
-    pub end: u64,
-    /// Number of events that the stream has lost until the packet's end.
-    pub discarded: u64,
-    /// Id of the stream class.
-    pub stream_id: u64,
-    /// Id of the stream in its class.
-    pub instance: u64,
-    /// Number of the packet in its stream.
-    pub sequence: u64,
-}
+pub use super::index::Entry;
 
 /// Creates a trace's folder and its missing parents below `base`, which must exist.
 ///
@@ -105,9 +80,8 @@ fn metadata_packets(text: &[u8], uuid: &[u8; 16], order: ByteOrder) -> Vec<u8> {
 #[derive(Debug)]
 pub struct StreamWriter {
     data: BufWriter<File>,
-    index: BufWriter<File>,
-    paths: (PathBuf, PathBuf),
-    offset: u64,
+    path: PathBuf,
+    index: IndexWriter,
 }
 
 impl StreamWriter {
@@ -116,17 +90,8 @@ impl StreamWriter {
     /// # Errors
     /// The files exist already or cannot be created.
     pub fn new(folder: &Path, name: &str) -> Result<Self> {
-        let indexes = folder.join("index");
-        if !indexes.is_dir() {
-            create_folder(&indexes)?;
-        }
-        let paths = (folder.join(name), indexes.join(format!("{name}.idx")));
-        let data = BufWriter::new(create_file(&paths.0)?);
-        let mut index = BufWriter::new(create_file(&paths.1)?);
-        for word in [INDEX_MAGIC, INDEX_MAJOR, INDEX_MINOR, INDEX_ENTRY] {
-            index.write_all(&word.to_be_bytes()).map_err(Error::io(&paths.1, "write"))?;
-        }
-        Ok(Self { data, index, paths, offset: 0 })
+        let path = folder.join(name);
+        Ok(Self { data: BufWriter::new(create_file(&path)?), path, index: IndexWriter::new(folder, name)? })
     }
 
     /// Appends a packet with all its bytes, padding included.
@@ -134,13 +99,8 @@ impl StreamWriter {
     /// # Errors
     /// The files cannot be written.
     pub fn packet(&mut self, bytes: &[u8], entry: &Entry) -> Result<()> {
-        self.data.write_all(bytes).map_err(Error::io(&self.paths.0, "write"))?;
-        let Entry { packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence } = *entry;
-        for word in [self.offset, packet_bits, content_bits, begin, end, discarded, stream_id, instance, sequence] {
-            self.index.write_all(&word.to_be_bytes()).map_err(Error::io(&self.paths.1, "write"))?;
-        }
-        self.offset = self.offset.saturating_add(bytes.len() as u64);
-        Ok(())
+        self.data.write_all(bytes).map_err(Error::io(&self.path, "write"))?;
+        self.index.packet(bytes.len() as u64, entry)
     }
 
     /// Completes both files and returns the size of the stream's file in bytes.
@@ -148,9 +108,8 @@ impl StreamWriter {
     /// # Errors
     /// The files cannot be written.
     pub fn finish(mut self) -> Result<u64> {
-        self.data.flush().map_err(Error::io(&self.paths.0, "write"))?;
-        self.index.flush().map_err(Error::io(&self.paths.1, "write"))?;
-        Ok(self.offset)
+        self.data.flush().map_err(Error::io(&self.path, "write"))?;
+        self.index.finish()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes CTF folders: a metadata file and a data file for each stream.
+//! Writes CTF folders: a metadata file, and a data file with an index file for each stream.
 //!
 //! Data files are the same for both versions. A committed packet is copied as it was in memory, except that its header
 //! and context are rewritten from [`PacketInfo`] and its padding is removed. Packets with another verdict are checked
@@ -6,6 +6,7 @@
 //!
 //! [`PacketInfo`]: lastwords_trace::source::PacketInfo
 
+mod index;
 pub mod lttng;
 pub mod packets;
 

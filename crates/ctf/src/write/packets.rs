@@ -1,6 +1,7 @@
 //! Writes data files: copies packets and rewrites their headers.
 
 use super::Options;
+use super::index::{Entry, IndexWriter};
 use crate::error::{Error, Result};
 use crate::read::Watch;
 use crate::session::{ChannelDecoder, NO_SIZE, Position, RawEvent, TAG_BITS, TAG_FULL, TAG_ID};
@@ -23,7 +24,7 @@ const SIZED_LEN: usize = 10;
 /// Size of an event header with payload size and timestamp, in bytes.
 const FULL_LEN: usize = 18;
 
-/// Writes one stream's file. After each packet it reports the number of written bytes to `watch`. A stream without
+/// Writes one stream's file and its index. After each packet it reports the number of written bytes to `watch`. A stream without
 /// packets has no file.
 pub(super) fn stream(
     source: &dyn Source,
@@ -38,7 +39,8 @@ pub(super) fn stream(
     let Some(channel) = schema.channels.get(facts.channel) else { return Ok(totals) };
     let mut reader = source.packets(stream);
     let mut copier = Copier {
-        path: folder.join(format!("stream-{}-{}", channel.id, facts.instance)),
+        folder: folder.to_path_buf(),
+        name: format!("stream-{}-{}", channel.id, facts.instance),
         file: None,
         decoder: ChannelDecoder::new(channel, schema.byte_order),
         header: Header {
@@ -59,7 +61,10 @@ pub(super) fn stream(
         copier.packet(&info, &bytes, &mut totals)?;
         watch(totals.bytes.saturating_sub(before));
     }
-    totals.streams = totals.streams.saturating_add(u64::from(copier.file.is_some()));
+    if let Some((_, index)) = copier.file.take() {
+        totals.streams = totals.streams.saturating_add(1);
+        index.finish()?;
+    }
     Ok(totals)
 }
 
@@ -75,8 +80,9 @@ pub struct Last {
 }
 
 struct Copier {
-    path: PathBuf,
-    file: Option<File>,
+    folder: PathBuf,
+    name: String,
+    file: Option<(File, IndexWriter)>,
     decoder: ChannelDecoder,
     header: Header,
     last: Option<Last>,
@@ -207,12 +213,20 @@ impl Copier {
 
     fn write(&mut self, facts: Last, begin: u64, content: &[u8]) -> Result<u64> {
         let header = self.header.bytes(facts, begin, content.len());
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => self.file.insert(create_file(&self.path)?),
+        let path = self.folder.join(&self.name);
+        let (file, index) = match &mut self.file {
+            Some(files) => files,
+            None => self.file.insert((create_file(&path)?, IndexWriter::new(&self.folder, &self.name)?)),
         };
-        write_both(file, &header, content).map_err(Error::io(&self.path, "write"))?;
-        Ok(header.len().saturating_add(content.len()) as u64)
+        write_both(file, &header, content).map_err(Error::io(&path, "write"))?;
+        let written = header.len().saturating_add(content.len()) as u64;
+        let bits = written.saturating_mul(8);
+        let Last { end, sequence, discarded } = facts;
+        let (stream_id, instance) = (self.header.stream_id.into(), self.header.instance);
+        let entry =
+            Entry { packet_bits: bits, content_bits: bits, begin, end, discarded, stream_id, instance, sequence };
+        index.packet(written, &entry)?;
+        Ok(written)
     }
 }
 

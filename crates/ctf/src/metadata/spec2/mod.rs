@@ -2,7 +2,7 @@
 
 mod field;
 
-use super::Missing;
+use super::{Missing, unknown_clock};
 use crate::read::Error;
 use field::Builder;
 use lastwords_bytes::{Budget, ByteOrder};
@@ -32,8 +32,8 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         streams: HashMap::new(),
         events: HashSet::new(),
         twice: Twice::default(),
+        missing: Missing::default(),
     };
-    let mut missing = Missing::default();
     let fragments = bytes.split(|b| *b == 0x1e).map(<[u8]>::trim_ascii).filter(|fragment| !fragment.is_empty());
     for (i, fragment) in fragments.enumerate() {
         let number = i.saturating_add(1);
@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         if reader.builder.is_spent() || what.is_fatal {
             return Err(Error::metadata(path, 0, wrong(&what.what)));
         }
-        missing.add(|| wrong(&what.what));
+        reader.missing.add(|| wrong(&what.what));
     }
     let Twice { streams, events } = reader.twice;
     reader.class.streams.retain(|stream| !streams.contains(&stream.id));
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, bytes: &[u8], budget: &Budget) -> Result<TraceCl
         let id = stream.id;
         stream.events.retain(|event| !events.contains(&(id, event.id)));
     }
-    reader.class.missing = missing.told();
+    reader.class.missing = reader.missing.told();
     if !reader.begun {
         reader.class.missing.insert(0, "expected a preamble fragment".to_owned());
     }
@@ -95,6 +95,7 @@ struct Reader<'b> {
     /// The ids of stream classes and of their events.
     events: HashSet<(u64, u64)>,
     twice: Twice,
+    missing: Missing,
 }
 
 /// Ids of stream classes, and of event record classes in them, that are there more than once. Of such classes none is known.
@@ -214,6 +215,20 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Returns the position of a clock. One that is missing counts nanoseconds from an unknown origin.
+    fn clock_of(&mut self, name: &str, stream: u64) -> usize {
+        let next = self.class.clocks.len();
+        *self.clocks.entry(name.to_owned()).or_insert_with(|| {
+            self.class.clocks.push(unknown_clock(name));
+            self.missing.add(|| {
+                format!(
+                    "data stream class {stream}: default clock class {name:?}: there is none before: its frequency and origin are not known"
+                )
+            });
+            next
+        })
+    }
+
     fn stream(&mut self, object: &Object) -> Result<(), Wrong> {
         let id = number(object, "id")?.unwrap_or(0);
         if self.streams.contains_key(&id) {
@@ -222,9 +237,7 @@ impl Reader<'_> {
         }
         let clock = match text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?) {
             None => None,
-            Some(name) => Some(
-                *self.clocks.get(name).ok_or_else(|| format!("default clock class {name:?}: there is none before"))?,
-            ),
+            Some(name) => Some(self.clock_of(name, id)),
         };
         let stream = StreamClass {
             id,

@@ -4,6 +4,7 @@ use super::{Missing, Wrong, group};
 use super::block::{Event, Stream};
 use super::parse::Declared;
 use super::types::{self, Integer, Length, Member, Type, shown};
+use crate::metadata::unknown_clock;
 use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::Budget;
 use lastwords_bytes::ByteOrder;
@@ -65,22 +66,6 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
         preamble: String::new(),
         missing: missing.0.told(),
     })
-}
-
-/// Returns a clock of nanoseconds from an unknown origin.
-fn unknown_clock(name: &str) -> Clock {
-    Clock {
-        id: name.to_owned(),
-        identity: Identity { name: Some(name.to_owned()), ..Identity::default() },
-        frequency: 1_000_000_000,
-        offset_seconds: 0,
-        offset_cycles: 0,
-        origin: Origin::Unknown,
-        precision: None,
-        accuracy: None,
-        description: String::new(),
-        attributes: String::new(),
-    }
 }
 
 fn is_lttng(declared: &Declared) -> bool {
