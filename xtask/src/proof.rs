@@ -41,22 +41,29 @@ pub(crate) fn exclude() -> Result<()> {
     })
 }
 
-/// 200 copies of traces without some of their parts: a session of a program that was killed; and trace.dat files of a dump, ours and trace-cmd's,
-/// where the dumps are.
+/// Copies of traces without some of their parts: a session of a program that was killed, and the folder of CTF that is recovered of it; and,
+/// where the dumps are, trace.dat files of a dump, ours and trace-cmd's, LTTng's shared memory, and the folder of CTF of a kernel's LTTng.
 pub(crate) fn remove() -> Result<()> {
     let room = Scratch::create(&programs::target()?, "proof-remove")?;
     let program = programs::debug()?.join("lastwords").display().to_string();
     let take = |trace: &Path, images: &str| {
         run("lastwords-proof-remove", &[&trace.display().to_string(), "--program", &program, "--images", images])
     };
-    take(&killed_session(room.path())?, "100")?;
+    let recover = |trace: &Path, to: &Path| {
+        run("lastwords", &["recover", &trace.display().to_string(), "-o", &to.display().to_string()])
+    };
+    let session = killed_session(room.path())?;
+    take(&session, "100")?;
+    let folder = room.path().join("ctf");
+    recover(&session, &folder)?;
+    take(&folder, "100")?;
     let cases = crate::test::beside().join("cases");
     if !cases.is_dir() {
         println!("no crash cases beside the repository: no trace.dat file is made of one");
         return Ok(());
     }
-    let (dump, ours, other) = (cases.join(DUMPS[0].0), room.path().join("ours.dat"), room.path().join("other.dat"));
-    run("lastwords", &["recover", &dump.display().to_string(), "-o", &ours.display().to_string()])?;
+    let (ours, other) = (room.path().join("ours.dat"), room.path().join("other.dat"));
+    recover(&cases.join(DUMPS[0].0), &ours)?;
     take(&ours, "50")?;
     let mut convert = Command::new("trace-cmd");
     convert
@@ -66,8 +73,20 @@ pub(crate) fn remove() -> Result<()> {
         .arg("-o")
         .arg(&other);
     crate::setup::run_quietly(&mut convert)?;
-    take(&other, "50")
+    take(&other, "50")?;
+    let (memory, lttng) = (room.path().join("memory"), room.path().join("lttng"));
+    std::fs::create_dir(&memory)?;
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xf").arg(cases.join(MEMORY)).arg("-C").arg(&memory);
+    crate::setup::run_quietly(&mut unpack)?;
+    take(&memory, "100")?;
+    recover(&cases.join(LTTNG), &lttng)?;
+    take(&lttng, "50")
 }
+
+/// LTTng's shared memory of a program that was killed, and the dump of a kernel that LTTng traced.
+const MEMORY: &str = "ust-shm-crash/shm.tar";
+const LTTNG: &str = "lttng-6.12-live/vmcore.elf.zst";
 
 /// Runs a program that records, and kills it. Returns the folder of its session.
 fn killed_session(room: &Path) -> Result<PathBuf> {

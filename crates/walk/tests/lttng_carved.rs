@@ -65,7 +65,7 @@ fn rows(written: u64) -> [(u64, u64); 2] {
 fn decode(bytes: &[u8], _: bool) -> Proof {
     let fault = (bytes.len() as u64 != WRITTEN).then(|| "no event".to_owned());
     let good = if fault.is_some() { 84 } else { WRITTEN };
-    Proof { events: 9, last: Some(1234), good, fault }
+    Proof { events: 9, last: Some(1234), good, fault, zeros: Vec::new() }
 }
 
 fn ends_as_written(session: &Session) {

@@ -98,7 +98,11 @@ fn budget(length: usize) -> Budget {
 /// The metadata lack what packets cannot be read without, or ask for far more fields than they have bytes.
 pub fn parse(path: &Path, bytes: &[u8]) -> Result<TraceClass, Error> {
     let Some(Unpacked { text, uuid, missing }) = unpack(bytes) else { return parse_text(path, bytes) };
-    let mut class = parse_text(path, &text)?;
+    let first = missing.first().map(|first| format!("; {first}")).unwrap_or_default();
+    let mut class = parse_text(path, &text).map_err(|error| match error {
+        Error::Metadata { path, line, what } => Error::Metadata { path, line, what: format!("{what}{first}") },
+        error => error,
+    })?;
     // The UUID of CTF 2 has a fragment of its own.
     if class.version == 1 && class.uuid.is_some_and(|own| own != uuid) {
         return Err(Error::metadata(path, 0, "its packets have another UUID than its trace block"));

@@ -132,7 +132,36 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use super::Pace;
+    use super::*;
+
+    /// Events of a byte for the id, one for the clock, and `_n` bytes.
+    const TSDL: &str = "/* CTF 1.8 */ typealias integer { size = 16; align = 8; } := u16;
+        typealias integer { size = 8; align = 8; map = clock.c.value; } := tick;
+        trace { major = 1; minor = 8; byte_order = le; }; clock { name = c; };
+        stream { id = 0; event.header := struct { integer { size = 8; align = 8; } id; tick timestamp; }; };
+        event { name = e; id = 0; stream_id = 0; fields := struct { u16 _n; integer { size = 8; align = 8; } _a[_n]; }; };";
+
+    fn event(bytes: &[u8]) -> Vec<u8> {
+        let length = u16::try_from(bytes.len()).unwrap().to_le_bytes();
+        [&[0, 7], &length[..], bytes].concat()
+    }
+
+    /// A page of zeros is memory that is missing: the events in it were others. An event that goes on behind it may have had zeros.
+    #[test]
+    fn events_in_a_page_of_zeros_are_not_proven() {
+        let class = lastwords_ctf::metadata::parse(Path::new("metadata"), TSDL.as_bytes()).unwrap();
+        let program = Program::new(class, &Arc::default()).unwrap();
+        let whole: Vec<u8> = std::iter::repeat_n(event(&[1; 10]), 1200).flatten().collect();
+        assert_eq!(decode(&program, &whole, false).events, 1200);
+        let mut lost = whole.clone();
+        lost[4096..8192].fill(0);
+        let proof = decode(&program, &lost, false);
+        assert_eq!((proof.events, proof.good), (4096 / 14, 4096 / 14 * 14));
+        assert!(proof.fault.is_some_and(|fault| fault.contains("page of zeros")));
+        let large = [event(&[1; 10]), event(&[0; 9000]), event(&[1; 4000])].concat();
+        let proof = decode(&program, &large, false);
+        assert_eq!((proof.events, proof.fault, proof.zeros), (3, None, vec![14]));
+    }
 
     #[test]
     fn a_clock_that_goes_back_or_leaps_is_not_believed() {

@@ -24,7 +24,8 @@ const WHAT: &str = "the types that these metadata use";
 /// Returns the model of the declarations.
 pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<TraceClass, Wrong> {
     let Some((uuid, order)) = declared.trace.as_ref().map(|trace| (trace.uuid, trace.order)) else {
-        return Err(Wrong { line: 1, what: "expected a trace block".into() });
+        let first = declared.missing.0.told().into_iter().next().map(|first| format!("; {first}"));
+        return Err(Wrong { line: 1, what: format!("expected a trace block{}", first.unwrap_or_default()) });
     };
     if declared.clocks.len() > MAX_CLOCKS {
         return Err(Wrong { line: 1, what: format!("more than {MAX_CLOCKS} clocks") });
