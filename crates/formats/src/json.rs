@@ -123,7 +123,7 @@ pub fn level(level: LogLevel) -> &'static str {
 
 struct Lines<'t> {
     traces: &'t [Trace],
-    streams: Vec<Stream<'t>>,
+    streams: Vec<Option<Stream<'t>>>,
     moment: Rfc3339,
 }
 
@@ -155,7 +155,8 @@ struct Class<'t> {
 impl<'t> Lines<'t> {
     fn new(chosen: &Chosen<'t>) -> Self {
         let mut classes = BTreeMap::new();
-        let streams = chosen.facts.iter().filter_map(|facts| {
+        // A stream whose class is missing has no events, and keeps its place.
+        let streams = chosen.facts.iter().map(|facts| {
             let class = match classes.entry((facts.trace, facts.class)) {
                 Entry::Occupied(known) => Rc::clone(known.get()),
                 Entry::Vacant(place) => Rc::clone(place.insert(Rc::new(prepared(chosen.traces, facts)?))),
@@ -205,7 +206,7 @@ fn prepared<'t>(traces: &'t [Trace], facts: &StreamInfo) -> Option<Prepared<'t>>
 
 impl Line for Lines<'_> {
     fn line(&mut self, stream: usize, reader: &mut Reader<'_>, event: &Due, out: &mut Vec<u8>) {
-        let Some(stream) = self.streams.get(stream) else { return };
+        let Some(Some(stream)) = self.streams.get(stream) else { return };
         let prepared = &*stream.class;
         let Some(class) = prepared.events.get(event.class) else { return };
         let Some(trace) = self.traces.get(stream.trace) else { return };

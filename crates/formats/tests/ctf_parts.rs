@@ -149,3 +149,43 @@ fn a_stream_that_its_index_has_is_told() {
     assert!(told(&said(Some(&stream), &[size, 64]), &format!("the file has {size} bytes")));
     assert!(said(None, &[]).is_empty() && said(Some(&stream), &[size - 8]).is_empty());
 }
+
+/// Each channel of LTTng has a file for every CPU, and the metadata describe each channel.
+#[test]
+fn a_stream_that_its_siblings_imply_is_told() {
+    let metadata = TSDL.replace("ORDER", "le").replace("\"own\"", "\"lttng-modules\"");
+    let other = "stream { id = 1; event.header := struct event_header; };";
+    let said = |metadata: &str, files: &[(&str, &[u8])]| -> Vec<String> {
+        let (_, remarks) = report(folder(metadata.as_bytes(), files).path());
+        remarks.into_iter().filter(|remark| remark.contains("channel")).collect()
+    };
+    let packets = stream(false);
+    let (a, b): ((&str, &[u8]), (&str, &[u8])) = (("a_3", &packets), ("b_3", b""));
+    let both = format!("{metadata}{other}");
+    assert_eq!(said(&both, &[a, b, ("a_1", b""), ("b_1", b"")]), [""; 0]);
+    let found = said(&both, &[a, b, ("a_1", b"")]);
+    assert!(matches!(found.as_slice(), [one] if one.ends_with("b_1: there is no such file, and other channels have one for this CPU")), "{found:?}");
+    let found = said(&both, &[a]);
+    assert!(matches!(found.as_slice(), [one] if one.ends_with("describe 2 channels, and there are files of 1")), "{found:?}");
+    // Files that were rotated are not of a CPU each, and other tracers have other names.
+    assert_eq!(said(&both, &[("a_0", &packets), b, ("a_1", b"")]), [""; 0]);
+    assert_eq!(said(&both.replace("lttng-modules", "own"), &[a, b, ("a_1", b"")]), [""; 0]);
+}
+
+/// A stream whose class is missing has no events, and the events of the others keep their streams.
+#[test]
+fn streams_keep_their_numbers_beside_one_without_class() {
+    let metadata = TSDL.replace("ORDER", "le");
+    let folder = folder(metadata.as_bytes(), &[("chan_3", &stream(false))]);
+    let mut traces = lastwords_ctf::read::open(folder.path(), &Default::default()).expect("opened").traces;
+    let mut first = traces[0].streams[0].clone();
+    (first.class, first.packets) = (usize::MAX, Vec::new());
+    traces[0].streams.insert(0, first);
+    let mut out = Vec::new();
+    let selection = lastwords_formats::select::Selection::default();
+    let watch = lastwords_ctf::read::unwatched;
+    lastwords_formats::json::write(&traces, &selection, &mut out, &watch, &mut |_| {}).expect("written");
+    let text = String::from_utf8(out).expect("text");
+    let numbers: Vec<_> = text.lines().skip(1).map(|line| line.contains("\"stream\":1,\"cpu\":3")).collect();
+    assert_eq!(numbers, [true; 4], "{text}");
+}

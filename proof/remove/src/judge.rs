@@ -78,7 +78,9 @@ pub(crate) fn judge(whole: &Whole, found: &Whole) -> Verdict {
         };
         *used = true;
         matched += 1;
-        verdict.partly += u64::from(!is_exact);
+        // The name of a trace may be its folder's, while every part of the event is known.
+        let is_known = is_exact || event.members == other.members && !event.trace.starts_with("unknown");
+        verdict.partly += u64::from(!is_known);
         verdict.unattributed += u64::from(other.trace != event.trace);
     }
     verdict.missing = whole.events.len() as u64 - matched;

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::index::{self, Entry};
+use super::siblings;
 use crate::metadata::metadata;
 use crate::program::{Program, SchemaError};
 use lastwords_bytes::{Budget, irregular};
@@ -319,16 +320,19 @@ fn open_one(root: &Path, folder: &Path, budget: &Arc<Budget>, faults: &mut Vec<E
         }
     }
     let name = name(program.class(), folder.strip_prefix(root).unwrap_or(Path::new("")));
-    Ok(Trace {
+    let mut trace = Trace {
         path: folder.to_path_buf(),
         program: Arc::new(program),
         streams,
         account: None,
         is_selected: false,
         is_beside: false,
-        unread: faults.len().saturating_sub(known) as u64,
+        unread: 0,
         name,
-    })
+    };
+    faults.extend(siblings::missing_files(&trace));
+    trace.unread = faults.len().saturating_sub(known) as u64;
+    Ok(trace)
 }
 
 /// Returns the files that contain packets, in order of name: all regular files that are neither hidden, nor empty, nor

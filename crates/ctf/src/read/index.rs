@@ -6,7 +6,7 @@ use lastwords_bytes::Budget;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The magic of an index file. LTTng-tools 2.13, src/common/index/ctf-index.h.
 const MAGIC: u32 = 0xc1f1_dcc1;
@@ -179,11 +179,16 @@ pub(super) fn missing_files(folder: &Path, budget: &Budget) -> Vec<Error> {
     names.iter().filter_map(missing).collect()
 }
 
-/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it cannot be read.
-fn index_file(path: &Path, budget: &Budget) -> Option<Vec<Entry>> {
+/// Returns the path of the index file of a stream's file.
+pub(super) fn path_of(path: &Path) -> Option<PathBuf> {
     let mut name = path.file_name()?.to_owned();
     name.push(ENDING);
-    let index = path.parent()?.join(FOLDER).join(name);
+    Some(path.parent()?.join(FOLDER).join(name))
+}
+
+/// Returns the entries of the file `index/NAME.idx`; none if there is no such file, or it cannot be read.
+fn index_file(path: &Path, budget: &Budget) -> Option<Vec<Entry>> {
+    let index = path_of(path)?;
     let length = std::fs::metadata(&index).ok().filter(std::fs::Metadata::is_file)?.len();
     spend(budget, length.div_ceil(ENTRY as u64)).ok()?;
     let bytes = std::fs::read(index).ok()?;

@@ -13,6 +13,7 @@ mod folder;
 mod index;
 mod merge;
 mod packet_times;
+mod siblings;
 mod stream;
 pub mod tournament;
 mod value;
