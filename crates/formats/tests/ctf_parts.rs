@@ -141,7 +141,10 @@ fn a_stream_that_its_index_has_is_told() {
         file.iter().for_each(|bytes| write("chan_4", bytes));
         let (text, remarks) = report(folder.path());
         assert!(events(&text).len() >= 4, "{text}");
-        remarks.into_iter().filter(|remark| Path::new(&remark.split(": ").next().unwrap_or("")).ends_with("chan_4")).collect::<Vec<_>>()
+        remarks
+            .into_iter()
+            .filter(|remark| Path::new(&remark.split(": ").next().unwrap_or("")).ends_with("chan_4"))
+            .collect::<Vec<_>>()
     };
     let told = |said: &[String], what: &str| matches!(said, [one] if one.contains(what));
     assert!(told(&said(None, &[size]), "there is no such file, and its index has 1 packets"));
@@ -164,9 +167,15 @@ fn a_stream_that_its_siblings_imply_is_told() {
     let both = format!("{metadata}{other}");
     assert_eq!(said(&both, &[a, b, ("a_1", b""), ("b_1", b"")]), [""; 0]);
     let found = said(&both, &[a, b, ("a_1", b"")]);
-    assert!(matches!(found.as_slice(), [one] if one.ends_with("b_1: there is no such file, and other channels have one for this CPU")), "{found:?}");
+    assert!(
+        matches!(found.as_slice(), [one] if one.ends_with("b_1: there is no such file, and other channels have one for this CPU")),
+        "{found:?}"
+    );
     let found = said(&both, &[a]);
-    assert!(matches!(found.as_slice(), [one] if one.ends_with("describe 2 channels, and there are files of 1")), "{found:?}");
+    assert!(
+        matches!(found.as_slice(), [one] if one.ends_with("describe 2 channels, and there are files of 1")),
+        "{found:?}"
+    );
     // Files that were rotated are not of a CPU each, and other tracers have other names.
     assert_eq!(said(&both, &[("a_0", &packets), b, ("a_1", b"")]), [""; 0]);
     assert_eq!(said(&both.replace("lttng-modules", "own"), &[a, b, ("a_1", b"")]), [""; 0]);

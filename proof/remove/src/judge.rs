@@ -94,7 +94,8 @@ pub(crate) fn judge(whole: &Whole, found: &Whole) -> Verdict {
 /// Returns true if an event is one of the whole of which parts are unknown.
 fn is_part(event: &Event, whole: &Event) -> bool {
     // A trace has the name of its host in front, if that is known.
-    let is_below = whole.trace.strip_suffix(&event.trace).is_some_and(|host| host.ends_with('/') || event.trace.is_empty());
+    let is_below =
+        whole.trace.strip_suffix(&event.trace).is_some_and(|host| host.ends_with('/') || event.trace.is_empty());
     if event.trace != whole.trace && !is_below && !event.trace.starts_with("unknown") {
         return false;
     }

@@ -72,7 +72,8 @@ fn decode(program: &Program, bytes: &[u8], only_likely: bool) -> Proof {
     while at < end {
         match program.event(&mut decoder, packet.class, &part, at) {
             Ok(event) if pages.meets(at, event.end) == zeros::Meets::Unproven => {
-                proof.fault = Some(format!("offset {:#x}: the next event is in a page of zeros, which may be missing", at / 8));
+                proof.fault =
+                    Some(format!("offset {:#x}: the next event is in a page of zeros, which may be missing", at / 8));
                 break;
             }
             Ok(event) if only_likely && (is_nothing(bytes, at) || !pace.allows(event.clock)) => {

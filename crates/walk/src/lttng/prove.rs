@@ -114,7 +114,8 @@ impl Session {
         };
         let number = packet.header.sequence;
         let unproven = |at: &u64| {
-            let fact = format!("packet {number}: whether the event at offset {at:#x} has zeros, or its pages are missing");
+            let fact =
+                format!("packet {number}: whether the event at offset {at:#x} has zeros, or its pages are missing");
             Gap::not_known(Some(stream), &fact)
         };
         self.evidence.gaps.extend(proof.zeros.iter().map(unproven));

@@ -235,10 +235,8 @@ impl Reader<'_> {
             self.twice.streams.insert(id);
             return Err(format!("a second data stream class of id {id}"));
         }
-        let clock = match text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?) {
-            None => None,
-            Some(name) => Some(self.clock_of(name, id)),
-        };
+        let clock = text(object, "default-clock-class-id")?.or(text(object, "default-clock-class-name")?);
+        let clock = clock.map(|name| self.clock_of(name, id));
         let stream = StreamClass {
             id,
             name: text(object, "name")?.unwrap_or_default().to_owned(),

@@ -1,9 +1,9 @@
 //! Parses declarations.
 
-use super::{Missing, Wrong};
 use super::block::{self, Clock, Event, Stream, Trace};
 use super::lex::Word;
 use super::types::{Length, Member, Type};
+use super::{Missing, Wrong};
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::schema::EnvValue;
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
 //! Turns declarations into the model: resolves references, derives roles from names, finds clocks.
 
-use super::{Missing, Wrong, group};
 use super::block::{Event, Stream};
 use super::parse::Declared;
 use super::types::{self, Integer, Length, Member, Type, shown};
+use super::{Missing, Wrong, group};
 use crate::metadata::unknown_clock;
 use crate::program::MAX_ALIGNMENT;
 use lastwords_bytes::Budget;
@@ -37,7 +37,14 @@ pub(super) fn trace_class(mut declared: Declared, budget: &Budget) -> Result<Tra
     let env = declared.env.iter().filter_map(number).collect();
     let mut missing = std::mem::take(&mut declared.missing);
     let clocks = clocks(&declared);
-    let mut resolver = Resolver { clocks, budget, is_spent: Cell::new(false), lost_clocks: Vec::new(), env, roots: Default::default() };
+    let mut resolver = Resolver {
+        clocks,
+        budget,
+        is_spent: Cell::new(false),
+        lost_clocks: Vec::new(),
+        env,
+        roots: Default::default(),
+    };
     let header = resolver.scope(Scope::PacketHeader, declared.trace.as_ref().and_then(|trace| trace.header.clone()))?;
     let mut classes = Vec::new();
     for (id, stream, events) in group::streams(&declared, &mut missing) {
@@ -183,7 +190,8 @@ impl Resolver<'_> {
                 Err(wrong) if self.is_spent.get() => return Err(wrong),
                 Err(Wrong { line, what }) => {
                     let name = event.name.as_deref().unwrap_or_default();
-                    missing.add(Wrong { line, what: format!("event {id} ({name}) of stream class {}: {what}", class.id) });
+                    missing
+                        .add(Wrong { line, what: format!("event {id} ({name}) of stream class {}: {what}", class.id) });
                 }
             }
         }
@@ -191,12 +199,7 @@ impl Resolver<'_> {
     }
 
     /// Returns an event class, and the clock of its stream class, which is `clock` so far.
-    fn event(
-        &mut self,
-        id: u64,
-        event: &Event,
-        clock: Option<usize>,
-    ) -> Result<(EventClass, Option<usize>), Wrong> {
+    fn event(&mut self, id: u64, event: &Event, clock: Option<usize>) -> Result<(EventClass, Option<usize>), Wrong> {
         let class = EventClass {
             id,
             name: Some(event.name.clone().unwrap_or_default()),
@@ -245,7 +248,8 @@ impl Resolver<'_> {
                     return Err(Wrong { line, what: format!("more than {MAX_CLOCKS} clocks") });
                 }
                 Ok(known.unwrap_or_else(|| {
-                    let what = format!("clock.{name}.value: there is no such clock: its frequency and origin are not known");
+                    let what =
+                        format!("clock.{name}.value: there is no such clock: its frequency and origin are not known");
                     self.lost_clocks.push(Wrong { line, what });
                     self.clocks.push(unknown_clock(name));
                     self.clocks.len().saturating_sub(1)
