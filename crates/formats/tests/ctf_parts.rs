@@ -163,7 +163,7 @@ fn a_stream_that_its_siblings_imply_is_told() {
         remarks.into_iter().filter(|remark| remark.contains("channel")).collect()
     };
     let packets = stream(false);
-    let (a, b): ((&str, &[u8]), (&str, &[u8])) = (("a_3", &packets), ("b_3", b""));
+    let [a, b]: [(&str, &[u8]); 2] = [("a_3", &packets), ("b_3", b"")];
     let both = format!("{metadata}{other}");
     assert_eq!(said(&both, &[a, b, ("a_1", b""), ("b_1", b"")]), [""; 0]);
     let found = said(&both, &[a, b, ("a_1", b"")]);

@@ -111,7 +111,8 @@ fn all(args: &Args, trace: &Path) -> Result<bool> {
 /// Makes one image and judges it.
 fn one(args: &Args, trace: &Path, whole: &Whole, parts: &[Part], number: u64) -> Result<(String, Verdict)> {
     let mut random = Random(args.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number.wrapping_mul(0xd134_2543_de82_ef95));
-    let (chosen, loss) = choose(parts, &mut random);
+    let (mut chosen, loss) = choose(parts, &mut random);
+    parts::keep_indexes(&mut chosen);
     let names: Vec<&str> = chosen.iter().take(4).map(|part| part.name.as_str()).collect();
     let what = format!("{} parts, {loss:?}: {}", chosen.len(), names.join(", "));
     let room = tempfile::tempdir()?;

@@ -107,6 +107,13 @@ fn files(trace: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Leaves the index of each stream of which something is taken out: nothing else says that the last of its packets, or all, were there.
+pub(crate) fn keep_indexes(chosen: &mut Vec<&Part>) {
+    let index = |file: &Path| Some(file.parent()?.join("index").join(format!("{}.idx", file.file_name()?.display())));
+    let kept: Vec<PathBuf> = chosen.iter().filter_map(|part| index(&part.file)).collect();
+    chosen.retain(|part| !kept.contains(&part.file));
+}
+
 /// Returns the place of a trace's file.
 fn place(trace: &Path, file: &Path) -> PathBuf {
     if file == Path::new("") { trace.to_owned() } else { trace.join(file) }

@@ -154,7 +154,7 @@ mod tests {
         let program = Program::new(class, &Arc::default()).unwrap();
         let whole: Vec<u8> = std::iter::repeat_n(event(&[1; 10]), 1200).flatten().collect();
         assert_eq!(decode(&program, &whole, false).events, 1200);
-        let mut lost = whole.clone();
+        let mut lost = whole;
         lost[4096..8192].fill(0);
         let proof = decode(&program, &lost, false);
         assert_eq!((proof.events, proof.good), (4096 / 14, 4096 / 14 * 14));
