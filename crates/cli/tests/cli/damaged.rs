@@ -84,7 +84,9 @@ fn streams_of_ctf_without_good_metadata_are_a_loss() {
     let good = place.ok(&["report", "all"]);
     ctf(&folder, 0, &[0]);
     let text = std::fs::read_to_string(&metadata).unwrap();
-    for bad in [Some(vec![0xa5; 300]), Some(Vec::new()), None, Some(text.replace("/* CTF", "/~ CTF").into_bytes())] {
+    let torn = text.replace("/* CTF", "/~ CTF");
+    let other = torn.replace("minor = 8", "minor = 9");
+    for bad in [Some(vec![0xa5; 300]), Some(Vec::new()), None, Some(other.clone().into_bytes())] {
         match &bad {
             Some(bytes) => std::fs::write(&metadata, bytes).unwrap(),
             None => std::fs::remove_file(&metadata).unwrap(),
@@ -98,6 +100,11 @@ fn streams_of_ctf_without_good_metadata_are_a_loss() {
         assert!(ran.status == 1 && ran.err.contains("error: all/ctf/metadata: "), "{bad:?}: {}", ran.err);
         assert!(!ran.err.contains("no session is in"), "{bad:?}: {}", ran.err);
     }
+    // What nothing else needs costs no event.
+    std::fs::write(&metadata, torn).unwrap();
+    let ran = place.run(&["report", "all/ctf", "--strict"]);
+    assert!(ran.status == 3 && ran.out.lines().count() == 2 && ran.err.contains("metadata: line 1: "), "{ran:?}");
+    std::fs::write(&metadata, other).unwrap();
     // Other traces in the folder and below it are read all the same.
     ctf(&place.at("all/ctf/below"), 0, &[0]);
     for bad in [None, Some("junk")] {
