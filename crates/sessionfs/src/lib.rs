@@ -21,6 +21,7 @@ mod format;
 mod fuse;
 mod guard;
 mod kinds;
+mod mark;
 mod mount;
 mod names;
 mod number;

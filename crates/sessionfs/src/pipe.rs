@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
 use crate::file;
+use crate::mark;
 use crate::raw::{self, Missed, Page, Record};
 use crate::text::selection;
 
@@ -239,7 +240,10 @@ fn items_of(buffer: &Buffer, trace: &Trace, items: &mut Vec<Item>) -> Option<()>
     })?;
     let mut events = found.get_mut(losses..)?.iter_mut();
     // The lines are of the same events in the same order.
-    let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = line.to_vec()).is_some();
+    let mut put = |_: i64, line: &[u8]| {
+        let mark = std::str::from_utf8(line).ok().and_then(mark::line);
+        events.next().map(|item| item.line = mark.map_or_else(|| line.to_vec(), String::into_bytes)).is_some()
+    };
     text::each(&packets, Style::Ftrace, &selection(None), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
     let is_same = events.next().is_none();
     is_same.then(|| items.append(&mut found))

@@ -15,6 +15,7 @@ use lastwords_trace::evidence::{Cause, Gap};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
+use crate::mark::Marks;
 
 /// Lines about losses that a header has at most.
 const LIMIT: usize = 20;
@@ -38,7 +39,9 @@ pub(crate) fn write(trace: &Trace, cpu: Option<u32>, cpus: usize, out: &mut dyn 
             reading.push((trace, totals));
         }
     };
-    let written = text::write(&packets, Style::Ftrace, &selection, &zone, out, &unwatched, &mut note);
+    let mut marks = Marks::new(out);
+    let written = text::write(&packets, Style::Ftrace, &selection, &zone, &mut marks, &unwatched, &mut note);
+    marks.flush()?;
     let totals = written.map_err(other)?;
     // The header has the losses that are known before reading.
     let after = accounts_after_reading(std::slice::from_ref(trace), &totals, &reading);
