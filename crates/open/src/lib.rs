@@ -87,7 +87,7 @@ pub use follow::follow;
 pub use holds::{Holds, Observed, duration};
 pub use lastwords_formats::evidence::{Account, Amount, Losses};
 pub use live::{is_live, is_live_summary, unknown_end};
-pub use locate::sessions_dir;
+pub use locate::{instance_folder, sessions_dir};
 pub use lttng::Lttng;
 pub use lttng_folder::LttngFolder;
 pub use machine::Machine;

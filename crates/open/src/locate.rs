@@ -155,14 +155,24 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
             "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
         )),
         Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
-        Err(error) if word.contains('/') => {
-            named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
-        }
+        Err(error) if word.contains('/') => match word.strip_prefix("instances/").and_then(instance_of_name) {
+            Some(folder) => of_whole_folder(&folder, notes),
+            None => named(anyhow::Error::from(error).context(format!("{word}: cannot be read"))),
+        },
         Err(_) => match (of_name(word, notes), instance_of_name(word)) {
             (Ok(folder), _) | (Err(_), Some(folder)) => of_whole_folder(&folder, notes),
             (Err(error), None) => named(error),
         },
     }
+}
+
+/// Returns the folder of the running kernel's trace instance that a word means: a folder of tracefs, `instances/NAME` or a name that no
+/// session has. Returns none for all else.
+#[must_use]
+pub fn instance_folder(word: &str) -> Option<PathBuf> {
+    let tracefs = crate::tracefs_folder().ok()?;
+    let found = of_word(word, &mut Vec::new()).into_iter().find_map(|candidate| candidate.location.ok())?;
+    (found.kind == LocationKind::Instance && found.path().starts_with(tracefs)).then(|| found.path().to_owned())
 }
 
 /// Returns the folder of the running kernel's trace instance with a name.

@@ -1,6 +1,6 @@
 //! Records with the kernel's own tracer (ftrace), through tracefs.
 //!
-//! A [`Recording`] works in an instance of tracefs of its own. Everything else that it adds to the machine's tracing (probes and
+//! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose settings it restores. Everything else that it adds to the machine's tracing (probes and
 //! synthetic events, which exist once for all instances) has names of its own. [`Recording::finish`] stops the tracing, saves the
 //! rings as a trace.dat file and removes what was added.
 //!
@@ -23,6 +23,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod adopted;
 mod changes;
 mod definitions;
 mod drain;
@@ -41,3 +42,10 @@ pub use events::Rule;
 pub use recording::{Plan, Recording};
 pub use restore::{Restored, restore};
 pub use save::Saved;
+
+/// Returns true if an instance of this name exists, so that a recording may use it.
+#[must_use]
+pub fn has_instance(name: &str) -> bool {
+    let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    is_name && lastwords_open::tracefs_folder().is_ok_and(|tracefs| instance::Instance::named(tracefs, name).exists())
+}

@@ -167,7 +167,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTree
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         drain.finish()?;
-        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), instance.stats(drain.cpu)?);
+        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), changes.stats(drain.cpu)?);
         let (file, path, bytes) = drain.into_file()?.context("the events of a CPU went to a receiver")?;
         let sub_buffers = usize::try_from(bytes / u64::from(sub_buffer_size))?;
         cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });

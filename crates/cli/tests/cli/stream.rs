@@ -468,3 +468,69 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     assert!(touched < most, "{touched} bytes of headers, of {data}");
     assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
 }
+
+/// Calls `kill` with the numbers from 1000000 + `begin` on.
+fn numbered(begin: u32, count: u32) -> String {
+    let (begin, end) = (1_000_000 + begin, 1_000_000 + begin + count);
+    format!("exec 2>/dev/null; for ((i = {begin}; i < {end}; i++)); do kill -0 $i; done; true")
+}
+
+/// A sub-buffer that is not full is sent each second.
+#[test]
+fn few_events_outlive_the_sender() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
+    wait_for_instance("lastwords_test");
+    receiver.next("started");
+    tool("bash", &["-c", &numbered(0, 30)]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    recorder.end(Signal::KILL);
+    let file = path(&place, &receiver.next("saved"));
+    assert_eq!(kills(&file), (0..30).collect::<Vec<_>>());
+    drop(recorder);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+/// Parts of sub-buffers are sent all the time, and the sender is killed at some moment: each event is at the receiver once, or still in
+/// the ring, or was on its way and is counted.
+#[test]
+fn flushes_send_each_event_once() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let args = [&KILL[..], &["--flush", "3ms", "--instance", "lastwords_test", "-o", &to]].concat();
+    let mut on_the_way = 0;
+    for round in 1..=4u64 {
+        let mut recorder = record::start(&place, &args);
+        wait_for_instance("lastwords_test");
+        receiver.next("started");
+        let children: Vec<Child> = (0..2u32)
+            .map(|half| Command::new("bash").args(["-c", &numbered(half * 10_000, 10_000)]).spawn().expect("bash"))
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(round * 37));
+        recorder.end(Signal::KILL);
+        children.into_iter().for_each(|mut child| _ = child.wait());
+        let arrived = kills(&path(&place, &receiver.next("saved")));
+        let restored = place.run(&["restore"]);
+        assert_eq!(restored.status, 0, "{}", restored.err);
+        let rest =
+            names(place.path()).into_iter().find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));
+        let rest_file = place.at(&rest.expect("the rest of the events"));
+        let rest = kills(&rest_file);
+        fs::remove_file(rest_file).unwrap();
+        let mut all = [&arrived[..], &rest].concat();
+        all.sort_unstable();
+        let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(twice.is_none(), "round {round}: {twice:?} twice");
+        assert!(arrived.len() > 10, "round {round}: {}", arrived.len());
+        // What left the ring has arrived or was on its way, and the number is told.
+        let taken = restored.err.split(" more events were taken").next().and_then(|text| text.rsplit(' ').next());
+        let taken: usize = taken.and_then(|text| text.replace(',', "").parse().ok()).unwrap_or(0);
+        assert_eq!(taken + rest.len(), 20_000, "round {round}: {}", restored.err);
+        on_the_way += 20_000 - all.len();
+    }
+    assert!(on_the_way < 4000, "{on_the_way} events were on their way");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}

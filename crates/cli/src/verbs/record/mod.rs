@@ -20,9 +20,13 @@ use options::EventOptions;
 use sessions::Sessions;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The clocks that user space can read too, so that both are shown in one timeline.
 const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
+
+/// The interval of flushes by default.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// The arguments of `record`.
 #[derive(Debug, clap::Args)]
@@ -68,14 +72,17 @@ pub(crate) struct Args {
     synthetic: Vec<String>,
 
     /// The size of the ring of each CPU
-    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
-    size: u64,
+    ///
+    /// By default, it is 8M, or that of an instance that exists.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    size: Option<u64>,
 
     /// The clock of the events
     ///
-    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications.
-    #[arg(short = 'C', long, value_name = "CLOCK", default_value = "mono")]
-    clock: String,
+    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications. By default, it is mono, or the
+    /// clock of an instance that exists.
+    #[arg(short = 'C', long, value_name = "CLOCK")]
+    clock: Option<String>,
 
     /// A full ring discards new events, not the oldest ones
     #[arg(long)]
@@ -95,13 +102,21 @@ pub(crate) struct Args {
     #[arg(value_parser = OsStringValueParser::new().try_map(output))]
     output: Output,
 
+    /// How often the receiver gets what is not sent yet: 1s, 100ms; `off` for never
+    ///
+    /// Sub-buffers are sent when they are full, and what is committed of the others at this interval, so that the death of this process or
+    /// machine costs the events of that time at most. By default, it is 1s.
+    #[arg(long, value_name = "TIME", value_parser = flush)]
+    flush: Option<Duration>,
+
     /// Replace an existing file
     #[arg(long)]
     force: bool,
 
     /// The name of the kernel's trace instance
     ///
-    /// By default, it is lastwords- and the process ID.
+    /// By default, it is lastwords- and the process ID. An instance that exists is used with its events and settings and those that are
+    /// given here, and its settings are restored at the end. What is in its rings is saved, too, and leaves them.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 
@@ -127,6 +142,13 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// Returns the interval of flushes; zero for none.
+    fn flush(&self) -> Duration {
+        self.flush.unwrap_or(FLUSH)
+    }
+}
+
 /// Where the trace goes to.
 #[derive(Debug, Clone)]
 enum Output {
@@ -141,6 +163,11 @@ fn output(name: OsString) -> Result<Output, String> {
         Ok(None) => Ok(Output::File(name.into())),
         Err(error) => Err(format!("{error}; a file of this name is ./{}", name.display())),
     }
+}
+
+/// Reads the interval of `--flush`; zero is never.
+fn flush(text: &str) -> Result<Duration, String> {
+    if text == "off" { Ok(Duration::ZERO) } else { crate::moment::length(text) }
 }
 
 /// Reads a number of bytes, with K, M or G.
@@ -158,6 +185,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         bail!(
             "--session: only a receiver takes a live session: name its address with -o; `lastwords recover` writes files"
         );
+    }
+    if args.flush.is_some() && matches!(args.output, Output::File(_)) {
+        bail!("--flush: only a stream to a receiver is flushed: name its address with -o");
     }
     let plan = plan(args)?;
     let user = match &args.output {
@@ -177,9 +207,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn send_sessions(args: &Args, user: Option<&Path>) -> anyhow::Result<Option<Sessions>> {
     let Output::Receiver(address) = &args.output else { return Ok(None) };
     if let Some(name) = &args.session {
-        return Sessions::one(address, crate::control::folder(name)?).map(Some);
+        return Sessions::one(address, crate::control::folder(name)?, args.flush()).map(Some);
     }
-    user.map(|folder| Sessions::of_folder(address, folder)).transpose()
+    user.map(|folder| Sessions::of_folder(address, folder, args.flush())).transpose()
 }
 
 /// Ends the sending of sessions. Returns true if one could not be sent, and true if events were lost. What arrived is removed here.
@@ -283,15 +313,16 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     let of = |kind, texts: &[String]| texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>();
     let definitions =
         [of(Kind::Kprobe, &args.kprobe), of(Kind::Uprobe, &args.uprobe), of(Kind::Synthetic, &args.synthetic)].concat();
-    let has_kernel = !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
+    // An instance that exists may have events enabled.
+    let is_adopted = args.instance.as_deref().is_some_and(lastwords_tracefs::has_instance);
+    let has_kernel = is_adopted || !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
     let has_sessions = matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
-    if args.user && !SHARED_CLOCKS.contains(&args.clock.as_str()) {
+    if let Some(clock) = args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock)) {
         bail!(
-            "--user: the clock {} cannot be related to those of applications; use one of {}",
-            args.clock,
+            "--user: the clock {clock} cannot be related to those of applications; use one of {}",
             SHARED_CLOCKS.join(", ")
         );
     }
@@ -314,6 +345,7 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         discard: args.discard,
         stream: args.stream,
         receiver,
+        flush: args.flush(),
         output,
         force: args.force,
         journals: lastwords::dirs::make_base()?,
