@@ -4,18 +4,29 @@
 use std::io::{self, Write};
 
 /// The place in a line where the event's name begins.
-const EVENT: &str = ": ftrace:print: buf=\"";
+const EVENT: &str = ": ftrace:print: buf=";
 
 /// Returns a line in the kernel's form; none if it is of another event. The line may end with a line break.
 pub(crate) fn line(line: &str) -> Option<String> {
     let (head, fields) = line.split_once(EVENT)?;
-    let (text, rest) = quoted(fields)?;
-    let (pid, rest) = rest.strip_prefix(" pid=")?.split_once(" comm=\"")?;
-    let (comm, end) = quoted(rest)?;
+    let (text, rest) = value(fields)?;
+    let (pid, rest) = rest.strip_prefix(" pid=")?.split_once(" comm=")?;
+    let (comm, end) = value(rest)?;
     // `TASK-PID [CPU] LEVEL TIME`: a task's name may have brackets, the rest has none but those of the CPU.
     let from_cpu = head.get(head.rfind(" [")?..)?;
     let comm = if comm.is_empty() { "<...>" } else { &comm };
     Some(format!("{comm:>16}-{pid:<7}{from_cpu}: tracing_mark_write: {text}{end}"))
+}
+
+/// Returns the text of a value, and what follows it. Text that is one plain word has no quotation marks.
+fn value(field: &str) -> Option<(String, &str)> {
+    match field.strip_prefix('"') {
+        Some(text) => quoted(text),
+        None => {
+            let end = field.find([' ', '\n']).unwrap_or(field.len());
+            field.split_at_checked(end).map(|(word, rest)| (word.to_owned(), rest))
+        }
+    }
 }
 
 /// Returns a text up to the quotation mark that ends it, and what follows. Escapes of control characters stay, so that a text is one line.
@@ -85,6 +96,8 @@ mod tests {
             mark,
             "         a [0] b-42      [001] INFO 1.000000: tracing_mark_write: hello \"world\" \\ \\n pid=1\n"
         );
+        let word = line("x-1 [000] INFO 1.0: ftrace:print: buf=again pid=7 comm=sh\n").unwrap();
+        assert_eq!(word, "              sh-7       [000] INFO 1.0: tracing_mark_write: again\n");
         assert_eq!(line("x-1 [000] INFO 1.0: shop:sale: text=\": ftrace:prin\"\n"), None);
         let mut out = Vec::new();
         let mut marks = Marks::new(&mut out);

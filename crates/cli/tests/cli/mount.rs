@@ -527,8 +527,8 @@ fn an_instance_has_rings_of_another_size() {
         before = now;
     }
     let texts = |text: &str| -> Vec<String> {
-        let found = events(text).into_iter().filter_map(|line| line.split_once("buf=\"")?.1.split_once('"'));
-        found.map(|(text, _)| text.to_owned()).collect()
+        let found = events(text).into_iter().filter_map(|line| line.split_once(": tracing_mark_write: "));
+        found.map(|(_, text)| text.to_owned()).collect()
     };
     let text = one("cat trace");
     assert_eq!(texts(&text), expected, "{text}");
