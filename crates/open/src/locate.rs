@@ -481,6 +481,23 @@ mod tests {
         assert_eq!((found.len(), found[0].kind()), (1, Some(LocationKind::Instance)));
     }
 
+    /// Some producers leave out the comment that TSDL begins with, and the magic number of packets.
+    #[test]
+    fn a_folder_with_tsdl_is_a_trace_also_without_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("stream"), [1, 2, 3]).unwrap();
+        let kind = |text: &str| {
+            std::fs::write(dir.path().join("metadata"), text).unwrap();
+            of(dir.path()).first().and_then(Candidate::kind)
+        };
+        for text in ["trace { major = 1; };", "// by hand\n/* two\nlines */ typealias integer { size = 8; } := u8;"] {
+            assert_eq!(kind(text), Some(LocationKind::Ctf), "{text}");
+        }
+        for text in ["trace of a murder {", "/* trace {", "events {", "structure x"] {
+            assert_ne!(kind(text), Some(LocationKind::Ctf), "{text}");
+        }
+    }
+
     #[test]
     fn a_folder_of_sessions_is_its_sessions() {
         let dir = tempfile::tempdir().unwrap();

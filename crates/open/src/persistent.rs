@@ -43,7 +43,22 @@ pub(super) fn open(
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
     let source = Source::of(options, None)?;
-    let region = source.read(&image, 0..len, budget).with_context(named)?;
+    let region = match source.read(&image, 0..len, budget) {
+        Ok(region) => region,
+        Err(error) => {
+            // Raw memory may begin with the remains of a region, and have whole ones behind them.
+            let found = find(&image, None, options, budget).unwrap_or_default();
+            if found.is_empty() {
+                return Err(anyhow::Error::from(error).context(named()));
+            }
+            opened.notes.push(format!(
+                "{}: it is read as raw memory, because only its beginning is like a persistent ring buffer's: {error:#}",
+                path.display()
+            ));
+            add(path, found, options, opened);
+            return Ok(());
+        }
+    };
     let emptied = region.emptied();
     let (tracing, mut notes) = tracing(String::new(), region, &source)?;
     if let Some(emptied) = emptied {
