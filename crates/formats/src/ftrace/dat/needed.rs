@@ -3,6 +3,8 @@
 //! A symbol is needed if an address in the recorded sub-buffers may be in it: a number at any offset whose nearest symbol below it this
 //! is. The next symbol is needed too, because readers take it as the end. All symbols of one address are kept.
 
+use std::collections::HashSet;
+
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::Verdict;
 use lastwords_trace::ftrace::{Ring, SymbolRow, Tracing};
@@ -51,6 +53,8 @@ pub(super) struct Needed {
     /// Symbols that trace-cmd looks among: neither absolute ones nor arm's marks of code and data (`tep_parse_kallsyms`, trace-cmd's
     /// `tracecmd_parse_proc_kallsyms`).
     trace_cmd: Addresses,
+    /// Names in print formats: trace-cmd takes the address of a symbol for a name that is no field (`vmemmap_base`).
+    names: HashSet<String>,
 }
 
 impl Needed {
@@ -94,7 +98,10 @@ impl Needed {
             }
         });
         let ours = Addresses::new(if wide.is_empty() { others } else { wide });
-        Self { ours, trace_cmd: Addresses::new(trace_cmd) }
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let names = tracing.formats.values().flat_map(|format| format.print_format.split(|c| !is_part(c)));
+        let names = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        Self { ours, trace_cmd: Addresses::new(trace_cmd), names }
     }
 
     /// Marks the symbols of all numbers in a sub-buffer that may be addresses.
@@ -121,7 +128,10 @@ impl Needed {
 
     /// Returns true if a row of the table is needed.
     pub(super) fn has(&self, row: &SymbolRow<'_>) -> bool {
-        NAMED.contains(&row.name) || self.ours.has(row.address) || self.trace_cmd.has(row.address)
+        NAMED.contains(&row.name)
+            || self.names.contains(row.name)
+            || self.ours.has(row.address)
+            || self.trace_cmd.has(row.address)
     }
 }
 
