@@ -1,5 +1,6 @@
 //! Finds where traces may be: by paths, by names of sessions, in folders and in processes.
 
+use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
 use crate::named::of_name;
 use crate::sniff;
 use anyhow::{Context, bail};
@@ -238,6 +239,10 @@ fn of_folder(
     found.extend(has_streams.then(|| undescribed(folder, as_one)));
     for (path, kind) in files.iter().zip(kinds) {
         if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
+            continue;
+        }
+        // The account of a snapshot belongs to the trace beside it.
+        if path.ends_with(SNAPSHOT_FILE) && files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
             continue;
         }
         found.push(match kind {

@@ -14,8 +14,17 @@ use lastwords_trace::ftrace::Stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The first bytes of a stream; the last four are the version.
+/// The first bytes of a stream that is sent; the last eight are the version.
 pub const MAGIC: [u8; 16] = *b"LWSTREAM\x03\0\0\0\0\0\0\0";
+
+/// Returns true if a stream that begins so can be received: this version, or version 2, which has no frames of sub-buffers that are being
+/// filled.
+#[must_use]
+pub fn is_known(magic: &[u8; 16]) -> bool {
+    let (name, version) = magic.split_at(8);
+    name == &MAGIC[..8] && matches!(version, [2 | 3, 0, 0, 0, 0, 0, 0, 0])
+}
+
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
 /// Most bytes of a frame of JSON or text.

@@ -17,7 +17,8 @@ use support::{LIMITS, Running};
 fn numbers(folder: &std::path::Path) -> Vec<u64> {
     let session = naive::read(folder).expect("readable").swap_remove(0);
     let all = session.streams.iter().flat_map(|stream| &stream.live).flat_map(|sub| &sub.events);
-    let number = |body: &[u8]| body.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    // The context is before it.
+    let number = |body: &[u8]| body.last_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
     let mut found: Vec<u64> = all.filter_map(|(_, event)| number(&event.body)).collect();
     found.sort_unstable();
     found

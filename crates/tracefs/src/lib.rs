@@ -11,7 +11,7 @@
 //! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
 //! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
 //!
-//! The snapshot that a trigger took is read in the same way, and saved in a file of its own.
+//! The snapshots that triggers take are read while recording goes on, and saved in folders of their own.
 //!
 //! With a receiver, sub-buffers go from the pipe to a socket in place of a file ([`lastwords_stream`]).
 //!
@@ -28,6 +28,7 @@ mod changes;
 mod definitions;
 mod drain;
 mod events;
+mod firings;
 mod instance;
 pub mod journal;
 mod recording;
@@ -39,6 +40,7 @@ mod triggers;
 
 pub use definitions::{Definition, Kind};
 pub use events::Rule;
+pub use firings::{News, Snapshots, Tell};
 pub use recording::{Plan, Recording};
 pub use restore::{Restored, restore};
 pub use save::Saved;

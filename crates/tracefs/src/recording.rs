@@ -5,12 +5,13 @@ use crate::changes::Changes;
 use crate::definitions::{Definition, Kind};
 use crate::drain::Drain;
 use crate::events::{self, Rule};
+use crate::firings::{Firings, Snapshots, Tell};
 use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::save::{self, Saved};
 use crate::send;
 use crate::{snapshot, triggers};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub receiver: Option<Address>,
     /// How often a receiver gets the events of sub-buffers that are not full; zero: when they are full, or at the end.
     pub flush: Duration,
+    /// Which events the snapshots of triggers have, and how many there may be.
+    pub snapshots: Snapshots,
     /// The file to save the trace as. With a receiver, it is written only if the stream breaks, and gets what could not be sent.
     pub output: PathBuf,
     /// An existing file is replaced.
@@ -82,6 +85,10 @@ pub struct Recording {
     running: Option<OwnedFd>,
     /// A thread has failed.
     failed: Arc<AtomicBool>,
+    /// Which events the snapshots of triggers have.
+    snapshots: Snapshots,
+    /// Waits for snapshots while tracing is on.
+    firings: Option<Firings>,
     /// The events with triggers, which are set when tracing has begun.
     triggered: Vec<Rule>,
     /// Nothing is left to undo, or it is left for [`crate::restore`].
@@ -132,7 +139,8 @@ impl Recording {
             }
         }
         if journal.snapshots {
-            check_output(&snapshot::path(&journal.output), plan.force)?;
+            snapshot::make_room(&journal.output, plan.force)?;
+            check_window(plan, &journal.clock)?;
         }
         let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
         if let Some((_, path)) = changes.parts().first() {
@@ -153,6 +161,8 @@ impl Recording {
             streams: Vec::new(),
             running: None,
             failed: Arc::default(),
+            snapshots: plan.snapshots.clone(),
+            firings: None,
             triggered: plan.events.iter().filter(|rule| !rule.triggers.is_empty()).cloned().collect(),
             is_over: false,
         };
@@ -266,7 +276,7 @@ impl Recording {
         &self.changes.journal.output
     }
 
-    /// Returns true if triggers take snapshots, of which the last one is saved beside the output.
+    /// Returns true if triggers take snapshots, which are saved beside the output.
     #[must_use]
     pub fn takes_snapshots(&self) -> bool {
         self.changes.journal.snapshots
@@ -284,14 +294,20 @@ impl Recording {
         self.failed.load(Relaxed)
     }
 
-    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing.
+    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing. `tell` is called with the news of
+    /// snapshots.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn start(&self) -> anyhow::Result<()> {
+    pub fn start(&mut self, tell: Tell) -> anyhow::Result<()> {
         let instance = self.changes.instance();
         instance.write("tracing_on", "1")?;
-        events::set_triggers(&self.changes.top(), &instance, &self.triggered)
+        events::set_triggers(&self.changes.top(), &instance, &self.triggered)?;
+        if self.changes.journal.snapshots {
+            let plan = self.snapshots.clone();
+            self.firings = Some(Firings::start(self.changes.clone(), &self.triggered, plan, tell)?);
+        }
+        Ok(())
     }
 
     /// Returns true if a trigger has switched tracing off, and none switches it on again.
@@ -316,6 +332,7 @@ impl Recording {
     pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
         self.is_over = true;
         let mut errors = Vec::new();
+        let (snapshots, why) = self.end_snapshots();
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read again.
@@ -330,19 +347,23 @@ impl Recording {
             format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
         })?;
         let mut saved = saved;
-        if self.changes.journal.snapshots {
-            match snapshot::save(&self.changes) {
-                Ok(snapshot) => saved.snapshot = snapshot.map(Box::new),
-                Err(error) => {
-                    errors.push(error.context(
-                        "the snapshot is not saved; it is kept in the instance: `lastwords restore` tries again",
-                    ));
-                    return Ok((saved, errors));
-                }
-            }
+        saved.snapshots = snapshots;
+        if let Some(error) = why {
+            errors.push(
+                error.context("a snapshot is not saved; `lastwords restore` saves what the instance still has of it"),
+            );
+            return Ok((saved, errors));
         }
         errors.extend(self.changes.undo().1);
         Ok((saved, errors))
+    }
+
+    /// Stops tracing, and saves the snapshot that was taken last. Returns all of them.
+    fn end_snapshots(&mut self) -> (Vec<Saved>, Option<anyhow::Error>) {
+        let Some(firings) = self.firings.take() else { return (Vec::new(), None) };
+        let stopped = self.stop();
+        let (saved, why) = firings.finish();
+        (saved, why.or(stopped.err()))
     }
 
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
@@ -388,6 +409,7 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         // The threads hold files of the instance, which could not be removed with them.
+        self.firings.take().map(Firings::finish);
         let _ = self.join();
         if !self.is_over {
             // What cannot be removed is left to `restore`, since the journal stays.
@@ -399,6 +421,16 @@ impl Drop for Recording {
 /// Returns the text of `buffer_size_kb` for a ring of so many bytes.
 pub(crate) fn kib(bytes: u64) -> String {
     bytes.div_ceil(1024).max(1).to_string()
+}
+
+/// Checks that the clock counts nanoseconds if snapshots are cut by time.
+fn check_window(plan: &Plan, clock: &str) -> anyhow::Result<()> {
+    let is_in_ns = !matches!(clock, "counter" | "uptime" | "x86-tsc" | "ppc-tb");
+    ensure!(
+        is_in_ns || !plan.snapshots.has_window(),
+        "the clock {clock} does not count nanoseconds, so that no window of a snapshot can be cut: choose another by -C"
+    );
+    Ok(())
 }
 
 fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {

@@ -71,7 +71,8 @@ fn one(changes: &Changes, discard: bool) -> Restored {
             Ok(Rest::Saved(saved)) => restored.saved = Some(*saved),
             Ok(Rest::Nothing { taken }) => {
                 if let (Some(receiver), 1..) = (&journal.receiver, taken) {
-                    let what = format!("all of its {taken} events were taken from the ring before, and sent to {receiver}");
+                    let what =
+                        format!("all of its {taken} events were taken from the ring before, and sent to {receiver}");
                     restored.done.push(what);
                 }
             }
@@ -84,7 +85,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
     }
     if changes.has_instance() && !discard && journal.snapshots {
-        match snapshot::save(changes) {
+        match snapshot::save_left(changes) {
             Ok(saved) => restored.snapshot = saved,
             Err(error) => {
                 let why = format!(

@@ -88,6 +88,6 @@ pub(crate) fn finish(
         gaps: counters_of(&cpus).chain(save::left_behind(&cpus)).collect(),
         cpus: cpus.iter().map(|cpu| cpu.cpu).collect(),
         is_stream: true,
-        snapshot: None,
+        snapshots: Vec::new(),
     })
 }

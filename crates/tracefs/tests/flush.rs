@@ -67,8 +67,8 @@ fn what_was_flushed_is_at_the_receiver_once() {
             ..Plan::default()
         })
     });
-    let recording = recording.expect("the recording");
-    recording.start().unwrap();
+    let mut recording = recording.expect("the recording");
+    recording.start(Box::new(|news| panic!("{news:?}"))).unwrap();
     // Few events, then as many as fill sub-buffers between flushes, then few.
     write_marks(&instance, 0..30);
     std::thread::sleep(Duration::from_millis(100));

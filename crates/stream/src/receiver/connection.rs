@@ -7,7 +7,7 @@ use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
 use crate::rings::Rings;
 use crate::spool::Spool;
-use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, PART, Received};
+use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, PART, Received, is_known};
 use anyhow::{Context, bail, ensure};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -88,9 +88,9 @@ impl Connection<'_> {
         let read =
             |bytes: &mut [u8]| self.read_until(bytes, deadline).map_err(|error| ticket.check().err().unwrap_or(error));
         read(&mut magic)?;
-        if magic != MAGIC {
+        if !is_known(&magic) {
             let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
-            ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 3");
+            ensure!(!is_other, "a stream of another version of lastwords; this receiver knows versions 2 and 3");
             bail!("it does not begin like a stream of lastwords");
         }
         let mut order = Order::default();

@@ -3,6 +3,7 @@
 mod command;
 mod options;
 mod sessions;
+mod snapshots;
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -18,8 +19,11 @@ use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
 use sessions::Sessions;
+use snapshots::SnapshotOptions;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// The clocks that user space can read too, so that both are shown in one timeline.
@@ -102,12 +106,15 @@ pub(crate) struct Args {
     #[arg(value_parser = OsStringValueParser::new().try_map(output))]
     output: Output,
 
-    /// How often the receiver gets what is not sent yet: 1s, 100ms; `off` for never
+    /// How often a receiver gets what is new: 1s, 100ms, off
     ///
     /// Sub-buffers are sent when they are full, and what is committed of the others at this interval, so that the death of this process or
     /// machine costs the events of that time at most. By default, it is 1s.
     #[arg(long, value_name = "TIME", value_parser = flush)]
     flush: Option<Duration>,
+
+    #[command(flatten)]
+    snapshots: SnapshotOptions,
 
     /// Replace an existing file
     #[arg(long)]
@@ -261,9 +268,10 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let Some(plan) = plan else { return record_sessions(args, user) };
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
-    let recording = Recording::begin(plan)?;
+    let mut recording = Recording::begin(plan)?;
     let sessions = send_sessions(args, user)?;
-    recording.start()?;
+    let commands = Arc::new(AtomicBool::new(false));
+    recording.start(args.snapshots.tell(recording.instance(), Arc::clone(&commands)))?;
     let mut child = command::start(&args.command, user)?;
     if child.is_none() {
         let instance = recording.instance();
@@ -290,17 +298,17 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     }
     let (saved, errors) = finished?;
     tell(&saved);
-    match &saved.snapshot {
-        Some(snapshot) => tell(snapshot),
-        None if takes_snapshots => say::note("no trigger took a snapshot"),
-        None => {}
+    if takes_snapshots && saved.snapshots.is_empty() {
+        say::note("no trigger took a snapshot");
     }
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
     if let (Some(folder), Output::File(path)) = (user, &args.output) {
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
-    Ok(outcome(args, status?.map(command::code), failed || !errors.is_empty(), lost || losses(&saved).any))
+    let failed = failed || !errors.is_empty() || commands.load(Relaxed);
+    let lost = lost || saved.snapshots.iter().chain([&saved]).any(|saved| losses(saved).any);
+    Ok(outcome(args, status?.map(command::code), failed, lost))
 }
 
 /// Returns the file that gets what cannot be sent of a kernel's trace.
@@ -346,6 +354,7 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         stream: args.stream,
         receiver,
         flush: args.flush(),
+        snapshots: args.snapshots.plan(),
         output,
         force: args.force,
         journals: lastwords::dirs::make_base()?,
@@ -403,7 +412,7 @@ mod tests {
         let gap = |cause, events| Gap { stream: Some(0), place: String::new(), cause, events, bytes: None };
         let of = |gaps: &[Gap], is_stream| {
             let (path, gaps) = ("t.dat".into(), gaps.to_vec());
-            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshot: None }).words()
+            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshots: Vec::new() }).words()
         };
         let overwritten = |events| gap(Cause::Overwritten, events);
         for (gaps, of_rings, of_stream) in [

@@ -157,7 +157,7 @@ mod tests {
             text += &format!("{address:016x} {kind} {}symbol_{n}\n", if r.one_in(50) { "$" } else { "" });
         }
         for n in 0..500 {
-            text += &format!("{:016x} t loaded_{n}\t[module]\n", 0xffff_ffff_c000_0000 + n * 64);
+            text += &format!("{:016x} t loaded_{n}\t[module]\n", 0xffff_ffff_c000_0000_u64 + n * 64);
         }
         (text, address)
     }

@@ -53,14 +53,15 @@ impl Put {
 }
 
 /// Returns the descriptions in the order of a file: id, name of the section, and bytes. The symbols are those that the sub-buffers of
-/// `rings` need.
+/// `rings` need, or all.
 pub(super) fn descriptions(
     tracing: &Tracing,
     rings: &[(&str, Option<&dyn Ring>)],
     sub_buffer_size: u32,
+    how: &WriteOptions,
 ) -> [(u16, &'static str, Vec<u8>); 6] {
     let rings: Vec<&dyn Ring> = rings.iter().filter_map(|(_, ring)| *ring).collect();
-    let needed = Needed::of(tracing, &rings);
+    let needed = if how.all_symbols { None } else { Needed::of(tracing, &rings) };
     [
         (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
         (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),

@@ -28,6 +28,8 @@ pub struct WriteOptions {
     /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
     /// if it is not selected.
     pub arrays: Vec<usize>,
+    /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the addresses whose symbols are needed.
+    pub all_symbols: bool,
     /// What the file lacks, in words of one line, which its readers are told as a loss; none if it has everything.
     pub missing: Option<String>,
 }
@@ -257,7 +259,7 @@ fn version_6(
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
     put.bytes.extend(
-        parts::descriptions(tracing, &rings(sources), sub_buffer_size).into_iter().flat_map(|(_, _, data)| data),
+        parts::descriptions(tracing, &rings(sources), sub_buffer_size, how).into_iter().flat_map(|(_, _, data)| data),
     );
     let highest =
         sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
@@ -337,7 +339,7 @@ fn version_7(
         at
     };
     let mut options: Vec<(u16, Vec<u8>)> = Vec::new();
-    for (id, title, data) in parts::descriptions(tracing, &rings(sources), sub_buffer_size) {
+    for (id, title, data) in parts::descriptions(tracing, &rings(sources), sub_buffer_size, how) {
         let offset = section(&mut put, id, name(title), &data);
         let mut value = Put::new(tracing.byte_order);
         value.u64(offset);
