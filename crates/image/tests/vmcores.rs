@@ -105,6 +105,27 @@ fn what_is_not_read_is_named() {
     }
 }
 
+/// States of virtual machines have memory in forms that their own programs alone know. The error has a command that writes another form.
+#[test]
+fn saved_states_of_virtual_machines_are_named() {
+    let vmware: [u32; 6] = [0xbed0_bed0, 0xbed1_bed1, 0xbed2_bed0, 0xbed2_bed2, 0xbed3_bed3, 0xbad1_bad1];
+    let vmware = vmware.map(|magic| (magic.to_le_bytes().to_vec(), "VMware", "vmss2core"));
+    let others = [
+        (b"QEVM\0\0\0\x03".to_vec(), "a migration stream of QEMU", "dump-guest-memory"),
+        (b"QEVM\0\0\0\x03".to_vec(), "a migration stream of QEMU", "virsh dump --memory-only"),
+        (b"LibvirtQemudSave\x02\0\0\0".to_vec(), "libvirt saved", "virsh restore"),
+        (b"LibvirtQemudPart\x02\0\0\0".to_vec(), "did not save to its end", "virsh dump --memory-only"),
+        (b"\x7fVirtualBox SavedState V2.0\n".to_vec(), "VirtualBox", "dumpvmcore"),
+        (b"Xen saved domain, xl format\n".to_vec(), "Xen", "xl dump-core"),
+    ];
+    for (mut bytes, name, command) in vmware.into_iter().chain(others) {
+        assert!(lastwords_image::vmcore::is_foreign(&bytes), "{name}");
+        bytes.resize(8192, 7);
+        let error = try_open(&bytes).unwrap_err();
+        assert!(error.contains(name) && error.contains(command), "{error}");
+    }
+}
+
 #[test]
 fn kdump_ranges_and_reads_across_pages() {
     let kdump = Kdump::new(BLOCK, pages());
@@ -141,6 +162,8 @@ fn kdump_split_over_files() {
     // One alone tells of the others, and what they have is missing, not excluded.
     let one = open_split(&paths[2..], &Budget::default()).unwrap();
     assert_eq!(one.notes.len(), 2, "{:?}", one.notes);
+    assert!(one.part_of_split().is_some_and(|note| note.contains("name all of its files, with --split")));
+    assert_eq!(physical.part_of_split(), None);
     assert_eq!(read(&one, 18 * 512, 512), Ok(content(18, BLOCK)));
     assert_eq!(read(&one, 41 * 512, 512), Err(HoleCause::Truncated));
     assert_eq!(read(&one, 45 * 512, 512), Err(HoleCause::Excluded));

@@ -47,7 +47,12 @@ pub(super) fn open(
                 let (physical, found) = *memory;
                 let path = &location.shown;
                 let done = found.and_then(|found| of_kernels(path, &physical, found, options, budget, opened));
-                done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened))
+                let done = done.or_else(|error| without_kernel(path, &physical, error, options, budget, opened));
+                // Pages that are in another part are no damage.
+                done.map_err(|error| match physical.part_of_split() {
+                    Some(note) => error.context(note.to_owned()),
+                    None => error,
+                })
             }
             Source::Container(container) => of_container(location, container, options, given, budget, limit, opened),
         },
@@ -279,6 +284,7 @@ pub(super) fn name_of(trace: &read::Trace) -> String {
 #[cfg(test)]
 mod tests {
     use crate::{Memory, Options, open};
+    use lastwords_testkit::persistent::{Boot, Cpu, Form, SIZE, put, region};
 
     /// Raw memory with two kernels that have no tracer: both are tried, and the error names both with the places of their VMCOREINFO.
     #[test]
@@ -310,6 +316,27 @@ mod tests {
             ["6.12.1-earlier, with VMCOREINFO at 0x300000: ", "; Linux 6.18.2-running, with VMCOREINFO at 0x500000: "]
         {
             assert_eq!(why.matches(words).count(), 1, "{why}");
+        }
+    }
+
+    /// Raw memory may begin with the remains of a region. The whole region behind them is read.
+    #[test]
+    fn memory_that_begins_like_a_region_is_searched() {
+        let mut page = vec![0; SIZE];
+        put(&mut page, 0, 7, 8);
+        let cpu = Cpu { order: vec![0, 1, 2], head: 1, commit: 1, pages: [(1, page)].into() };
+        let boot = Boot { text: 0xffff_ffff_8000_0000, ..Boot::default() };
+        for form in [Form::Common, Form::PerCpu] {
+            let region = region(form, &boot, &[cpu.clone(), cpu.clone()]).bytes;
+            let mut ram = vec![0; 4 << 20];
+            ram[..512].copy_from_slice(&region[..512]);
+            ram[2 << 20..][..region.len()].copy_from_slice(&region);
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), &ram).unwrap();
+            let opened = open(&[file.path().to_str().unwrap()], &Options::default()).unwrap();
+            let names: Vec<&str> = opened.traces.iter().map(|trace| trace.name.as_str()).collect();
+            assert_eq!(names, ["persistent@0x200000"], "{form:?}: {:?} {:?}", opened.failures, opened.notes);
+            assert!(opened.notes.iter().any(|note| note.contains("read as raw memory")), "{:?}", opened.notes);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Finds where traces may be: by paths, by names of sessions, in folders and in processes.
 
+use crate::fired::{SNAPSHOT_FILE, SNAPSHOT_TRACE};
 use crate::named::of_name;
 use crate::sniff;
 use anyhow::{Context, bail};
@@ -155,14 +156,24 @@ pub(super) fn of_word(word: &str, notes: &mut Vec<String>) -> Vec<Candidate> {
             "{word}: a pipe, in which no place can be looked up; write it into a file and name that"
         )),
         Ok(_) => vec![Candidate::named(Ok(Location::new(path, LocationKind::File)))],
-        Err(error) if word.contains('/') => {
-            named(anyhow::Error::from(error).context(format!("{word}: cannot be read")))
-        }
+        Err(error) if word.contains('/') => match word.strip_prefix("instances/").and_then(instance_of_name) {
+            Some(folder) => of_whole_folder(&folder, notes),
+            None => named(anyhow::Error::from(error).context(format!("{word}: cannot be read"))),
+        },
         Err(_) => match (of_name(word, notes), instance_of_name(word)) {
             (Ok(folder), _) | (Err(_), Some(folder)) => of_whole_folder(&folder, notes),
             (Err(error), None) => named(error),
         },
     }
+}
+
+/// Returns the folder of the running kernel's trace instance that a word means: a folder of tracefs, `instances/NAME` or a name that no
+/// session has. Returns none for all else.
+#[must_use]
+pub fn instance_folder(word: &str) -> Option<PathBuf> {
+    let tracefs = crate::tracefs_folder().ok()?;
+    let found = of_word(word, &mut Vec::new()).into_iter().find_map(|candidate| candidate.location.ok())?;
+    (found.kind == LocationKind::Instance && found.path().starts_with(tracefs)).then(|| found.path().to_owned())
 }
 
 /// Returns the folder of the running kernel's trace instance with a name.
@@ -230,6 +241,10 @@ fn of_folder(
     found.extend(has_streams.then(|| undescribed(folder, as_one)));
     for (path, kind) in files.iter().zip(kinds) {
         if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
+            continue;
+        }
+        // The account of a snapshot belongs to the trace beside it.
+        if path.ends_with(SNAPSHOT_FILE) && files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
             continue;
         }
         found.push(match kind {
@@ -471,6 +486,23 @@ mod tests {
         std::fs::write(instance.join("tracing_on"), b"1\n").unwrap();
         let found = of(&instance);
         assert_eq!((found.len(), found[0].kind()), (1, Some(LocationKind::Instance)));
+    }
+
+    /// Some producers leave out the comment that TSDL begins with, and the magic number of packets.
+    #[test]
+    fn a_folder_with_tsdl_is_a_trace_also_without_marks() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("stream"), [1, 2, 3]).unwrap();
+        let kind = |text: &str| {
+            std::fs::write(dir.path().join("metadata"), text).unwrap();
+            of(dir.path()).first().and_then(Candidate::kind)
+        };
+        for text in ["trace { major = 1; };", "// by hand\n/* two\nlines */ typealias integer { size = 8; } := u8;"] {
+            assert_eq!(kind(text), Some(LocationKind::Ctf), "{text}");
+        }
+        for text in ["trace of a murder {", "/* trace {", "events {", "structure x"] {
+            assert_ne!(kind(text), Some(LocationKind::Ctf), "{text}");
+        }
     }
 
     #[test]

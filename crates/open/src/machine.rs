@@ -1,5 +1,6 @@
 //! Opens inputs with a kernel's tracer: dumps of a machine's memory, and trace.dat files.
 
+use crate::fired::Fired;
 use crate::{Body, Memory, Meter, Opened, Options, Origin};
 use crate::{lttng, persistent};
 use anyhow::{Context, anyhow};
@@ -130,8 +131,9 @@ pub(super) fn open_dat(
     budget: &Arc<Budget>,
     opened: &mut Opened,
 ) -> anyhow::Result<()> {
-    let tracing = dat::open(path, budget).with_context(|| path.display().to_string())?;
-    add(path, "trace.dat", Machine::new(None, tracing, Vec::new()), Vec::new(), options, opened);
+    let mut tracing = dat::open(path, budget).with_context(|| path.display().to_string())?;
+    let notes = Fired::beside(path)?.map_or_else(Vec::new, |fired| fired.apply(&mut tracing, options.whole));
+    add(path, "trace.dat", Machine::new(None, tracing, notes), Vec::new(), options, opened);
     Ok(())
 }
 

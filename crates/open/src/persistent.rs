@@ -43,7 +43,20 @@ pub(super) fn open(
     let image = image::open(path, budget, options.watch).with_context(named)?.image;
     let len = image.ranges().iter().map(lastwords_image::Range::end).max().unwrap_or(0);
     let source = Source::of(options, None)?;
-    let region = source.read(&image, 0..len, budget).with_context(named)?;
+    let region = source.read(&image, 0..len, budget);
+    // Raw memory may begin with the remains of a region, and have whole ones behind them.
+    if !region.as_ref().is_ok_and(|region| region.cpus().iter().any(|cpu| cpu.sub_buffers > 0)) {
+        let found = find(&image, None, options, budget).unwrap_or_default();
+        if found.iter().any(|found| found.at > 0) {
+            opened.notes.push(format!(
+                "{}: it is read as raw memory: it begins like a persistent ring buffer, of which nothing is there, and has others behind it",
+                path.display()
+            ));
+            add(path, found, options, opened);
+            return Ok(());
+        }
+    }
+    let region = region.with_context(named)?;
     let emptied = region.emptied();
     let (tracing, mut notes) = tracing(String::new(), region, &source)?;
     if let Some(emptied) = emptied {
@@ -106,6 +119,8 @@ const SMALLEST: u64 = 3 * 4096;
 
 /// A region in a machine's memory.
 pub(super) struct FoundRegion {
+    /// Its place in the memory.
+    at: u64,
     tracing: Tracing,
     notes: Vec<String>,
     /// The position of the kernel's trace array that has the same sub-buffers, from another boot. The kernel's symbols
@@ -145,7 +160,7 @@ pub(super) fn find(
         let array = own.and_then(|own| kernel.and_then(|(_, tracing)| tracing.arrays.get(own)));
         let name = array.map_or_else(|| format!("persistent@{:#x}", place.start), |array| array.name.clone());
         let (tracing, notes) = tracing(name, region, &source)?;
-        all.push(FoundRegion { tracing, notes, instead_of: own });
+        all.push(FoundRegion { at: place.start, tracing, notes, instead_of: own });
     }
     match (unread, all.first_mut()) {
         (Some(error), None) => return Err(error),

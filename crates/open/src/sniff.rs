@@ -1,6 +1,6 @@
 //! Determines the kind of a file by its first bytes.
 
-use lastwords_image::vmcore::MAGICS;
+use lastwords_image::vmcore::{MAGICS, is_foreign};
 use lastwords_walk::{lttng_ust, persistent};
 use std::fs::File;
 use std::io::Read as _;
@@ -76,7 +76,8 @@ pub(super) fn of_file(path: &Path) -> Option<Kind> {
     if begins(b"\x7fELF") && head.get(16..18).is_some_and(|kind| CORES.contains(&kind)) {
         return Some(Kind::Core);
     }
-    if MAGICS.iter().any(|magic| begins(magic)) {
+    // What cannot be read is refused with its name when it is opened.
+    if MAGICS.iter().any(|magic| begins(magic)) || is_foreign(&head) {
         return Some(Kind::Dump);
     }
     if let Some((_, words)) = OTHERS.iter().find(|(magic, _)| begins(magic)) {

@@ -18,6 +18,7 @@ use crate::buffer::{Buffer, guard, read_trace};
 use crate::catalog::Catalog;
 use crate::control::{self, Which};
 use crate::error_log::Refusal;
+use crate::kernel_line::Names;
 use crate::path::{File, Of};
 use crate::restriction::{self, List};
 use crate::{filter, format, number, raw, readme, text, trigger};
@@ -267,9 +268,9 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
 }
 
 fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
-    let cpus = buffer.catalog()?.cpus.len();
+    let (cpus, names) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?);
     let mut out = Vec::new();
-    let write = |trace: &Trace| text::write(trace, cpu, cpus, &mut out);
+    let write = |trace: &Trace| text::write(trace, cpu, cpus, &names, &mut out);
     let written = match buffer.details()?.snapshot {
         "off" => return Ok(text::snapshot_help(false, cpu)),
         "ready" => match buffer.handle.saved_snapshot() {
@@ -336,12 +337,8 @@ fn clock_word(buffer: &Buffer) -> &'static str {
 /// Returns the names of threads by id.
 fn cmdlines(buffer: &Buffer) -> Result<BTreeMap<i64, String>, Errno> {
     let described = |trace: &Trace| Catalog::of(trace, &mut guard(&buffer.kinds));
-    let mut names = buffer.with_trace(false, described)?.threads;
-    for pid in buffer.details()?.processes.into_iter().map(|process| process.pid) {
-        if let Ok(comm) = std::fs::read_to_string(format!("/proc/{pid}/comm")) {
-            names.entry(i64::from(pid)).or_insert_with(|| comm.trim_end().to_owned());
-        }
-    }
+    let mut names = Names::of(buffer)?.all();
+    names.extend(buffer.with_trace(false, described)?.threads);
     Ok(names)
 }
 

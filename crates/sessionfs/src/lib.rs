@@ -20,6 +20,7 @@ mod filter;
 mod format;
 mod fuse;
 mod guard;
+mod kernel_line;
 mod kinds;
 mod mount;
 mod names;

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::buffer::{Buffer, guard};
 use crate::file;
+use crate::kernel_line::Names;
 use crate::raw::{self, Missed, Page, Record};
 use crate::text::selection;
 
@@ -205,11 +206,11 @@ impl Pipe {
         if !self.of_snapshot && self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
             return Ok(());
         }
-        let mut items = Vec::new();
+        let (mut items, names) = (Vec::new(), Names::of(buffer)?);
         let options = Options { snapshot: self.of_snapshot, ..Options::default() };
         let consumed = consume_session(&buffer.handle, &options, |opened| {
             let Opened { traces, failures, .. } = opened;
-            let written = traces.iter().all(|trace| items_of(buffer, trace, &mut items).is_some());
+            let written = traces.iter().all(|trace| items_of(buffer, &names, trace, &mut items).is_some());
             let is_whole = failures.is_empty() && written;
             (is_whole, traces, is_whole)
         });
@@ -230,7 +231,7 @@ impl Pipe {
 
 /// Appends the events of a trace, after an item for each ring that has lost some. Returns none, and appends nothing, if they cannot
 /// be read.
-fn items_of(buffer: &Buffer, trace: &Trace, items: &mut Vec<Item>) -> Option<()> {
+fn items_of(buffer: &Buffer, names: &Names, trace: &Trace, items: &mut Vec<Item>) -> Option<()> {
     let packets = [trace.packets(Version::V2)?.ok()?];
     let mut found: Vec<Item> = lost(trace);
     let losses = found.len();
@@ -239,7 +240,7 @@ fn items_of(buffer: &Buffer, trace: &Trace, items: &mut Vec<Item>) -> Option<()>
     })?;
     let mut events = found.get_mut(losses..)?.iter_mut();
     // The lines are of the same events in the same order.
-    let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = line.to_vec()).is_some();
+    let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = names.line(line).into_owned()).is_some();
     text::each(&packets, Style::Ftrace, &selection(None), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
     let is_same = events.next().is_none();
     is_same.then(|| items.append(&mut found))
@@ -266,8 +267,8 @@ pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno
     if !matches!(buffer.details()?.snapshot, "taken" | "reading") {
         return Ok(Vec::new());
     }
-    let mut items = Vec::new();
-    buffer.with_trace(true, |trace| items_of(buffer, trace, &mut items))?.ok_or(Errno::IO)?;
+    let (mut items, names) = (Vec::new(), Names::of(buffer)?);
+    buffer.with_trace(true, |trace| items_of(buffer, &names, trace, &mut items))?.ok_or(Errno::IO)?;
     let mut pipe = Pipe::default();
     items.into_iter().filter(|item| item.cpu == Some(cpu)).for_each(|item| pipe.push(item));
     let size = buffer.page_size.load(Relaxed);

@@ -15,6 +15,7 @@ use lastwords_trace::evidence::{Cause, Gap};
 use rustix::io::Errno;
 
 use crate::buffer::Buffer;
+use crate::kernel_line::{Lines, Names};
 
 /// Lines about losses that a header has at most.
 const LIMIT: usize = 20;
@@ -25,7 +26,13 @@ pub(crate) fn selection(cpu: Option<u32>) -> Selection {
 }
 
 /// Writes a trace as text: a header, the events, and what reading them found to be lost. Returns the number of events.
-pub(crate) fn write(trace: &Trace, cpu: Option<u32>, cpus: usize, out: &mut dyn Write) -> io::Result<u64> {
+pub(crate) fn write(
+    trace: &Trace,
+    cpu: Option<u32>,
+    cpus: usize,
+    names: &Names,
+    out: &mut dyn Write,
+) -> io::Result<u64> {
     let other = |error: lastwords_ctf::Error| io::Error::other(error.to_string());
     let Some(packets) = trace.packets(Version::V2) else { return Ok(0) };
     let (packets, selection) = ([packets.map_err(other)?], selection(cpu));
@@ -38,7 +45,9 @@ pub(crate) fn write(trace: &Trace, cpu: Option<u32>, cpus: usize, out: &mut dyn 
             reading.push((trace, totals));
         }
     };
-    let written = text::write(&packets, Style::Ftrace, &selection, &zone, out, &unwatched, &mut note);
+    let mut lines = Lines::new(out, names);
+    let written = text::write(&packets, Style::Ftrace, &selection, &zone, &mut lines, &unwatched, &mut note);
+    lines.flush()?;
     let totals = written.map_err(other)?;
     // The header has the losses that are known before reading.
     let after = accounts_after_reading(std::slice::from_ref(trace), &totals, &reading);
@@ -127,12 +136,12 @@ impl Write for Pieces {
 impl TextStream {
     /// Starts the text of a session's live rings.
     pub(crate) fn start(buffer: &Arc<Buffer>, cpu: Option<u32>) -> Result<Self, Errno> {
-        let cpus = buffer.catalog()?.cpus.len();
+        let (cpus, names) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?);
         let (to, from) = sync_channel(WAITING);
         let buffer = Arc::clone(buffer);
         let make = move || {
             let mut pieces = Pieces(to);
-            let written = buffer.with_trace(false, |trace| write(trace, cpu, cpus, &mut pieces));
+            let written = buffer.with_trace(false, |trace| write(trace, cpu, cpus, &names, &mut pieces));
             let why = match written {
                 Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => error.to_string(),
                 Err(error) => error.to_string(),

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 const REGIONS: [(u32, &str); 2] = [(1, "session"), (2, "registry")];
 /// Bytes of what a spool has of a packet.
 pub(crate) const PLACED: u64 = 2 * NUMBER;
+/// Bytes of what a spool has of a part of a sub-buffer that is being filled.
+const PLACED_OPEN: u64 = 3 * NUMBER;
 
 /// A stream of a session that was saved as a session folder.
 #[derive(Debug, Clone, Serialize)]
@@ -54,6 +56,8 @@ struct Ring {
     head: Option<Head>,
     /// The packets that came.
     packets: Packets,
+    /// The number of the sub-buffer that was being filled last, and the bytes of it that came.
+    open: Option<(u64, u64)>,
 }
 
 /// The parts of a stream.
@@ -90,7 +94,10 @@ pub(crate) fn make(spool: &File, path: &Path, why: Option<&str>) -> anyhow::Resu
     if !is_complete {
         // Without the end, it is not known which of the last packets were overwritten while they were sent, so that only those count
         // that their checksums prove. A sub-buffer that is not closed has none.
-        contents.rings.iter_mut().try_for_each(|(index, ring)| ring.keep_closed(&new, *index))?;
+        for (index, ring) in &mut contents.rings {
+            ring.keep_closed(&new, *index)?;
+            ring.add_open(&new, *index, is_finished)?;
+        }
     }
     let why = why.map(str::to_owned).or_else(|| contents.why.take()).unwrap_or_else(|| "it has no end".to_owned());
     let rings = contents.rings.values();
@@ -174,6 +181,20 @@ impl Ring {
         Ok(())
     }
 
+    /// Adds the sub-buffer that was being filled when the stream ended early. It was copied by the sender before it was sent, so that no
+    /// recorder can have changed it, and its packet came if it was closed later.
+    fn add_open(&mut self, folder: &Path, index: u32, is_finished: bool) -> anyhow::Result<()> {
+        let (Some(head), Some((number, length))) = (&self.head, self.open) else { return Ok(()) };
+        let next = self.packets.end(head.size).div_ceil(head.size).max(head.begin());
+        if number < next || length == 0 {
+            return Ok(());
+        }
+        if !is_finished {
+            rings::place_open(folder, index, head, (number, length))?;
+        }
+        self.packets.insert(number, length, head.size, MOST_GAPS)
+    }
+
     /// Returns the number of the first sub-buffer.
     fn first(&self) -> u64 {
         self.head.as_ref().map_or(0, Head::begin)
@@ -248,6 +269,17 @@ impl Contents {
                 let size = ring.head.as_ref().map_or(length, |head| head.size);
                 ring.packets.insert(number()?, length, size, MOST_GAPS)?;
             }
+            Kind::Open => {
+                ensure!(content.length == PLACED_OPEN, "a part of {} bytes in the spool", content.length);
+                let words = read(PLACED_OPEN)?;
+                let word = |at: usize| words.get(at..).and_then(|words| words.first_chunk::<8>());
+                let [number, offset, length] =
+                    [0, 8, 16].map(|at| word(at).map_or(0, |word| u64::from_le_bytes(*word)));
+                let ring = self.rings.entry(header.cpu).or_default();
+                let before = ring.open.filter(|(of, _)| *of == number).map_or(0, |(_, has)| has);
+                // Parts follow each other without a gap.
+                ring.open = (offset <= before).then_some((number, before.max(offset.saturating_add(length))));
+            }
             Kind::Overwritten => {
                 self.rings.entry(header.cpu).or_default().packets.remove(number()?);
             }
@@ -280,6 +312,7 @@ impl Contents {
                 None => region.write(&create(&rings::stream(folder, *index))?)?,
             }
         }
+        rings::remove_open(folder, self.rings.keys().copied())?;
         if let Some(why) = ended_early {
             fs::write(folder.join(lastwords_open::ENDED_EARLY), why)?;
         }
@@ -297,4 +330,11 @@ fn create(path: &Path) -> anyhow::Result<File> {
 pub(crate) fn placed(cpu: u32, number: u64, length: u64) -> Vec<u8> {
     let header = Header { kind: Kind::Packet, cpu, length: PLACED };
     [&header.bytes()[..], &number.to_le_bytes(), &length.to_le_bytes()].concat()
+}
+
+/// Returns what the spool has of a part of a sub-buffer that is being filled: its number, the offset of the part and its length.
+pub(crate) fn placed_open(cpu: u32, number: u64, offset: u64, length: u64) -> Vec<u8> {
+    let header = Header { kind: Kind::Open, cpu, length: PLACED_OPEN };
+    let words = [number, offset, length].map(u64::to_le_bytes);
+    [&header.bytes()[..], &words.concat()].concat()
 }

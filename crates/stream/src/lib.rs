@@ -9,6 +9,8 @@
 //! The sub-buffers of a session go from its file to the socket by `sendfile(2)`. The recorder does not wait for that, so that each
 //! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
 //!
+//! What is committed of a sub-buffer that is not full is sent at an interval ([`Flush`]).
+//!
 //! ```
 //! use lastwords_stream::Address;
 //!
@@ -36,6 +38,7 @@
 )]
 
 mod address;
+mod flush;
 mod folder;
 mod head;
 mod io;
@@ -48,6 +51,7 @@ pub mod spool;
 pub mod wire;
 
 pub use address::Address;
+pub use flush::Flush;
 pub use folder::Session;
 pub use receiver::{Limits, Receiver, Told};
 pub use sender::Sender;

@@ -128,6 +128,37 @@ impl Rings {
         spool::take(file, Some(at), pipe, moved).with_context(named)
     }
 
+    /// Admits `length` bytes at `offset` of the sub-buffer that is being filled.
+    ///
+    /// # Errors
+    /// No sub-buffer has that place.
+    pub(crate) fn admit_open(&mut self, stream: u32, offset: u64, length: u64) -> anyhow::Result<()> {
+        let none = || format!("a part of stream {stream} before its Head");
+        let size = self.rings.get(&stream).with_context(none)?.size;
+        ensure!(offset.saturating_add(length) <= size, "{length} bytes at {offset} of a sub-buffer of {size}");
+        Ok(())
+    }
+
+    /// Moves bytes of the sub-buffer that is being filled from the pipe to their place, which is not that of the packet: a packet that
+    /// does not arrive as a whole spoils nothing.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn take_open(
+        &mut self,
+        stream: u32,
+        offset: u64,
+        pipe: BorrowedFd<'_>,
+        moved: usize,
+    ) -> anyhow::Result<()> {
+        let path = open(&self.folder, stream);
+        let named = || path.display().to_string();
+        // It is written once in an interval, so that it is not kept open.
+        let options = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).clone();
+        let file = options.open(&path).with_context(named)?;
+        spool::take(&file, Some(offset), pipe, moved).with_context(named)
+    }
+
     /// Closes all files if there are as many as may be open at a time.
     fn close_if_many(&mut self) {
         if self.rings.values().filter(|ring| ring.file.is_some()).count() >= MOST_OPEN {
@@ -151,6 +182,46 @@ fn place_in_region(number: u64, count: u64, size: u64) -> u64 {
 /// The path of a ring's file while it is received.
 fn raw(folder: &Path, stream: u32) -> PathBuf {
     folder.join(format!("raw-{stream:04}"))
+}
+
+/// The path of the sub-buffer of a ring that was being filled.
+fn open(folder: &Path, stream: u32) -> PathBuf {
+    folder.join(format!("open-{stream:04}"))
+}
+
+/// Puts the sub-buffer that was being filled, of which `length` bytes came, into its place in the file of its ring, unless the region is
+/// made of that already. Where a receiver was killed while it did this, it is done anew.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub(crate) fn place_open(folder: &Path, index: u32, head: &Head, (number, length): (u64, u64)) -> anyhow::Result<()> {
+    let path = raw(folder, index);
+    if stream(folder, index).exists() && !path.exists() {
+        return Ok(());
+    }
+    let named = || path.display().to_string();
+    let from = open(folder, index);
+    let from = OpenOptions::new().read(true).custom_flags(spool::NOFOLLOW).open(&from).with_context(named)?;
+    let options =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).custom_flags(spool::NOFOLLOW).clone();
+    let to = options.open(&path).with_context(named)?;
+    copy(&from, 0, &to, place(number, head.begin(), head.size)?, length).with_context(named)
+}
+
+/// Removes the sub-buffers that were being filled, which are in their regions or were replaced by their packets.
+///
+/// # Errors
+/// One cannot be removed.
+pub(crate) fn remove_open(folder: &Path, streams: impl Iterator<Item = u32>) -> anyhow::Result<()> {
+    for path in streams.map(|stream| open(folder, stream)) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| path.display().to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Removes the regions of streams that are copies: the ring's file is still there.

@@ -138,12 +138,12 @@ impl Sender {
         self.sent(&mut state, header, sent)
     }
 
-    /// Sends sub-buffers of a CPU that are in memory.
+    /// Sends sub-buffers of a CPU that are in memory. A slow receiver is waited for, until the other end of `ended` is closed.
     ///
     /// # Errors
     /// As for [`Self::settings`].
-    pub fn from_memory(&self, cpu: u32, bytes: &[u8]) -> anyhow::Result<()> {
-        self.frame(Kind::SubBuffers, cpu, bytes, None)
+    pub fn from_memory(&self, cpu: u32, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        self.frame(Kind::SubBuffers, cpu, bytes, ended)
     }
 
     /// Sends a sub-buffer of a session that is in a file, without a copy in user space. `packet` is the index of its stream and its

@@ -4,6 +4,7 @@
 //! the receiver has confirmed it and its place in the ring is still the packet's ([`Source::is_kept`]); otherwise a frame tells the
 //! receiver to drop it.
 
+use crate::flush::Flush;
 use crate::sender::Sender;
 use crate::wire::{End, Kind, SessionInfo};
 use anyhow::{Context, bail, ensure};
@@ -59,18 +60,24 @@ struct Work<'a> {
     confirmed: u64,
     /// End of the records of the registry that were sent.
     registry: u64,
+    /// How often the sub-buffers that are being filled are sent.
+    flush: Flush,
+    /// The number of the sub-buffer of each stream of which a part was sent before it was closed, and the end of that part.
+    open: BTreeMap<u32, (u64, u64)>,
 }
 
-/// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the receiver has all of it.
+/// Sends a session until it has ended, or the other end of `ended` is closed. Returns when the receiver has all of it. What is committed is
+/// sent each `flush`, if that is not zero, and when a sub-buffer is closed.
 ///
 /// # Errors
 /// The session cannot be read any more, the connection is broken, or the receiver does not have all of it.
-pub fn send(sender: &Sender, source: Source, ended: BorrowedFd<'_>) -> anyhow::Result<Sent> {
+pub fn send(sender: &Sender, source: Source, flush: Duration, ended: BorrowedFd<'_>) -> anyhow::Result<Sent> {
     let sent = Sent { session: source.name(), ..Sent::default() };
     let uuid = source.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
     sender.json(Kind::Session, &SessionInfo { uuid, name: source.name() })?;
-    let mut work =
-        Work { source, sender, sent, next: BTreeMap::new(), pending: VecDeque::new(), confirmed: 0, registry: 0 };
+    let (next, pending, open) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+    let flush = Flush::each(flush);
+    let mut work = Work { source, sender, sent, next, pending, confirmed: 0, registry: 0, flush, open };
     work.region(false)?;
     let mut looked = Instant::now();
     loop {
@@ -85,6 +92,9 @@ pub fn send(sender: &Sender, source: Source, ended: BorrowedFd<'_>) -> anyhow::R
         let moved = work.closed(&ready, ended)?;
         if is_over {
             return work.finish(&ready);
+        }
+        if work.flush.is_due() && work.flush(&ready, ended)? {
+            work.flush.done();
         }
         let wait = if moved { Duration::ZERO } else { LOOK };
         work.confirm(wait)?;
@@ -155,6 +165,28 @@ impl Work<'_> {
         self.pending.push_back(Pending { stream, number, length });
         // Confirmations that have come are taken at once, so that they do not fill the socket.
         self.confirm(Duration::ZERO)
+    }
+
+    /// Sends what is committed of the sub-buffers that are being filled and was not sent before. Returns false if a part could not be
+    /// sent now, because a thread is recording in it.
+    fn flush(&mut self, ready: &[Ready], ended: BorrowedFd<'_>) -> anyhow::Result<bool> {
+        let mut is_all = true;
+        for stream in ready {
+            let Ready { stream: index, closed, rest, .. } = *stream;
+            let of_this = self.open.get(&index).filter(|(number, _)| *number == closed);
+            let from = of_this.map_or(0, |(_, end)| *end);
+            if rest <= from.max(PACKET_HEADER) || self.next.get(&index) != Some(&closed) {
+                continue;
+            }
+            let Some(bytes) = self.source.open_part(index, closed, from..rest).context("a stream")? else {
+                is_all = false;
+                continue;
+            };
+            let begin = [closed, from].map(u64::to_le_bytes).concat();
+            self.sender.frame(Kind::Open, index, &[begin, bytes].concat(), Some(ended))?;
+            self.open.insert(index, (closed, rest));
+        }
+        Ok(is_all)
     }
 
     /// Takes the confirmations that come within a time, and drops packets that were overwritten before theirs came.

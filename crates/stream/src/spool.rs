@@ -6,7 +6,7 @@
 
 use crate::folder;
 use crate::rings::{self, copy};
-use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings};
+use crate::wire::{Counters, End, HEADER, Header, Hello, Kind, MAGIC, Order, Settings, is_known};
 use anyhow::{Context, bail, ensure};
 use lastwords_bytes::{Budget, ByteOrder, Limits};
 use lastwords_formats::ftrace::dat::{self, DataPosition, WriteOptions};
@@ -250,7 +250,7 @@ impl Spool {
             return Ok(None);
         }
         self.file.read_exact_at(&mut magic, 0)?;
-        ensure!(magic == MAGIC, "it is no stream of this version of lastwords");
+        ensure!(is_known(&magic), "it is no stream of this version of lastwords");
         let (mut order, mut at) = (Order::default(), MAGIC.len() as u64);
         let (mut hello, mut settings, mut descriptions, mut end) = (None, None, Vec::new(), None);
         let mut data: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();

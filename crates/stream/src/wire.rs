@@ -14,8 +14,17 @@ use lastwords_trace::ftrace::Stats;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The first bytes of a stream; the last four are the version.
-pub const MAGIC: [u8; 16] = *b"LWSTREAM\x02\0\0\0\0\0\0\0";
+/// The first bytes of a stream that is sent; the last eight are the version.
+pub const MAGIC: [u8; 16] = *b"LWSTREAM\x03\0\0\0\0\0\0\0";
+
+/// Returns true if a stream that begins so can be received: this version, or version 2, which has no frames of sub-buffers that are being
+/// filled.
+#[must_use]
+pub fn is_known(magic: &[u8; 16]) -> bool {
+    let (name, version) = magic.split_at(8);
+    name == &MAGIC[..8] && matches!(version, [2 | 3, 0, 0, 0, 0, 0, 0, 0])
+}
+
 /// Bytes of a frame's header.
 pub const HEADER: usize = 16;
 /// Most bytes of a frame of JSON or text.
@@ -28,6 +37,8 @@ pub const MOST_DATA: u64 = 16 << 20;
 const MOST_PACKET: u64 = (1 << 30) + NUMBER;
 /// Bytes of the number before a packet, and of the offset before a part of a region.
 pub const NUMBER: u64 = 8;
+/// Bytes of the number and the offset before a part of a sub-buffer that is being filled.
+pub const PART: u64 = 16;
 /// Most bytes of the session region and of the registry.
 const MOST_REGION: u64 = 256 << 20;
 /// Most streams of a session.
@@ -72,6 +83,9 @@ pub enum Kind {
     /// The packet of this number (`u64`) may have been overwritten while it was sent, and is dropped. In the place of the CPU is the
     /// index of its stream.
     Overwritten = 11,
+    /// A part of the sub-buffer that is being filled, of the stream whose index is in the place of the CPU: its number (`u64`), an offset
+    /// in it (`u64`), and the bytes there. The packet of this number replaces it.
+    Open = 12,
     /// Of the receiver: it takes the stream. It has no bytes.
     Accepted = 16,
     /// Of the receiver: it does not take the stream, or no more of it. A text says why.
@@ -96,6 +110,7 @@ impl Kind {
             Self::Head,
             Self::Packet,
             Self::Overwritten,
+            Self::Open,
             Self::Accepted,
             Self::Refused,
             Self::Received,
@@ -140,13 +155,14 @@ impl Header {
             Kind::Alive | Kind::Accepted => 0,
             Kind::Description => MOST_DESCRIPTION,
             Kind::SubBuffers => MOST_DATA,
-            Kind::Packet => MOST_PACKET,
+            Kind::Packet | Kind::Open => MOST_PACKET,
             Kind::Head => HEAD as u64,
             Kind::Overwritten | Kind::Confirmed => NUMBER,
             _ => MOST_TEXT,
         };
         ensure!(length <= most, "a frame {kind:?} of {length} bytes; {most} is the most");
-        let has_cpu = matches!(kind, Kind::SubBuffers | Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten);
+        let of_streams = matches!(kind, Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open);
+        let has_cpu = of_streams || matches!(kind, Kind::SubBuffers | Kind::Region);
         ensure!(has_cpu || cpu == 0, "a frame {kind:?} of CPU {cpu}");
         Ok(Self { kind, cpu, length })
     }
@@ -336,7 +352,7 @@ impl Order {
                 ensure!(self.session.is_none(), "the second frame Session");
                 ensure!(self.settings.is_none(), "a frame {kind:?} in the stream of a kernel");
             }
-            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten => self.admit_session(header)?,
+            Kind::Region | Kind::Head | Kind::Packet | Kind::Overwritten | Kind::Open => self.admit_session(header)?,
             Kind::Description => {
                 ensure!(self.settings.is_some(), "a frame {kind:?} before Settings");
                 self.descriptions = self.descriptions.saturating_add(1);
@@ -376,7 +392,8 @@ impl Order {
                 };
                 let is_packet = kind == Kind::Packet && length > NUMBER && length.saturating_sub(NUMBER) <= *size;
                 let is_number = kind == Kind::Overwritten && length == NUMBER;
-                ensure!(is_packet || is_number, "{length} bytes of a frame {kind:?}");
+                let is_open = kind == Kind::Open && length > PART && length.saturating_sub(PART) <= *size;
+                ensure!(is_packet || is_number || is_open, "{length} bytes of a frame {kind:?}");
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ mod support;
 const HELLO: &[u8] = br#"{"host":"far","instance":"app"}"#;
 
 fn hello() -> Vec<u8> {
-    [&b"LWSTREAM\x02\0\0\0\0\0\0\0"[..], &frame(1, 0, HELLO)].concat()
+    [&b"LWSTREAM\x03\0\0\0\0\0\0\0"[..], &frame(1, 0, HELLO)].concat()
 }
 
 /// The begin of a session's stream, with its regions.

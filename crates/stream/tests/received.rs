@@ -104,7 +104,7 @@ impl Stream {
         let part = |kind: u32| frame(8, kind, &[&0u64.to_le_bytes()[..], &region].concat());
         let plain = |bytes: Vec<u8>| (bytes, Does::Nothing);
         let mut frames = vec![
-            plain([b"LWSTREAM\x02\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello)].concat()),
+            plain([b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello)].concat()),
             plain(frame(7, 0, br#"{"uuid":"000102030405060708090a0b0c0d0e0f","name":"app"}"#)),
             plain(part(1)),
             plain(part(2)),

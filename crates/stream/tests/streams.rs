@@ -64,7 +64,7 @@ fn frames(host: &str, count: u32) -> Vec<Vec<u8>> {
     let settings = r#"{"is_big_endian":false,"page_size":4096,"sub_buffer_size":4096,"cpus":[0,1,2],"clock":"mono",
         "clock_in_ns":true,"tracer":"nop","real_time":1700000000000000000}"#;
     let mut frames = vec![
-        [b"LWSTREAM\x02\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello.as_bytes())].concat(),
+        [b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, hello.as_bytes())].concat(),
         frame(2, 0, settings.as_bytes()),
         frame(3, 0, &description()),
     ];
@@ -297,7 +297,7 @@ fn what_no_stream_has_is_refused_with_the_reason() {
         (with(frame(1, 0, b"{}")), "Hello"),
         (with(whole[1].clone()), "second frame Settings"),
         (with([frame(3, 0, &[]), frame(3, 0, &[])].concat()), "more than 2"),
-        ([b"LWSTREAM\x02\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
+        ([b"LWSTREAM\x03\0\0\0\0\0\0\0".to_vec(), frame(1, 0, long_name.as_bytes())].concat(), "255 bytes"),
         ([whole[0].clone(), frame(4, 0, &sub_buffer(0))].concat(), "before Settings"),
         ([whole[0].clone(), frame(6, 0, b"{}")].concat(), "before Description"),
         ([whole[0].clone(), frame(2, 0, b"{}")].concat(), "Settings"),

@@ -2,6 +2,7 @@
 
 use crate::instance::Instance;
 use crate::journal::Journal;
+use lastwords_trace::ftrace::Stats;
 use std::path::{Path, PathBuf};
 
 /// The changes of a recording, by its journal.
@@ -22,7 +23,13 @@ impl Changes {
         Instance::named(&self.tracefs, &self.journal.instance)
     }
 
-    /// Returns true if the instance exists and is the one that the recording made.
+    /// Returns what the counters of a CPU's ring counted since the recording began.
+    pub(crate) fn stats(&self, cpu: u32) -> anyhow::Result<Stats> {
+        let now = self.instance().stats(cpu)?;
+        Ok(self.journal.adopted.as_ref().map_or(now, |adopted| adopted.since(cpu, now)))
+    }
+
+    /// Returns true if the instance exists and is the one in which the recording records.
     pub(crate) fn has_instance(&self) -> bool {
         let found = self.instance().inode();
         found.is_some() && (self.journal.inode.is_none() || self.journal.inode == found)
@@ -56,7 +63,12 @@ impl Changes {
             Err(error) => errors.push(error),
         };
         let Journal { instance, definitions, .. } = &self.journal;
-        if self.has_instance() {
+        if let (Some(adopted), true) = (&self.journal.adopted, self.has_instance()) {
+            note(
+                format!("restored the settings of the instance {instance}"),
+                adopted.restore(&self.instance()).map(|()| true),
+            );
+        } else if self.has_instance() {
             note(format!("removed the instance {instance}"), self.instance().remove().map(|()| true));
         }
         for definition in definitions.iter().rev() {

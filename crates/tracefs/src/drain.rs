@@ -3,7 +3,7 @@
 use crate::changes::Changes;
 use crate::instance::Instance;
 use anyhow::Context;
-use lastwords_stream::Sender;
+use lastwords_stream::{Flush, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
@@ -13,11 +13,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The size of the pipe in bytes. Users without privileges may have as much (`/proc/sys/fs/pipe-max-size`).
 const PIPE: usize = 1 << 20;
 /// The longest time between two looks at the ring. The kernel wakes a poller when the ring is filled by `buffer_percent`.
-const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const TICK: Duration = Duration::from_secs(1);
 
 /// The ring of one CPU, and where its sub-buffers go to.
 pub(crate) struct Drain {
@@ -27,6 +28,10 @@ pub(crate) struct Drain {
     pipe: (OwnedFd, OwnedFd),
     /// Bytes of a sub-buffer.
     size: u32,
+    /// When the sub-buffer that is not full is read.
+    flush: Flush,
+    /// A sub-buffer was read before it was full, so that `splice` may not give its rest.
+    has_read_part: bool,
 }
 
 /// Where sub-buffers go to.
@@ -55,19 +60,26 @@ impl Drain {
         }
         let end = begin + length - length % u64::from(size);
         file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end))).with_context(named)?;
-        Self::new(instance, cpu, size, Target::File { path, file, begin })
+        Self::new(instance, cpu, size, (Target::File { path, file, begin }, Duration::ZERO))
     }
 
-    /// Opens the ring of a CPU, whose sub-buffers are sent to a receiver.
-    pub(crate) fn to_receiver(sender: &Arc<Sender>, instance: &Instance, cpu: u32, size: u32) -> anyhow::Result<Self> {
-        Self::new(instance, cpu, size, Target::Receiver(Arc::clone(sender)))
+    /// Opens the ring of a CPU, whose sub-buffers of `size` bytes are sent to a receiver. One that is not full is sent each `flush`, if
+    /// that is not zero.
+    pub(crate) fn to_receiver(
+        sender: &Arc<Sender>,
+        instance: &Instance,
+        (cpu, size): (u32, u32),
+        flush: Duration,
+    ) -> anyhow::Result<Self> {
+        Self::new(instance, cpu, size, (Target::Receiver(Arc::clone(sender)), flush))
     }
 
-    fn new(instance: &Instance, cpu: u32, size: u32, target: Target) -> anyhow::Result<Self> {
+    fn new(instance: &Instance, cpu: u32, size: u32, (target, flush): (Target, Duration)) -> anyhow::Result<Self> {
         let pipe = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         // With a smaller pipe, more calls move the same.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
-        Ok(Self { cpu, raw: instance.open_raw(cpu)?, target, pipe, size })
+        let (raw, flush) = (instance.open_raw(cpu)?, Flush::each(flush));
+        Ok(Self { cpu, raw, target, pipe, size, flush, has_read_part: false })
     }
 
     /// Moves sub-buffers whenever the ring is filled by `buffer_percent`, until the other end of `ended` is closed.
@@ -83,7 +95,8 @@ impl Drain {
             let socket = sender.as_ref().map(|sender| sender.as_fd());
             let fds = [Some(ended), Some(self.raw.as_fd()), socket].into_iter().flatten();
             let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-            match poll(&mut fds, Some(&TICK)) {
+            let wait = Timespec::try_from(self.flush.left().min(TICK)).context("a time")?;
+            match poll(&mut fds, Some(&wait)) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error).context("poll"),
             }
@@ -98,8 +111,27 @@ impl Drain {
                 }
                 sender.alive(ended)?;
             }
-            self.full(Some(ended))?;
+            let (has_events, is_due) = (came(1), self.flush.is_due());
+            let moved = self.full(Some(ended))?;
+            if is_due {
+                self.flush(Some(ended))?;
+                self.flush.done();
+            } else if has_events && !moved && self.has_read_part {
+                self.read(Some(ended))?;
+                self.full(Some(ended))?;
+            }
         }
+    }
+
+    /// Moves what is committed of the sub-buffer that is being filled. The kernel copies these events into a sub-buffer of their own, and
+    /// gives the rest later: each event once.
+    fn flush(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        // First comes the rest of a sub-buffer of which a part was read before. Kernels before 6.1 splice nothing behind it until then.
+        if self.has_read_part && self.read(ended)? {
+            self.full(ended)?;
+        }
+        self.has_read_part = self.read(ended)?;
+        Ok(())
     }
 
     /// Moves what is left in the ring of a stopped tracer.
@@ -108,7 +140,8 @@ impl Drain {
     /// As for [`Drain::follow`].
     pub(crate) fn finish(&mut self) -> anyhow::Result<()> {
         self.full(None)?;
-        self.partial()
+        while self.read(None)? {}
+        Ok(())
     }
 
     /// Returns the bytes of a sub-buffer.
@@ -126,13 +159,15 @@ impl Drain {
         Ok(Some((file, path, end.saturating_sub(begin))))
     }
 
-    /// Moves all full sub-buffers. A slow receiver is waited for until the other end of `ended` is closed, and then only for a while.
-    fn full(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+    /// Moves all full sub-buffers, and returns true if there were any. A slow receiver is waited for until the other end of `ended` is
+    /// closed, and then only for a while.
+    fn full(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
+        let mut has_moved = false;
         let all = PIPE - PIPE % (self.size as usize).min(PIPE);
         loop {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             match splice(&self.raw, None, &self.pipe.1, None, all.max(self.size as usize), flags) {
-                Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(0) | Err(Errno::AGAIN) => return Ok(has_moved),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
                 Ok(moved) => match &self.target {
@@ -140,26 +175,27 @@ impl Drain {
                     Target::File { path, file, .. } => empty_pipe(&self.pipe.0, file, path, moved)?,
                 },
             }
+            has_moved = true;
         }
     }
 
-    /// Reads the sub-buffer that is not full, and whatever else `splice` did not give.
-    fn partial(&mut self) -> anyhow::Result<()> {
+    /// Reads the next sub-buffer, full or not. Returns false if there are no events.
+    fn read(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
         let mut bytes = vec![0; self.size as usize];
         loop {
-            bytes.fill(0);
             match self.raw.read(&mut bytes) {
-                Ok(0) => return Ok(()),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(0) => return Ok(false),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
                 Ok(_) => match &mut self.target {
-                    Target::Receiver(sender) => sender.from_memory(self.cpu, &bytes)?,
+                    Target::Receiver(sender) => sender.from_memory(self.cpu, &bytes, ended)?,
                     Target::File { path, file, .. } => {
                         file.write_all(&bytes).with_context(|| path.display().to_string())?;
                     }
                 },
             }
+            return Ok(true);
         }
     }
 }

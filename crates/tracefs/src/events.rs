@@ -102,7 +102,8 @@ pub(crate) fn set_triggers(top: &Instance, instance: &Instance, rules: &[Rule]) 
     Ok(())
 }
 
-fn pairs(events: &Events) -> impl Iterator<Item = (&str, &str)> {
+/// Returns the systems and names of events.
+pub(crate) fn pairs(events: &Events) -> impl Iterator<Item = (&str, &str)> {
     events.iter().flat_map(|(system, names)| names.iter().map(move |name| (system.as_str(), name.as_str())))
 }
 

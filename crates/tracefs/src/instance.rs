@@ -43,7 +43,7 @@ impl Instance {
     pub(crate) fn make(&self) -> anyhow::Result<()> {
         match fs::create_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-                "{}: this instance exists: choose another name with --instance, or remove what a killed recorder left by `lastwords restore`",
+                "{}: this instance exists: name it with --instance to record in it, or remove what a killed recorder left by `lastwords restore`",
                 self.path.display()
             ),
             made => made.with_context(|| format!("{}: cannot be made", self.path.display()))?,
@@ -53,6 +53,21 @@ impl Instance {
             self.remove()?;
         }
         stopped
+    }
+
+    /// Returns true if the instance exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.path.join("tracing_on").exists()
+    }
+
+    /// Returns the name of the clock, which is in brackets among the others.
+    ///
+    /// # Errors
+    /// The file cannot be read, or no clock is chosen.
+    pub(crate) fn clock(&self) -> anyhow::Result<String> {
+        let text = self.read("trace_clock")?;
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+        Ok(chosen.with_context(|| format!("{}: no clock is chosen", self.path.display()))?.to_owned())
     }
 
     /// Returns the number of the instance's folder, which another instance of the same name does not have; none if the instance

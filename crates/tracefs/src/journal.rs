@@ -3,6 +3,7 @@
 //! A journal is a file of JSON, `.record-INSTANCE.json`, in the folder of the user's sessions. That folder is in memory, so a journal
 //! does not outlive the boot, as tracefs does not.
 
+use crate::adopted::Adopted;
 use crate::definitions::Definition;
 use crate::recording::Plan;
 use crate::triggers;
@@ -34,6 +35,9 @@ pub struct Journal {
     pub instance: String,
     /// Inode of the instance's folder, by which it is told from another of the same name; none until it is made.
     pub(crate) inode: Option<u64>,
+    /// What the instance was set to; none if the recording makes it.
+    #[serde(default)]
+    pub(crate) adopted: Option<Adopted>,
     /// Events that are defined for all instances.
     pub definitions: Vec<Definition>,
     /// The clock of the instance.
@@ -80,8 +84,9 @@ impl Journal {
             boot_id: boot_id(),
             instance,
             inode: None,
+            adopted: None,
             definitions,
-            clock: plan.clock.clone(),
+            clock: plan.clock().to_owned(),
             output,
             force: plan.force,
             stream: plan.stream || plan.receiver.is_some(),

@@ -1,6 +1,6 @@
 //! Records with the kernel's own tracer (ftrace), through tracefs.
 //!
-//! A [`Recording`] works in an instance of tracefs of its own. Everything else that it adds to the machine's tracing (probes and
+//! A [`Recording`] works in an instance of tracefs of its own, or in one that exists, whose settings it restores. Everything else that it adds to the machine's tracing (probes and
 //! synthetic events, which exist once for all instances) has names of its own. [`Recording::finish`] stops the tracing, saves the
 //! rings as a trace.dat file and removes what was added.
 //!
@@ -11,7 +11,7 @@
 //! there into the trace.dat file by `copy_file_range(2)`. It is not copied to user space, with one exception: `splice(2)` gives
 //! full sub-buffers only, so the last sub-buffer of each CPU is read when tracing has stopped.
 //!
-//! The snapshot that a trigger took is read in the same way, and saved in a file of its own.
+//! The snapshots that triggers take are read while recording goes on, and saved in folders of their own.
 //!
 //! With a receiver, sub-buffers go from the pipe to a socket in place of a file ([`lastwords_stream`]).
 //!
@@ -23,10 +23,12 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod adopted;
 mod changes;
 mod definitions;
 mod drain;
 mod events;
+mod firings;
 mod instance;
 pub mod journal;
 mod recording;
@@ -38,6 +40,14 @@ mod triggers;
 
 pub use definitions::{Definition, Kind};
 pub use events::Rule;
+pub use firings::{News, Snapshots, Tell};
 pub use recording::{Plan, Recording};
 pub use restore::{Restored, restore};
 pub use save::Saved;
+
+/// Returns true if an instance of this name exists, so that a recording may use it.
+#[must_use]
+pub fn has_instance(name: &str) -> bool {
+    let is_name = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
+    is_name && lastwords_open::tracefs_folder().is_ok_and(|tracefs| instance::Instance::named(tracefs, name).exists())
+}

@@ -1,15 +1,17 @@
 //! A recording: settings are made, tracing runs, and the rings are saved.
 
+use crate::adopted::Adopted;
 use crate::changes::Changes;
 use crate::definitions::{Definition, Kind};
 use crate::drain::Drain;
 use crate::events::{self, Rule};
+use crate::firings::{Firings, Snapshots, Tell};
 use crate::instance::Instance;
 use crate::journal::Journal;
 use crate::save::{self, Saved};
 use crate::send;
 use crate::{snapshot, triggers};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lastwords_stream::wire::Hello;
 use lastwords_stream::{Address, Sender};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -19,14 +21,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// The part of a ring in percent that must be filled before a stream is woken. The rest is for events that come until it runs.
 const STREAM_AT: &str = "25";
 
+/// Bytes of the ring of each CPU by default.
+const SIZE: u64 = 8 << 20;
+
 /// The settings of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// The name of the instance; none for `lastwords-PID`.
+    /// The name of the instance; none for `lastwords-PID`. One that exists keeps its settings but for those that are given here, and is left
+    /// as it was found.
     pub instance: Option<String>,
     /// The events to record.
     pub events: Vec<Rule>,
@@ -34,22 +41,34 @@ pub struct Plan {
     pub tracer: Option<String>,
     /// Events to define and record, with their kinds and the user's texts.
     pub definitions: Vec<(Kind, String)>,
-    /// Bytes of the ring of each CPU.
-    pub size: u64,
-    /// The clock. Only `mono`, `mono_raw`, `boot` and `tai` can be related to clocks of user space.
-    pub clock: String,
+    /// Bytes of the ring of each CPU; none for 8 MiB, or the rings of an instance that exists.
+    pub size: Option<u64>,
+    /// The clock; none for `mono`, or the clock of an instance that exists. Only `mono`, `mono_raw`, `boot` and `tai` can be related to
+    /// clocks of user space.
+    pub clock: Option<String>,
     /// A full ring refuses new events. By default, it overwrites the oldest.
     pub discard: bool,
     /// Events are moved to files while recording goes on. By default, the rings keep the newest.
     pub stream: bool,
     /// The receiver to send events to while recording goes on; none to save the trace in a file.
     pub receiver: Option<Address>,
+    /// How often a receiver gets the events of sub-buffers that are not full; zero: when they are full, or at the end.
+    pub flush: Duration,
+    /// Which events the snapshots of triggers have, and how many there may be.
+    pub snapshots: Snapshots,
     /// The file to save the trace as. With a receiver, it is written only if the stream breaks, and gets what could not be sent.
     pub output: PathBuf,
     /// An existing file is replaced.
     pub force: bool,
     /// The folder for the journal, which must exist and belong to the user alone.
     pub journals: PathBuf,
+}
+
+impl Plan {
+    /// Returns the clock of an instance that the recording makes.
+    pub(crate) fn clock(&self) -> &str {
+        self.clock.as_deref().unwrap_or("mono")
+    }
 }
 
 /// A recording that was set up. If it is dropped, all that it added is removed and nothing is saved.
@@ -66,6 +85,10 @@ pub struct Recording {
     running: Option<OwnedFd>,
     /// A thread has failed.
     failed: Arc<AtomicBool>,
+    /// Which events the snapshots of triggers have.
+    snapshots: Snapshots,
+    /// Waits for snapshots while tracing is on.
+    firings: Option<Firings>,
     /// The events with triggers, which are set when tracing has begun.
     triggered: Vec<Rule>,
     /// Nothing is left to undo, or it is left for [`crate::restore`].
@@ -85,7 +108,7 @@ impl Recording {
         let top = Instance::top(&tracefs);
         let output = std::path::absolute(&plan.output).with_context(|| plan.output.display().to_string())?;
         check_output(&output, plan.force)?;
-        check_known(&top, "trace_clock", &plan.clock, "clock")?;
+        check_known(&top, "trace_clock", plan.clock(), "clock")?;
         if let Some(tracer) = &plan.tracer {
             check_known(&top, "available_tracers", tracer, "tracer")?;
         }
@@ -106,9 +129,18 @@ impl Recording {
             .map(|(number, (kind, text))| Definition::parse(*kind, text, &group, number))
             .collect::<anyhow::Result<_>>()?;
         definitions.iter().try_for_each(|definition| definition.check(&top))?;
-        let journal = Journal::new(plan, instance, definitions, output);
+        let mut journal = Journal::new(plan, instance, definitions, output);
+        let own = Instance::named(&tracefs, &journal.instance);
+        if plan.instance.is_some() && own.exists() {
+            journal.adopted = Some(Adopted::of(&own, &top, plan)?);
+            journal.inode = own.inode();
+            if plan.clock.is_none() {
+                journal.clock = own.clock()?;
+            }
+        }
         if journal.snapshots {
-            check_output(&snapshot::path(&journal.output), plan.force)?;
+            snapshot::make_room(&journal.output, plan.force)?;
+            check_window(plan, &journal.clock)?;
         }
         let changes = Changes { tracefs, journals: plan.journals.clone(), journal };
         if let Some((_, path)) = changes.parts().first() {
@@ -129,6 +161,8 @@ impl Recording {
             streams: Vec::new(),
             running: None,
             failed: Arc::default(),
+            snapshots: plan.snapshots.clone(),
+            firings: None,
             triggered: plan.events.iter().filter(|rule| !rule.triggers.is_empty()).cloned().collect(),
             is_over: false,
         };
@@ -138,7 +172,10 @@ impl Recording {
     }
 
     fn set_up(&mut self, plan: &Plan) -> anyhow::Result<()> {
-        let (top, instance) = (self.changes.top(), self.changes.instance());
+        let instance = self.changes.instance();
+        if self.changes.journal.adopted.is_some() {
+            return self.set_up_adopted(plan);
+        }
         if let Err(error) = instance.make() {
             // The instance is another's, or does not exist.
             self.is_over = true;
@@ -147,9 +184,36 @@ impl Recording {
         }
         self.changes.journal.inode = instance.inode();
         self.changes.journal.replace(&self.changes.journals)?;
-        instance.write("trace_clock", &plan.clock)?;
-        instance.write("buffer_size_kb", &plan.size.div_ceil(1024).max(1).to_string())?;
+        instance.write("trace_clock", plan.clock())?;
+        instance.write("buffer_size_kb", &kib(plan.size.unwrap_or(SIZE)))?;
         instance.write("options/overwrite", if plan.discard { "0" } else { "1" })?;
+        self.set_up_events(plan)
+    }
+
+    /// Makes the settings that are given in an instance that exists. The others stay.
+    fn set_up_adopted(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let instance = self.changes.instance();
+        instance.write("tracing_on", "0")?;
+        // Another clock or size empties the rings.
+        if let Some(clock) = plan.clock.as_ref().filter(|clock| instance.clock().ok().as_ref() != Some(clock)) {
+            instance.write("trace_clock", clock)?;
+        }
+        if let Some(size) = plan.size {
+            instance.write("buffer_size_kb", &kib(size))?;
+        }
+        if plan.discard {
+            instance.write("options/overwrite", "0")?;
+        }
+        if let Some(adopted) = &mut self.changes.journal.adopted {
+            adopted.count(&instance)?;
+        }
+        self.changes.journal.replace(&self.changes.journals)?;
+        self.set_up_events(plan)
+    }
+
+    /// Enables events and tracer, and with [`Plan::stream`] begins to follow the rings.
+    fn set_up_events(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        let (top, instance) = (self.changes.top(), self.changes.instance());
         let mut rules = plan.events.clone();
         for definition in &self.changes.journal.definitions {
             definition.add(&top)?;
@@ -169,19 +233,19 @@ impl Recording {
             if instance.path().join(file).exists() {
                 instance.write(file, STREAM_AT)?;
             }
-            self.follow()?;
+            self.follow(plan)?;
         }
         Ok(())
     }
 
     /// Starts a thread for each CPU.
-    fn follow(&mut self) -> anyhow::Result<()> {
+    fn follow(&mut self, plan: &Plan) -> anyhow::Result<()> {
         let (ended, running) = pipe_with(PipeFlags::CLOEXEC).context("pipe")?;
         let ended = Arc::new(ended);
         self.running = Some(running);
         let drains = match &self.sender {
             Some(sender) => {
-                let (drains, described) = send::begin(&self.changes, sender)?;
+                let (drains, described) = send::begin(&self.changes, sender, plan.flush)?;
                 self.described = described;
                 drains
             }
@@ -212,7 +276,7 @@ impl Recording {
         &self.changes.journal.output
     }
 
-    /// Returns true if triggers take snapshots, of which the last one is saved beside the output.
+    /// Returns true if triggers take snapshots, which are saved beside the output.
     #[must_use]
     pub fn takes_snapshots(&self) -> bool {
         self.changes.journal.snapshots
@@ -230,14 +294,20 @@ impl Recording {
         self.failed.load(Relaxed)
     }
 
-    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing.
+    /// Switches tracing on, and sets the triggers, which would otherwise take snapshots of nothing. `tell` is called with the news of
+    /// snapshots.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn start(&self) -> anyhow::Result<()> {
+    pub fn start(&mut self, tell: Tell) -> anyhow::Result<()> {
         let instance = self.changes.instance();
         instance.write("tracing_on", "1")?;
-        events::set_triggers(&self.changes.top(), &instance, &self.triggered)
+        events::set_triggers(&self.changes.top(), &instance, &self.triggered)?;
+        if self.changes.journal.snapshots {
+            let plan = self.snapshots.clone();
+            self.firings = Some(Firings::start(self.changes.clone(), &self.triggered, plan, tell)?);
+        }
+        Ok(())
     }
 
     /// Returns true if a trigger has switched tracing off, and none switches it on again.
@@ -262,6 +332,7 @@ impl Recording {
     pub fn finish(mut self) -> anyhow::Result<(Saved, Vec<anyhow::Error>)> {
         self.is_over = true;
         let mut errors = Vec::new();
+        let (snapshots, why) = self.end_snapshots();
         let saved = match self.sender.clone() {
             Some(sender) => self.send(&sender).or_else(|error| {
                 // The threads have closed their rings by now, so that what is left can be read again.
@@ -276,19 +347,23 @@ impl Recording {
             format!("{path}: the trace is not saved; it is kept in the instance and beside the file: `lastwords restore` tries again")
         })?;
         let mut saved = saved;
-        if self.changes.journal.snapshots {
-            match snapshot::save(&self.changes) {
-                Ok(snapshot) => saved.snapshot = snapshot.map(Box::new),
-                Err(error) => {
-                    errors.push(error.context(
-                        "the snapshot is not saved; it is kept in the instance: `lastwords restore` tries again",
-                    ));
-                    return Ok((saved, errors));
-                }
-            }
+        saved.snapshots = snapshots;
+        if let Some(error) = why {
+            errors.push(
+                error.context("a snapshot is not saved; `lastwords restore` saves what the instance still has of it"),
+            );
+            return Ok((saved, errors));
         }
         errors.extend(self.changes.undo().1);
         Ok((saved, errors))
+    }
+
+    /// Stops tracing, and saves the snapshot that was taken last. Returns all of them.
+    fn end_snapshots(&mut self) -> (Vec<Saved>, Option<anyhow::Error>) {
+        let Some(firings) = self.firings.take() else { return (Vec::new(), None) };
+        let stopped = self.stop();
+        let (saved, why) = firings.finish();
+        (saved, why.or(stopped.err()))
     }
 
     fn send(&mut self, sender: &Sender) -> anyhow::Result<Saved> {
@@ -334,12 +409,28 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         // The threads hold files of the instance, which could not be removed with them.
+        self.firings.take().map(Firings::finish);
         let _ = self.join();
         if !self.is_over {
             // What cannot be removed is left to `restore`, since the journal stays.
             let _ = self.changes.undo();
         }
     }
+}
+
+/// Returns the text of `buffer_size_kb` for a ring of so many bytes.
+pub(crate) fn kib(bytes: u64) -> String {
+    bytes.div_ceil(1024).max(1).to_string()
+}
+
+/// Checks that the clock counts nanoseconds if snapshots are cut by time.
+fn check_window(plan: &Plan, clock: &str) -> anyhow::Result<()> {
+    let is_in_ns = !matches!(clock, "counter" | "uptime" | "x86-tsc" | "ppc-tb");
+    ensure!(
+        is_in_ns || !plan.snapshots.has_window(),
+        "the clock {clock} does not count nanoseconds, so that no window of a snapshot can be cut: choose another by -C"
+    );
+    Ok(())
 }
 
 fn check_output(output: &Path, force: bool) -> anyhow::Result<()> {

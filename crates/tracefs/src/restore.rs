@@ -68,7 +68,14 @@ fn one(changes: &Changes, discard: bool) -> Restored {
     }
     if changes.has_instance() && !discard && !journal.is_saved() {
         match save_rest(changes) {
-            Ok(saved) => restored.saved = saved,
+            Ok(Rest::Saved(saved)) => restored.saved = Some(*saved),
+            Ok(Rest::Nothing { taken }) => {
+                if let (Some(receiver), 1..) = (&journal.receiver, taken) {
+                    let what =
+                        format!("all of its {taken} events were taken from the ring before, and sent to {receiver}");
+                    restored.done.push(what);
+                }
+            }
             Err(error) => {
                 let why =
                     format!("instance {}: its trace cannot be saved; --discard removes it unsaved", journal.instance);
@@ -78,7 +85,7 @@ fn one(changes: &Changes, discard: bool) -> Restored {
         }
     }
     if changes.has_instance() && !discard && journal.snapshots {
-        match snapshot::save(changes) {
+        match snapshot::save_left(changes) {
             Ok(saved) => restored.snapshot = saved,
             Err(error) => {
                 let why = format!(
@@ -96,17 +103,29 @@ fn one(changes: &Changes, discard: bool) -> Restored {
     restored
 }
 
-/// Saves what the killed recorder had moved to files and what is left in the rings; none if that is nothing.
-fn save_rest(changes: &Changes) -> anyhow::Result<Option<Saved>> {
+/// The part of a recording that its killed recorder left.
+enum Rest {
+    Saved(Box<Saved>),
+    /// The rings are empty, and there are no files.
+    Nothing {
+        /// Events that the recorder took out of the rings.
+        taken: u64,
+    },
+}
+
+/// Saves what the killed recorder had moved to files and what is left in the rings.
+fn save_rest(changes: &Changes) -> anyhow::Result<Rest> {
     let instance = changes.instance();
     instance.write("tracing_on", "0")?;
-    let mut any = !changes.parts().is_empty();
+    let (mut any, mut taken) = (!changes.parts().is_empty(), 0_u64);
     for cpu in instance.cpus()? {
-        any |= instance.stats(cpu)?.entries > 0;
+        let stats = changes.stats(cpu)?;
+        any |= stats.entries > 0;
+        taken = taken.saturating_add(stats.read);
     }
     if !any {
-        return Ok(None);
+        return Ok(Rest::Nothing { taken });
     }
     let drains = save::open_drains(changes)?;
-    save::save(changes, drains, None).map(Some).context("the rings cannot be saved")
+    save::save(changes, drains, None).map(|saved| Rest::Saved(Box::new(saved))).context("the rings cannot be saved")
 }

@@ -36,8 +36,8 @@ pub struct Saved {
     pub gaps: Vec<Gap>,
     /// Events were moved to files while recording went on, so that rings overwrote events only where this fell behind.
     pub is_stream: bool,
-    /// The snapshot that a trigger took, in a file of its own; none if no trigger takes snapshots, or none was taken.
-    pub snapshot: Option<Box<Saved>>,
+    /// The snapshots that triggers took, each in a folder of its own, oldest first.
+    pub snapshots: Vec<Saved>,
 }
 
 impl Saved {
@@ -105,6 +105,11 @@ impl Parts {
         Self { parts, begin, cpus, header_page }
     }
 
+    /// Returns the file of a CPU.
+    pub(crate) fn part(&self, at: usize) -> Option<&Part> {
+        self.parts.get(at)
+    }
+
     pub(crate) fn cpus_mut(&mut self) -> &mut [CpuRing] {
         &mut self.cpus
     }
@@ -167,7 +172,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTree
     let (mut parts, mut cpus) = (Vec::new(), Vec::new());
     for mut drain in drains {
         drain.finish()?;
-        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), instance.stats(drain.cpu)?);
+        let (cpu, sub_buffer_size, stats) = (drain.cpu, drain.sub_buffer_size(), changes.stats(drain.cpu)?);
         let (file, path, bytes) = drain.into_file()?.context("the events of a CPU went to a receiver")?;
         let sub_buffers = usize::try_from(bytes / u64::from(sub_buffer_size))?;
         cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size, stats });
@@ -195,7 +200,7 @@ pub(crate) fn save(changes: &Changes, drains: Vec<Drain>, enabled: Option<&BTree
         cpus: ring.cpus.iter().map(|cpu| cpu.cpu).collect(),
         gaps,
         is_stream: changes.journal.stream,
-        snapshot: None,
+        snapshots: Vec::new(),
     };
     saved.events = saved.events.saturating_sub(saved.taken_before());
     Ok(saved)
@@ -293,7 +298,9 @@ fn fill(
     ring: &Parts,
     in_place: Option<InPlace>,
 ) -> anyhow::Result<Option<u64>> {
-    let Some(data) = dat::write_head(out, path, tracing, &WriteOptions::default(), in_place)? else { return Ok(None) };
+    // What was streamed is not read again.
+    let how = WriteOptions { all_symbols: ring.begin > 0, ..WriteOptions::default() };
+    let Some(data) = dat::write_head(out, path, tracing, &how, in_place)? else { return Ok(None) };
     for DataPosition { lane, offset, size, .. } in &data {
         let Some(part) = ring.parts.get(*lane).filter(|_| in_place.is_none_or(|place| place.lane != *lane)) else {
             continue;

@@ -11,6 +11,7 @@ use lastwords_stream::wire::{Counters, End, Settings};
 use lastwords_trace::ftrace::{CpuRing, Stats, counters_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a description that was sent is of.
 #[derive(Debug, Default)]
@@ -26,7 +27,11 @@ pub(crate) struct Described {
 ///
 /// # Errors
 /// The instance cannot be read, or the connection is broken.
-pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<(Vec<Drain>, Described)> {
+pub(crate) fn begin(
+    changes: &Changes,
+    sender: &Arc<Sender>,
+    flush: Duration,
+) -> anyhow::Result<(Vec<Drain>, Described)> {
     let instance = changes.instance();
     let (size, cpus, clock) = (instance.sub_buffer_size(), instance.cpus()?, &changes.journal.clock);
     sender.settings(&Settings {
@@ -42,8 +47,10 @@ pub(crate) fn begin(changes: &Changes, sender: &Arc<Sender>) -> anyhow::Result<(
     let events = instance.enabled()?;
     let bundle = Bundle::of_running_tracer(Some(&events))?;
     sender.description(&bundle)?;
-    let drains =
-        cpus.into_iter().map(|cpu| Drain::to_receiver(sender, &instance, cpu, size)).collect::<Result<_, _>>()?;
+    let drains = cpus
+        .into_iter()
+        .map(|cpu| Drain::to_receiver(sender, &instance, (cpu, size), flush))
+        .collect::<Result<_, _>>()?;
     Ok((drains, Described { modules: bundle.modules(), events }))
 }
 
@@ -62,7 +69,7 @@ pub(crate) fn finish(
     let mut cpus = Vec::new();
     for mut drain in drains {
         drain.finish()?;
-        let stats: Stats = instance.stats(drain.cpu)?;
+        let stats: Stats = changes.stats(drain.cpu)?;
         cpus.push(CpuRing { cpu: drain.cpu, sub_buffers: 0, sub_buffer_size: drain.sub_buffer_size(), stats });
     }
     let changes = match instance.enabled()?.is_subset(&described.events) {
@@ -81,6 +88,6 @@ pub(crate) fn finish(
         gaps: counters_of(&cpus).chain(save::left_behind(&cpus)).collect(),
         cpus: cpus.iter().map(|cpu| cpu.cpu).collect(),
         is_stream: true,
-        snapshot: None,
+        snapshots: Vec::new(),
     })
 }

@@ -1,55 +1,174 @@
-//! Saves the snapshot of an instance, which a trigger took, into a file beside the trace.
+//! Saves a snapshot of an instance, which a trigger took, in a folder of its own beside the trace.
 
 use crate::changes::{Changes, beside};
 use crate::save::{self, Part, Parts, Saved};
-use anyhow::Context;
-use lastwords_open::{Bundle, tracer_real_time};
+use anyhow::{Context, bail};
+use lastwords_open::{Bundle, Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Gap};
-use lastwords_trace::ftrace::{CpuRing, Ring as _, Stats};
-use std::fs::File;
+use lastwords_trace::ftrace::{CpuRing, Ring as _, Stats, Tracing};
+use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Returns the file that the snapshot of a recording is saved as.
-pub(crate) fn path(output: &Path) -> PathBuf {
-    beside(output, ".snapshot")
+/// Returns the folder of a snapshot of a recording. Numbers are from 1.
+pub(crate) fn path(output: &Path, number: u32) -> PathBuf {
+    beside(output, &format!(".snapshot-{number}"))
 }
 
-/// Saves the snapshot; none if there is no event in it, because no trigger took one. The events leave the kernel's memory.
+/// Returns the snapshots beside a file, by their numbers.
+fn existing(output: &Path) -> Vec<(u32, PathBuf)> {
+    let prefix = beside(output, ".snapshot-");
+    let (Some(folder), Some(prefix)) = (prefix.parent(), prefix.file_name().and_then(|name| name.to_str())) else {
+        return Vec::new();
+    };
+    let number = |name: std::ffi::OsString| name.to_str()?.strip_prefix(prefix)?.parse::<u32>().ok();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut found: Vec<u32> = entries.filter_map(|entry| number(entry.file_name())).collect();
+    found.sort_unstable();
+    found.into_iter().map(|number| (number, path(output, number))).collect()
+}
+
+/// Makes room for the snapshots of a recording.
 ///
 /// # Errors
-/// The snapshot cannot be read, or the file cannot be written.
-pub(crate) fn save(changes: &Changes) -> anyhow::Result<Option<Saved>> {
-    let instance = changes.instance();
-    let size = instance.sub_buffer_size();
-    let (mut parts, mut cpus) = (Vec::new(), Vec::new());
-    for cpu in instance.cpus()? {
-        let part = Part::nameless(beside(&changes.journal.output, &format!(".{}.s{cpu}", changes.journal.instance)))?;
-        let sub_buffers = copy(&instance.open_snapshot(cpu)?, cpu, &part, size)?;
-        cpus.push(CpuRing { cpu, sub_buffers, sub_buffer_size: size, stats: Stats::default() });
-        parts.push(part);
+/// There are snapshots of another recording, and they are not to be replaced.
+pub(crate) fn make_room(output: &Path, force: bool) -> anyhow::Result<()> {
+    for (_, path) in existing(output) {
+        if !force {
+            bail!("{}: it exists; --force replaces it", path.display());
+        }
+        remove(&path)?;
     }
-    if cpus.iter().all(|cpu| cpu.sub_buffers == 0) {
+    Ok(())
+}
+
+/// Removes a saved snapshot. Files of others in its folder are left, and are an error.
+pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    for file in [SNAPSHOT_FILE, SNAPSHOT_TRACE] {
+        match fs::remove_file(path.join(file)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(|| path.join(file).display().to_string());
+            }
+            _ => {}
+        }
+    }
+    fs::remove_dir(path).with_context(|| format!("{}: cannot be removed", path.display()))
+}
+
+/// Returns the number of the next snapshot beside a file.
+pub(crate) fn next_number(output: &Path) -> u32 {
+    existing(output).last().map_or(1, |(number, _)| number.saturating_add(1))
+}
+
+/// The sub-buffers of a snapshot, which were taken out of the kernel's memory.
+pub(crate) struct Taken {
+    ring: Parts,
+    tracing: Tracing,
+}
+
+impl Taken {
+    /// Makes a file for each CPU, which has nothing yet.
+    ///
+    /// # Errors
+    /// The instance cannot be read, or a file cannot be made.
+    pub(crate) fn new(changes: &Changes) -> anyhow::Result<Self> {
+        let instance = changes.instance();
+        let sub_buffer_size = instance.sub_buffer_size();
+        let tracing = Bundle::of_running_tracer(None)?.tracing();
+        let (mut parts, mut cpus) = (Vec::new(), Vec::new());
+        for cpu in instance.cpus()? {
+            let name = format!(".{}.s{cpu}", changes.journal.instance);
+            parts.push(Part::nameless(beside(&changes.journal.output, &name))?);
+            cpus.push(CpuRing { cpu, sub_buffers: 0, sub_buffer_size, stats: Stats::default() });
+        }
+        Ok(Self { ring: Parts::new(parts, 0, cpus, tracing.header_page), tracing })
+    }
+
+    /// Takes what the spare ring has, and clears it.
+    ///
+    /// # Errors
+    /// It cannot be read, or a file cannot be written.
+    pub(crate) fn take(&mut self, changes: &Changes) -> anyhow::Result<()> {
+        let instance = changes.instance();
+        for at in 0..self.ring.cpus().len() {
+            let CpuRing { cpu, sub_buffer_size, .. } = self.ring.cpus()[at];
+            let part = self.ring.part(at).context("the file of a CPU")?;
+            let count = copy(&instance.open_snapshot(cpu)?, cpu, part, sub_buffer_size)?;
+            self.ring.cpus_mut()[at].sub_buffers += count;
+        }
+        instance.write("snapshot", "2")
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.cpus().iter().all(|cpu| cpu.sub_buffers == 0)
+    }
+
+    /// Returns the time of the last event in readings of the instance's clock; 0 if there is none.
+    pub(crate) fn last(&self) -> u64 {
+        let mut bytes = Vec::new();
+        let mut last = 0;
+        for (at, ring) in self.ring.cpus().iter().enumerate() {
+            let Some(index) = ring.sub_buffers.checked_sub(1) else { continue };
+            let info = self.ring.sub_buffer(at, index, &mut bytes);
+            last = self.ring.events(&bytes, &info).flatten().map(|event| event.time).fold(last, u64::max);
+        }
+        last
+    }
+
+    /// Saves the snapshot as a folder with its account.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn save(self, changes: &Changes, fired: &Fired) -> anyhow::Result<Saved> {
+        let Self { mut ring, mut tracing } = self;
+        let mut gaps = Vec::new();
+        for at in 0..ring.cpus().len() {
+            let found = count(&ring, at);
+            gaps.extend(found.gap);
+            ring.cpus_mut()[at].stats.read = found.events;
+        }
+        let events = ring.cpus().iter().map(|cpu| cpu.stats.read).fold(0, u64::saturating_add);
+        let ring = Arc::new(ring);
+        tracing.real_time = tracer_real_time(&changes.journal.clock);
+        tracing.arrays = vec![save::array(&changes.instance(), &changes.journal.clock, Arc::clone(&ring))?];
+        let folder = path(&changes.journal.output, fired.number);
+        let new = beside(&changes.journal.output, &format!(".{}.snapshot", changes.journal.instance));
+        // A killed recorder may have left it.
+        let _ = remove(&new);
+        DirBuilder::new().mode(0o700).create(&new).with_context(|| new.display().to_string())?;
+        let write = || {
+            let bytes = save::write_new(&new.join(SNAPSHOT_TRACE), &tracing, &ring, |_| Ok(()))?;
+            let account = new.join(SNAPSHOT_FILE);
+            fs::write(&account, serde_json::to_vec_pretty(fired)?).with_context(|| account.display().to_string())?;
+            fs::rename(&new, &folder).with_context(|| folder.display().to_string())?;
+            Ok(bytes)
+        };
+        let bytes = write().inspect_err(|_: &anyhow::Error| _ = remove(&new))?;
+        let cpus = ring.cpus().iter().map(|cpu| cpu.cpu).collect();
+        Ok(Saved { path: folder, bytes, events, cpus, gaps, is_stream: false, snapshots: Vec::new() })
+    }
+}
+
+/// Saves the snapshot that a killed recorder left in the instance; none if no trigger took one since the last that it saved.
+///
+/// # Errors
+/// The snapshot cannot be read, or the folder cannot be written.
+pub(crate) fn save_left(changes: &Changes) -> anyhow::Result<Option<Saved>> {
+    let mut taken = Taken::new(changes)?;
+    taken.take(changes)?;
+    if taken.is_empty() {
         return Ok(None);
     }
-    let mut tracing = Bundle::of_running_tracer(None)?.tracing();
-    let mut ring = Parts::new(parts, 0, cpus, tracing.header_page);
-    let (mut gaps, mut events) = (Vec::new(), 0u64);
-    for at in 0..ring.cpus().len() {
-        let found = count(&ring, at);
-        events += found.events;
-        gaps.extend(found.gap);
-        ring.cpus_mut()[at].stats.read = found.events;
-    }
-    let ring = Arc::new(ring);
-    tracing.real_time = tracer_real_time(&changes.journal.clock);
-    tracing.arrays = vec![save::array(&instance, &changes.journal.clock, Arc::clone(&ring))?];
-    let output = path(&changes.journal.output);
-    let new = beside(&output, &format!(".{}.new", changes.journal.instance));
-    let bytes = save::write_new(&new, &tracing, &ring, |_| save::rename(&new, &output, changes.journal.force))?;
-    let cpus = ring.cpus().iter().map(|cpu| cpu.cpu).collect();
-    Ok(Some(Saved { path: output, bytes, events, cpus, gaps, is_stream: false, snapshot: None }))
+    let instance = changes.instance();
+    let has_fired = |event: &String| {
+        let file = event.replacen(':', "/", 1);
+        instance.read(&format!("events/{file}/trigger")).is_ok_and(|text| crate::triggers::has_fired(&text))
+    };
+    let events: Vec<String> = instance.enabled()?.into_iter().filter(has_fired).collect();
+    let fired = Fired::new(next_number(&changes.journal.output), events, taken.last());
+    taken.save(changes, &fired).map(Some)
 }
 
 /// Copies the sub-buffers of a CPU's snapshot, and returns their number.

@@ -1,7 +1,7 @@
 //! The kernel's own triggers: what an event does when it occurs (`Documentation/trace/events.rst`, section 6).
 //!
-//! A trigger belongs to the instance of the recording, and goes with it. The recording takes part in two of them: the snapshot that
-//! `snapshot` takes is saved beside the trace, and `traceoff` ends a recording without a command.
+//! A trigger belongs to the instance of the recording, and goes with it. The recording takes part in two of them: the snapshots that
+//! `snapshot` takes are saved beside the trace ([`crate::firings`]), and `traceoff` ends a recording without a command.
 
 use crate::events::Rule;
 use crate::instance::Instance;
@@ -18,6 +18,44 @@ fn command(trigger: &str) -> &str {
 /// Returns true if a trigger of the rules has the command.
 pub(crate) fn has(rules: &[Rule], wanted: &str) -> bool {
     rules.iter().flat_map(|rule| &rule.triggers).any(|trigger| command(trigger) == wanted)
+}
+
+/// A trigger of the rules that takes snapshots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    /// How often it fires; none for as often as its event occurs.
+    pub(crate) times: Option<u64>,
+    /// The filter with the word `if` and a blank before it; empty for none.
+    pub(crate) filter: String,
+}
+
+impl Snapshot {
+    /// Reads `snapshot[:TIMES] [if FILTER]`; none if it is another trigger.
+    ///
+    /// # Errors
+    /// The number is none.
+    pub(crate) fn parse(trigger: &str) -> anyhow::Result<Option<Self>> {
+        let Some(rest) = trigger.trim().strip_prefix("snapshot").filter(|_| command(trigger) == "snapshot") else {
+            return Ok(None);
+        };
+        let (times, filter) = match rest.strip_prefix(':') {
+            None => (None, rest),
+            Some(rest) => {
+                let (number, filter) = rest.split_at(rest.find([' ', '\t']).unwrap_or(rest.len()));
+                let Ok(times) = number.parse() else {
+                    bail!("--trigger {trigger:?}: {number:?} is no number of times")
+                };
+                (Some(times), filter)
+            }
+        };
+        let filter = filter.trim();
+        Ok(Some(Self { times, filter: if filter.is_empty() { String::new() } else { format!(" {filter}") } }))
+    }
+}
+
+/// Returns true if the text of a `trigger` file has a snapshot with a count that has come to an end.
+pub(crate) fn has_fired(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("snapshot:count=0"))
 }
 
 /// Returns true if a trigger of the rules ends the recording for good.
@@ -58,13 +96,14 @@ pub(crate) fn check(rules: &[Rule], top: &Instance, is_moved: bool, release: &st
     Ok(())
 }
 
-/// Sets the triggers of an event in the instance.
+/// Sets the triggers of an event in the instance, but for those that take snapshots.
 ///
 /// # Errors
 /// The kernel refuses one.
 pub(crate) fn set(instance: &Instance, system: &str, event: &str, triggers: &[String]) -> anyhow::Result<()> {
     let file = format!("events/{system}/{event}/trigger");
-    triggers.iter().try_for_each(|trigger| instance.write(&file, trigger.trim()))
+    let mut others = triggers.iter().filter(|trigger| command(trigger) != "snapshot");
+    others.try_for_each(|trigger| instance.write(&file, trigger.trim()))
 }
 
 /// Returns the first two numbers of a release.
@@ -107,6 +146,21 @@ mod tests {
         refused("!snapshot", false, "6.12", "to remove");
         refused(" ", false, "6.12", "a command");
         refused("snapshot\ntraceoff", false, "6.12", "one line");
+    }
+
+    #[test]
+    fn a_trigger_that_takes_snapshots_is_read() {
+        let of = |text: &str| Snapshot::parse(text).unwrap().map(|found| (found.times, found.filter));
+        assert_eq!(of("snapshot"), Some((None, String::new())));
+        assert_eq!(
+            of(" snapshot:3 if a == 1 || b ~ \"x if y\" "),
+            Some((Some(3), " if a == 1 || b ~ \"x if y\"".to_owned()))
+        );
+        assert_eq!(of("snapshot\tif pid == 1"), Some((None, " if pid == 1".to_owned())));
+        assert_eq!(of("snapshots:1"), None);
+        assert!(Snapshot::parse("snapshot:many").unwrap_err().to_string().contains("\"many\" is no number"));
+        assert!(has_fired("# Available\nsnapshot:count=0 if pid == 1\n") && !has_fired("snapshot:count=1\n"));
+        assert!(!has_fired("snapshot:unlimited\ntraceoff:count=0\n"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Implements `lastwords report`: prints events as text on stdout and the account on stderr.
 
 mod follow;
+mod kernel_text;
 
 use crate::account;
 use crate::clocks;
@@ -92,7 +93,8 @@ pub(crate) struct Args {
     /// Consume the events that are reported
     ///
     /// The next report with --consume begins after them, and a session in discard mode has room for new events again. This works for
-    /// sessions in their folders, and always for all events of a session.
+    /// sessions in their folders, and always for all events of a session. The events of a trace instance of the running kernel leave its
+    /// rings, as with trace_pipe.
     #[arg(long, conflicts_with_all = ["pid", "metadata", "with_log", "cpus", "channels", "events", "filter", "since", "until", "last"])]
     consume: bool,
 
@@ -130,10 +132,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
     if args.follow {
         return follow::run(args, columns);
     }
+    let instance = kernel_text::instance(args);
+    if args.consume && instance.is_some() {
+        return follow::once(args, columns);
+    }
     if args.consume {
         return finish_consuming(args.input.consume(|traces| report(args, columns, traces))?);
     }
-    args.input.read(Search::Late, |mut traces| report(args, columns, &mut traces)).map(|(outcome, _)| outcome)
+    let mut is_open = false;
+    let read = args.input.read(Search::Late, |mut traces| {
+        is_open = true;
+        report(args, columns, &mut traces)
+    });
+    let read = read.map(|(outcome, _)| outcome);
+    match (read, instance) {
+        (Err(why), Some(folder)) if !is_open => kernel_text::run(args, &folder, why),
+        (read, _) => read,
+    }
 }
 
 impl Args {

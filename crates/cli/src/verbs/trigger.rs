@@ -3,6 +3,8 @@
 
 mod watch;
 
+pub(super) use watch::execute;
+
 use crate::control::{SessionChoice, SessionOption, note_unknown};
 use crate::exit::Outcome;
 use crate::input::is_name;
@@ -168,7 +170,7 @@ fn action(text: &str) -> Result<Do, String> {
     }
 }
 
-fn limit(text: &str) -> Result<(u32, Duration), String> {
+pub(super) fn limit(text: &str) -> Result<(u32, Duration), String> {
     let parsed = text.split_once('/').and_then(|(most, period)| Some((most.parse().ok()?, period)));
     let (most, period) = parsed.ok_or("expected a number and a time, such as 1/10s")?;
     let period = crate::moment::length(period)?;

@@ -1,6 +1,7 @@
 //! The program as a person meets it: arguments, exit statuses, what stands on stdout and on stderr; sessions that are
 //! recorded, killed and recovered.
 
+mod adopted;
 mod child;
 mod clocks;
 mod consume;

@@ -79,7 +79,8 @@ fn record(place: &Place, args: &[&str]) -> Ran {
 
 /// The number of events that the closing line tells.
 pub(crate) fn told(ran: &Ran) -> usize {
-    let line = ran.err.lines().find(|line| line.contains(" events of ")).unwrap_or_else(|| panic!("{}", ran.err));
+    let is_closing = |line: &&str| line.contains(" events of ") || line.contains(" event of ");
+    let line = ran.err.lines().find(is_closing).unwrap_or_else(|| panic!("{}", ran.err));
     line.split(": ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn by_trace_cmd(file: &Path) -> Vec<(u32, String)> {
     let mut events = Vec::new();
     for line in text.lines().filter(|line| line.contains(" [0") && line.contains(": ")) {
         let (task, rest) = line.split_once(" [").unwrap();
-        let (cpu, rest) = rest.split_once("] ").unwrap();
+        // There is no blank before the time of a clock whose times trace-cmd shows in nanoseconds.
+        let (cpu, rest) = rest.split_once(']').unwrap();
         let (_, event) = rest.trim_start().split_once(": ").unwrap();
         let task = task.rsplit(": ").next().unwrap().trim();
         let (_, pid) = task.rsplit_once('-').unwrap();

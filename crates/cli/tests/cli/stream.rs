@@ -13,6 +13,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 /// The user and group `nobody` of every Linux system.
 const NOBODY: u32 = 65534;
@@ -198,7 +199,8 @@ fn wait_until_arrived(recorder: &record::Recorder<'_>, receiver: &Receiver, inst
 fn both_at_work(place: &Place) -> (Receiver, record::Recorder<'_>) {
     let receiver = Receiver::at(place);
     let to = receiver.address.as_str();
-    let recorder = record::start(place, &[&KILL[..], &["--instance", "lastwords_test", "-o", to]].concat());
+    let args = ["--flush", "0", "--instance", "lastwords_test", "-o", to];
+    let recorder = record::start(place, &[&KILL[..], &args].concat());
     let instance = wait_for_instance("lastwords_test");
     tool("bash", &["-c", KILLS]);
     wait_until_arrived(&recorder, &receiver, &instance);
@@ -421,6 +423,7 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
         "-o",
         &receiver.address,
     ]);
+    let begun = Instant::now();
     let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
     let mut recorder = record::Recorder::new(child, &place);
     wait_for_instance("lastwords_test");
@@ -428,6 +431,7 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
         tool("find", &["/usr/lib", "-name", "x"]);
     }
     let ended = recorder.end(Signal::INT);
+    let seconds = begun.elapsed().as_secs() + 1;
     assert!(ended.status == 0 && told(&ended) > 10_000, "{}", ended.err);
     let saved = receiver.next("saved");
     receiver.end(Signal::INT);
@@ -449,10 +453,10 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let cpus = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
     let spliced = sum(&from, "splice", "trace_pipe_raw");
     assert!(spliced > 1 << 20, "{spliced}");
-    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end. Besides, descriptions are sent: what the
-    // calls of the sender send is what is no sub-buffer.
+    // `splice` gives full sub-buffers only. The last one of each CPU is read, after the end; and at each flush the one that is being
+    // filled, and later its rest. Besides, descriptions are sent: what the calls of the sender send is what is no sub-buffer.
     let read = all(&from, &["read", "pread64", "readv"], "trace_pipe_raw");
-    assert!(read <= page * cpus, "{read}");
+    assert!(read <= page * cpus * (2 * seconds + 1), "{read} in {seconds} s");
     let data = spliced + read;
     let size = fs::metadata(path(&place, &saved)).unwrap().len();
     assert!(size >= data, "{size} {data}");
@@ -467,4 +471,75 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
     let most = data / page * 16 + 20_000;
     assert!(touched < most, "{touched} bytes of headers, of {data}");
     assert!(all(&to, &["write", "pwrite64"], ".stream") < most);
+}
+
+/// Calls `kill` with the numbers from 1000000 + `begin` on.
+fn numbered(begin: u32, count: u32) -> String {
+    let (begin, end) = (1_000_000 + begin, 1_000_000 + begin + count);
+    format!("exec 2>/dev/null; for ((i = {begin}; i < {end}; i++)); do kill -0 $i; done; true")
+}
+
+/// A sub-buffer that is not full is sent each second.
+#[test]
+fn few_events_outlive_the_sender() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let mut recorder = record::start(&place, &[&KILL[..], &["--instance", "lastwords_test", "-o", &to]].concat());
+    wait_for_instance("lastwords_test");
+    receiver.next("started");
+    tool("bash", &["-c", &numbered(0, 30)]);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    recorder.end(Signal::KILL);
+    let file = path(&place, &receiver.next("saved"));
+    assert_eq!(kills(&file), (0..30).collect::<Vec<_>>());
+    drop(recorder);
+    assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+/// Parts of sub-buffers are sent all the time, and the sender is killed at some moment: each event is at the receiver once, or still in
+/// the ring, or was on its way and is counted.
+#[test]
+fn flushes_send_each_event_once() {
+    let Some((_alone, place)) = record::tracing() else { return };
+    let mut receiver = Receiver::at(&place);
+    let to = receiver.address.clone();
+    let args = [&KILL[..], &["--flush", "3ms", "--instance", "lastwords_test", "-o", &to]].concat();
+    let mut on_the_way = 0;
+    for round in 1..=4u64 {
+        let mut recorder = record::start(&place, &args);
+        wait_for_instance("lastwords_test");
+        receiver.next("started");
+        let children: Vec<Child> = (0..2u32)
+            .map(|half| Command::new("bash").args(["-c", &numbered(half * 10_000, 10_000)]).spawn().expect("bash"))
+            .collect();
+        std::thread::sleep(std::time::Duration::from_millis(round * 37));
+        recorder.end(Signal::KILL);
+        children.into_iter().for_each(|mut child| _ = child.wait());
+        let arrived = kills(&path(&place, &receiver.next("saved")));
+        let restored = place.run(&["restore"]);
+        assert_eq!(restored.status, 0, "{}", restored.err);
+        let rest =
+            names(place.path()).into_iter().find(|name| name.starts_with("lastwords-") && name.ends_with(".dat"));
+        // There is no file if the last event was sent before the sender was killed.
+        let rest = rest.map(|rest| place.at(&rest)).map_or_else(Vec::new, |file| {
+            let rest = kills(&file);
+            fs::remove_file(file).unwrap();
+            rest
+        });
+        let mut all = [&arrived[..], &rest].concat();
+        all.sort_unstable();
+        let twice = all.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(twice.is_none(), "round {round}: {twice:?} twice");
+        assert!(arrived.len() > 10, "round {round}: {}", arrived.len());
+        // What left the ring has arrived or was on its way, and the number is told.
+        let told = [&restored.out[..], &restored.err].concat();
+        let taken = told.split_once(" events were taken from the ring before").map(|(text, _)| text);
+        let taken = taken.and_then(|text| text.trim_end_matches(" more").rsplit(' ').next()?.parse().ok());
+        let taken: usize = taken.unwrap_or_else(|| panic!("{told}"));
+        assert_eq!(taken + rest.len(), 20_000, "round {round}: {}", restored.err);
+        on_the_way += 20_000 - all.len();
+    }
+    assert!(on_the_way < 4000, "{on_the_way} events were on their way");
+    assert_eq!(receiver.end(Signal::INT), Some(0));
 }

@@ -46,11 +46,13 @@ fn application() {
         fs::write(at("flooded"), "").expect("the file");
         wait_until("the test goes on", || at("end").exists());
         record(200_000, 201_000, 64);
+    } else if *mode == "few" {
+        record(0, 30, 64);
     } else {
         record(0, PACED, if *mode == "discard" { 100 } else { 64 });
     }
     fs::write(at("done"), "").expect("the file");
-    if *mode == "lives" {
+    if matches!(*mode, "lives" | "few") {
         std::thread::sleep(Duration::from_secs(60));
     }
     drop(session);
@@ -274,4 +276,38 @@ fn the_sender_of_a_session_neither_reads_nor_writes_its_events() {
     let read = sum(&|call, args| call.contains("read") && args.contains("/stream-"));
     assert!(read < 100_000 && bytes > 1 << 20, "{read} of {bytes}");
     assert_eq!(receiver.end(Signal::INT), Some(0));
+}
+
+/// What is committed of a sub-buffer that is not full is sent each second.
+#[test]
+fn few_events_of_a_session_outlive_the_sender() {
+    for reservation in ["rseq", "lockless", "locked"] {
+        let place = Place::new();
+        let mut receiver = Receiver::at(&place);
+        let words = application_command(&place, reservation, "few");
+        let mut application = Command::new(&words[0]);
+        application
+            .args(&words[1..])
+            .env("LASTWORDS_DIR", place.sessions())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut application = application.spawn().expect("it starts");
+        wait_until("everything is recorded", || place.at("done").exists());
+        let mut command = place.command();
+        command.args(["record", "--session", "app", "-o", &receiver.address]).stderr(Stdio::null());
+        let mut sender = command.spawn().expect("it starts");
+        receiver.next("started");
+        std::thread::sleep(Duration::from_millis(1500));
+        sender.kill().unwrap();
+        sender.wait().unwrap();
+        let saved = receiver.next("saved-session");
+        let (threads, report) = events(&place, &path(&place, &saved));
+        let all: Vec<u64> = (0..30).collect();
+        assert!(threads.len() as u64 == THREADS, "{reservation}: {}", report.err);
+        assert!(threads.values().all(|numbers| *numbers == all), "{reservation}: {threads:?} {}", report.err);
+        assert!(report.status == 3 && report.err.contains("the stream ended early"), "{}", report.err);
+        application.kill().unwrap();
+        application.wait().unwrap();
+        assert_eq!(receiver.end(Signal::INT), Some(0));
+    }
 }

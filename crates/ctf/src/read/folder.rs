@@ -213,13 +213,39 @@ pub fn is_trace(path: &Path) -> bool {
     folders(path).iter().any(|folder| begins_as_metadata(&folder.join("metadata")))
 }
 
+/// Number of bytes that show if a file is metadata: comments may come first.
+const HEAD: u64 = 1 << 16;
+
 fn begins_as_metadata(path: &Path) -> bool {
     use std::io::Read;
     let mut head = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(64).read_to_end(&mut head));
+    let read = std::fs::File::open(path).and_then(|file| file.take(HEAD).read_to_end(&mut head));
     let magic = [[0x75, 0xd1, 0x1d, 0x57], [0x57, 0x1d, 0xd1, 0x75]];
     let packets = head.first_chunk::<4>().is_some_and(|first| magic.contains(first));
-    read.is_ok() && (packets || head.first() == Some(&0x1e) || head.trim_ascii_start().starts_with(b"/* CTF"))
+    read.is_ok() && (packets || head.first() == Some(&0x1e) || begins_as_tsdl(&head))
+}
+
+/// Returns true if text is TSDL: it begins with the comment that names CTF, or, as some producers leave that out, with a block or a type
+/// after any comments.
+fn begins_as_tsdl(text: &[u8]) -> bool {
+    const BLOCKS: [&[u8]; 6] = [b"trace", b"env", b"clock", b"stream", b"event", b"callsite"];
+    const TYPES: [&[u8]; 5] = [b"typealias", b"typedef", b"struct", b"enum", b"variant"];
+    let mut rest = text.trim_ascii_start();
+    if rest.starts_with(b"/* CTF") {
+        return true;
+    }
+    while let Some(comment) = rest
+        .strip_prefix(b"/*")
+        .map(|rest| (rest, &b"*/"[..]))
+        .or_else(|| Some((rest.strip_prefix(b"//")?, &b"\n"[..])))
+    {
+        let (inside, end) = comment;
+        let Some(at) = inside.windows(end.len()).position(|window| window == end) else { return false };
+        rest = inside.get(at.saturating_add(end.len())..).unwrap_or_default().trim_ascii_start();
+    }
+    let follows = |word: &[u8]| rest.strip_prefix(word);
+    BLOCKS.iter().filter_map(|word| follows(word)).any(|rest| rest.trim_ascii_start().starts_with(b"{"))
+        || TYPES.iter().filter_map(|word| follows(word)).any(|rest| rest.first().is_some_and(u8::is_ascii_whitespace))
 }
 
 /// Opens all traces in a folder and the folders in it. `budget` pays for the fields of their metadata and for their packets.

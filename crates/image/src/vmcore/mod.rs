@@ -21,6 +21,13 @@ const ZSTD_HEAD: usize = 4 << 20;
 /// First bytes of dumps of physical memory, other than ELF files and zstd files.
 pub const MAGICS: [&[u8]; 4] = [&kdump::MAGIC, &flattened::MAGIC, &lime::LIME, &lime::AVML];
 
+/// Returns true if a file that begins with `head` is a dump or a saved state in a form of other tools, which cannot be read.
+/// [`open_physical`] says what it is.
+#[must_use]
+pub fn is_foreign(head: &[u8]) -> bool {
+    foreign::of_head(head).is_some()
+}
+
 /// Format of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -106,6 +113,14 @@ pub struct Physical {
     pub cpus: Vec<Vec<u8>>,
     /// Notes about missing or damaged parts of the container itself.
     pub notes: Vec<String>,
+}
+
+impl Physical {
+    /// Returns the note that says that the file is a part of a split dump whose other parts were not named; none if it is whole.
+    #[must_use]
+    pub fn part_of_split(&self) -> Option<&str> {
+        self.notes.iter().find(|note| note.ends_with(kdump::PART)).map(String::as_str)
+    }
 }
 
 impl std::fmt::Debug for Physical {
@@ -235,9 +250,8 @@ fn of_file(file: Backing, budget: &Budget) -> Result<Option<Physical>, Error> {
     if !matches!(file.read(0, &mut head), Got::All) {
         return Ok(None);
     }
-    if let Some(format) = foreign::format(&head) {
-        let expected =
-            format!("ELF, kdump-compressed or LiME memory: this is {format}; write the dump as ELF or by makedumpfile");
+    if let Some(foreign::Format { name, advice, .. }) = foreign::of_head(&head) {
+        let expected = format!("ELF, kdump-compressed or LiME memory: this is {name}; {advice}");
         return Err(Error::value(&file.name, 0, foreign::word(&head), &expected));
     }
     if head.starts_with(&crate::elf::MAGIC) {

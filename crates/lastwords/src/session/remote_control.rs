@@ -104,6 +104,8 @@ pub struct Details {
 pub struct ProcessSummary {
     /// Id of the process in its own pid namespace.
     pub pid: u32,
+    /// The process is of the pid namespace of the caller, where it has that id, too.
+    pub is_here: bool,
     /// Whether the process lives.
     pub life: Life,
     /// The evidence of that.
@@ -202,7 +204,8 @@ fn state(view: &SessionRegion) -> (State, Vec<ProcessSummary>) {
             (false, true) => table.judge(index, &identity),
             (false, false) => (Life::Dead, Evidence::Boot),
         };
-        ProcessSummary { pid: identity.pid, life: judged.0, evidence: judged.1 }
+        let is_here = identity.pidns != 0 && identity.pidns == Identity::current().pidns;
+        ProcessSummary { pid: identity.pid, is_here, life: judged.0, evidence: judged.1 }
     };
     let processes: Vec<_> = table.joined().map(process).collect();
     let any = |wanted| processes.iter().any(|process| process.life == wanted);

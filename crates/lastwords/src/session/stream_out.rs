@@ -8,6 +8,7 @@
 
 use std::fs::File;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -176,6 +177,25 @@ impl Source {
             || committed.wrapping_sub(laps) == rest.saturating_sub(HEADER_LEN as u64)
     }
 
+    /// Returns a copy of bytes of the sub-buffer that is not closed, all of them before [`Ready::rest`]. Returns none if the sub-buffer was
+    /// closed or overwritten meanwhile, or if not all before is committed.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn open_part(&self, stream: u32, number: u64, part: Range<u64>) -> std::io::Result<Option<Vec<u8>>> {
+        let (Some((file, offset)), Some((region, lane))) = (self.place(stream, number), self.lane(stream)) else {
+            return Ok(None);
+        };
+        if !self.is_whole(stream, number, part.end) {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; usize::try_from(part.end - part.start).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, offset + part.start)?;
+        // Committed bytes change only after the produced position has left the sub-buffer.
+        let is_there = region.stream.position(lane.half) / region.stream.spec().sub_buffer_size == number;
+        Ok(is_there.then_some(bytes))
+    }
+
     /// Returns true if the recorder has not come round to the place of a sub-buffer. Bytes of the sub-buffer that were read before
     /// this call are then those that were committed.
     #[must_use]
@@ -186,10 +206,14 @@ impl Source {
     /// Returns the file and the offset of a sub-buffer.
     #[must_use]
     pub fn data(&self, stream: u32, number: u64) -> Option<(BorrowedFd<'_>, u64)> {
+        self.place(stream, number).map(|(file, offset)| (file.as_fd(), offset))
+    }
+
+    fn place(&self, stream: u32, number: u64) -> Option<(&File, u64)> {
         let (region, lane) = self.lane(stream)?;
         let spec = region.stream.spec();
         let place = number % u64::from(spec.sub_buffers) * spec.sub_buffer_size;
-        Some((lane.file.as_fd(), lane.offset + spec.data_range(lane.half).start + place))
+        Some((&lane.file, lane.offset + spec.data_range(lane.half).start + place))
     }
 
     /// Makes the room of a ring in discard mode free up to the sub-buffer `number`, because everything before it has arrived. It does

@@ -71,26 +71,38 @@ fn text<S: Serializer>(time: &Option<i64>, serializer: S) -> std::result::Result
     time.map(|time| time.to_string()).serialize(serializer)
 }
 
-/// The packets of a trace, what reading all of them found, and the report on the events that were selected.
+/// The packets of a trace if they are kept, what reading all of them found, and the report on the events that were selected.
 pub(super) struct Read<'p> {
-    pub(super) packets: &'p Result<read::Trace>,
+    pub(super) packets: Option<&'p Result<read::Trace>>,
     /// By stream.
     pub(super) tallies: Vec<Tally>,
     pub(super) activity: Option<Activity>,
 }
 
+/// Makes the packets of a kernel's trace array; none if it has none.
+pub type Make<'m> = &'m dyn Fn(&Trace) -> Option<Result<read::Trace>>;
+
 /// Reads the packets of traces. `packets` has those of each trace, or none if a trace has no packets. A kernel's are
-/// selected already, and are read only once.
+/// selected already, and are read only once. Those of trace arrays that are not in `packets` are made by `make`, and dropped before
+/// the next array's: each has the classes of all events of the kernel.
 pub(super) fn read<'p>(
     traces: &[Trace],
     packets: &'p [Option<Result<read::Trace>>],
+    make: Make<'_>,
     selection: Option<&Selection>,
     watch: Watch<'_>,
 ) -> Vec<Option<Read<'p>>> {
     let mut selected = selection.map(|selection| selected(traces, packets, selection, watch).into_iter());
     let of = |(trace, packets): (&Trace, &'p Option<Result<read::Trace>>)| {
-        let packets = packets.as_ref()?;
-        let Ok(usable) = packets else { return Some(Read { packets, tallies: Vec::new(), activity: None }) };
+        let Some(packets) = packets else {
+            let made = make(trace).filter(|_| selected.is_none())?.ok()?;
+            let tallies = tally::all(&made, watch);
+            let counted: Vec<Counted> = tallies.iter().map(|tally| tally.counted.clone()).collect();
+            let activity = Some(Activity::of(trace, &made, &counted, false));
+            return Some(Read { packets: None, tallies, activity });
+        };
+        let kept = Some(packets);
+        let Ok(usable) = packets else { return Some(Read { packets: kept, tallies: Vec::new(), activity: None }) };
         let is_read = selected.is_some() && trace.ftrace().is_some();
         let tallies = if is_read { Vec::new() } else { tally::all(usable, watch) };
         let activity = match &mut selected {
@@ -100,7 +112,7 @@ pub(super) fn read<'p>(
                 Activity::of(trace, usable, &counted, false)
             }
         };
-        Some(Read { packets, tallies, activity: Some(activity) })
+        Some(Read { packets: kept, tallies, activity: Some(activity) })
     };
     traces.iter().zip(packets).map(of).collect()
 }
@@ -131,7 +143,7 @@ fn selected(
 impl Read<'_> {
     /// Returns the messages about what cannot be read.
     pub(super) fn faults(&self) -> Vec<String> {
-        let unusable = self.packets.as_ref().err().map(Error::to_string);
+        let unusable = self.packets.and_then(|packets| packets.as_ref().err()).map(Error::to_string);
         self.tallies.iter().flat_map(|tally| tally.faults.iter().cloned()).chain(unusable).collect()
     }
 }

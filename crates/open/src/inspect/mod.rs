@@ -8,7 +8,7 @@ pub mod lttng;
 pub mod session;
 mod tally;
 
-pub use activity::{Activity, Named, TICKS};
+pub use activity::{Activity, Make, Named, TICKS};
 
 use crate::{Origin, Trace};
 use lastwords_ctf::Result;
@@ -44,18 +44,20 @@ pub struct Input<'a> {
 
 impl<'a> Report<'a> {
     /// Reads the traces of some inputs, once without a selection. `packets` has the packets of each trace, if it has any: of a
-    /// kernel's trace array those that are selected. `selection` is for the counts by event and over time ([`Activity`]) alone.
+    /// kernel's trace array those that are selected; if there is no selection, those of arrays may be left to `make`, and are dropped when
+    /// they are counted. `selection` is for the counts by event and over time ([`Activity`]) alone.
     /// `watch` receives the bytes that were read.
     #[must_use]
     pub fn of(
         origins: &'a [Arc<Origin>],
         traces: &'a [Trace],
         packets: &[Option<Result<read::Trace>>],
+        make: Make<'_>,
         selection: Option<&Selection>,
         watch: Watch<'_>,
     ) -> Self {
         let mut report = Self::default();
-        let read = activity::read(traces, packets, selection, watch);
+        let read = activity::read(traces, packets, make, selection, watch);
         let all = || traces.iter().zip(&read).map(|(trace, read)| (trace, read.as_ref()));
         for origin in origins {
             let own: Vec<_> = all().filter(|(trace, _)| Arc::ptr_eq(&trace.origin, origin)).collect();

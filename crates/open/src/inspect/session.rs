@@ -245,7 +245,7 @@ fn counts(source: &dyn Source, read: &Read<'_>) -> Counts {
         streams: vec![Observed::default(); source.streams().len()],
         classes: channels.iter().map(|c| vec![0; c.classes().count()]).collect(),
     };
-    let streams = read.packets.iter().flat_map(|trace| &trace.streams);
+    let streams = read.packets.into_iter().flatten().flat_map(|trace| &trace.streams);
     for (stream, Tally { counted, .. }) in streams.zip(&read.tallies) {
         let own = stream.memory.as_ref().and_then(|memory| counts.streams.get_mut(memory.stream));
         own.into_iter().for_each(|own| *own = Observed { events: counted.events(), span: counted.span });
@@ -260,7 +260,7 @@ fn counts(source: &dyn Source, read: &Read<'_>) -> Counts {
 pub fn observed(trace: &Trace) -> Vec<Observed> {
     let (Some(found), Some(packets)) = (trace.session(), trace.packets(Version::V2)) else { return Vec::new() };
     let tallies = packets.as_ref().map(|packets| tally::all(packets, &read::unwatched)).unwrap_or_default();
-    counts(&*found.session, &Read { packets: &packets, tallies, activity: None }).streams
+    counts(&*found.session, &Read { packets: Some(&packets), tallies, activity: None }).streams
 }
 
 /// Returns the report on a session of lastwords, or none for other traces.

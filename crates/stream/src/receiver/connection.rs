@@ -2,12 +2,12 @@
 
 use super::admission::Ticket;
 use super::{Limits, Told, saved};
-use crate::folder::{PLACED, placed};
+use crate::folder::{PLACED, placed, placed_open};
 use crate::head::Head;
 use crate::io::{self, PIPE, Wait};
 use crate::rings::Rings;
 use crate::spool::Spool;
-use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, Received};
+use crate::wire::{HEADER, Header, Hello, Kind, MAGIC, NUMBER, Order, PART, Received, is_known};
 use anyhow::{Context, bail, ensure};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -88,9 +88,9 @@ impl Connection<'_> {
         let read =
             |bytes: &mut [u8]| self.read_until(bytes, deadline).map_err(|error| ticket.check().err().unwrap_or(error));
         read(&mut magic)?;
-        if magic != MAGIC {
+        if !is_known(&magic) {
             let is_other = magic.iter().zip(MAGIC).take(8).all(|(a, b)| *a == b);
-            ensure!(!is_other, "a stream of another version of lastwords; this receiver has version 2");
+            ensure!(!is_other, "a stream of another version of lastwords; this receiver knows versions 2 and 3");
             bail!("it does not begin like a stream of lastwords");
         }
         let mut order = Order::default();
@@ -135,7 +135,7 @@ impl Connection<'_> {
             let more = Duration::from_secs(header.length.checked_div(PER_SECOND).unwrap_or(0));
             stream.deadline = stream.deadline.and_then(|deadline| deadline.checked_add(more));
             // In the spool, a packet has a frame of its own beside its bytes.
-            let beside = if header.kind == Kind::Packet { PLACED } else { 0 };
+            let beside = if matches!(header.kind, Kind::Packet | Kind::Open) { PLACED } else { 0 };
             let bytes = header.length.saturating_add(HEADER as u64).saturating_add(beside);
             let needed = stream.written.saturating_add(bytes);
             let most = self.limits.size;
@@ -152,6 +152,7 @@ impl Connection<'_> {
                     }
                 }
                 Kind::Packet => self.packet(stream, header)?,
+                Kind::Open => self.open(stream, header)?,
                 kind => {
                     let deadline = stream.deadline.filter(|_| stream.ticket.is_waiting());
                     let bytes = content(&|bytes: &mut [u8]| self.read_until(bytes, deadline), header)?;
@@ -186,6 +187,24 @@ impl Connection<'_> {
         // The number counts all packets, so that one that finds no room in the socket is made good by the next.
         answer(self.socket, Kind::Confirmed, &stream.packets.to_le_bytes());
         Ok(())
+    }
+
+    /// Receives a part of a sub-buffer that is being filled. The spool has it when all of its bytes are in their place.
+    fn open(&self, stream: &mut Stream<'_>, header: Header) -> anyhow::Result<()> {
+        let mut words = [0; PART as usize];
+        self.read_until(&mut words, None)?;
+        let [number, offset] = [0, 8].map(|at| {
+            let word = words.get(at..).and_then(|words| words.first_chunk::<8>());
+            word.map_or(0, |word| u64::from_le_bytes(*word))
+        });
+        let length = header.length.saturating_sub(PART);
+        let Stream { rings, pipe, .. } = stream;
+        rings.admit_open(header.cpu, offset, length)?;
+        let take = &mut |pipe: BorrowedFd<'_>, before: u64, moved: usize| {
+            rings.take_open(header.cpu, offset.saturating_add(before), pipe, moved)
+        };
+        self.move_bytes(pipe, length, take)?;
+        stream.spool.write_all(&placed_open(header.cpu, number, offset, length))
     }
 
     /// Reads exactly as many bytes, which must all come before time is up.

@@ -7,9 +7,11 @@
 mod format;
 pub mod page;
 mod retime;
+mod windowed;
 
 pub use format::{Field, Format, HeaderPage};
 pub use retime::retime;
+pub use windowed::Windowed;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -253,6 +253,12 @@ impl Cursor {
         self.irregular
     }
 
+    /// Returns the offset in the sub-buffer of what follows the last event.
+    #[must_use]
+    pub fn at(&self) -> usize {
+        self.at
+    }
+
     /// Returns the time of the last event, or of a later entry that changed the time.
     #[must_use]
     pub fn time(&self) -> u64 {

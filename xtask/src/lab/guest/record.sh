@@ -20,7 +20,51 @@ if [ "$1" = work ]; then
     echo 0 > $OWN/tracing_on
     # Not by `cat`, whose events are compared.
     dd if=$OWN/trace of="$O/$2.kernel" bs=64k 2> /dev/null
-    [ -n "$3" ] && dd if=$OWN/snapshot of="$O/$2.snapshot.kernel" bs=64k 2> /dev/null
+    exit 0
+fi
+# Starts programs with the numbers from $1 on, $2 of them, each after $3 seconds.
+numbered() {
+    n=$1
+    while [ "$n" -lt $(($1 + $2)) ]; do
+        ln -sf /bin/busybox "/t/n$n"
+        [ -n "$3" ] && sleep "$3"
+        "/t/n$n" > /dev/null 2>&1
+        n=$((n + 1))
+    done
+}
+# Four times ten numbered programs, a trigger, and its snapshot; then ten more.
+if [ "$1" = many ]; then
+    for s in 1 2 3 4; do
+        numbered $((s * 10)) 10
+        trace-cmd --version > /dev/null 2>&1
+        for n in $(seq 600); do
+            [ -d "$O/many.dat.snapshot-$s" ] && break
+            sleep 0.1
+        done
+        # The trigger is set again when the snapshot is saved.
+        for n in $(seq 600); do
+            grep -q count=1 $OWN/events/sched/sched_process_exec/trigger && break
+            sleep 0.1
+        done
+    done
+    numbered 50 10
+    exit 0
+fi
+# Numbered programs before and behind a trigger.
+if [ "$1" = window ]; then
+    numbered 100 30 0.05
+    trace-cmd --version > /dev/null 2>&1
+    numbered 130 60 0.05
+    exit 0
+fi
+# Two triggers, of which the second comes while the limit holds.
+if [ "$1" = limit ]; then
+    trace-cmd --version > /dev/null 2>&1
+    for n in $(seq 600); do
+        [ -d "$O/limit.dat.snapshot-1" ] && break
+        sleep 0.1
+    done
+    trace-cmd --version > /dev/null 2>&1
     exit 0
 fi
 # The same, recorded by trace-cmd too.
@@ -101,7 +145,11 @@ record graph-events -p function_graph -e sched -e irq --size 256K -- sh /init wo
 # Triggers of the kernel.
 EXEC=sched:sched_process_exec
 record stacktrace -e $EXEC -R 'stacktrace if filename ~ "*trace-cmd"' -- sh /init work stacktrace
-record snapshot -e sched -e $EXEC -R 'snapshot:1 if filename ~ "*trace-cmd"' -- sh /init work snapshot with
+record snapshot -e sched -e $EXEC -R 'snapshot:1 if filename ~ "*trace-cmd"' -- sh /init work snapshot
+record many -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --limit off \
+    --exec 'echo "$LASTWORDS_SESSION $LASTWORDS_SNAPSHOT" >> /t/out/many.ran' -- sh /init many
+record window -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --before 400ms --after 600ms -- sh /init window
+record limit -e $EXEC -R 'snapshot if filename ~ "*trace-cmd"' --limit 1/1000s -- sh /init limit
 record no-snapshot -e $EXEC -R 'snapshot if filename == "nothing"' -- sh /init work no-snapshot
 (until_so records; work) &
 record traceoff -e sched -e $EXEC -R 'traceoff if filename ~ "*trace-cmd"'
@@ -132,6 +180,8 @@ lastwords record --instance own -o $O/killed.dat -p $graph --kprobe "$OPENED" --
 recorder=$!
 records_or_ended() { records || [ ! -d /proc/$recorder ]; }
 until_so records_or_ended
+# It does not see the snapshot any more.
+kill -STOP $recorder
 work
 kill -9 $recorder
 wait $recorder

@@ -94,7 +94,11 @@ impl Found<'_> {
 
     /// What our program prints of a file.
     fn report(&self, file: &Path) -> Result<String> {
-        let output = Command::new(self.lastwords).arg("report").arg(file).output()?;
+        self.report_with(file, &[])
+    }
+
+    fn report_with(&self, file: &Path, options: &[&str]) -> Result<String> {
+        let output = Command::new(self.lastwords).arg("report").arg(file).args(options).output()?;
         ensure!(output.status.success(), "report: {}", String::from_utf8_lossy(&output.stderr));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -169,14 +173,64 @@ impl Found<'_> {
 
     /// A snapshot is saved where a trigger took one, and only there. It ends with the event of the trigger.
     fn snapshots(&self, rows: &mut Rows) -> Result<()> {
-        let ours = self.report(&self.at("snapshot.dat.snapshot"))?;
-        self.same_text("snapshot: the snapshot", &self.text("snapshot.snapshot.kernel")?, &ours, rows);
+        let ours = self.report(&self.at("snapshot.dat.snapshot-1"))?;
         let (ends, detail) = ends_with_trigger(&ours);
         rows.row(ends, "snapshot: its last event", &detail);
-        let (said, is_there) = (self.said("no-snapshot")?, self.at("no-snapshot.dat.snapshot").exists());
+        let (said, is_there) = (self.said("no-snapshot")?, self.at("no-snapshot.dat.snapshot-1").exists());
         let ok = !is_there && said.contains("no trigger took a snapshot");
         rows.row(ok, "no-snapshot: nothing is saved, and that is said", said.trim());
-        Ok(())
+        self.many(rows)?;
+        self.window(rows)?;
+        let (said, second) = (self.said("limit")?, self.at("limit.dat.snapshot-2").exists());
+        let ok =
+            !second && self.at("limit.dat.snapshot-1").is_dir() && said.contains("the limit of snapshots is reached");
+        rows.row(ok, "limit: the second is not taken, and that is said", said.trim());
+        self.same_state("limit", rows)
+    }
+
+    /// Each numbered program is in the snapshot that was taken next, or behind the last one in the file.
+    fn many(&self, rows: &mut Rows) -> Result<()> {
+        let (said, ran) = (self.said("many")?, self.text("many.ran")?);
+        let folders: Vec<PathBuf> = (1..=4).map(|number| self.at(&format!("many.dat.snapshot-{number}"))).collect();
+        for (folder, number) in folders.iter().zip(1..) {
+            let text = self.report(folder)?;
+            let (expected, found) = ((number * 10..number * 10 + 10).collect::<Vec<u32>>(), numbers(&text));
+            let (ends, behind) = ends_with_trigger(&text);
+            let ok = found == expected && ends;
+            rows.row(ok, &format!("many: snapshot {number}"), &format!("{found:?}; {behind}"));
+        }
+        let found = numbers(&self.report(&self.at("many.dat"))?);
+        rows.row(found == (50..60).collect::<Vec<_>>(), "many: what was recorded behind them", &format!("{found:?}"));
+        let ok = (1..=4).all(|n| ran.lines().any(|line| line == format!("own /t/out/many.dat.snapshot-{n}")));
+        rows.row(ok, "many: the command ran for each", ran.trim());
+        let ok = said.matches("nothing lost").count() == 5;
+        rows.row(ok, "many: the account", said.trim());
+        self.same_state("many", rows)
+    }
+
+    /// The events of the window are shown, and all that was saved with `--whole`.
+    fn window(&self, rows: &mut Rows) -> Result<()> {
+        let said = self.said("window")?;
+        let folder = self.at("window.dat.snapshot-1");
+        let (cut, whole) = (self.report(&folder)?, self.report_with(&folder, &["--whole"])?);
+        let events = |text: &str| -> Vec<(f64, String)> {
+            text.lines().filter_map(|line| Some((time(line)?, line.to_owned()))).collect()
+        };
+        let (cut, whole) = (events(&cut), events(&whole));
+        let at = whole.iter().find(|(_, line)| line.contains(FIRES)).map(|(time, _)| *time);
+        let at = at.context("the trigger is in the snapshot")?;
+        // Times are printed in microseconds.
+        let inside =
+            |slack: f64| whole.iter().filter(move |(time, _)| *time >= at - 0.4 - slack && *time <= at + 0.6 + slack);
+        let (least, most) = (inside(-1e-5).count(), inside(1e-5).count());
+        let is_part = cut.iter().all(|event| whole.contains(event));
+        let ok = is_part && (least..=most).contains(&cut.len()) && cut.len() > 4 && cut.len() < whole.len();
+        let detail = format!("{} of {} events, {least} to {most} expected; {}", cut.len(), whole.len(), said.trim());
+        rows.row(ok, "window: the events around the trigger", &detail);
+        let all = [numbers(&self.report_with(&folder, &["--whole"])?), numbers(&self.report(&self.at("window.dat"))?)]
+            .concat();
+        rows.row(all == (100..190).collect::<Vec<_>>(), "window: no event is missing or twice", &format!("{all:?}"));
+        self.same_state("window", rows)
     }
 
     /// The recording ends by itself, with the event of the trigger.
@@ -220,7 +274,7 @@ impl Found<'_> {
         self.same_state("killed", rows)?;
         let ours = self.report(&self.at("killed.dat"))?;
         self.same_text("killed", &self.text("killed.kernel")?, &ours, rows);
-        let snapshot = self.report(&self.at("killed.dat.snapshot"))?;
+        let snapshot = self.report(&self.at("killed.dat.snapshot-1"))?;
         rows.row(snapshot.contains(FIRES), "killed: the snapshot", &format!("{} lines", snapshot.lines().count()));
         Ok(())
     }
@@ -273,6 +327,17 @@ fn occurrence(line: &str, event: &str) -> Option<(String, String)> {
 
 /// Returns true if the text ends with the event of the trigger, and what is behind it. Behind it, its CPU has nothing but what an interrupt
 /// did before the kernel swapped the buffers or switched them off; other CPUs may record until then.
+/// The numbers of the numbered programs that were started, in order.
+fn numbers(text: &str) -> Vec<u32> {
+    let number = |line: &str| line.split("filename=/t/n").nth(1)?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(number).collect()
+}
+
+/// The time of an event in seconds.
+fn time(line: &str) -> Option<f64> {
+    line.split(": ").next()?.rsplit(' ').next()?.parse().ok().filter(|_| !line.starts_with('#'))
+}
+
 fn ends_with_trigger(text: &str) -> (bool, String) {
     let cpu = |line: &str| line.split('[').nth(1).and_then(|rest| rest.split(']').next()).map(str::to_owned);
     let in_interrupt = |line: &str| {

@@ -22,6 +22,7 @@ use lastwords_ctf::{Error, Version, read};
 use lastwords_formats::ftrace::ctf::Form;
 use lastwords_open::inspect::Report;
 use lastwords_open::{Ftrace, Trace};
+use std::cell::RefCell;
 use std::io::{self, Write};
 
 /// The arguments of `inspect`.
@@ -55,11 +56,22 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     let lacking: Vec<String> = traces.arrays().filter(lacks).map(no_snapshot).collect();
     lacking.iter().for_each(say::note);
     let chosen = args.events.choose(traces)?;
-    let (packets, selection) = (packets(traces, &chosen)?, chosen.selection());
+    let selection = chosen.selection();
     let selection = Some(&selection).filter(|_| !args.events.is_default());
+    let packets = packets(traces, &chosen, selection.is_some())?;
+    // The packets of arrays without a selection are made one after the other.
+    let failure = RefCell::new(None);
+    let make = |trace: &Trace| match of_array(trace, &chosen) {
+        Ok(packets) => packets.map(Ok),
+        Err(error) => {
+            failure.borrow_mut().get_or_insert(error);
+            None
+        }
+    };
     let bar = Shared::new("inspect", work(traces, &packets, selection.is_some()));
-    let mut report = Report::of(&traces.origins, &traces.all, &packets, selection, &|bytes| bar.add(bytes));
+    let mut report = Report::of(&traces.origins, &traces.all, &packets, &make, selection, &|bytes| bar.add(bytes));
     drop(bar);
+    failure.into_inner().map_or(Ok(()), Err)?;
     report.faults.clone_from(&traces.faults);
     if traces.symbols {
         report.sessions.iter_mut().for_each(|session| account::name_frames(&mut session.crashes));
@@ -79,10 +91,26 @@ fn inspect(args: &Args, traces: &Traces) -> anyhow::Result<Outcome> {
     Ok(Facts { worst_failure: traces.worst_failure, failed, nothing, ..Facts::default() }.outcome())
 }
 
-/// Returns the packets of each trace: of a kernel's trace array those that are chosen.
-fn packets(traces: &Traces, chosen: &Chosen) -> anyhow::Result<Vec<Option<Result<read::Trace, Error>>>> {
+/// Returns the packets of a kernel's trace array, if it has a ring to read.
+fn of_array(trace: &Trace, chosen: &Chosen) -> anyhow::Result<Option<read::Trace>> {
+    if !matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. })) {
+        return Ok(None);
+    }
+    let (found, ..) = kernels(&Traces::of(vec![trace.clone()]), chosen, Form::Plain, false)?;
+    Ok(found.into_iter().next())
+}
+
+/// Returns the packets of each trace: of a kernel's trace array those that are chosen, and none if nothing is selected.
+fn packets(
+    traces: &Traces,
+    chosen: &Chosen,
+    is_selected: bool,
+) -> anyhow::Result<Vec<Option<Result<read::Trace, Error>>>> {
     let packets = |trace: &Trace| trace.packets(Version::V2);
     let mut all: Vec<Option<Result<read::Trace, Error>>> = traces.all.iter().map(packets).collect();
+    if !is_selected {
+        return Ok(all);
+    }
     // An array without a snapshot has nothing to count if the snapshot is read.
     let has_ring = |(_, trace): &(usize, &Trace)| matches!(trace.ftrace(), Some(Ftrace { ring: Some(_), .. }));
     let arrays: Vec<(usize, &Trace)> = traces.all.iter().enumerate().filter(has_ring).collect();
@@ -101,11 +129,16 @@ fn packets(traces: &Traces, chosen: &Chosen) -> anyhow::Result<Vec<Option<Result
 /// Returns the number of bytes that are read: twice those of all but a kernel's if there is a selection.
 fn work(traces: &Traces, packets: &[Option<Result<read::Trace, Error>>], is_selected: bool) -> u64 {
     let times = |trace: &Trace| if is_selected && trace.ftrace().is_none() { 2 } else { 1 };
-    let bytes = |packets: &Option<Result<read::Trace, Error>>| match packets {
-        Some(Ok(packets)) => packets.bytes(),
-        _ => 0,
+    let of_ring = |trace: &Trace| -> u64 {
+        let cpus = trace.ftrace().and_then(|ftrace| ftrace.ring).map(|ring| ring.cpus()).unwrap_or_default();
+        cpus.iter().map(|cpu| cpu.sub_buffers as u64 * u64::from(cpu.sub_buffer_size)).sum()
     };
-    traces.all.iter().zip(packets).map(|(trace, packets)| times(trace) * bytes(packets)).sum()
+    let bytes = |(trace, packets): (&Trace, &Option<Result<read::Trace, Error>>)| match packets {
+        Some(Ok(packets)) => packets.bytes(),
+        Some(Err(_)) => 0,
+        None => of_ring(trace),
+    };
+    traces.all.iter().zip(packets).map(|(trace, packets)| times(trace) * bytes((trace, packets))).sum()
 }
 
 /// Writes the reports for people.

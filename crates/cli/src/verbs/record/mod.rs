@@ -3,6 +3,7 @@
 mod command;
 mod options;
 mod sessions;
+mod snapshots;
 
 use crate::exit::Outcome;
 use crate::progress::human_bytes;
@@ -18,11 +19,18 @@ use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_tracefs::{Kind, Plan, Recording, Saved};
 use options::EventOptions;
 use sessions::Sessions;
+use snapshots::SnapshotOptions;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// The clocks that user space can read too, so that both are shown in one timeline.
 const SHARED_CLOCKS: [&str; 3] = ["mono", "mono_raw", "boot"];
+
+/// The interval of flushes by default.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// The arguments of `record`.
 #[derive(Debug, clap::Args)]
@@ -68,14 +76,17 @@ pub(crate) struct Args {
     synthetic: Vec<String>,
 
     /// The size of the ring of each CPU
-    #[arg(long, value_name = "BYTES", default_value = "8M", value_parser = bytes)]
-    size: u64,
+    ///
+    /// By default, it is 8M, or that of an instance that exists.
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    size: Option<u64>,
 
     /// The clock of the events
     ///
-    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications.
-    #[arg(short = 'C', long, value_name = "CLOCK", default_value = "mono")]
-    clock: String,
+    /// Only with mono, mono_raw and boot, events can be shown in one timeline with those of applications. By default, it is mono, or the
+    /// clock of an instance that exists.
+    #[arg(short = 'C', long, value_name = "CLOCK")]
+    clock: Option<String>,
 
     /// A full ring discards new events, not the oldest ones
     #[arg(long)]
@@ -95,13 +106,24 @@ pub(crate) struct Args {
     #[arg(value_parser = OsStringValueParser::new().try_map(output))]
     output: Output,
 
+    /// How often a receiver gets what is new: 1s, 100ms, off
+    ///
+    /// Sub-buffers are sent when they are full, and what is committed of the others at this interval, so that the death of this process or
+    /// machine costs the events of that time at most. By default, it is 1s.
+    #[arg(long, value_name = "TIME", value_parser = flush)]
+    flush: Option<Duration>,
+
+    #[command(flatten)]
+    snapshots: SnapshotOptions,
+
     /// Replace an existing file
     #[arg(long)]
     force: bool,
 
     /// The name of the kernel's trace instance
     ///
-    /// By default, it is lastwords- and the process ID.
+    /// By default, it is lastwords- and the process ID. An instance that exists is used with its events and settings and those that are
+    /// given here, and its settings are restored at the end. What is in its rings is saved, too, and leaves them.
     #[arg(long, value_name = "NAME")]
     instance: Option<String>,
 
@@ -127,6 +149,13 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
+impl Args {
+    /// Returns the interval of flushes; zero for none.
+    fn flush(&self) -> Duration {
+        self.flush.unwrap_or(FLUSH)
+    }
+}
+
 /// Where the trace goes to.
 #[derive(Debug, Clone)]
 enum Output {
@@ -141,6 +170,11 @@ fn output(name: OsString) -> Result<Output, String> {
         Ok(None) => Ok(Output::File(name.into())),
         Err(error) => Err(format!("{error}; a file of this name is ./{}", name.display())),
     }
+}
+
+/// Reads the interval of `--flush`; zero is never.
+fn flush(text: &str) -> Result<Duration, String> {
+    if text == "off" { Ok(Duration::ZERO) } else { crate::moment::length(text) }
 }
 
 /// Reads a number of bytes, with K, M or G.
@@ -158,6 +192,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
         bail!(
             "--session: only a receiver takes a live session: name its address with -o; `lastwords recover` writes files"
         );
+    }
+    if args.flush.is_some() && matches!(args.output, Output::File(_)) {
+        bail!("--flush: only a stream to a receiver is flushed: name its address with -o");
     }
     let plan = plan(args)?;
     let user = match &args.output {
@@ -177,9 +214,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<Outcome> {
 fn send_sessions(args: &Args, user: Option<&Path>) -> anyhow::Result<Option<Sessions>> {
     let Output::Receiver(address) = &args.output else { return Ok(None) };
     if let Some(name) = &args.session {
-        return Sessions::one(address, crate::control::folder(name)?).map(Some);
+        return Sessions::one(address, crate::control::folder(name)?, args.flush()).map(Some);
     }
-    user.map(|folder| Sessions::of_folder(address, folder)).transpose()
+    user.map(|folder| Sessions::of_folder(address, folder, args.flush())).transpose()
 }
 
 /// Ends the sending of sessions. Returns true if one could not be sent, and true if events were lost. What arrived is removed here.
@@ -231,9 +268,10 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     let Some(plan) = plan else { return record_sessions(args, user) };
     // A signal that comes while settings are made ends the recording once it has begun.
     let mut signals = Signals::catch()?;
-    let recording = Recording::begin(plan)?;
+    let mut recording = Recording::begin(plan)?;
     let sessions = send_sessions(args, user)?;
-    recording.start()?;
+    let commands = Arc::new(AtomicBool::new(false));
+    recording.start(args.snapshots.tell(recording.instance(), Arc::clone(&commands)))?;
     let mut child = command::start(&args.command, user)?;
     if child.is_none() {
         let instance = recording.instance();
@@ -260,17 +298,17 @@ fn record(args: &Args, plan: Option<&Plan>, user: Option<&Path>) -> anyhow::Resu
     }
     let (saved, errors) = finished?;
     tell(&saved);
-    match &saved.snapshot {
-        Some(snapshot) => tell(snapshot),
-        None if takes_snapshots => say::note("no trigger took a snapshot"),
-        None => {}
+    if takes_snapshots && saved.snapshots.is_empty() {
+        say::note("no trigger took a snapshot");
     }
     errors.iter().for_each(|error| say::error(lastwords_open::chain(error)));
     if let (Some(folder), Output::File(path)) = (user, &args.output) {
         let shown = format!("lastwords report {} {}", path.display(), folder.display());
         say::note(format_args!("both in one timeline: {shown}"));
     }
-    Ok(outcome(args, status?.map(command::code), failed || !errors.is_empty(), lost || losses(&saved).any))
+    let failed = failed || !errors.is_empty() || commands.load(Relaxed);
+    let lost = lost || saved.snapshots.iter().chain([&saved]).any(|saved| losses(saved).any);
+    Ok(outcome(args, status?.map(command::code), failed, lost))
 }
 
 /// Returns the file that gets what cannot be sent of a kernel's trace.
@@ -283,15 +321,16 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     let of = |kind, texts: &[String]| texts.iter().map(move |text| (kind, text.clone())).collect::<Vec<_>>();
     let definitions =
         [of(Kind::Kprobe, &args.kprobe), of(Kind::Uprobe, &args.uprobe), of(Kind::Synthetic, &args.synthetic)].concat();
-    let has_kernel = !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
+    // An instance that exists may have events enabled.
+    let is_adopted = args.instance.as_deref().is_some_and(lastwords_tracefs::has_instance);
+    let has_kernel = is_adopted || !args.events.rules.is_empty() || args.plugin.is_some() || !definitions.is_empty();
     let has_sessions = matches!(args.output, Output::Receiver(_)) && (args.user || args.session.is_some());
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
-    if args.user && !SHARED_CLOCKS.contains(&args.clock.as_str()) {
+    if let Some(clock) = args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock)) {
         bail!(
-            "--user: the clock {} cannot be related to those of applications; use one of {}",
-            args.clock,
+            "--user: the clock {clock} cannot be related to those of applications; use one of {}",
             SHARED_CLOCKS.join(", ")
         );
     }
@@ -314,6 +353,8 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
         discard: args.discard,
         stream: args.stream,
         receiver,
+        flush: args.flush(),
+        snapshots: args.snapshots.plan(),
         output,
         force: args.force,
         journals: lastwords::dirs::make_base()?,
@@ -371,7 +412,7 @@ mod tests {
         let gap = |cause, events| Gap { stream: Some(0), place: String::new(), cause, events, bytes: None };
         let of = |gaps: &[Gap], is_stream| {
             let (path, gaps) = ("t.dat".into(), gaps.to_vec());
-            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshot: None }).words()
+            losses(&Saved { path, bytes: 0, events: 0, cpus: vec![0], gaps, is_stream, snapshots: Vec::new() }).words()
         };
         let overwritten = |events| gap(Cause::Overwritten, events);
         for (gaps, of_rings, of_stream) in [

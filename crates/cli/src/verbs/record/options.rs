@@ -88,8 +88,8 @@ impl clap::Args for EventOptions {
                     .action(ArgAction::Append)
                     .help("A trigger of the kernel for the events of the last --event")
                     .long_help(
-                        "A trigger of the kernel for the events of the last --event\n\n`snapshot:1 if prev_pid == 1` saves the rings of \
-                         that moment as FILE.snapshot. `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording. \
+                        "A trigger of the kernel for the events of the last --event\n\n`snapshot if prev_pid == 1` saves the rings of \
+                         each such moment in FILE.snapshot-1, FILE.snapshot-2 and so on, while recording goes on. `traceoff if ret < 0` ends the tracing and, without COMMAND, the recording. \
                          `stacktrace` and the kernel's other triggers work as the kernel describes them.",
                     ),
             )

@@ -43,14 +43,14 @@ pub(super) struct Result {
 
 impl Sessions {
     /// Sends a session that exists.
-    pub(super) fn one(address: &Address, folder: PathBuf) -> anyhow::Result<Self> {
+    pub(super) fn one(address: &Address, folder: PathBuf, flush: Duration) -> anyhow::Result<Self> {
         let source = Source::open(&folder, false).with_context(|| folder.display().to_string())?;
         let sender = Sender::connect(address.clone(), &Hello::of_this_machine(&source.name()))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let under_way = Arc::new(AtomicUsize::new(1));
         let counter = Arc::clone(&under_way);
         let run = move || {
-            let sent = session::send(&sender, source, ended.as_fd());
+            let sent = session::send(&sender, source, flush, ended.as_fd());
             counter.fetch_sub(1, Relaxed);
             vec![(folder, sent)]
         };
@@ -59,14 +59,14 @@ impl Sessions {
     }
 
     /// Sends all sessions that begin in a folder.
-    pub(super) fn of_folder(address: &Address, folder: &Path) -> anyhow::Result<Self> {
+    pub(super) fn of_folder(address: &Address, folder: &Path, flush: Duration) -> anyhow::Result<Self> {
         // A receiver that is not there is told before the command is started. The first session gets this connection.
         let first = Sender::connect(address.clone(), &Hello::of_this_machine(""))?;
         let (ended, running) = UnixStream::pair().context("a pair of sockets")?;
         let ended = Arc::new(ended);
         let under_way = Arc::new(AtomicUsize::new(0));
         let (to, folder, counter) = (address.clone(), folder.to_owned(), Arc::clone(&under_way));
-        let run = move || find(&to, first, &folder, &ended, &counter);
+        let run = move || find((&to, flush), first, &folder, &ended, &counter);
         let finder = thread::Builder::new().name("sessions".to_owned()).spawn(run).context("a thread")?;
         Ok(Self { address: address.clone(), running: Some(running), finder, under_way })
     }
@@ -104,7 +104,7 @@ impl Sessions {
 
 /// Finds sessions until the end, and sends each on a thread.
 fn find(
-    address: &Address,
+    (address, flush): (&Address, Duration),
     first: Sender,
     folder: &Path,
     ended: &Arc<UnixStream>,
@@ -137,7 +137,7 @@ fn find(
             let run = move || {
                 let connect = || Sender::connect(to, &Hello::of_this_machine(&source.name()));
                 let sender = connected.unwrap_or_else(connect);
-                let sent = sender.and_then(|sender| session::send(&sender, source, ended.as_fd()));
+                let sent = sender.and_then(|sender| session::send(&sender, source, flush, ended.as_fd()));
                 under_way.fetch_sub(1, Relaxed);
                 (path, sent)
             };

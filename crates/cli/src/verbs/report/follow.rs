@@ -17,6 +17,13 @@ use lastwords_open::{Account, Losses, accounts_after_reading};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// Prints the events that are there now, and takes those of instances out of their rings.
+pub(super) fn once(args: &Args, columns: Option<&Columns>) -> anyhow::Result<Outcome> {
+    let mut following = Following { events: args.events.clone(), ..Following::default() };
+    args.input.follow(|| false, |traces| following.step(args, columns, traces))?;
+    Ok(following.outcome(args))
+}
+
 /// Prints events as they are recorded.
 pub(super) fn run(args: &Args, columns: Option<&Columns>) -> anyhow::Result<Outcome> {
     if args.style == Some(LineStyle::Babeltrace) {

@@ -111,7 +111,7 @@ fn snapshots(session: &Handle) -> Vec<PathBuf> {
 }
 
 /// Runs the command for a snapshot. Returns false, after a warning, if it fails.
-fn execute(command: &str, folder: &Path, name: &str) -> anyhow::Result<bool> {
+pub(in crate::verbs) fn execute(command: &str, folder: &Path, name: &str) -> anyhow::Result<bool> {
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).env("LASTWORDS_SNAPSHOT", folder).env("LASTWORDS_SESSION", name).stdin(Stdio::null());
     let status = shell.status().context("sh cannot be run")?;

@@ -8,6 +8,7 @@
 mod chunks;
 mod clock;
 mod listing;
+mod needed;
 mod open;
 mod options;
 mod parts;

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::ftrace::{Array, Format, Ring, Stats, Tracing};
 
+use super::needed::Needed;
 use super::{WriteOptions, id};
 use crate::ftrace::ctf::put;
 use crate::ftrace::format_file;
@@ -51,13 +52,21 @@ impl Put {
     }
 }
 
-/// Returns the descriptions in the order of a file: id, name of the section, and bytes.
-pub(super) fn descriptions(tracing: &Tracing, sub_buffer_size: u32) -> [(u16, &'static str, Vec<u8>); 6] {
+/// Returns the descriptions in the order of a file: id, name of the section, and bytes. The symbols are those that the sub-buffers of
+/// `rings` need, or all.
+pub(super) fn descriptions(
+    tracing: &Tracing,
+    rings: &[(&str, Option<&dyn Ring>)],
+    sub_buffer_size: u32,
+    how: &WriteOptions,
+) -> [(u16, &'static str, Vec<u8>); 6] {
+    let rings: Vec<&dyn Ring> = rings.iter().filter_map(|(_, ring)| *ring).collect();
+    let needed = if how.all_symbols { None } else { Needed::of(tracing, &rings) };
     [
         (id::HEADER_INFO, "headers", headers(tracing, sub_buffer_size)),
         (id::FTRACE_EVENTS, "ftrace events", own_events(tracing)),
         (id::EVENT_FORMATS, "events format", events(tracing)),
-        (id::KALLSYMS, "kallsyms", kallsyms(tracing)),
+        (id::KALLSYMS, "kallsyms", kallsyms(tracing, needed.as_ref())),
         (id::PRINTK, "printk", printk(tracing)),
         (id::COMMAND_LINES, "command lines", command_lines(tracing)),
     ]
@@ -115,11 +124,14 @@ fn short(tracing: &Tracing, text: &str) -> Vec<u8> {
     put.bytes
 }
 
-/// Returns `/proc/kallsyms`.
-fn kallsyms(tracing: &Tracing) -> Vec<u8> {
+/// Returns the needed rows of `/proc/kallsyms`, or all.
+pub(super) fn kallsyms(tracing: &Tracing, needed: Option<&Needed>) -> Vec<u8> {
     let mut text = String::new();
     let width = usize::from(tracing.word_size) * 2;
     tracing.symbols.each(&mut |row| {
+        if needed.is_some_and(|needed| !needed.has(&row)) {
+            return;
+        }
         let _ = write!(text, "{:0width$x} {} {}", row.address, row.kind, row.name);
         if let Some(module) = row.module {
             let _ = write!(text, "\t[{module}]");

@@ -28,6 +28,8 @@ pub struct WriteOptions {
     /// Positions of the arrays to write; an empty list writes all. The top level is always in the file, without events
     /// if it is not selected.
     pub arrays: Vec<usize>,
+    /// Writes all of the kernel's symbols. Without this, sub-buffers are searched for the addresses whose symbols are needed.
+    pub all_symbols: bool,
     /// What the file lacks, in words of one line, which its readers are told as a loss; none if it has everything.
     pub missing: Option<String>,
 }
@@ -94,8 +96,8 @@ pub struct InPlace {
 }
 
 /// Writes everything into a file except the sub-buffers. The caller copies them, in the form that the kernel gives to a reader (the
-/// committed size in the header, as `trace_pipe_raw` has it), to the positions that are returned. Of the rings, only [`Ring::cpus`] is
-/// used. The file has its final length afterwards.
+/// committed size in the header, as `trace_pipe_raw` has it), to the positions that are returned. Rings are read for the addresses whose
+/// symbols the file needs. The file has its final length afterwards.
 ///
 /// The file is empty, or it has the sub-buffers of `in_place`, which stay where they are: the head is written before them, and all
 /// other sub-buffers have positions after them. Returns `None`, and writes nothing, if the head does not fit before them.
@@ -256,7 +258,9 @@ fn version_6(
 ) -> (Vec<u8>, Vec<ArrayLayout>) {
     let sub_buffer_size = sources.first().map_or(4096, |s| s.sub_buffer_size);
     let mut put = begin(tracing, "6", sub_buffer_size);
-    put.bytes.extend(parts::descriptions(tracing, sub_buffer_size).into_iter().flat_map(|(_, _, data)| data));
+    put.bytes.extend(
+        parts::descriptions(tracing, &rings(sources), sub_buffer_size, how).into_iter().flat_map(|(_, _, data)| data),
+    );
     let highest =
         sources.iter().filter_map(|s| s.ring).flat_map(|r| r.cpus().iter().map(|c| c.cpu.saturating_add(1))).max();
     let cpus: Vec<u32> = (0..highest.unwrap_or(1).max(tracing.cpus).min(1 << 16)).collect();
@@ -335,7 +339,7 @@ fn version_7(
         at
     };
     let mut options: Vec<(u16, Vec<u8>)> = Vec::new();
-    for (id, title, data) in parts::descriptions(tracing, sub_buffer_size) {
+    for (id, title, data) in parts::descriptions(tracing, &rings(sources), sub_buffer_size, how) {
         let offset = section(&mut put, id, name(title), &data);
         let mut value = Put::new(tracing.byte_order);
         value.u64(offset);

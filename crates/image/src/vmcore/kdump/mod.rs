@@ -22,6 +22,9 @@ use header::{BLOCK_SIZE_AT, DESCRIPTOR_LEN, Descriptor, FileRange, HEADER_LEN, H
 use lastwords_bytes::{Budget, Error, Reader};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+/// The end of messages about a file of a split dump whose other files are missing.
+pub(super) const PART: &str =
+    "this is a part of a split dump (makedumpfile --split): name all of its files, with --split before them";
 /// Most bytes of decompressed pages in the cache.
 const KEPT: u64 = 4 << 20;
 /// Most bytes of notes, and of VMCOREINFO, that are read.
@@ -101,14 +104,13 @@ fn missing_parts(parts: &[DumpFile]) -> Vec<String> {
     let mut remarks = Vec::new();
     for part in parts {
         if part.start > next {
-            let remark = format!("{}: page frames {next:#x} to {:#x} are in another file", part.file.name, part.start);
-            remarks.push(format!("{remark} of this split dump; name all of its files"));
+            let name = &part.file.name;
+            remarks.push(format!("{name}: page frames {next:#x} to {:#x} are in another file; {PART}", part.start));
         }
         next = next.max(part.end);
     }
     if let Some(last) = parts.last().filter(|p| next < p.header.max_pfn) {
-        remarks
-            .push(format!("{}: page frames from {next:#x} on are in another file of this split dump", last.file.name));
+        remarks.push(format!("{}: page frames from {next:#x} on are in another file; {PART}", last.file.name));
     }
     remarks
 }

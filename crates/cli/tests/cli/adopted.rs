@@ -1,0 +1,107 @@
+//! `record --instance` in an instance that exists, and `report` of an instance where the kernel's memory cannot be read. They need root.
+
+use crate::record::{KILLS, TRACEFS, kills, state, told, tracing, wait_until};
+use crate::support::{Place, Ran, ran};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// An instance with settings of its own, which is removed at the end.
+struct Own(PathBuf);
+
+impl Own {
+    fn new(name: &str) -> Self {
+        let own = Self(Path::new(TRACEFS).join("instances").join(name));
+        fs::create_dir(&own.0).expect("the instance");
+        own.set("trace_clock", "boot");
+        own.set("buffer_size_kb", "512");
+        own.set("tracing_on", "0");
+        own.set("trace", "");
+        own.set("events/sched/sched_process_exit/enable", "1");
+        own
+    }
+
+    fn set(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap_or_else(|error| panic!("{file}: {error}"));
+    }
+
+    fn settings(&self) -> BTreeMap<&'static str, String> {
+        let files = [
+            "trace_clock",
+            "buffer_size_kb",
+            "set_event",
+            "tracing_on",
+            "current_tracer",
+            "options/overwrite",
+            "events/syscalls/sys_enter_kill/filter",
+        ];
+        files.map(|file| (file, fs::read_to_string(self.0.join(file)).expect(file))).into()
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn an_instance_that_exists_is_used_and_left_as_it_was() {
+    let Some((_alone, place)) = tracing() else { return };
+    let own = Own::new("lastwords_own");
+    let (before, machine) = (own.settings(), state());
+    let new = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000", "-p", "nop", "--discard", "-C", "mono"];
+    for (how, output) in [(&new[..], "new.dat"), (&[&new[..6], &["--stream"]].concat(), "stream.dat")] {
+        let end = ["--size", "8M", "--instance", "lastwords_own", "-o", output, "--", "bash", "-c", KILLS];
+        let done = place.run(&[&["record"], how, &end].concat());
+        assert_eq!(done.status, 0, "{}", done.err);
+        let file = place.at(output);
+        assert_eq!(kills(&file), (0..20_000).collect::<Vec<_>>(), "{}", done.err);
+        let text = place.ok(&["report", file.to_str().unwrap()]);
+        assert!(text.contains("sched_process_exit: "), "what was enabled before is recorded, too");
+        assert_eq!(told(&done), text.lines().filter(|line| !line.starts_with('#')).count());
+        assert_eq!((own.settings(), state()), (before.clone(), machine.clone()), "{output}");
+    }
+    // Without events of the command line, those of the instance are recorded.
+    let done = place.run(&["record", "--instance", "lastwords_own", "-o", "own.dat", "--", "true"]);
+    assert!(done.status == 0 && told(&done) > 0, "{}", done.err);
+    let refused = place.run(&["record", "--instance", "lastwords_own", "-e", "sched", "-R", "traceoff", "-o", "x.dat"]);
+    assert!(refused.status == 1 && refused.err.contains("triggers need an instance"), "{}", refused.err);
+    assert_eq!(own.settings(), before);
+}
+
+/// Runs the program where nobody can read the kernel's memory. A kernel may have no file of it at all.
+fn without_kcore(place: &Place, args: &[&str]) -> Ran {
+    let mut command = Command::new("unshare");
+    let hide = "[ ! -e /proc/kcore ] || mount --bind /dev/null /proc/kcore || exit 99; exec \"$0\" \"$@\"";
+    command.args(["-m", "sh", "-c", hide]);
+    command.arg(env!("CARGO_BIN_EXE_lastwords")).args(args);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions());
+    ran(command.output().expect("unshare"))
+}
+
+#[test]
+fn an_instance_is_read_from_its_files_where_the_kernels_memory_cannot_be() {
+    let Some((_alone, place)) = tracing() else { return };
+    let own = Own::new("lastwords_text");
+    own.set("tracing_on", "1");
+    own.set("trace_marker", "one mark");
+    own.set("tracing_on", "0");
+    let read = || fs::read_to_string(own.0.join("trace")).expect("readable");
+    // The kernel notes the writer's name when the scheduler runs next.
+    wait_until("the kernel knows the writer's name", || !read().contains("<...>"));
+    let text = read();
+    assert!(text.contains("tracing_mark_write: one mark"), "{text}");
+    for word in [own.0.to_str().unwrap(), "instances/lastwords_text"] {
+        let done = without_kcore(&place, &["report", word]);
+        assert_eq!((done.status, &done.out), (0, &text), "{word}: {}", done.err);
+        assert!(done.err.contains("the kernel's own text"), "{}", done.err);
+    }
+    let refused = without_kcore(&place, &["report", "instances/lastwords_text", "--event", "print"]);
+    assert!(refused.status == 1 && refused.err.contains("--consume"), "{}", refused.err);
+    assert_eq!(read(), text, "nothing was consumed");
+    let done = without_kcore(&place, &["report", "instances/lastwords_text", "--consume"]);
+    assert!(done.status == 0 && done.out.contains("one mark"), "{}{}", done.out, done.err);
+    assert!(!read().contains("one mark"), "it has left the ring");
+}
