@@ -335,7 +335,10 @@ mod tests {
             std::fs::write(file.path(), &ram).unwrap();
             let opened = open(&[file.path().to_str().unwrap()], &Options::default()).unwrap();
             let names: Vec<&str> = opened.traces.iter().map(|trace| trace.name.as_str()).collect();
-            assert_eq!(names, ["persistent@0x200000"], "{form:?}: {:?} {:?}", opened.failures, opened.notes);
+            // What is left of the region at the beginning may be one of its own, without events.
+            let of_whole = names.last().copied();
+            assert_eq!(of_whole, Some("persistent@0x200000"), "{form:?}: {:?} {:?}", opened.failures, opened.notes);
+            assert!(names.len() <= 2, "{names:?}");
             assert!(opened.notes.iter().any(|note| note.contains("read as raw memory")), "{:?}", opened.notes);
         }
     }

@@ -216,7 +216,7 @@ fn of_folder(
     if folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file() {
         return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
     }
-    let Listed { files, folders, others: mut odd } = match listed(folder) {
+    let Listed { mut files, folders, others: mut odd } = match listed(folder) {
         Ok(listed) => listed,
         Err(error) => return vec![as_one(Err(error))],
     };
@@ -227,6 +227,7 @@ fn of_folder(
     if !is_ctf && files.iter().any(is_session) {
         return whole(LocationKind::Session);
     }
+    drop_account(&mut files);
     let kinds: Vec<Option<sniff::Kind>> = files.iter().map(|file| sniff::of_file(file)).collect();
     if kinds.contains(&Some(sniff::Kind::Lttng)) {
         return whole(LocationKind::Lttng);
@@ -241,10 +242,6 @@ fn of_folder(
     found.extend(has_streams.then(|| undescribed(folder, as_one)));
     for (path, kind) in files.iter().zip(kinds) {
         if has_streams && (kind == Some(sniff::Kind::CtfStream) || path.ends_with("metadata")) {
-            continue;
-        }
-        // The account of a snapshot belongs to the trace beside it.
-        if path.ends_with(SNAPSHOT_FILE) && files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
             continue;
         }
         found.push(match kind {
@@ -283,6 +280,13 @@ fn of_folder(
         None if depth == 0 || is_likely(folder) => whole(LocationKind::Session),
         None => vec![stray(folder, "nothing in it can be recovered")],
         _ => found,
+    }
+}
+
+/// Drops the account of a kernel's snapshot, which belongs to the trace beside it.
+fn drop_account(files: &mut Vec<PathBuf>) {
+    if files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
+        files.retain(|file| !file.ends_with(SNAPSHOT_FILE));
     }
 }
 

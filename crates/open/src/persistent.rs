@@ -45,7 +45,7 @@ pub(super) fn open(
     let source = Source::of(options, None)?;
     let region = source.read(&image, 0..len, budget);
     // Raw memory may begin with the remains of a region, and have whole ones behind them.
-    if !region.as_ref().is_ok_and(|region| region.cpus().iter().any(|cpu| cpu.sub_buffers > 0)) {
+    if !region.as_ref().is_ok_and(|region| region.cpus().iter().any(|cpu| cpu.stats.entries > 0)) {
         let found = find(&image, None, options, budget).unwrap_or_default();
         if found.iter().any(|found| found.at > 0) {
             opened.notes.push(format!(

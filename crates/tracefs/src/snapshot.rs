@@ -2,13 +2,13 @@
 
 use crate::changes::{Changes, beside};
 use crate::save::{self, Part, Parts, Saved};
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use lastwords_open::{Bundle, Fired, SNAPSHOT_FILE, SNAPSHOT_TRACE, tracer_real_time};
 use lastwords_trace::evidence::{Cause, Gap};
 use lastwords_trace::ftrace::{CpuRing, Ring as _, Stats, Tracing};
 use std::fs::{self, DirBuilder, File};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,8 +44,12 @@ pub(crate) fn make_room(output: &Path, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes a saved snapshot. Files of others in its folder are left, and are an error.
+/// Removes a saved snapshot. Files of others in its folder are left, and are an error, as is a folder of another user or a link: in a
+/// folder where others may write, they could have made it.
 pub(crate) fn remove(path: &Path) -> anyhow::Result<()> {
+    let meta = path.symlink_metadata().with_context(|| path.display().to_string())?;
+    let is_own = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
+    ensure!(is_own, "{}: it is no folder of this user", path.display());
     for file in [SNAPSHOT_FILE, SNAPSHOT_TRACE] {
         match fs::remove_file(path.join(file)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -215,4 +219,34 @@ fn count(ring: &Parts, at: usize) -> Counted {
         bytes: None,
     });
     Counted { events, gap }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn snapshots_are_numbered_replaced_and_never_removed_through_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("a.dat");
+        assert_eq!(next_number(&output), 1);
+        for name in ["a.dat.snapshot-2", "a.dat.snapshot-11", "a.dat.snapshot-x", "b.dat.snapshot-40"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(path(&output, 2).join(SNAPSHOT_TRACE), "x").unwrap();
+        assert_eq!(next_number(&output), 12);
+        assert!(make_room(&output, false).unwrap_err().to_string().contains("--force replaces it"));
+        make_room(&output, true).unwrap();
+        assert_eq!(next_number(&output), 1);
+        // A folder with files of others, and a link to a snapshot.
+        fs::create_dir(path(&output, 1)).unwrap();
+        fs::write(path(&output, 1).join("mine"), "x").unwrap();
+        assert!(make_room(&output, true).unwrap_err().to_string().contains("cannot be removed"));
+        let other = folder.path().join("other");
+        fs::rename(path(&output, 1), &other).unwrap();
+        fs::write(other.join(SNAPSHOT_TRACE), "x").unwrap();
+        std::os::unix::fs::symlink(&other, path(&output, 1)).unwrap();
+        assert!(make_room(&output, true).unwrap_err().to_string().contains("no folder of this user"));
+        assert!(other.join(SNAPSHOT_TRACE).exists());
+    }
 }
