@@ -216,7 +216,7 @@ fn of_folder(
     if folder.join("per_cpu").is_dir() && folder.join("tracing_on").is_file() {
         return vec![as_one(Ok(Location::new(folder, LocationKind::Instance)))];
     }
-    let Listed { mut files, folders, others: mut odd } = match listed(folder) {
+    let Listed { files, folders, others: mut odd } = match listed(folder) {
         Ok(listed) => listed,
         Err(error) => return vec![as_one(Err(error))],
     };
@@ -227,7 +227,6 @@ fn of_folder(
     if !is_ctf && files.iter().any(is_session) {
         return whole(LocationKind::Session);
     }
-    drop_account(&mut files);
     let kinds: Vec<Option<sniff::Kind>> = files.iter().map(|file| sniff::of_file(file)).collect();
     if kinds.contains(&Some(sniff::Kind::Lttng)) {
         return whole(LocationKind::Lttng);
@@ -283,13 +282,6 @@ fn of_folder(
     }
 }
 
-/// Drops the account of a kernel's snapshot, which belongs to the trace beside it.
-fn drop_account(files: &mut Vec<PathBuf>) {
-    if files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
-        files.retain(|file| !file.ends_with(SNAPSHOT_FILE));
-    }
-}
-
 /// Makes the candidate of a folder that has streams of CTF, but no metadata, or metadata with an unknown beginning.
 fn undescribed(folder: &Path, as_one: fn(anyhow::Result<Location>) -> Candidate) -> Candidate {
     let metadata = folder.join("metadata");
@@ -324,6 +316,10 @@ fn listed(folder: &Path) -> anyhow::Result<Listed> {
             Ok(kind) if kind.is_dir() => found.folders.push(entry.path()),
             _ => found.others.push(entry.path()),
         }
+    }
+    // The account of a kernel's snapshot belongs to the trace beside it.
+    if found.files.iter().any(|file| file.ends_with(SNAPSHOT_TRACE)) {
+        found.files.retain(|file| !file.ends_with(SNAPSHOT_FILE));
     }
     [&mut found.files, &mut found.folders, &mut found.others].into_iter().for_each(|paths| paths.sort());
     Ok(found)
