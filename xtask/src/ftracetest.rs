@@ -87,7 +87,7 @@ fn unpacked() -> Result<PathBuf> {
 
 /// Functions of the tests that are replaced. The kernel has followed a change when the write returns; an application follows it within
 /// milliseconds.
-const FUNCTIONS: &str = "clear_trace() { sleep .1; echo > trace; }\nyield() { sleep .1; }\n";
+const FUNCTIONS: &str = "\nclear_trace() { sleep .1; echo > trace; }\nyield() { sleep .1; }\n";
 
 /// A line of the tests of triggers: the kernel forks a process, and an event of that fires the trigger. The application records such
 /// an event each millisecond, so that the test only has to wait.
