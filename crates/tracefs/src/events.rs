@@ -16,6 +16,14 @@ pub struct Rule {
     pub triggers: Vec<String>,
 }
 
+impl Rule {
+    /// Returns true if a trigger of the rule takes snapshots.
+    #[must_use]
+    pub fn takes_snapshots(&self) -> bool {
+        triggers::has(std::slice::from_ref(self), "snapshot")
+    }
+}
+
 /// The events that can be enabled, by system.
 pub(crate) type Events = BTreeMap<String, Vec<String>>;
 

@@ -22,6 +22,7 @@ mod golden;
 mod hooks;
 mod inputs;
 mod inspect;
+mod kernel_snapshots;
 mod kinds;
 mod layouts;
 mod lines;

@@ -293,6 +293,7 @@ fn the_machine_is_left_as_it_was_found() {
         (&["--force", "-e", "sched", "--uprobe", "p:x /no/such/file:0x10"], "dynamic_events"),
         (&["-e", "sched"], "trace.dat exists"),
         (&["--force"], "nothing to record"),
+        (&["--force", "-e", "sched", "--before", "1s"], "no --trigger takes one"),
         (&["--force", "-e", "sched", "-o", "/no/such/folder/x.dat"], "its folder does not exist"),
         (&["--force", "-e", "sched", "--instance", "a/b"], "no name of a folder"),
     ] {

@@ -168,7 +168,7 @@ fn three_recorders_send_at_once() {
     assert_eq!(receiver.end(Signal::TERM), Some(0));
 }
 
-const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000"];
+pub(crate) const KILL: [&str; 4] = ["-e", "syscalls:sys_enter_kill", "-f", "pid >= 1000000"];
 
 /// Checks that each event of [`KILLS`] is there once. Those of a CPU that the command has left may be sent after later ones of another.
 fn check_all(mut numbers: Vec<u64>) {
@@ -474,7 +474,7 @@ fn a_stream_is_not_copied_in_user_space_at_either_end() {
 }
 
 /// Calls `kill` with the numbers from 1000000 + `begin` on.
-fn numbered(begin: u32, count: u32) -> String {
+pub(crate) fn numbered(begin: u32, count: u32) -> String {
     let (begin, end) = (1_000_000 + begin, 1_000_000 + begin + count);
     format!("exec 2>/dev/null; for ((i = {begin}; i < {end}; i++)); do kill -0 $i; done; true")
 }

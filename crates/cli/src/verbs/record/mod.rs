@@ -328,6 +328,7 @@ fn plan(args: &Args) -> anyhow::Result<Option<Plan>> {
     if !has_kernel && !has_sessions {
         bail!("nothing to record: name events with -e, a tracer with -p, or a probe");
     }
+    args.snapshots.check(&args.events.rules)?;
     if let Some(clock) = args.clock.as_deref().filter(|clock| args.user && !SHARED_CLOCKS.contains(clock)) {
         bail!(
             "--user: the clock {clock} cannot be related to those of applications; use one of {}",

@@ -3,7 +3,8 @@
 use super::tell;
 use crate::say;
 use crate::verbs::trigger::{execute, limit};
-use lastwords_tracefs::{News, Snapshots, Tell};
+use anyhow::bail;
+use lastwords_tracefs::{News, Rule, Snapshots, Tell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -46,6 +47,22 @@ fn snapshot_limit(text: &str) -> Result<Limit, String> {
 }
 
 impl SnapshotOptions {
+    /// Checks that the options have something to do.
+    pub(super) fn check(&self, rules: &[Rule]) -> anyhow::Result<()> {
+        let given = [
+            ("--before", self.before.is_some()),
+            ("--after", self.after.is_some()),
+            ("--limit", self.limit.is_some()),
+            ("--exec", self.exec.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) if !rules.iter().any(Rule::takes_snapshots) => {
+                bail!("{option}: it is for snapshots, and no --trigger takes one: `-e EVENT -R snapshot`")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns which events snapshots have.
     pub(super) fn plan(&self) -> Snapshots {
         let default = Snapshots::default();
