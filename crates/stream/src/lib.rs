@@ -9,7 +9,7 @@
 //! The sub-buffers of a session go from its file to the socket by `sendfile(2)`. The recorder does not wait for that, so that each
 //! counts only after the receiver has confirmed it and the recorder had not come round by then ([`session`]).
 //!
-//! What is committed of a sub-buffer that is not full is sent at an interval ([`Flush`]).
+//! Committed events of a sub-buffer that is not full are sent at an interval ([`Flush`]).
 //!
 //! ```
 //! use lastwords_stream::Address;

@@ -121,7 +121,7 @@ impl Adopted {
     pub(crate) fn restore(&self, instance: &Instance) -> anyhow::Result<()> {
         let mut result = Ok(());
         let mut set = |file: &str, text: &str| {
-            // What is as it was is not written: another clock or size empties the rings.
+            // A setting that has not changed is not written: writing a clock or a size empties the rings.
             let is_so = match file {
                 "trace_clock" => instance.clock().is_ok_and(|clock| clock == text),
                 _ => instance.read(file).is_ok_and(|now| now.trim() == text),

@@ -76,7 +76,7 @@ impl Ring for Windowed {
                 info.consumed = info.consumed.max(at.saturating_sub(data));
             }
         }
-        // What is missing lies between the event before and the first one here.
+        // The missing events are older than the first one here.
         if first.is_some_and(|first| first < *self.window.start()) {
             info.missed = None;
         }
