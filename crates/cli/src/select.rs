@@ -133,13 +133,6 @@ pub(crate) struct Chosen {
 }
 
 impl Events {
-    /// Returns true if all events are chosen.
-    pub(crate) fn are_all(&self) -> bool {
-        let Self { cpus, channels, events, filter, since, until, last } = self;
-        let names = cpus.is_empty() && channels.is_empty() && events.is_empty();
-        names && filter.is_none() && since.is_none() && until.is_none() && last.is_none()
-    }
-
     /// Returns true if no option was given: all events are wanted.
     pub(crate) fn is_default(&self) -> bool {
         let (moments, streams) =
