@@ -44,15 +44,43 @@ pub(crate) struct Reports {
     pub(crate) writers: [Report; WRITERS],
 }
 
-/// What one writer reports; plain stores behind each call.
+/// What one writer reports; plain stores around each call.
 #[repr(C, align(64))]
 pub(crate) struct Report {
     /// Calls begun.
-    pub(crate) begun: AtomicU64,
-    /// Calls that returned.
-    pub(crate) returned: AtomicU64,
-    /// Clock before the call of an even and of an odd number.
-    pub(crate) before: [AtomicU64; 2],
+    begun: AtomicU64,
+    /// Twice the calls up to the newest that returned, plus which of the clocks is that call's: one word, so that a kill
+    /// between two stores leaves no clock of another call.
+    returned: AtomicU64,
+    /// Clocks before the newest call that returned and before the one that is in flight.
+    before: [AtomicU64; 2],
+}
+
+impl Report {
+    /// Calls begun; those behind [`returned`](Self::returned) were in flight when their process was killed.
+    pub(crate) fn begun(&self) -> u64 {
+        self.begun.load(Acquire)
+    }
+
+    /// Calls up to the newest that returned.
+    pub(crate) fn returned(&self) -> u64 {
+        self.returned.load(Acquire) >> 1
+    }
+
+    /// Clock before the newest call that returned.
+    pub(crate) fn newest(&self) -> u64 {
+        self.before[self.returned.load(Acquire) as usize & 1].load(Acquire)
+    }
+
+    /// Makes a call known before and behind it. `call` gets its number.
+    fn around(&self, call: impl FnOnce(u64)) {
+        let sequence = self.begun.load(Relaxed);
+        let slot = self.returned.load(Relaxed) & 1 ^ 1;
+        self.before[slot as usize].store(lastwords_ring::clock::counter(), Relaxed);
+        self.begun.store(sequence + 1, Release);
+        call(sequence);
+        self.returned.store((sequence + 1) << 1 | slot, Release);
+    }
 }
 
 /// The reports, mapped here.
@@ -255,14 +283,11 @@ pub(crate) fn filler(check: u64) -> ([u8; 40], usize) {
 
 /// Records the next event of a writer and reports it.
 fn record_next(reports: &Reports, writer: usize) {
-    let report = &reports.writers[writer];
-    let sequence = report.begun.load(Relaxed);
-    let check = check(writer, sequence);
-    let (bytes, len) = filler(check);
-    report.before[sequence as usize & 1].store(lastwords_ring::clock::counter(), Relaxed);
-    report.begun.store(sequence + 1, Release);
-    event!(kills, "tick", writer = writer as u32, sequence = sequence, check = check, filler = &bytes[..len]);
-    report.returned.store(sequence + 1, Release);
+    reports.writers[writer].around(|sequence| {
+        let check = check(writer, sequence);
+        let (bytes, len) = filler(check);
+        event!(kills, "tick", writer = writer as u32, sequence = sequence, check = check, filler = &bytes[..len]);
+    });
 }
 
 /// Binds this thread to a CPU, if it may run there.

@@ -166,7 +166,7 @@ fn while_cpus_change(
 
 /// Events that a child has begun to record.
 fn recorded(reports: &Reports) -> u64 {
-    reports.writers.iter().map(|writer| writer.begun.load(Relaxed)).sum()
+    reports.writers.iter().map(|writer| writer.begun()).sum()
 }
 
 /// The CPUs of this machine that can be taken offline.

@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::Ordering::Acquire;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use lastwords_ctf::session::Decoder;
@@ -134,7 +133,7 @@ pub(super) fn judge(recovered: &Recovered, reports: &Reports, killed: &HashSet<u
     }
     let mut missing = 0;
     for (writer, report) in reports.writers.iter().enumerate() {
-        let (returned, begun) = (report.returned.load(Acquire), report.begun.load(Acquire));
+        let (returned, begun) = (report.returned(), report.begun());
         let mut events = by_writer.remove(&writer).unwrap_or_default();
         events.sort_by_key(|e| e.sequence);
         sum.committed += returned;
@@ -149,9 +148,8 @@ pub(super) fn judge(recovered: &Recovered, reports: &Reports, killed: &HashSet<u
             newest.saturating_sub(1)
         );
         // The newest that returned is there, unless the rings came round since.
-        let before = report.before[returned.wrapping_sub(1) as usize & 1].load(Acquire);
-        if newest < returned && before >= recovered.since {
-            missing += returned - newest;
+        if newest < returned && report.newest() >= recovered.since {
+            missing += (newest..returned).filter(|n| !excused.is_some_and(|killed| killed.contains(n))).count() as u64;
         }
     }
     ensure!(

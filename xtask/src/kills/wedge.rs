@@ -71,10 +71,9 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
     for number in 0..count {
         let cpu = (number % u64::from(cpus())) as u32;
         kill_writer(&dir.0, reservation, &page, mix(seed ^ number), cpu, &mut rng)?;
-        let (begun, returned) = (reports.writers[0].begun.load(Acquire), reports.writers[0].returned.load(Acquire));
-        in_flight.extend(returned..begun);
+        in_flight.extend(reports.writers[0].returned()..reports.writers[0].begun());
         took.push(record(&mut survivor, &page, cpu)?);
-        let end = reports.writers[SURVIVOR].returned.load(Acquire);
+        let end = reports.writers[SURVIVOR].returned();
         let found = judge::recover(&session_folder(&dir.0)?).with_context(|| format!("kill {number}"))?;
         judge::has_newest(&found, SURVIVOR, end, NUMBERED).with_context(|| format!("kill {number}, CPU {cpu}"))?;
         judge::judge(&found, reports, &in_flight).with_context(|| format!("kill {number}"))?;
@@ -84,7 +83,7 @@ fn wedge_one(place: &Path, reservation: &str, count: u64, seed: u64) -> Result<(
     let worst = took.iter().max().copied().unwrap_or_default();
     println!(
         "{reservation:<10} {count:>6} {:>12} {recovered:>12} {:>10.0} {:>10.0} {:>10} {:>7.1}",
-        reports.writers[0].returned.load(Relaxed),
+        reports.writers[0].returned(),
         each(&calm),
         each(&took),
         worst.as_micros(),
