@@ -48,28 +48,29 @@ pub fn consume<W: AsRef<str>, T>(
     // the process ends.
     let handles = ManuallyDrop::new(handles);
     let handles: Vec<(&Path, &Handle)> = handles.iter().map(|(folder, handle)| (&**folder, handle)).collect();
-    consume_opened(&handles, candidates, options, opened, read)
+    consume_opened((&handles, &[]), candidates, options, opened, read)
 }
 
-/// Does what [`consume`] does for one session that the caller has open. The caller keeps the mapping, so that many reads
-/// need no more memory than one.
+/// Does what [`consume`] does for one session that the caller has open, or for some of its channels (for all if `channels` is
+/// empty). The caller keeps the mapping, so that many reads need no more memory than one.
 ///
 /// # Errors
 /// The same as for [`crate::open()`].
 pub fn consume_session<T>(
     session: &Handle,
+    channels: &[u32],
     options: &Options<'_>,
     read: impl FnOnce(Opened) -> (T, Vec<Trace>, bool),
 ) -> Result<(T, Consumed)> {
     let mut opened = Opened::default();
     let folder = session.summary().folder;
     let candidates = resolve(&[folder.to_string_lossy()], options, &mut opened)?;
-    consume_opened(&[(&folder, session)], candidates, options, opened, read)
+    consume_opened((&[(&folder, session)], channels), candidates, options, opened, read)
 }
 
-/// Consumes the sessions of `handles`, each with its folder.
+/// Consumes the sessions of `handles`, each with its folder: these channels, or all if there are none.
 fn consume_opened<T>(
-    handles: &[(&Path, &Handle)],
+    (handles, channels): (&[(&Path, &Handle)], &[u32]),
     mut candidates: Vec<Candidate>,
     options: &Options<'_>,
     mut opened: Opened,
@@ -79,6 +80,7 @@ fn consume_opened<T>(
     for (folder, handle) in handles.iter().filter(|(_, handle)| options.wants(&handle.name())) {
         match if options.snapshot { handle.consume_snapshot() } else { handle.consume_live() } {
             Ok(consumer) => {
+                let consumer = consumer.only_channels(channels);
                 let is_over = !is_live_summary(&handle.summary());
                 consumers.push(ConsumedSession {
                     folder,

@@ -14,16 +14,21 @@ use crate::filter::Filters;
 use crate::kinds::Kinds;
 use crate::pipe::Pipe;
 use crate::raw;
+use crate::view::View;
 
 /// A session.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     /// The folder of the session.
     pub(crate) folder: PathBuf,
-    pub(crate) handle: Handle,
+    pub(crate) handle: Arc<Handle>,
+    /// The channels of the session that are shown.
+    pub(crate) view: View,
     catalog: Mutex<Arc<Catalog>>,
-    /// The numbers and names of the kinds of events.
-    pub(crate) kinds: Mutex<Kinds>,
+    /// The numbers and names of the kinds of events, the same in all buffers of the session.
+    pub(crate) kinds: Arc<Mutex<Kinds>>,
+    /// Held while events of the session are consumed, because only one reader at a time can do that.
+    pub(crate) consuming: Arc<Mutex<()>>,
     /// The size of a page of `trace_pipe_raw` and `snapshot_raw` in bytes. Writing `buffer_subbuf_size_kb` changes it; files that are
     /// opened afterwards have it. It orders nothing else.
     pub(crate) page_size: AtomicUsize,
@@ -47,11 +52,23 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Opens the session in a folder, which must belong to this user.
     pub(crate) fn open(folder: &Path) -> Result<Self, lastwords::Error> {
-        Ok(Self {
+        Ok(Self::new(folder, Arc::new(Handle::open(folder)?), View::Start))
+    }
+
+    /// Makes the buffer of a channel that was added to the session.
+    pub(crate) fn of_channel(&self, id: u32) -> Self {
+        let (kinds, consuming) = (Arc::clone(&self.kinds), Arc::clone(&self.consuming));
+        Self { kinds, consuming, ..Self::new(&self.folder, Arc::clone(&self.handle), View::Added(id)) }
+    }
+
+    fn new(folder: &Path, handle: Arc<Handle>, view: View) -> Self {
+        Self {
             folder: folder.to_owned(),
-            handle: Handle::open(folder)?,
+            handle,
+            view,
             catalog: Mutex::default(),
-            kinds: Mutex::default(),
+            kinds: Arc::default(),
+            consuming: Arc::default(),
             page_size: AtomicUsize::new(raw::least_page_size()),
             percent: AtomicU64::new(0),
             pipe: Mutex::default(),
@@ -61,7 +78,7 @@ impl Buffer {
             markers: AtomicBool::new(true),
             cleared_snapshot: AtomicU32::new(0),
             open_files: AtomicUsize::new(0),
-        })
+        }
     }
 
     /// Returns the session's details.

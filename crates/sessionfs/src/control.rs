@@ -39,7 +39,7 @@ pub(crate) fn matches_rule(rule: &RuleSpec, event: &Event) -> bool {
 }
 
 fn channels(buffer: &Buffer) -> Result<Vec<u32>, Errno> {
-    Ok(buffer.details()?.channels.iter().map(|channel| channel.id).collect())
+    Ok(buffer.channels()?.iter().map(|channel| channel.id).collect())
 }
 
 /// Returns the text of an `enable` file: `0`, `1`, `X` where some are enabled and some are not, `?` where there are none. An event that a

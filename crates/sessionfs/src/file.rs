@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use lastwords::ClockKind;
-use lastwords::remote_control::Details;
+use lastwords::remote_control::ChannelSummary;
 use lastwords::snapshot::Rings;
 use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
@@ -21,6 +21,7 @@ use crate::error_log::Refusal;
 use crate::kernel_line::Names;
 use crate::path::{File, Of};
 use crate::restriction::{self, List};
+use crate::view::{Part, View};
 use crate::{filter, format, number, raw, readme, text, trigger};
 
 /// Returns the content of a file.
@@ -29,9 +30,9 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::AvailableEvents => control::available(&*buffer.catalog()?),
         File::AvailableTracers | File::CurrentTracer => "nop\n".to_owned(),
         File::BufferPercent => format!("{}\n", buffer.percent.load(Relaxed)),
-        File::BufferSize => format!("{}\n", ring_size(&buffer.details()?) >> 10),
+        File::BufferSize => format!("{}\n", ring_size(&buffer.channels()?) >> 10),
         File::BufferSubBufSize => format!("{}\n", buffer.page_size.load(Relaxed) >> 10),
-        File::BufferTotalSize => format!("{}\n", buffer.details()?.bytes >> 10),
+        File::BufferTotalSize => format!("{}\n", total_size(buffer)? >> 10),
         File::CpuMask => restriction::cpu_mask_text(buffer)?,
         File::Enable => control::enabled(buffer, which(of))?,
         File::ErrorLog => buffer.errors.text(),
@@ -45,7 +46,7 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::Id => event(buffer, of, |event| event.kind.id.map(|id| format!("{id}\n")))?.ok_or(Errno::OVERFLOW)?,
         File::OptionEventFork => flag(false),
         File::OptionMarkers => flag(buffer.markers.load(Relaxed)),
-        File::OptionOverwrite => flag(overwrites(&buffer.details()?)),
+        File::OptionOverwrite => flag(overwrites(&buffer.channels()?)),
         File::Readme => readme::TEXT.to_owned(),
         File::SavedCmdlines => lines_of(&cmdlines(buffer)?),
         File::SavedCmdlinesSize => format!("{}\n", cmdlines(buffer)?.len()),
@@ -59,10 +60,10 @@ pub(crate) fn read(buffer: &Buffer, file: File, of: &Of) -> Result<String, Errno
         File::TraceClock => format!("[{}]\n", clock_word(buffer)),
         File::TraceOptions => {
             let no = |on: bool| if on { "" } else { "no" };
-            let (markers, overwrite) = (buffer.markers.load(Relaxed), overwrites(&buffer.details()?));
+            let (markers, overwrite) = (buffer.markers.load(Relaxed), overwrites(&buffer.channels()?));
             format!("noevent-fork\n{}markers\n{}overwrite\n", no(markers), no(overwrite))
         }
-        File::TracingOn => flag(buffer.details()?.recording),
+        File::TracingOn => flag(buffer.is_recording()?),
         File::Trigger => event(buffer, of, |event| trigger::text(buffer, event))??,
         File::FreeBuffer | File::Trace | File::TraceMarker | File::TraceMarkerRaw => return Err(Errno::INVAL),
         File::SnapshotPipe | File::SnapshotRaw | File::TracePipe | File::TracePipeRaw | File::Unread => {
@@ -84,13 +85,17 @@ pub(crate) fn write(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Resul
         File::SetEventNotracePid => restriction::add(buffer, List::Never, bytes),
         File::SetEventPid => restriction::add(buffer, List::Only, bytes),
         File::TracingOn => {
-            buffer.handle.set_recording(None, number::written(bytes)? != 0);
-            Ok(())
+            let on = number::written(bytes)? != 0;
+            buffer.set_recording(on)
         }
         File::Enable => match number::written(bytes)? {
             on @ (0 | 1) => control::enable(buffer, which(of), on == 1, bytes),
             _ => Err(Errno::INVAL),
         },
+        File::Snapshot | File::SnapshotEnabled | File::Trigger if buffer.view != View::Start => {
+            let why = "the session has it for all its channels: write into the file of the top level";
+            Err(buffer.refuse(Errno::OPNOTSUPP, bytes, &Refusal::new("instance", why)))
+        }
         File::Snapshot => set_snapshot(buffer, cpu(of), bytes),
         File::SnapshotEnabled => {
             let done = match number::written(bytes)? {
@@ -143,7 +148,7 @@ fn write_fixed(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Result<(),
     match file {
         // [`new_size`] looks for another size of the rings of all CPUs.
         File::BufferSize => {
-            let is_same = cpu(of).is_none() || number::written(bytes)? == ring_size(&buffer.details()?) >> 10;
+            let is_same = cpu(of).is_none() || number::written(bytes)? == ring_size(&buffer.channels()?) >> 10;
             fixed(buffer, bytes, is_same, "all CPUs have rings of one size: buffer_size_kb of the session")
         }
         File::SavedCmdlinesSize => {
@@ -172,7 +177,7 @@ pub(crate) fn new_size(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Re
         return Ok(None);
     }
     let size = number::written(bytes)?.checked_mul(1 << 10).filter(|size| *size != 0).ok_or(Errno::INVAL)?;
-    let now = ring_size(&buffer.details()?);
+    let now = ring_size(&buffer.channels()?);
     Ok(Some(size).filter(|size| *size != now))
 }
 
@@ -180,7 +185,7 @@ pub(crate) fn new_size(buffer: &Buffer, file: File, of: &Of, bytes: &[u8]) -> Re
 pub(crate) fn truncate(buffer: &Buffer, file: File, of: &Of) -> Result<(), Errno> {
     match file {
         File::Trace => {
-            let cleared = buffer.handle.clear_rings(rings(cpu(of)));
+            let cleared = buffer.handle.clear_rings(rings(cpu(of)), &buffer.part(None)?.channels);
             guard(&buffer.pipe).clear(cpu(of));
             cleared.map_err(|error| buffer.failed("trace", b"", &error))
         }
@@ -234,7 +239,7 @@ fn set_option(buffer: &Buffer, name: &str, on: bool, bytes: &[u8]) -> Result<(),
         }
         "overwrite" => {
             let why = "a channel keeps its mode: ChannelConfig::overwrite or discard at the start";
-            fixed(buffer, bytes, overwrites(&buffer.details()?) == on, why)
+            fixed(buffer, bytes, overwrites(&buffer.channels()?) == on, why)
         }
         _ => Err(Errno::INVAL),
     }
@@ -268,9 +273,9 @@ fn set_snapshot(buffer: &Buffer, cpu: Option<u32>, bytes: &[u8]) -> Result<(), E
 }
 
 fn snapshot_text(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
-    let (cpus, names) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?);
+    let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?, buffer.part(cpu)?);
     let mut out = Vec::new();
-    let write = |trace: &Trace| text::write(trace, cpu, cpus, &names, &mut out);
+    let write = |trace: &Trace| text::write(trace, &part, cpus, &names, &mut out);
     let written = match buffer.details()?.snapshot {
         "off" => return Ok(text::snapshot_help(false, cpu)),
         "ready" => match buffer.handle.saved_snapshot() {
@@ -314,13 +319,23 @@ fn flag(on: bool) -> String {
 }
 
 /// Returns the size of a CPU's rings in which the session records, in bytes.
-pub(crate) fn ring_size(details: &Details) -> u64 {
-    let channels = details.channels.iter().filter(|channel| channel.recording);
-    channels.map(|channel| u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)).sum()
+pub(crate) fn ring_size(channels: &[ChannelSummary]) -> u64 {
+    let is_on = channels.iter().any(|channel| channel.recording);
+    channels.iter().filter(|channel| channel.recording || !is_on).map(size_of_ring).sum()
 }
 
-fn overwrites(details: &Details) -> bool {
-    details.channels.iter().all(|channel| channel.overwrites)
+fn size_of_ring(channel: &ChannelSummary) -> u64 {
+    u64::from(channel.sub_buffers).saturating_mul(channel.sub_buffer_size)
+}
+
+/// Returns the bytes of all rings.
+fn total_size(buffer: &Buffer) -> Result<u64, Errno> {
+    let of = |channel: &ChannelSummary| size_of_ring(channel).saturating_mul(u64::from(channel.streams));
+    Ok(buffer.channels()?.iter().map(of).sum())
+}
+
+fn overwrites(channels: &[ChannelSummary]) -> bool {
+    channels.iter().all(|channel| channel.overwrites)
 }
 
 /// Returns the kernel's word for the session's clock. The CPU's counter is `local`, the kernel's word for its fastest clock.
@@ -364,18 +379,21 @@ fn lines_of(of_threads: &BTreeMap<i64, String>) -> String {
 
 /// Returns the text of `stats`. How many events were overwritten is not known once there are some (`?`).
 fn stats(buffer: &Buffer, cpu: Option<u32>) -> Result<String, Errno> {
-    buffer.with_trace(false, |trace| stats_of(trace, cpu))?.ok_or(Errno::IO)
+    let part = buffer.part(cpu)?;
+    buffer.with_trace(false, |trace| stats_of(trace, &part))?.ok_or(Errno::IO)
 }
 
-fn stats_of(trace: &Trace, cpu: Option<u32>) -> Option<String> {
-    let (packets, selection) = ([trace.packets(Version::V2)?.ok()?], text::selection(cpu));
+fn stats_of(trace: &Trace, part: &Part) -> Option<String> {
+    let (packets, selection, cpu) = ([trace.packets(Version::V2)?.ok()?], part.selection(), part.cpu);
     let mut entries = 0u64;
     events::each(&packets, &selection, &unwatched, &mut |_, _| entries += 1, &mut |_| {});
     let info = trace.session()?.session.info();
-    let streams = || info.streams.iter().filter(|stream| stream.cpu == cpu);
+    let streams = || info.streams.iter().filter(|stream| {
+        stream.cpu == cpu && (part.channels.is_empty() || part.channels.contains(&stream.channel))
+    });
     let (bytes, lost): (u64, u64) =
         (streams().map(|stream| stream.held).sum(), streams().map(|stream| stream.lost_events()).sum());
-    let account = trace.account();
+    let account = part.account(trace.account());
     let is_own = |stream: usize| account.streams.get(stream).is_some_and(|stream| stream.cpu == cpu);
     let is_overwritten = account
         .evidence

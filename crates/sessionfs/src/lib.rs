@@ -35,6 +35,7 @@ mod sessions;
 mod text;
 mod tree;
 mod trigger;
+mod view;
 
 pub use guard::{guard, unmount};
 pub use mount::{Mounted, mount};

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use lastwords_ctf::Version;
+use lastwords_formats::evidence::Account;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_open::{Opened, Options, Trace, consume_session};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ use crate::buffer::{Buffer, guard};
 use crate::file;
 use crate::kernel_line::Names;
 use crate::raw::{self, Missed, Page, Record};
-use crate::text::selection;
+use crate::view::Part;
 
 /// Time between two looks at rings that had nothing new.
 const WAIT: Duration = Duration::from_millis(20);
@@ -180,7 +181,7 @@ impl Pipe {
             return Ok(true);
         }
         self.fill(buffer)?;
-        let level = file::ring_size(&buffer.details()?) / 100 * percent;
+        let level = file::ring_size(&buffer.channels()?) / 100 * percent;
         let records = self
             .queues
             .get(&cpu)
@@ -206,11 +207,12 @@ impl Pipe {
         if !self.of_snapshot && self.quiet > EAGER && !self.quiet.is_multiple_of(LAZY) {
             return Ok(());
         }
-        let (mut items, names) = (Vec::new(), Names::of(buffer)?);
+        let (mut items, names, part) = (Vec::new(), Names::of(buffer)?, buffer.part(None)?);
         let options = Options { snapshot: self.of_snapshot, ..Options::default() };
-        let consumed = consume_session(&buffer.handle, &options, |opened| {
+        let _alone = guard(&buffer.consuming);
+        let consumed = consume_session(&buffer.handle, &part.channels, &options, |opened| {
             let Opened { traces, failures, .. } = opened;
-            let written = traces.iter().all(|trace| items_of(buffer, &names, trace, &mut items).is_some());
+            let written = traces.iter().all(|trace| items_of(buffer, &names, (trace, &part), &mut items).is_some());
             let is_whole = failures.is_empty() && written;
             (is_whole, traces, is_whole)
         });
@@ -229,26 +231,25 @@ impl Pipe {
     }
 }
 
-/// Appends the events of a trace, after an item for each ring that has lost some. Returns none, and appends nothing, if they cannot
-/// be read.
-fn items_of(buffer: &Buffer, names: &Names, trace: &Trace, items: &mut Vec<Item>) -> Option<()> {
+/// Appends the events of a part of a trace, after an item for each ring that has lost some. Returns none, and appends nothing, if they
+/// cannot be read.
+fn items_of(buffer: &Buffer, names: &Names, (trace, part): (&Trace, &Part), items: &mut Vec<Item>) -> Option<()> {
     let packets = [trace.packets(Version::V2)?.ok()?];
-    let mut found: Vec<Item> = lost(trace);
+    let mut found: Vec<Item> = lost(&part.account(trace.account()));
     let losses = found.len();
-    raw::each(trace, &mut guard(&buffer.kinds), &mut |cpu, record| {
+    raw::each(trace, part, &mut guard(&buffer.kinds), &mut |cpu, record| {
         found.push(Item { cpu, line: Vec::new(), raw: record.ok_or(Some(1)) });
     })?;
     let mut events = found.get_mut(losses..)?.iter_mut();
     // The lines are of the same events in the same order.
     let mut put = |_: i64, line: &[u8]| events.next().map(|item| item.line = names.line(line).into_owned()).is_some();
-    text::each(&packets, Style::Ftrace, &selection(None), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
+    text::each(&packets, Style::Ftrace, &part.selection(), &Zone::utc(), &mut put, &mut |_| {}).ok()?;
     let is_same = events.next().is_none();
     is_same.then(|| items.append(&mut found))
 }
 
 /// Returns an item for each loss, in the kernel's words where they fit.
-fn lost(trace: &Trace) -> Vec<Item> {
-    let account = trace.account();
+fn lost(account: &Account<'_>) -> Vec<Item> {
     let item = |gap: &lastwords_trace::evidence::Gap| {
         let cpu = gap.stream.and_then(|stream| account.streams.get(stream)?.cpu);
         let who = cpu.map_or_else(|| "?".to_owned(), |cpu| cpu.to_string());
@@ -267,8 +268,8 @@ pub(crate) fn snapshot_pages(buffer: &Buffer, cpu: u32) -> Result<Vec<u8>, Errno
     if !matches!(buffer.details()?.snapshot, "taken" | "reading") {
         return Ok(Vec::new());
     }
-    let (mut items, names) = (Vec::new(), Names::of(buffer)?);
-    buffer.with_trace(true, |trace| items_of(buffer, &names, trace, &mut items))?.ok_or(Errno::IO)?;
+    let (mut items, names, part) = (Vec::new(), Names::of(buffer)?, buffer.part(None)?);
+    buffer.with_trace(true, |trace| items_of(buffer, &names, (trace, &part), &mut items))?.ok_or(Errno::IO)?;
     let mut pipe = Pipe::default();
     items.into_iter().filter(|item| item.cpu == Some(cpu)).for_each(|item| pipe.push(item));
     let size = buffer.page_size.load(Relaxed);
@@ -321,7 +322,7 @@ impl Reader {
     ) -> Result<Vec<u8>, Errno> {
         loop {
             // Whoever looks at the state first, and then consumes, misses nothing that was recorded before the end.
-            let (is_over, is_on) = (buffer.is_over(), buffer.details()?.recording);
+            let (is_over, is_on) = (buffer.is_over(), buffer.is_recording()?);
             let is_end = is_over || (!is_on || self.of_snapshot) && self.has_read.load(Relaxed);
             let bytes = self.next(buffer, cpu, size, (waits, is_end), is_interrupted)?;
             if !bytes.is_empty() {

@@ -17,7 +17,7 @@ use lastwords_trace::schema::{Channel, FieldClass, Schema};
 use lastwords_trace::source::Source as _;
 
 use crate::kinds::Kinds;
-use crate::text::selection;
+use crate::view::Part;
 
 /// The size of the common fields of a record.
 pub(crate) const COMMON_LEN: usize = 8;
@@ -57,9 +57,14 @@ struct Layout {
     fixed: usize,
 }
 
-/// Calls `put` with the CPU of each event of a trace, in order of time, and with its record: none if a record cannot hold the event,
+/// Calls `put` with the CPU of each event of a part of a trace, in order of time, and with its record: none if a record cannot hold the event,
 /// because an offset or a length does not fit 16 bits. An event that several channels have comes once.
-pub(crate) fn each(trace: &Trace, kinds: &mut Kinds, put: &mut dyn FnMut(Option<u32>, Option<Record>)) -> Option<()> {
+pub(crate) fn each(
+    trace: &Trace,
+    part: &Part,
+    kinds: &mut Kinds,
+    put: &mut dyn FnMut(Option<u32>, Option<Record>),
+) -> Option<()> {
     let schema = trace.session()?.session.schema();
     let packets = [trace.packets(lastwords_ctf::Version::V2)?.ok()?];
     let mut layouts: HashMap<(usize, u64), Option<Layout>> = HashMap::new();
@@ -80,7 +85,7 @@ pub(crate) fn each(trace: &Trace, kinds: &mut Kinds, put: &mut dyn FnMut(Option<
         });
         put(cpu, record);
     };
-    events::each(&packets, &selection(None), &unwatched, &mut visit, &mut |_| {});
+    events::each(&packets, &part.selection(), &unwatched, &mut visit, &mut |_| {});
     Some(())
 }
 

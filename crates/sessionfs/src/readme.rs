@@ -27,7 +27,8 @@ pub(crate) const TEXT: &str = "lastwords mini-HOWTO: sessions of applications as
   set_event_notrace_pid\t- No events of these threads are recorded\n\
   available_events\t- Events that the session knows: those that the application has reached\n\
   error_log\t\t- Why the last writes were refused\n\
-  instances/\t\t- The other live sessions; mkdir makes a session of the user, rmdir ends it\n\
+  instances/\t\t- Channels that were added to the session, and the other live sessions. mkdir adds a channel to an\n\
+\t\t\t  application's session; in a session of the user, it makes another session of the user\n\
   per_cpu/\t\t- trace, trace_pipe, stats and snapshot of one CPU; trace_pipe_raw and snapshot_raw:\n\
 \t\t\t  pages of ftrace, as events/header_page and events/*/*/format tell\n\
   saved_cmdlines\t- Names of threads\n\

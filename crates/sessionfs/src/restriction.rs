@@ -202,7 +202,7 @@ fn leave_behind(rules: &mut Vec<RuleSpec>, event: &Event) {
 
 /// Returns the restriction of a session, and its rules without it.
 pub(crate) fn read(buffer: &Buffer) -> Result<(Restriction, Vec<RuleSpec>), Errno> {
-    let mut rules = buffer.details()?.rules;
+    let mut rules = buffer.rules()?;
     let restriction = Restriction::take(&mut rules);
     Ok((restriction, rules))
 }
@@ -218,7 +218,7 @@ pub(crate) fn change(
     let catalog = buffer.catalog().unwrap_or_default();
     let targets: Vec<&Event> =
         catalog.of_applications().filter(|event| enabled.contains(&control::pattern_of(event))).collect();
-    buffer.handle.change_rules(|rules| {
+    buffer.change_rules(|rules| {
         let mut restriction = Restriction::take(rules);
         edit(&mut restriction, rules);
         restriction.put(rules, &targets);

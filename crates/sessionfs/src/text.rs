@@ -8,7 +8,6 @@ use lastwords_ctf::Version;
 use lastwords_ctf::read::unwatched;
 use lastwords_formats::events;
 use lastwords_formats::evidence::Account;
-use lastwords_formats::select::Selection;
 use lastwords_formats::text::{self, Style, Zone};
 use lastwords_open::{Trace, accounts_after_reading};
 use lastwords_trace::evidence::{Cause, Gap};
@@ -16,29 +15,26 @@ use rustix::io::Errno;
 
 use crate::buffer::Buffer;
 use crate::kernel_line::{Lines, Names};
+use crate::view::Part;
 
 /// Lines about losses that a header has at most.
 const LIMIT: usize = 20;
 
-/// Returns the selection of a CPU's events, or of all. An event that several channels have appears once.
-pub(crate) fn selection(cpu: Option<u32>) -> Selection {
-    Selection { cpus: cpu.into_iter().collect(), deduplicate: true, ..Selection::default() }
-}
-
-/// Writes a trace as text: a header, the events, and what reading them found to be lost. Returns the number of events.
+/// Writes a part of a trace as text: a header, the events, and what reading them found to be lost. Returns the number of events.
 pub(crate) fn write(
     trace: &Trace,
-    cpu: Option<u32>,
+    part: &Part,
     cpus: usize,
     names: &Names,
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let other = |error: lastwords_ctf::Error| io::Error::other(error.to_string());
     let Some(packets) = trace.packets(Version::V2) else { return Ok(0) };
-    let (packets, selection) = ([packets.map_err(other)?], selection(cpu));
+    let (packets, selection) = ([packets.map_err(other)?], part.selection());
     let mut count = 0u64;
     events::each(&packets, &selection, &unwatched, &mut |_, _| count += 1, &mut |_| {});
-    header(&trace.account(), cpu, count, cpus, out)?;
+    let account = part.account(trace.account());
+    header(&account, part, count, cpus, out)?;
     let (zone, mut reading) = (Zone::utc(), Vec::new());
     let mut note = |note| {
         if let events::Note::Read(trace, totals) = note {
@@ -51,16 +47,17 @@ pub(crate) fn write(
     let totals = written.map_err(other)?;
     // The header has the losses that are known before reading.
     let after = accounts_after_reading(std::slice::from_ref(trace), &totals, &reading);
-    if after.iter().any(Account::has_losses) && !trace.account().has_losses() {
+    let after: Vec<Account<'_>> = after.into_iter().map(|account| part.account(account)).collect();
+    if after.iter().any(Account::has_losses) && !account.has_losses() {
         after.iter().try_for_each(|account| losses(account, out))?;
     }
     Ok(totals.events)
 }
 
-/// Returns the number of events of a CPU, or of all, that are lost; none if that is not known, or if rings have overwritten events.
-pub(crate) fn lost(account: &Account<'_>, cpu: Option<u32>) -> Option<u64> {
-    let of = |stream: usize| account.streams.get(stream).and_then(|stream| stream.cpu);
-    let is_own = |gap: &&Gap| cpu.is_none() || gap.stream.is_none_or(|stream| of(stream) == cpu);
+/// Returns the number of events of a part that are lost; none if that is not known, or if rings have overwritten events.
+pub(crate) fn lost(account: &Account<'_>, part: &Part) -> Option<u64> {
+    let has = |stream: usize| account.streams.get(stream).is_some_and(|stream| part.has(stream));
+    let is_own = |gap: &&Gap| gap.stream.is_none_or(has);
     let counts = account.evidence.gaps.iter().filter(is_own).map(|gap| match gap.cause {
         Cause::Overwritten | Cause::Unread => None,
         cause if cause.is_loss() => gap.events,
@@ -70,8 +67,8 @@ pub(crate) fn lost(account: &Account<'_>, cpu: Option<u32>) -> Option<u64> {
 }
 
 /// Writes the header. How many events were recorded is not known (`?`) once rings have overwritten some.
-fn header(account: &Account<'_>, cpu: Option<u32>, count: u64, cpus: usize, out: &mut dyn Write) -> io::Result<()> {
-    let written = lost(account, cpu).map_or_else(|| "?".to_owned(), |lost| count.saturating_add(lost).to_string());
+fn header(account: &Account<'_>, part: &Part, count: u64, cpus: usize, out: &mut dyn Write) -> io::Result<()> {
+    let written = lost(account, part).map_or_else(|| "?".to_owned(), |lost| count.saturating_add(lost).to_string());
     writeln!(out, "# tracer: nop\n#\n# entries-in-buffer/entries-written: {count}/{written}   #P:{cpus}\n#")?;
     if account.has_losses() {
         losses(account, out)?;
@@ -136,12 +133,12 @@ impl Write for Pieces {
 impl TextStream {
     /// Starts the text of a session's live rings.
     pub(crate) fn start(buffer: &Arc<Buffer>, cpu: Option<u32>) -> Result<Self, Errno> {
-        let (cpus, names) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?);
+        let (cpus, names, part) = (buffer.catalog()?.cpus.len(), Names::of(buffer)?, buffer.part(cpu)?);
         let (to, from) = sync_channel(WAITING);
         let buffer = Arc::clone(buffer);
         let make = move || {
             let mut pieces = Pieces(to);
-            let written = buffer.with_trace(false, |trace| write(trace, cpu, cpus, &names, &mut pieces));
+            let written = buffer.with_trace(false, |trace| write(trace, &part, cpus, &names, &mut pieces));
             let why = match written {
                 Ok(Err(error)) if error.kind() != io::ErrorKind::BrokenPipe => error.to_string(),
                 Err(error) => error.to_string(),

@@ -103,7 +103,7 @@ impl Tree {
     pub fn list(&self, path: &str) -> Result<Vec<(String, Entry)>, Errno> {
         let folders = |names: Vec<String>| names.into_iter().map(|name| (name, Entry::folder()));
         let (buffer, folder) = match self.target(path)? {
-            Target::Instances => return Ok(folders(self.sessions.instances().into_keys().collect()).collect()),
+            Target::Instances => return Ok(folders(self.sessions.names()).collect()),
             Target::In(_, Place::File(..)) => return Err(Errno::NOTDIR),
             Target::In(buffer, Place::Folder(folder)) => (buffer, folder),
         };
@@ -176,18 +176,18 @@ impl Tree {
         Ok(OpenFile { sessions: Arc::clone(&self.sessions), buffer, file, of, state })
     }
 
-    /// Makes a session in `instances`.
+    /// Makes a channel or a session in `instances`.
     ///
     /// # Errors
-    /// `EPERM` elsewhere, `EEXIST`, or `EINVAL` if the session cannot be made.
+    /// `EPERM` elsewhere, `EEXIST`, or why it cannot be made.
     pub fn make_folder(&self, path: &str) -> Result<(), Errno> {
         self.sessions.make(instance_of(path).ok_or(Errno::PERM)?)
     }
 
-    /// Ends and removes a session that [`Tree::make_folder`] made.
+    /// Removes what [`Tree::make_folder`] made.
     ///
     /// # Errors
-    /// `EPERM` elsewhere, `ENOENT`, or `EBUSY` if the session is in use or was made by an application.
+    /// `EPERM` elsewhere, `ENOENT`, or `EBUSY` if it is in use, or if it is a session that an application made.
     pub fn remove_folder(&self, path: &str) -> Result<(), Errno> {
         self.sessions.remove(instance_of(path).ok_or(Errno::PERM)?)
     }
@@ -280,7 +280,7 @@ impl OpenFile {
         if !self.buffer.markers.load(Relaxed) || is_raw && bytes.len() < 4 {
             return Err(Errno::INVAL);
         }
-        if !self.buffer.details()?.recording {
+        if !self.buffer.is_recording()? {
             return Err(Errno::BADF);
         }
         let taken = &bytes[..bytes.len().min(MOST)];

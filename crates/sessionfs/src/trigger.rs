@@ -14,6 +14,7 @@ use crate::filter;
 use crate::names;
 use crate::number;
 use crate::restriction;
+use crate::view::View;
 
 /// The text of `trigger` of an event that has none.
 const NONE: &str = "# Available triggers:\n# traceon traceoff snapshot enable_event disable_event\n";
@@ -97,6 +98,9 @@ fn is_kind_of(one: &Condition, action: Action, events: Option<&str>) -> bool {
 
 /// Returns the triggers of an event, the newest first.
 fn of_event(buffer: &Buffer, event: &Event) -> Vec<Condition> {
+    if buffer.view != View::Start {
+        return Vec::new();
+    }
     let pattern = control::pattern_of(event);
     let mut found = buffer.handle.conditions();
     found.retain(|one| one.pattern == pattern && one.latency.is_none());
@@ -107,7 +111,8 @@ fn of_event(buffer: &Buffer, event: &Event) -> Vec<Condition> {
 /// Returns true if a trigger enables or disables the event.
 pub(crate) fn is_target(buffer: &Buffer, event: &Event) -> bool {
     let pattern = control::pattern_of(event);
-    buffer.handle.conditions().iter().any(|one| one.events.as_ref() == Some(&pattern))
+    let is_its = |one: &Condition| one.events.as_ref() == Some(&pattern);
+    buffer.view == View::Start && buffer.handle.conditions().iter().any(is_its)
 }
 
 /// Returns the text of an event's `trigger`: a line for each.

@@ -41,6 +41,7 @@ pub(crate) mod recorder;
 mod scenario;
 pub(crate) mod texts;
 mod units;
+mod wide;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -399,8 +400,10 @@ impl Lab<'_> {
             arguments += &format!(" crashkernel={}", kdump::CRASH_MEMORY);
         }
         let qemu = qemu(self.store, self.arch)?;
+        let more = if scenario.is_wide { wide::devices(self.store, &folder)? } else { Vec::new() };
         let config = Config {
             arguments: &arguments,
+            more: &more,
             memory: scenario.memory,
             cpus: scenario.cpus,
             more_cpu: scenario.more_cpu,

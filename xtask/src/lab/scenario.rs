@@ -47,6 +47,8 @@ pub(super) struct Scenario {
     pub(super) arguments: &'static str,
     /// Modules that the guest loads, with those that they need.
     pub(super) modules: &'static [&'static str],
+    /// It has the devices of [`wide::devices`](super::wide::devices).
+    pub(super) is_wide: bool,
 }
 
 const USUAL: &[&str] = &["elf", "kdump-zlib"];
@@ -57,8 +59,8 @@ const BOOT: &str = "trace_buf_size=200k trace_clock=mono trace_options=sym-offse
 
 const fn stopped(name: &'static str, arrays: &'static [&'static str], what: &'static str) -> Scenario {
     let (end, formats, memory, cpus) = (End::Stopped, USUAL, 256, 2);
-    let (snapshots, more_cpu, arguments, modules) = (&[], "", "", &[]);
-    Scenario { name, what, end, arrays, snapshots, formats, memory, cpus, more_cpu, arguments, modules }
+    let (snapshots, more_cpu, arguments, modules, is_wide) = (&[], "", "", &[], false);
+    Scenario { name, what, end, arrays, snapshots, formats, memory, cpus, more_cpu, arguments, modules, is_wide }
 }
 
 /// All of them.
@@ -98,6 +100,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         formats: ONE,
         modules: &["xfs", "kvm", "btrfs"],
         ..stopped("modules", &["top"], "events and functions of modules")
+    },
+    Scenario {
+        formats: ONE,
+        memory: 2048,
+        modules: super::wide::MODULES,
+        is_wide: true,
+        ..stopped("wide", &["top", "rare"], "every event that the kernel and its drivers have, with their devices (flavour amd64)")
     },
     Scenario {
         formats: ONE,

@@ -1,7 +1,7 @@
 //! The programs that are recorded: this test program itself, started again.
 
 use crate::support::Place;
-use lastwords::{Memory, Reservation, Session, event, mark};
+use lastwords::{Memory, Reservation, Scope, Session, event, mark};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,6 +29,7 @@ fn child() {
     let Ok(how) = std::env::var(HOW) else { return };
     let words: Vec<&str> = how.split(' ').collect();
     let [memory, end, ready] = words.as_slice() else { panic!("{how}") };
+    let scope = if *memory == "user" { Scope::User } else { Scope::Process };
     let memory = match *memory {
         "heap" => Memory::Heap,
         "memfd" => Memory::Memfd,
@@ -37,7 +38,7 @@ fn child() {
         "dax" => Memory::Dax { path: Path::new(ready).with_extension("dax"), reuse: true },
         _ => Memory::Shm,
     };
-    let session = Session::builder("app").backend(memory).start().expect("a session");
+    let session = Session::builder("app").backend(memory).scope(scope).start().expect("a session");
     if *end == "panic" {
         lastwords::crash::install_panic_hook();
         let _ = std::thread::spawn(|| panic!("a thread gave up")).join();
@@ -102,7 +103,7 @@ pub(crate) struct Running {
     child: Child,
 }
 
-/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap; `end`: wait, abort, panic (of
+/// Starts a child in a place, and waits until it has recorded. `memory`: shm, memfd, heap, or user (a session of the user in shm); `end`: wait, abort, panic (of
 /// a thread, recorded by the hook, before all events; then abort), last-panic (behind all events), unwound
 /// (a panic ends the session in a span), tick.
 pub(crate) fn start(place: &Place, memory: &str, end: &str) -> Running {

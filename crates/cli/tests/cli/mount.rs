@@ -235,13 +235,33 @@ fn lines_have_the_names_that_saved_cmdlines_has() {
     }
 }
 
+/// In the session of an application, `mkdir` makes a buffer for some of its events.
 #[test]
-fn mkdir_makes_a_session_and_rmdir_ends_it() {
+fn mkdir_makes_a_second_buffer_of_an_application() {
     let place = Place::new();
-    let _app = start(&place, "shm", "wait");
+    let _app = start(&place, "shm", "tick");
     let mount = Mount::start(&place);
     let why = mount.refused("echo hello > trace_marker");
     assert!(why.contains("trace_marker: error: only the session's own process records in it"), "{why}");
+    let text = mount.ok("mkdir instances/tocks && cd instances/tocks && echo 1 > events/test/tock/enable && sleep 0.5; cat trace");
+    let lines = events(&text);
+    assert!(lines.len() > 10 && lines.iter().all(|line| line.contains(" test:tock: ")), "{text}");
+    assert_eq!(mount.ok("ls instances; cat instances/tocks/set_event"), "tocks\ntest:tock\n");
+    assert!(place.ok(&["list", "app"]).contains("tocks"), "it is a channel of the session");
+    let text = mount.ok("echo 0 > events/test/tock/enable; sleep 0.3; echo > trace; sleep 0.3; cat trace");
+    assert!(text.contains(" test:tick: ") && !text.contains(" test:tock: "), "{text}");
+    let text = mount.ok("timeout 1 cat instances/tocks/trace_pipe || true");
+    assert!(events(&text).len() > 10 && !text.contains(" test:tick: "), "{text}");
+    assert!(mount.sh("mkdir instances/tocks").err.contains("File exists"));
+    assert!(mount.refused("mkdir 'instances/a b'").contains("mkdir: error: "));
+    assert_eq!(mount.ok("rmdir instances/tocks; ls instances"), "");
+}
+
+#[test]
+fn mkdir_makes_a_session_of_the_user_and_rmdir_ends_it() {
+    let place = Place::new();
+    let _app = start(&place, "user", "wait");
+    let mount = Mount::start(&place);
     let text = mount
         .ok("mkdir instances/one && echo 'hello \"world\"' > instances/one/trace_marker && cat instances/one/trace");
     // The writer is the shell, whose command that is.
@@ -527,7 +547,7 @@ fn threads_and_cpus_are_chosen() {
 #[test]
 fn an_instance_has_rings_of_another_size() {
     let place = Place::new();
-    let _app = start(&place, "shm", "wait");
+    let _app = start(&place, "user", "wait");
     let mount = Mount::start(&place);
     let why = mount.refused("echo 64 > buffer_size_kb");
     assert!(why.contains("buffer_size_kb: error: the program that started the session chose the size"), "{why}");

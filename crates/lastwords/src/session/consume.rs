@@ -41,6 +41,8 @@ pub struct Bound {
 #[derive(Debug)]
 pub struct Consumer<'a> {
     regions: &'a Regions,
+    /// The channels that are read; all if it is empty.
+    channels: Vec<u32>,
     bounds: Vec<Option<Bound>>,
     /// The snapshot, if it is consumed. Without it, the live halves are.
     reader: Option<SnapshotReader<'a>>,
@@ -69,9 +71,18 @@ impl<'a> Consumer<'a> {
         let _lock = if reader.is_some() { None } else { Some(folder.lock()?.ok_or_else(held)?) };
         let teller = folder.lock_losses()?;
         regions.attach(Some(folder))?;
-        let mut consumer = Self { regions, bounds: Vec::new(), reader, _lock, snapshots: 0, clock: None, teller };
+        let (channels, bounds) = (Vec::new(), Vec::new());
+        let mut consumer = Self { regions, channels, bounds, reader, _lock, snapshots: 0, clock: None, teller };
         consumer.look();
         Ok(consumer)
+    }
+
+    /// Reads only the rings of these channels; the events of others stay. All are read if it is empty.
+    #[must_use]
+    pub fn only_channels(mut self, channels: &[u32]) -> Self {
+        self.channels = channels.to_vec();
+        self.look();
+        self
     }
 
     /// Sets the bounds and the clock to what is in the rings now. A reader must call this immediately before it copies
@@ -84,6 +95,7 @@ impl<'a> Consumer<'a> {
         self.clock = clock_before(regions);
         let word = regions.view.control().snapshot_stream.load(Acquire);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
+            _ if !self.channels.is_empty() && !self.channels.contains(&stream.stream.spec().channel) => None,
             None => Some(stream.spare(&regions.view) ^ 1),
             Some(_) => snapshot_has(word, index as u32, stream.stream.spec().cpu).then(|| stream.spare(&regions.view)),
         };
@@ -126,7 +138,7 @@ impl<'a> Consumer<'a> {
     /// # Errors
     /// Another process is changing snapshots, or the snapshot now belongs to another reader. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
+        let Self { regions, channels, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
         let in_snapshot = snapshot::locked(regions, |control| {
@@ -149,7 +161,9 @@ impl<'a> Consumer<'a> {
             }
             Ok(in_snapshot)
         })?;
+        // A part of the channels does not tell what is left of a snapshot.
         if let Some(reader) = reader
+            && channels.is_empty()
             && bounded().all(|(stream, bound)| stream.stream.position(bound.half) <= bound.position)
         {
             reader.release();

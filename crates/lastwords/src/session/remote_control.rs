@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_WORDS, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
+    BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
 };
 
 use lastwords_ring::{ClockKind, os};
@@ -119,6 +119,8 @@ pub struct ChannelSummary {
     pub id: u32,
     /// Name of the channel.
     pub name: String,
+    /// The channel was created while the session recorded ([`Handle::create_channel`]). Others are there since its start.
+    pub is_added: bool,
     /// The channel records.
     pub recording: bool,
     /// New events overwrite old ones; otherwise they are discarded when the ring is full.
@@ -251,6 +253,7 @@ fn channel(id: u32, entry: &Channel) -> ChannelSummary {
     ChannelSummary {
         id,
         name: text(&entry.name),
+        is_added: entry.flags & CHANNEL_ADDED != 0,
         recording: entry.recording.load(Acquire) == 1,
         overwrites: entry.mode == MODE_OVERWRITE,
         sub_buffers: entry.sub_buffers,

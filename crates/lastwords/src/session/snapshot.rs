@@ -187,16 +187,18 @@ impl Regions {
     /// Another process is changing snapshots. The lock prevents a swap between reading which half is live and the
     /// store.
     pub fn clear(&self) -> Result<(), Error> {
-        self.clear_rings(Rings::All)
+        self.clear_rings(Rings::All, &[])
     }
 
-    /// Makes readers skip everything that was recorded in some rings until now.
+    /// Makes readers skip everything that was recorded in some rings until now. `channels`: only in rings of these channels; in
+    /// those of all if it is empty.
     ///
     /// # Errors
     /// There are no such rings; else the same as for [`Regions::clear`].
-    pub fn clear_rings(&self, rings: Rings) -> Result<(), Error> {
+    pub fn clear_rings(&self, rings: Rings, channels: &[u32]) -> Result<(), Error> {
         locked(self, |_| {
-            let chosen = rings.of(self)?;
+            let mut chosen = rings.of(self)?;
+            chosen.retain(|stream| channels.is_empty() || channels.contains(&stream.spec().channel));
             let is_chosen = |region: &&StreamRegion| chosen.iter().any(|stream| std::ptr::eq(*stream, &region.stream));
             let chosen = self.streams.iter().filter(is_chosen);
             chosen.for_each(|region| region.stream.clear(region.spare(&self.view) ^ 1));

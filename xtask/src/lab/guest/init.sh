@@ -52,6 +52,43 @@ latency() {
     sleep 1
 }
 
+# files FOLDER: what is done with files
+files() {
+    dd if=/dev/zero of="$1/a" bs=64k count=30 2> /dev/null
+    ln -s a "$1/link"; ln "$1/a" "$1/hard"; mkdir "$1/folder"; mv "$1/a" "$1/folder/b"
+    truncate -s 100000 "$1/folder/b"; fallocate -l 200000 "$1/c"; chmod 600 "$1/c"; chown 1:1 "$1/c"
+    sync; cat "$1/folder/b" "$1/c" > /dev/null; rm "$1/hard"; ls -lR "$1" > /dev/null; df > /dev/null
+}
+# wide: what makes drivers and subsystems give events
+wide() {
+    for at in btrfs:nvme0n1 btrfs:nvme1n1 f2fs:nvme0n1 f2fs:nvme1n1 xfs:sda xfs:sdb xfs:sdc ext4:sda ext4:sdb ext4:sdc; do
+        kind=${at%:*}; mkdir -p "/t/$at"
+        mount -t "$kind" "/dev/${at#*:}" "/t/$at" 2> /dev/null && files "/t/$at"
+    done
+    mkdir -p /t/share /t/group /t/more
+    mount -t 9p -o trans=virtio share /t/share && files /t/share
+    mount -t cgroup2 c /t/group && mkdir /t/group/one && echo $$ > /t/group/one/cgroup.procs
+    ip link set lo up; ip address add 127.0.0.1/8 dev lo 2> /dev/null
+    ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2
+    ping -c 2 10.0.2.2 > /dev/null 2>&1; ping -c 1 127.0.0.1 > /dev/null 2>&1
+    nc -l -p 5000 > /t/got & sleep 0.3
+    dd if=/dev/zero bs=1k count=300 2> /dev/null | nc 127.0.0.1 5000 &
+    sleep 1; kill $! 2> /dev/null; echo x | nc -u -w 1 127.0.0.1 7 2> /dev/null
+    wget -T 2 -O /dev/null http://10.0.2.2:1/ 2> /dev/null
+    for link in wlan0 wlan1; do ip link set $link up 2> /dev/null; done
+    ip link add name br0 type bridge 2> /dev/null && ip link set eth0 master br0 && ip link set br0 up
+    echo 16M > /sys/block/zram0/disksize && mkswap /dev/zram0 > /dev/null && swapon /dev/zram0
+    dd if=/dev/vda of=/dev/null bs=64k count=20 2> /dev/null
+    echo 1 > /proc/sys/vm/compact_memory; echo 3 > /proc/sys/vm/drop_caches; echo 4 > /proc/sys/vm/nr_hugepages
+    dd if=/dev/cpu/0/msr of=/dev/null bs=8 skip=16 count=1 2> /dev/null
+    hwclock > /dev/null 2>&1
+    echo 0 > /sys/devices/system/cpu/cpu1/online; echo 1 > /sys/devices/system/cpu/cpu1/online
+    timeout 1 cat /dev/video0 > /dev/null 2>&1; timeout 1 cat /dev/snd/timer > /dev/null 2>&1
+    rmmod i2c_dev; ulimit -c 0; sh -c 'kill -SEGV $$' 2> /dev/null
+    insmod /mod/i2c_dev.ko
+    sleep 1
+}
+
 [ "$SCENARIO" = boot ] || echo 64 > buffer_size_kb
 case $SCENARIO in
 nop) enable . "$EVENTS"; work 15 ;;
@@ -136,6 +173,20 @@ modules)
     mkdir /disk
     # Neither finds its file system; both look for it.
     work 1; mount -t xfs /dev/vdb /disk 2> /dev/null; mount -t btrfs /dev/vdb /disk 2> /dev/null; work 2 ;;
+wide)
+    # Drivers without a device may refuse; those that begin give their events.
+    for module in $(cat /scenario-modules); do insmod "/mod/$module.ko" 2> /dev/null; done
+    sleep 2
+    echo 2048 > buffer_size_kb
+    echo 1 > events/enable; echo 0 > events/ftrace/enable 2> /dev/null
+    instance rare "" 4096
+    echo 1 > instances/rare/events/enable
+    for e in sched irq irq_vectors kmem rcu timer syscalls raw_syscalls preemptirq page_ref_count lock workqueue signal ipi task \
+        mmap mmap_lock percpu maple_tree vmalloc tlb exceptions console csd cgroup writeback filemap; do
+        [ -e "instances/rare/events/$e/enable" ] && echo 0 > "instances/rare/events/$e/enable"
+    done
+    wide
+    work 5 ;;
 unplugged) echo 1024 > buffer_size_kb; enable . "$EVENTS"; work 5; echo 0 > /sys/devices/system/cpu/cpu2/online || fail "offline"; work 10 ;;
 latency) latency wakeup_rt ;;
 timerlat)
