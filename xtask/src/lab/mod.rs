@@ -378,6 +378,7 @@ struct Lab<'a> {
 
 impl Lab<'_> {
     fn run(&self, scenario: &'static Scenario, formats: &[&'static Format], rows: &mut Rows) -> Result<()> {
+        rows.unlike = if scenario.is_wide { wide::UNLIKE } else { &[] };
         let own = scenario.formats.iter().map(|f| dump::find(f)).collect::<Result<Vec<_>>>()?;
         let formats = if formats.is_empty() || scenario.end == End::Kdump { &own } else { formats };
         let folder = self.store.runs().join(format!("{}-{}", self.kernel.release, scenario.name));

@@ -1,6 +1,7 @@
 //! The `__print_*` helpers (`trace_output.c`) and bitmaps.
 
 use super::bytes::{Value, locate};
+use super::drivers;
 use super::number::{Spec, hex, number};
 use super::pointer::{self, integer};
 use super::tree::{Helper, Table};
@@ -34,12 +35,14 @@ pub(crate) fn run(helper: &Helper, env: &mut Env<'_, '_>, out: &mut Vec<u8>) -> 
             let place = locate(env.payload, *locator, env.machine)?;
             bitmap(out, place.rest(env), env.machine);
         }
+        Helper::Around { before, text, after } => drivers::around(before, text, after, env, out)?,
+        Helper::Cdb { buffer, length } => drivers::command(buffer, length, env, out)?,
     }
     Ok(())
 }
 
 /// Returns `length` bytes at an address.
-fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
+pub(super) fn slice<'a>(value: Value<'_>, env: &Env<'a, '_>, length: u64) -> Result<&'a [u8], Fault> {
     match value {
         // A negative length counts as 0, as in the kernel's loop.
         Value::Payload(_) if length.cast_signed() <= 0 => Ok(&[]),

@@ -10,6 +10,7 @@ mod binary;
 mod bytes;
 mod compile;
 mod directive;
+mod drivers;
 mod eval;
 mod helpers;
 mod lex;

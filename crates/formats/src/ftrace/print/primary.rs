@@ -358,12 +358,19 @@ impl Parser<'_> {
                 let [prefix, kind, row, group, buffer, length, ascii] = self.arguments()?;
                 Helper::Dump { prefix, numbers: [kind, row, group, length, ascii], buffer }
             }
-            _ => return Ok(self.unknown_call(name)),
+            _ => {
+                let begin = self.at;
+                let known = self.driver_function(name)?;
+                return Ok(known.unwrap_or_else(|| {
+                    self.at = begin;
+                    self.unknown_call(name)
+                }));
+            }
         };
         Ok(Expr::Helper(Box::new(helper)))
     }
 
-    fn arguments<const N: usize>(&mut self) -> Parsed<[Expr; N]> {
+    pub(super) fn arguments<const N: usize>(&mut self) -> Parsed<[Expr; N]> {
         let mut all = Vec::with_capacity(N);
         for index in 0..N {
             if index > 0 {

@@ -106,13 +106,18 @@ pub(crate) enum Helper {
     Dump { prefix: Expr, numbers: [Expr; 5], buffer: Expr },
     /// `__get_bitmask(field)`, `__get_cpumask(field)`.
     Bitmask(Locator),
+    /// A text between two others, or nothing if it is empty.
+    Around { before: &'static [u8], text: Expr, after: &'static [u8] },
+    /// A command of SCSI.
+    Cdb { buffer: Expr, length: Expr },
 }
 
 impl Helper {
     fn operands(&self) -> Vec<&Expr> {
         match self {
             Self::Flags { value, .. } | Self::Symbolic { value, .. } => vec![value],
-            Self::Hex { buffer, length, .. } => vec![buffer, length],
+            Self::Hex { buffer, length, .. } | Self::Cdb { buffer, length } => vec![buffer, length],
+            Self::Around { text, .. } => vec![text],
             Self::Array { buffer, count, size } => vec![buffer, count, size],
             Self::Dump { prefix, numbers, buffer } => [prefix, buffer].into_iter().chain(numbers).collect(),
             Self::Bitmask(_) => Vec::new(),
