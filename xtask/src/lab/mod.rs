@@ -167,7 +167,7 @@ const QEMU: &str = "trixie";
 /// How often a guest is started that panics by itself.
 const BOOTS: u32 = 3;
 /// Until the truth is there, and until the panic has been printed.
-const TRUTH: Duration = Duration::from_secs(400);
+const TRUTH: Duration = Duration::from_secs(1200);
 const PANIC: Duration = Duration::from_secs(300);
 /// Size of a disk that takes what the guest sends, bytes; sparse.
 const DISK: u64 = 1 << 30;

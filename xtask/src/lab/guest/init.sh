@@ -118,6 +118,8 @@ options)
     instance bare sched 32; echo 0 > instances/bare/options/context-info
     instance symbols sched 32; set_options instances/symbols sym-offset sym-addr stacktrace
     instance groups sched 32; set_options instances/groups record-tgid
+    instance digits sched 32; set_options instances/digits hex
+    instance binary "sched irq" 32; set_options instances/binary bin
     instance parentless sched 32; echo 0 > instances/parentless/options/print-parent; echo 0 > instances/parentless/options/annotate
     work 6 ;;
 probes)
@@ -264,8 +266,8 @@ truth() {
         [ -e "$1/$f" ] && cat "$1/$f" > "$o/$f" 2> /dev/null
     done
     for s in raw fields latency-format; do
-        # function_graph has no such forms of its own.
-        if grep -q 0 "$1/options/$s" 2> /dev/null && ! grep -q graph "$1/current_tracer"; then
+        # function_graph has no such forms of its own, and forms in bytes come before them.
+        if grep -q 0 "$1/options/$s" 2> /dev/null && ! grep -q graph "$1/current_tracer" && ! grep -q 1 "$1/options/hex" "$1/options/bin"; then
             echo 1 > "$1/options/$s"
             cat "$1/trace" > "$o/trace.$s"
             echo 0 > "$1/options/$s"

@@ -108,7 +108,8 @@ impl<'a> Printer<'a> {
             is_graph,
             is_memory,
             is_default: flags.context
-                && !(is_graph || is_memory || flags.latency || flags.raw || flags.fields || flags.message_only),
+                && !(is_graph || is_memory || flags.latency || flags.raw || flags.fields || flags.message_only)
+                && flags.in_bytes.is_none(),
             annotate: flags.annotate && overrun,
             time_start: ring.time_start(),
             printed: 0,
@@ -262,14 +263,20 @@ impl<'a> Printer<'a> {
             self.kept = kept;
             return merge.advance();
         }
-        if self.flags.raw {
-            self.raw(out, merge.payload(), at);
-            merge.advance();
-            return;
-        }
         if self.flags.message_only && self.message(out, merge.payload(), at) {
             merge.advance();
             return;
+        }
+        if let Some(form) = self.flags.in_bytes {
+            self.learn(common.id);
+            let kind = self.kinds.get(usize::from(common.id)).and_then(Option::as_ref);
+            let own = kind.map(|kind| if let Renderer::Own(own) = &kind.renderer { Some(own) } else { None });
+            form.event(out, (at, merge.payload()), own, self.flags.context, self.order());
+            return merge.advance();
+        }
+        if self.flags.raw {
+            self.raw(out, merge.payload(), at);
+            return merge.advance();
         }
         if starts {
             out.extend_from_slice(b"##### CPU ");

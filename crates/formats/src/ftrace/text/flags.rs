@@ -3,6 +3,7 @@
 use lastwords_trace::ftrace::Array;
 
 use super::block::BlockStyle;
+use super::in_bytes::InBytes;
 use super::{Options, Style};
 use crate::ftrace::print::{Names, Show, Spec, number};
 
@@ -15,6 +16,8 @@ pub(crate) struct Flags {
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
+    /// The numbers of events are shown in bytes.
+    pub(crate) in_bytes: Option<InBytes>,
     /// True for events of an earlier boot: `fields` does not apply to ftrace's own entries, and an event without a
     /// format is shown as bytes.
     pub(crate) of_last_boot: bool,
@@ -43,6 +46,11 @@ impl Flags {
             Style::Raw => (true, false),
             Style::Fields => (false, true),
         };
+        let in_bytes = match options.style {
+            Style::AsSet if on("bin") => Some(InBytes::Binary),
+            Style::AsSet if on("hex") => Some(InBytes::Hex),
+            _ => None,
+        };
         let of_tracer = |name: &str| array.tracer_name() == "blk" && array.tracer_options.iter().any(|o| o == name);
         Self {
             parent: unknown || on("print-parent"),
@@ -51,6 +59,7 @@ impl Flags {
             verbose: on("verbose"),
             raw,
             fields,
+            in_bytes,
             of_last_boot: array.is_of_last_boot,
             annotate: unknown || on("annotate"),
             context: unknown || on("context-info"),

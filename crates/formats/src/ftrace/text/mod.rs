@@ -13,6 +13,7 @@ mod flags;
 mod graph;
 mod head;
 mod header;
+mod in_bytes;
 mod memory;
 mod merge;
 mod own;
@@ -46,7 +47,7 @@ const MOST_NOTES: usize = 100;
 /// The form of an event's text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Style {
-    /// The form that the array's options `raw` and `fields` select.
+    /// The form that the array's options `raw`, `fields`, `hex` and `bin` select.
     #[default]
     AsSet,
     /// The text of the print format.

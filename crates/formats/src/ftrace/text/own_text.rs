@@ -51,7 +51,7 @@ pub(crate) fn write(
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let arrow = if *is_wakeup { "  +" } else { "==>" };
             let letter = |state: u64| {
-                char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+                state_letter(state)
             };
             let comm = tasks.comm(low_u32(next_pid));
             let line = format!(
@@ -218,6 +218,11 @@ fn noise(out: &mut Vec<u8>, slots: &[Slot; 8], env: &Env<'_, '_>) {
     out.extend_from_slice(line.as_bytes());
 }
 
+/// Returns the letter of a task's state.
+pub(crate) fn state_letter(state: u64) -> char {
+    char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+}
+
 /// Appends the form of option `raw`. Returns false for an entry without such a form.
 pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
     let (payload, order) = (env.payload, env.machine.order);
@@ -232,7 +237,7 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
         }
         Own::Switch { is_wakeup, previous, next, cpu } => {
             let letter = |state: u64| {
-                char::from(usize::try_from(state).ok().and_then(|state| STATES.get(state)).copied().unwrap_or(b'?'))
+                state_letter(state)
             };
             let [pid, priority, state] = previous.map(|s| get(&s));
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));

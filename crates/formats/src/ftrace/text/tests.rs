@@ -119,6 +119,24 @@ fn other_forms() {
     assert!(help.starts_with("# tracer: nop\n#\n#\n# * Snapshot is freed *\n#\n"));
 }
 
+/// The kernel's own lines (6.18), of an event of 8 bytes that has no text in these forms: `00000b45 00000000 000035f09eafd06 type: 5`.
+#[test]
+fn numbers_in_bytes() {
+    let mut tracing = two_cpus();
+    let mut form = |option: &str| {
+        tracing.arrays[0].options = Some(vec!["context-info".into(), option.into()]);
+        let mut out = Vec::new();
+        let options = Options { cpus: vec![1], no_header: true, ..Options::default() };
+        write_trace(&mut out, &tracing, 0, &options).unwrap();
+        out
+    };
+    let hex = "00000008 00000001 000000003b9acbf4 type: 300\n\n00000007 00000001 000000003b9ad9a0 type: 301\n\n";
+    assert_eq!(String::from_utf8(form("hex")).unwrap(), hex);
+    let line = |pid: u8, time: [u8; 4], id: &str| [&[pid, 0, 0, 0, 1, 0, 0, 0], &time[..], &[0; 4], id.as_bytes()].concat();
+    let binary = [line(8, [0xf4, 0xcb, 0x9a, 0x3b], "type: 300\n"), line(7, [0xa0, 0xd9, 0x9a, 0x3b], "type: 301\n")];
+    assert_eq!(form("bin"), binary.concat());
+}
+
 #[test]
 fn options_of_the_array() {
     let mut tracing = two_cpus();
