@@ -11,6 +11,7 @@ use lastwords_bytes::{Budget, ByteOrder};
 use lastwords_image::{decompress, vmcore};
 use lastwords_kernel::btf::{Btf, Types};
 use lastwords_kernel::{Kernel, find, vmlinux};
+use lastwords_trace::evidence::Gap;
 use lastwords_trace::ftrace::page::{self, Events};
 use lastwords_trace::ftrace::{Format, HeaderPage, Ring as _, Symbols, Tracing};
 use lastwords_walk::persistent::{Boot, Members, Region};
@@ -342,6 +343,27 @@ pub(super) fn drop_misfits(described: &mut Described, region: &Region, notes: &m
             notes.push(format!(
                 "events with id {id} are shown without a format: they have other lengths than {system}:{name}, which has this id in {source}"
             ));
+        }
+    }
+}
+
+/// Returns the account's lines on kinds of events whose format is not known: their bytes are shown.
+pub(super) fn unknown_formats(formats: &BTreeMap<u16, Format>, region: &Region) -> Vec<Gap> {
+    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
+    each_payload(region, usize::MAX, |payload| {
+        let id = page::short(payload, 0, region.layout.byte_order);
+        if !formats.contains_key(&id) {
+            let count = counts.entry(id).or_default();
+            *count = count.saturating_add(1);
+        }
+    });
+    let events = |count: u64| if count == 1 { "event" } else { "events" };
+    match counts.values().fold(0u64, |sum, count| sum.saturating_add(*count)) {
+        0 => Vec::new(),
+        all if formats.is_empty() => vec![Gap::not_known(None, &format!("the formats of its {all} {}", events(all)))],
+        _ => {
+            let line = |(id, count): (u16, u64)| format!("the format of {count} {} with id {id}", events(count));
+            counts.into_iter().map(|counted| Gap::not_known(None, &line(counted))).collect()
         }
     }
 }

@@ -356,6 +356,7 @@ impl Source {
 fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tracing, Vec<String>)> {
     let mut notes = Vec::new();
     let described = source.described(&region, &mut notes)?;
+    let unknown_formats = describe::unknown_formats(&described.formats, &region);
     let header_page = region.header_page();
     let clock = region.boot.clock.and_then(|clock| CLOCKS.get(clock as usize).copied()).unwrap_or("local");
     let cpus = u32::try_from(region.cpus().len()).unwrap_or(u32::MAX);
@@ -399,7 +400,7 @@ fn tracing(name: String, region: Region, source: &Source) -> anyhow::Result<(Tra
         clocks: described.clocks,
         real_time: None,
         arrays: vec![array],
-        evidence: Evidence::default(),
+        evidence: Evidence { gaps: unknown_formats, ..Evidence::default() },
     };
     Ok((tracing, notes))
 }

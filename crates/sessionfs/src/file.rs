@@ -388,9 +388,11 @@ fn stats_of(trace: &Trace, part: &Part) -> Option<String> {
     let mut entries = 0u64;
     events::each(&packets, &selection, &unwatched, &mut |_, _| entries += 1, &mut |_| {});
     let info = trace.session()?.session.info();
-    let streams = || info.streams.iter().filter(|stream| {
-        stream.cpu == cpu && (part.channels.is_empty() || part.channels.contains(&stream.channel))
-    });
+    let streams = || {
+        info.streams
+            .iter()
+            .filter(|stream| stream.cpu == cpu && (part.channels.is_empty() || part.channels.contains(&stream.channel)))
+    };
     let (bytes, lost): (u64, u64) =
         (streams().map(|stream| stream.held).sum(), streams().map(|stream| stream.lost_events()).sum());
     let account = part.account(trace.account());

@@ -21,13 +21,7 @@ use crate::view::Part;
 const LIMIT: usize = 20;
 
 /// Writes a part of a trace as text: a header, the events, and what reading them found to be lost. Returns the number of events.
-pub(crate) fn write(
-    trace: &Trace,
-    part: &Part,
-    cpus: usize,
-    names: &Names,
-    out: &mut dyn Write,
-) -> io::Result<u64> {
+pub(crate) fn write(trace: &Trace, part: &Part, cpus: usize, names: &Names, out: &mut dyn Write) -> io::Result<u64> {
     let other = |error: lastwords_ctf::Error| io::Error::other(error.to_string());
     let Some(packets) = trace.packets(Version::V2) else { return Ok(0) };
     let (packets, selection) = ([packets.map_err(other)?], part.selection());

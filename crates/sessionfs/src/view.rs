@@ -40,12 +40,7 @@ impl View {
 
     /// Lets `edit` change the rules of the view. Rules of an added channel come behind those for all channels, so that these do not
     /// decide for it.
-    pub(crate) fn change_rules(
-        self,
-        rules: &mut Vec<RuleSpec>,
-        added: &[u32],
-        edit: impl FnOnce(&mut Vec<RuleSpec>),
-    ) {
+    pub(crate) fn change_rules(self, rules: &mut Vec<RuleSpec>, added: &[u32], edit: impl FnOnce(&mut Vec<RuleSpec>)) {
         let mut own = self.rules(rules, added);
         edit(&mut own);
         match self {

@@ -1,5 +1,6 @@
 //! Takes parts out of traces: sections and descriptions of trace.dat files, members of folders, declarations and packets of CTF's metadata,
-//! packets of its streams, streams whose index stays, pages of sessions and of LTTng's memory, the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
+//! packets of its streams, streams whose index stays, pages of sessions, of LTTng's memory and of persistent rings, files of a kernel's
+//! description (a folder with the files `region` and `kernel/`), the end of a file. What `lastwords` reads of the rest is judged by what it reads of the whole. Each event must be there
 //! as it was, or with parts that are unknown; and what is missing or unknown must be told by status 3 with `--strict`.
 //!
 //! ```text
@@ -131,14 +132,18 @@ fn one(args: &Args, trace: &Path, whole: &Whole, parts: &[Part], number: u64) ->
 
 /// Chooses the parts that are taken out: one, some, many; or the end of a file.
 fn choose<'a>(parts: &'a [Part], random: &mut Random) -> (Vec<&'a Part>, Loss) {
-    let any = |random: &mut Random| &parts[random.below(parts.len() as u64) as usize];
+    // A kernel's description has many more parts than the ring that it describes.
+    let of_ring: Vec<&Part> = parts.iter().filter(|part| !part.is_of_description()).collect();
+    let is_ring_alone = !of_ring.is_empty() && of_ring.len() < parts.len() && random.below(2) == 0;
+    let parts: Vec<&Part> = if is_ring_alone { of_ring } else { parts.iter().collect() };
+    let any = |random: &mut Random| parts[random.below(parts.len() as u64) as usize];
     let loss = if random.below(2) == 0 { Loss::Zero } else { Loss::Removed };
     match random.below(10) {
         0..=4 => (vec![any(random)], loss),
         5..=7 => ((0..2 + random.below(6)).map(|_| any(random)).collect(), loss),
         8 => {
             let share = 1 + random.below(60);
-            (parts.iter().filter(|_| random.below(100) < share).collect(), loss)
+            (parts.iter().copied().filter(|_| random.below(100) < share).collect(), loss)
         }
         _ => (vec![any(random)], Loss::Cut),
     }

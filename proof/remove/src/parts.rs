@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::read::DESCRIPTION;
+
 mod dat;
 mod text;
 
@@ -26,6 +28,13 @@ pub(crate) struct Part {
     is_text: bool,
     /// The part is a packet of metadata: the others can be there without it.
     is_metadata: bool,
+}
+
+impl Part {
+    /// Returns true for a part of what describes a kernel's events, not of the events.
+    pub(crate) fn is_of_description(&self) -> bool {
+        self.file.starts_with(DESCRIPTION)
+    }
 }
 
 /// How parts are lost.

@@ -36,13 +36,34 @@ pub(crate) enum Outcome {
     Refused(String),
 }
 
+/// The files of a folder that stands for a persistent ring: the region, and what describes its kernel.
+const REGION: &str = "region";
+pub(crate) const DESCRIPTION: &str = "kernel";
+
+/// Returns a command that reads a trace. Of a region, the bundle is made of the files beside it, as many as are there.
+fn command(program: &Path, trace: &Path, room: &Path) -> Result<Command> {
+    let mut command = Command::new(program);
+    command.args(["convert", "--to", "json", "--strict", "-o", "-"]);
+    let (region, description) = (trace.join(REGION), trace.join(DESCRIPTION));
+    if !description.is_dir() {
+        command.arg(if region.exists() { &region } else { trace });
+        return Ok(command);
+    }
+    let bundle = room.join("bundle");
+    let mut pack = Command::new(program);
+    pack.args(["bundle", "pack"]).arg(description).arg("-o").arg(&bundle);
+    let packed = pack.output().with_context(|| program.display().to_string())?;
+    if packed.status.success() {
+        command.arg("--bundle").arg(bundle);
+    }
+    command.arg(region);
+    Ok(command)
+}
+
 /// Reads a trace.
 pub(crate) fn read(program: &Path, trace: &Path) -> Result<Outcome> {
-    let output = Command::new(program)
-        .args(["convert", "--to", "json", "--strict", "-o", "-"])
-        .arg(trace)
-        .output()
-        .with_context(|| program.display().to_string())?;
+    let room = tempfile::tempdir()?;
+    let output = command(program, trace, room.path())?.output().with_context(|| program.display().to_string())?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_lost = match output.status.code() {
         Some(0) => false,

@@ -106,7 +106,11 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         memory: 2048,
         modules: super::wide::MODULES,
         is_wide: true,
-        ..stopped("wide", &["top", "rare"], "every event that the kernel and its drivers have, with their devices (flavour amd64)")
+        ..stopped(
+            "wide",
+            &["top", "rare"],
+            "every event that the kernel and its drivers have, with their devices (flavour amd64)",
+        )
     },
     Scenario {
         formats: ONE,

@@ -46,6 +46,9 @@ pub(super) const MODULES: &[&str] = &[
 pub(super) const UNLIKE: &[(&str, &str)] = &[
     ("initcall_finish", "in the form `fields`, 7.3 says `UNKNOWN TYPE 21`; we print its fields"),
     ("nvme_setup_cmd", "the command is decoded by functions of the driver; its bytes are shown"),
+    ("writeback_sb_inodes_requeue", "`age` counts up to the time of reading"),
+    ("writeback_single_inode", "`age` counts up to the time of reading"),
+    ("writeback_single_inode_start", "`age` counts up to the time of reading"),
     ("xhci_handle_event", "`xhci_decode_trb`: the four words of the request are shown"),
     ("xhci_handle_transfer", "`xhci_decode_trb`: the four words of the request are shown"),
     ("xhci_queue_trb", "`xhci_decode_trb`: the four words of the request are shown"),

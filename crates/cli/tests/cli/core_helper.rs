@@ -282,6 +282,16 @@ fn storm() {
     assert!(without.is_empty(), "no core of {without:?}");
 }
 
+/// The words that the handler got, with one in the place of the process's number.
+fn words_of(place: &Place, pid: u32) -> String {
+    let words = fs::read_to_string(place.at("words")).unwrap();
+    // Only whole words: a number may also be a part of a limit or of this program's name.
+    let pid = pid.to_string();
+    let named: Vec<&str> = words.split_whitespace().map(|word| if word == pid { "PID" } else { word }).collect();
+    assert!(named.contains(&"PID"), "{pid} in {words}");
+    named.join(" ")
+}
+
 /// Installs the helper on this machine, for as long as it takes. One test, because there is one core_pattern.
 #[test]
 fn cores_go_where_they_went_before() {
@@ -343,13 +353,8 @@ fn cores_go_where_they_went_before() {
         let words = || {
             let (place, pid) = aborted("memfd");
             assert_core(&place);
-            let words = fs::read_to_string(place.at("words")).unwrap();
             copies(sessions, pid).iter().for_each(|copy| fs::remove_dir_all(copy).unwrap());
-            // Only whole words: a number may also be a part of a limit or of this program's name.
-            let pid = pid.to_string();
-            let named: Vec<&str> = words.split_whitespace().map(|word| if word == pid { "PID" } else { word }).collect();
-            assert!(named.contains(&"PID"), "{pid} in {words}");
-            named.join(" ")
+            words_of(&place, pid)
         };
         let direct = words();
         installed("install");

@@ -243,7 +243,8 @@ fn mkdir_makes_a_second_buffer_of_an_application() {
     let mount = Mount::start(&place);
     let why = mount.refused("echo hello > trace_marker");
     assert!(why.contains("trace_marker: error: only the session's own process records in it"), "{why}");
-    let text = mount.ok("mkdir instances/tocks && cd instances/tocks && echo 1 > events/test/tock/enable && sleep 0.5; cat trace");
+    let text = mount
+        .ok("mkdir instances/tocks && cd instances/tocks && echo 1 > events/test/tock/enable && sleep 0.5; cat trace");
     let lines = events(&text);
     assert!(lines.len() > 10 && lines.iter().all(|line| line.contains(" test:tock: ")), "{text}");
     assert_eq!(mount.ok("ls instances; cat instances/tocks/set_event"), "tocks\ntest:tock\n");

@@ -23,25 +23,35 @@ pub fn parse(system: &str, text: &str) -> Option<Format> {
             format.fields.push(field(line, is_common)?);
         } else if line.is_empty() {
             is_common = false;
+        } else if ["offset:", "size:", "signed:"].iter().any(|key| line.trim_start().starts_with(key)) {
+            // The begin of the line, with the field, is lost.
+            return None;
         }
     }
     (has_id && !format.name.is_empty()).then_some(format)
 }
 
-/// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`.
+/// Reads a line such as `\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;`; some kernels and tools leave out the sign. A line of
+/// which parts are lost may have joined another: it has no other form.
 fn field(line: &str, is_common: bool) -> Option<Field> {
     let line = line.trim_start().strip_prefix("field:")?;
     let (declaration, rest) = line.split_once(';')?;
-    let number = |key: &str| -> Option<u32> {
-        let value = rest.split(';').find_map(|part| part.trim_start().strip_prefix(key))?;
-        value.trim().parse().ok()
+    let mut parts = rest.split(';').map(str::trim).filter(|part| !part.is_empty());
+    let number = |part: Option<&str>, key: &str| -> Option<u32> { part?.strip_prefix(key)?.trim().parse().ok() };
+    let (offset, size) = (number(parts.next(), "offset:")?, number(parts.next(), "size:")?);
+    let is_signed = match parts.next() {
+        None => false,
+        signed => number(signed, "signed:")? != 0,
     };
+    if parts.next().is_some() {
+        return None;
+    }
     Some(Field {
         declaration: declaration.to_owned(),
         name: declared_name(declaration).to_owned(),
-        offset: number("offset:")?,
-        size: number("size:")?,
-        is_signed: number("signed:").unwrap_or(0) != 0,
+        offset,
+        size,
+        is_signed,
         is_common,
     })
 }
@@ -112,6 +122,23 @@ mod tests {
         \tfield:__data_loc char[] filename;\toffset:8;\tsize:4;\tsigned:0;\n\
         \tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;\n\n\
         print fmt: \"filename=%s\", __get_str(filename)\n";
+
+    /// What is left of two lines is no line of one field.
+    #[test]
+    fn lines_of_which_parts_are_lost() {
+        let of = |fields: &str| parse("a", &format!("name: b\nID: 7\nformat:\n{fields}\n\nprint fmt: \"\"\n"));
+        let line = "\tfield:int a;\toffset:0;\tsize:4;\tsigned:1;\n\tfield:long b;\toffset:8;\tsize:8;\tsigned:1;";
+        assert_eq!(of(line).map(|format| format.fields.len()), Some(2));
+        assert_eq!(of("\tfield:int a;\toffset:0;\tsize:4;").map(|format| format.fields.len()), Some(1));
+        let parts: Vec<&str> = line.split_inclusive(';').collect();
+        for lost in 0..parts.len() {
+            let rest = [&parts[..lost], &parts[lost + 1..]].concat().concat();
+            // A field may have no sign.
+            assert_eq!(of(&rest).is_some(), lost % 4 == 3, "{rest:?}");
+        }
+        // The begin of one line and the end of another.
+        assert!(of("\tfield:int a;\toffset:0;\tsize:4;\toffset:8;\tsize:8;\tsigned:1;").is_none());
+    }
 
     #[test]
     fn a_format_is_read_and_written_again() {

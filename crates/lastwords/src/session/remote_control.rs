@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use lastwords_abi::session::{
-    BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER, SNAPSHOT_WORDS, word_of,
+    BACKEND_WORDS, CHANNEL_ADDED, Channel, MODE_OVERWRITE, RESERVATION_RSEQ, RESERVATION_WORDS, SCOPE_USER,
+    SNAPSHOT_WORDS, word_of,
 };
 
 use lastwords_ring::{ClockKind, os};

@@ -196,8 +196,9 @@ impl Region {
             let is_emptied = sub.has_remains && (position < order.consumed || position >= order.ring);
             let is_open = is_last && order.has_open && sub.broken.is_some();
             let is_mendable = !is_last && (sub.has_bad_size || is_emptied);
-            // A writer that goes on from the reader's sub-buffer has set the time of the next.
-            let is_blank = is_last && order.has_open && position > 0 && sub.first == 0 && sub.is_empty();
+            // A writer that goes on from the reader's sub-buffer has set the time of the next, and of all from the head to the commit.
+            let is_written = order.has_open && (is_last && position > 0 || position >= order.ring);
+            let is_blank = is_written && sub.first == 0 && sub.is_empty();
             let is_lost = sub.has_lost_header || is_blank;
             if !(is_open || is_mendable || is_lost) {
                 continue;

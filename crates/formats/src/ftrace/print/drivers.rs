@@ -28,7 +28,9 @@ impl Parser<'_> {
     pub(super) fn driver_function(&mut self, name: &str) -> Parsed<Option<Expr>> {
         if let Some((_, begin, words, counts_up)) = WORDS.iter().find(|(known, ..)| *known == name) {
             let value = self.expression()?;
-            return Ok(self.words(begin, words, *counts_up).map(|table| Expr::Helper(Box::new(Helper::Symbolic { value, table }))));
+            return Ok(self
+                .words(begin, words, *counts_up)
+                .map(|table| Expr::Helper(Box::new(Helper::Symbolic { value, table }))));
         }
         let helper = match name {
             "nvme_trace_disk_name" => {

@@ -50,9 +50,7 @@ pub(crate) fn write(
             let [pid, priority, state] = previous.map(|s| get(&s));
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let arrow = if *is_wakeup { "  +" } else { "==>" };
-            let letter = |state: u64| {
-                state_letter(state)
-            };
+            let letter = |state: u64| state_letter(state);
             let comm = tasks.comm(low_u32(next_pid));
             let line = format!(
                 " {pid:7}:{priority:3}:{} {arrow} [{:03}] {next_pid:7}:{next_priority:3}:{} {comm}\n",
@@ -236,9 +234,7 @@ pub(crate) fn raw(out: &mut Vec<u8>, own: &Own, env: Env<'_, '_>) -> bool {
             numbers(out, &[get(ip), get(parent), get(count), get(top) << 32 | get(bottom)]);
         }
         Own::Switch { is_wakeup, previous, next, cpu } => {
-            let letter = |state: u64| {
-                state_letter(state)
-            };
+            let letter = |state: u64| state_letter(state);
             let [pid, priority, state] = previous.map(|s| get(&s));
             let [next_pid, next_priority, next_state] = next.map(|s| get(&s));
             let first = if *is_wakeup { '+' } else { letter(state) };

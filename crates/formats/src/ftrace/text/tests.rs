@@ -132,7 +132,8 @@ fn numbers_in_bytes() {
     };
     let hex = "00000008 00000001 000000003b9acbf4 type: 300\n\n00000007 00000001 000000003b9ad9a0 type: 301\n\n";
     assert_eq!(String::from_utf8(form("hex")).unwrap(), hex);
-    let line = |pid: u8, time: [u8; 4], id: &str| [&[pid, 0, 0, 0, 1, 0, 0, 0], &time[..], &[0; 4], id.as_bytes()].concat();
+    let line =
+        |pid: u8, time: [u8; 4], id: &str| [&[pid, 0, 0, 0, 1, 0, 0, 0], &time[..], &[0; 4], id.as_bytes()].concat();
     let binary = [line(8, [0xf4, 0xcb, 0x9a, 0x3b], "type: 300\n"), line(7, [0xa0, 0xd9, 0x9a, 0x3b], "type: 301\n")];
     assert_eq!(form("bin"), binary.concat());
 }
