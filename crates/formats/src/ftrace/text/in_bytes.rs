@@ -21,9 +21,10 @@ impl InBytes {
     /// Appends a number of some bytes.
     fn put(self, out: &mut Vec<u8>, value: u64, size: usize, order: ByteOrder) {
         let bytes = value.to_be_bytes();
-        let bytes = &bytes[bytes.len() - size.min(bytes.len())..];
+        let bytes = bytes.get(bytes.len().saturating_sub(size)..).unwrap_or_default();
+        let width = size.saturating_mul(2);
         match (self, order) {
-            (Self::Hex, _) => out.extend_from_slice(format!("{value:0width$x} ", width = 2 * size).as_bytes()),
+            (Self::Hex, _) => out.extend_from_slice(format!("{value:0width$x} ").as_bytes()),
             (Self::Binary, ByteOrder::Big) => out.extend_from_slice(bytes),
             (Self::Binary, ByteOrder::Little) => out.extend(bytes.iter().rev()),
         }
