@@ -1,4 +1,4 @@
-//! Which sessions a mount shows: one at the top level; in `instances`, the channels that were added to it, and the other live sessions.
+//! The sessions that a mount shows: one at the top level; in `instances`, the channels that were added to it, and the other live sessions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ const CLOSING: u32 = 100;
 /// Bytes of the rings of a channel that `mkdir` adds, all CPUs together: those of `lastwords channel create`.
 const CHANNEL_SIZE: u64 = 4 << 20;
 
-/// What a folder in `instances` shows: a session by its folder, or a channel that was added to the session of the top level.
+/// An instance: a session, by its folder, or a channel that was added to the session of the top level.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Instance {
     Session(PathBuf),

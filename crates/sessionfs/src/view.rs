@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::buffer::Buffer;
 
-/// Which channels of a session a folder shows.
+/// The channels of a session that a folder shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum View {
     /// Those with which the session began; of a session of the user, all.

@@ -44,7 +44,7 @@ pub(crate) struct Reports {
     pub(crate) writers: [Report; WRITERS],
 }
 
-/// What one writer reports; plain stores around each call.
+/// The report of one writer: plain stores around each call.
 #[repr(C, align(64))]
 pub(crate) struct Report {
     /// Calls begun.

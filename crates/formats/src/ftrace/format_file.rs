@@ -123,7 +123,7 @@ mod tests {
         \tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;\n\n\
         print fmt: \"filename=%s\", __get_str(filename)\n";
 
-    /// What is left of two lines is no line of one field.
+    /// The rests of two lines, joined, are refused.
     #[test]
     fn lines_of_which_parts_are_lost() {
         let of = |fields: &str| parse("a", &format!("name: b\nID: 7\nformat:\n{fields}\n\nprint fmt: \"\"\n"));

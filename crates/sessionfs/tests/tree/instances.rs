@@ -49,7 +49,7 @@ fn an_instance_is_a_second_buffer_of_the_application() {
     record(32..40);
     assert_eq!(place.read("events/second/rare/filter"), "none\n");
     let rare: Vec<u64> = (1020..1030).chain(1032..1035).chain(1036..1040).collect();
-    // What one buffer's reader consumes, the other still has.
+    // The other buffer still has the events that a reader of one consumes.
     assert_eq!(read("instances/few/trace_pipe"), rare);
     assert_eq!((read("instances/few/trace"), read("trace")), (vec![], top(40)));
     record(40..42);
