@@ -8,7 +8,7 @@ use crate::flush::Flush;
 use crate::sender::Sender;
 use crate::wire::{End, Kind, SessionInfo};
 use anyhow::{Context, bail, ensure};
-use lastwords::stream_out::{Ready, Source};
+use lastwords::stream_out::{Bytes, Ready, Source};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -90,7 +90,8 @@ pub fn send(sender: &Sender, source: Source, flush: Duration, ended: BorrowedFd<
         let ready = work.source.look()?;
         work.registry()?;
         let moved = work.closed(&ready, ended)?;
-        if is_over {
+        // The halves that snapshots have swapped out are sent first.
+        if is_over && !work.source.is_behind() && !ready.iter().any(|stream| stream.is_last) {
             return work.finish(&ready);
         }
         if work.flush.is_due() && work.flush(&ready, ended)? {
@@ -147,9 +148,30 @@ impl Work<'_> {
                 }
                 moved = true;
             }
-            self.next.insert(stream.stream, stream.closed.max(next));
+            let mut next = stream.closed.max(next);
+            if stream.is_last {
+                next = self.turn(stream, next, ended)?;
+                moved = true;
+            }
+            self.next.insert(stream.stream, next);
         }
         Ok(moved)
+    }
+
+    /// Sends the last sub-buffer of a half that a snapshot has swapped out, and goes on with the other half. Returns the number of its first
+    /// sub-buffer.
+    fn turn(&mut self, stream: &Ready, next: u64, ended: BorrowedFd<'_>) -> anyhow::Result<u64> {
+        let mut end = next;
+        if stream.rest >= PACKET_HEADER {
+            match self.source.rest(stream.stream, stream.closed, stream.rest).context("a stream")? {
+                Some(bytes) => self.copy(stream.stream, stream.closed, &bytes, Some(ended))?,
+                None => self.sent.unfinished = self.sent.unfinished.saturating_add(1),
+            }
+            end = end.saturating_add(1);
+        }
+        let (next, is_replaced) = self.source.turn(stream.stream, end);
+        self.sent.overwritten = self.sent.overwritten.saturating_add(u64::from(is_replaced));
+        Ok(next)
     }
 
     /// Announces a stream, and returns the number of its first sub-buffer.
@@ -160,9 +182,24 @@ impl Work<'_> {
     }
 
     fn packet(&mut self, stream: u32, number: u64, length: u64, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
-        let (file, offset) = self.source.data(stream, number).context("a stream that is gone")?;
-        self.sender.packet_of_file((stream, number), file, offset, length, ended)?;
-        self.pending.push_back(Pending { stream, number, length });
+        match self.source.data(stream, number, length).context("a stream")? {
+            Bytes::File(file, offset) => {
+                self.sender.packet_of_file((stream, number), file, offset, length, ended)?;
+                self.pending(Pending { stream, number, length })
+            }
+            Bytes::Memory(bytes) => self.copy(stream, number, &bytes, ended),
+        }
+    }
+
+    /// Sends a packet that is in memory.
+    fn copy(&mut self, stream: u32, number: u64, bytes: &[u8], ended: Option<BorrowedFd<'_>>) -> anyhow::Result<()> {
+        self.sender.frame(Kind::Packet, stream, &[&number.to_le_bytes()[..], bytes].concat(), ended)?;
+        self.pending(Pending { stream, number, length: bytes.len() as u64 })
+    }
+
+    /// Notes a packet that was sent.
+    fn pending(&mut self, packet: Pending) -> anyhow::Result<()> {
+        self.pending.push_back(packet);
         // Confirmations that have come are taken at once, so that they do not fill the socket.
         self.confirm(Duration::ZERO)
     }

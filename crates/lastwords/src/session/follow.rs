@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
-use lastwords_abi::session::SNAPSHOT_SWAPPING;
+use lastwords_abi::session::{Control, SNAPSHOT_SWAPPING};
 
 use crate::session::Error;
 use crate::session::consume::{Bound, bound, clock_before};
@@ -45,17 +45,37 @@ pub struct Follower<'a> {
     progress: Vec<Option<Progress>>,
     ranges: Vec<Range>,
     clock: Option<u64>,
-    /// Since when each look has found that a snapshot was being taken.
-    swapping: Option<Instant>,
+    swapping: Swapping,
 }
 
 /// Longest time that a swap can take. If it takes longer, its process has died in it.
-const LONGEST_SWAP: Duration = Duration::from_secs(5);
+pub(crate) const LONGEST_SWAP: Duration = Duration::from_secs(5);
+
+/// Since when each look has found that a snapshot was being taken.
+#[derive(Debug, Default)]
+pub(crate) struct Swapping(Option<Instant>);
+
+impl Swapping {
+    /// Returns true if no snapshot is being taken. The end of a half that was swapped out is only known when the swap is over: until then,
+    /// recorders are leaving it. Who has read which half is live before this call either sees that the swap is over, or that it is not.
+    pub(crate) fn is_over(&mut self, control: &Control) -> bool {
+        let is_swapping = control.snapshot.load(Acquire) == SNAPSHOT_SWAPPING;
+        let begun = self.0.filter(|_| is_swapping).unwrap_or_else(Instant::now);
+        self.0 = is_swapping.then_some(begun);
+        !is_swapping || begun.elapsed() > LONGEST_SWAP
+    }
+}
 
 impl<'a> Follower<'a> {
     pub(crate) fn new(session: &'a Handle) -> Self {
         let regions = &session.regions;
-        Self { regions, progress: vec![None; regions.streams.len()], ranges: Vec::new(), clock: None, swapping: None }
+        Self {
+            regions,
+            progress: vec![None; regions.streams.len()],
+            ranges: Vec::new(),
+            clock: None,
+            swapping: Swapping::default(),
+        }
     }
 
     /// Returns the UUID of the session.
@@ -75,12 +95,7 @@ impl<'a> Follower<'a> {
         self.progress.resize(regions.streams.len(), None);
         self.clock = clock_before(regions);
         let live: Vec<usize> = regions.streams.iter().map(|stream| stream.spare(&regions.view) ^ 1).collect();
-        // The end of a half that was swapped out is only known when the swap is over: until then, recorders are leaving it.
-        // The state is read after the words that say which half is live: a swap that they show is over, or it is seen here.
-        let is_swapping = regions.view.control().snapshot.load(Acquire) == SNAPSHOT_SWAPPING;
-        let begun = self.swapping.filter(|_| is_swapping).unwrap_or_else(Instant::now);
-        self.swapping = is_swapping.then_some(begun);
-        let is_settled = !is_swapping || begun.elapsed() > LONGEST_SWAP;
+        let is_settled = self.swapping.is_over(regions.view.control());
         let streams = regions.streams.iter().zip(live).zip(&self.progress);
         let range = |((stream, live), before): ((_, usize), &Option<Progress>)| {
             range(regions, stream, live, before.as_ref(), is_settled)

@@ -5,6 +5,10 @@
 //! confirmed that it has the bytes. Only then it asks whether the recorder had come round to that sub-buffer meanwhile
 //! ([`Source::is_kept`]). If it had, the bytes that arrived may be of any age, and the sender tells the receiver to drop them.
 //! In discard mode, the recorder does not come round before the reader has consumed ([`Source::consume`]).
+//!
+//! A snapshot swaps the halves of a ring. The sender sends the half that was swapped out to its end, closes its last sub-buffer in a copy
+//! ([`Source::rest`]), and goes on with the other half ([`Source::turn`]). The numbers that it sends go on without a gap, where those of
+//! the halves are far apart (docs/ABI.md, section 8).
 
 use std::fs::File;
 use std::mem::offset_of;
@@ -12,9 +16,9 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use lastwords_abi::packet::HEADER_LEN;
+use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::registry::{RECORDS_OFF, RegistryControl};
 use lastwords_abi::session::{
     Control, ENDING_CLOSED, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, SNAPSHOT_OFF,
@@ -23,13 +27,18 @@ use lastwords_abi::stream::{CONTROL_OFF, HalfControl, StreamControl, StreamInfo}
 use lastwords_abi::{region, registry};
 use lastwords_ring::ClockKind;
 use lastwords_ring::backend::Mapping;
+use lastwords_ring::packet::{self, Closing};
 
+use self::lane::{Lane, Place};
 use super::Error;
 use super::dirs::Lock;
+use super::follow::{LONGEST_SWAP, Swapping};
 use super::regions::StreamRegion;
 use super::remote_control::{Handle, State};
 use super::save::forgotten;
 use super::snapshot;
+
+mod lane;
 
 /// An offset in a region, and the bytes from there on.
 pub type Part = (u64, Vec<u8>);
@@ -48,17 +57,18 @@ pub struct Ready {
     pub closed: u64,
     /// Bytes in that sub-buffer up to which everything is committed.
     pub rest: u64,
+    /// A snapshot has swapped out the half that has these sub-buffers, and nothing more is recorded in it. What comes after them is sent
+    /// after [`Source::turn`].
+    pub is_last: bool,
 }
 
-/// A ring whose sub-buffers are sent.
+/// The bytes of a sub-buffer.
 #[derive(Debug)]
-struct Lane {
-    file: File,
-    /// Offset of the region in the file.
-    offset: u64,
-    half: usize,
-    /// Position where the sent stream begins.
-    first: u64,
+pub enum Bytes<'a> {
+    /// They are at this offset of a file.
+    File(BorrowedFd<'a>, u64),
+    /// A copy, which has the number under which it is sent.
+    Memory(Vec<u8>),
 }
 
 /// A session whose sub-buffers are sent.
@@ -70,6 +80,7 @@ pub struct Source {
     registry: (File, u64),
     /// Held while rings in discard mode are consumed.
     lock: Option<Lock>,
+    swapping: Swapping,
 }
 
 impl Source {
@@ -77,18 +88,17 @@ impl Source {
     /// before is lost. Otherwise the stream begins with what the rings have now.
     ///
     /// # Errors
-    /// The folder has no session that can be mapped. The session is not in files, or snapshots are enabled in it, because a swap
-    /// would leave sub-buffers that are not closed. A ring in discard mode has another consumer.
+    /// The folder has no session that can be mapped. The session is not in files. A ring in discard mode has another consumer.
     pub fn open(folder: &Path, from_begin: bool) -> Result<Self, Error> {
         let handle = Handle::open(folder)?;
         let view = &handle.regions.view;
-        check_snapshots(view.control())?;
         let session = place(&view.mapping)?;
         let registry = place(&handle.regions.registry.mapping)?;
         let discards = handle.regions.streams.iter().any(|stream| stream.stream.spec().mode == MODE_DISCARD);
         let busy = || Error::Busy { what: "the consuming of the session's events", owner: 0 };
         let lock = if discards { Some(handle.folder.lock()?.ok_or_else(busy)?) } else { None };
-        let mut source = Self { lanes: Vec::new(), session, registry, lock, handle };
+        let swapping = Swapping::default();
+        let mut source = Self { lanes: Vec::new(), session, registry, lock, swapping, handle };
         source.add_lanes(from_begin)?;
         Ok(source)
     }
@@ -96,12 +106,8 @@ impl Source {
     fn add_lanes(&mut self, from_begin: bool) -> Result<(), Error> {
         let Handle { regions, .. } = &self.handle;
         for region in regions.streams.iter().skip(self.lanes.len()) {
-            let (stream, half) = (&region.stream, region.spare(&regions.view) ^ 1);
-            let first = stream.control().half[half].first.load(Acquire);
-            let oldest = oldest(region, half) * stream.spec().sub_buffer_size;
-            let first = if from_begin { first } else { first.max(oldest) };
-            let (file, offset) = place(&region.mapping)?;
-            self.lanes.push(Lane { file, offset, half, first });
+            let live = region.spare(&regions.view) ^ 1;
+            self.lanes.push(Lane::new(place(&region.mapping)?, &region.stream, live, from_begin));
         }
         Ok(())
     }
@@ -133,7 +139,7 @@ impl Source {
     /// Returns what can be sent of each stream now. Streams of channels that were created since the last call are among them.
     ///
     /// # Errors
-    /// Snapshots were enabled meanwhile, or a new stream cannot be opened.
+    /// A new stream cannot be opened.
     pub fn look(&mut self) -> Result<Vec<Ready>, Error> {
         let channels = self.handle.regions.view.channels();
         let streams = channels.map(|(_, channel)| channel.first_stream.saturating_add(channel.streams)).max();
@@ -142,23 +148,47 @@ impl Source {
             self.add_lanes(true)?;
         }
         let Handle { regions, .. } = &self.handle;
-        check_snapshots(regions.view.control())?;
-        let ready = |(index, (region, lane)): (usize, (&StreamRegion, &Lane))| {
-            let size = region.stream.spec().sub_buffer_size;
-            let settled = region.stream.settled(lane.half, regions.view.parts());
-            Ready { stream: index as u32, size, closed: settled / size, rest: settled % size }
-        };
-        Ok(regions.streams.iter().zip(&self.lanes).enumerate().map(ready).collect())
+        let live: Vec<usize> = regions.streams.iter().map(|region| region.spare(&regions.view) ^ 1).collect();
+        // The state is read after the words that say which half is live, so that a swap that they show is over, or is seen here.
+        let is_settled = self.swapping.is_over(regions.view.control());
+        let streams = regions.streams.iter().zip(&mut self.lanes).zip(live).enumerate();
+        let ready = streams.map(|(index, ((region, lane), live))| {
+            let (stream, parts) = (&region.stream, regions.view.parts());
+            lane.look(stream, live);
+            let size = stream.spec().sub_buffer_size;
+            if lane.is_gone(stream) {
+                return Ready { stream: index as u32, size, closed: 0, rest: 0, is_last: lane.swapped().is_some() };
+            }
+            let (settled, produced) = (stream.settled(lane.half(), parts), stream.position(lane.half()));
+            // A thread that was stopped while it recorded is not waited for.
+            let is_left = is_settled && settled == produced || lane.swapped().is_some_and(|since| since > LONGEST_SWAP);
+            let is_last = lane.swapped().is_some() && is_left;
+            let end = if is_last { produced } else { settled };
+            Ready { stream: index as u32, size, closed: lane.sent(end / size), rest: end % size, is_last }
+        });
+        Ok(ready.collect())
+    }
+
+    /// Returns true if a snapshot has swapped out a half of which not everything was sent at the last look.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.swapped().is_some())
+    }
+
+    /// Goes on with the half that recorders use now, after [`Ready::is_last`]. `next` is the number after the last one that was sent. Returns
+    /// the number of the next sub-buffer, and true if something was replaced before it could be sent: a number is left out then.
+    pub fn turn(&mut self, stream: u32, next: u64) -> (u64, bool) {
+        self.lanes.get_mut(stream as usize).map_or((next, false), |lane| lane.turn(next))
     }
 
     /// Returns true if a sub-buffer before [`Ready::closed`] is closed. Only a thread that died while it recorded leaves one that is
     /// not.
     #[must_use]
     pub fn is_closed(&self, stream: u32, number: u64) -> bool {
-        let Some((region, lane)) = self.lane(stream) else { return false };
+        let Some((region, Place { half, number })) = self.find(stream, number) else { return false };
         let spec = region.stream.spec();
         // Only streams of the lockless reservation have slots that are used.
-        let slots = region.stream.slots(lane.half);
+        let slots = region.stream.slots(half);
         let count = u64::from(spec.sub_buffers);
         let laps = (number / count).wrapping_add(1).wrapping_mul(spec.sub_buffer_size);
         spec.reservation != RESERVATION_LOCKLESS || slots[(number % count) as usize].committed.load(Acquire) == laps
@@ -167,11 +197,11 @@ impl Source {
     /// Returns true if the bytes of the sub-buffer that is not closed are all committed, up to [`Ready::rest`].
     #[must_use]
     pub fn is_whole(&self, stream: u32, number: u64, rest: u64) -> bool {
-        let Some((region, lane)) = self.lane(stream) else { return false };
+        let Some((region, Place { half, number })) = self.find(stream, number) else { return false };
         let spec = region.stream.spec();
         let count = u64::from(spec.sub_buffers);
         let laps = (number / count).wrapping_mul(spec.sub_buffer_size);
-        let committed = region.stream.slots(lane.half)[(number % count) as usize].committed.load(Acquire);
+        let committed = region.stream.slots(half)[(number % count) as usize].committed.load(Acquire);
         // The header's bytes are committed last.
         spec.reservation != RESERVATION_LOCKLESS
             || committed.wrapping_sub(laps) == rest.saturating_sub(HEADER_LEN as u64)
@@ -183,37 +213,87 @@ impl Source {
     /// # Errors
     /// The file cannot be read.
     pub fn open_part(&self, stream: u32, number: u64, part: Range<u64>) -> std::io::Result<Option<Vec<u8>>> {
-        let (Some((file, offset)), Some((region, lane))) = (self.place(stream, number), self.lane(stream)) else {
-            return Ok(None);
-        };
+        let Some((region, at)) = self.find(stream, number) else { return Ok(None) };
         if !self.is_whole(stream, number, part.end) {
             return Ok(None);
         }
         let mut bytes = vec![0; usize::try_from(part.end - part.start).unwrap_or(0)];
+        let (file, offset) = self.in_file(stream, region, at);
         file.read_exact_at(&mut bytes, offset + part.start)?;
         // Committed bytes change only after the produced position has left the sub-buffer.
-        let is_there = region.stream.position(lane.half) / region.stream.spec().sub_buffer_size == number;
+        let is_there = region.stream.position(at.half) / region.stream.spec().sub_buffer_size == at.number;
+        if let Some(from) = at::PACKET_SEQ_NUM.checked_sub(part.start as usize) {
+            put(&mut bytes, from, &number.to_ne_bytes());
+        }
         Ok(is_there.then_some(bytes))
+    }
+
+    /// Returns the sub-buffer that was not closed when a snapshot swapped its half out, closed as a recorder would have: it ends at
+    /// [`Ready::rest`], where all of it is committed. Returns none if it is not ([`Source::is_whole`]).
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn rest(&self, stream: u32, number: u64, rest: u64) -> std::io::Result<Option<Vec<u8>>> {
+        let Some((region, at)) = self.find(stream, number) else { return Ok(None) };
+        if !self.is_whole(stream, number, rest) {
+            return Ok(None);
+        }
+        let spec = region.stream.spec();
+        let mut bytes = vec![0; usize::try_from(spec.sub_buffer_size).unwrap_or(0)];
+        let (file, offset) = self.in_file(stream, region, at);
+        let content = usize::try_from(rest).unwrap_or(0).min(bytes.len());
+        file.read_exact_at(&mut bytes[..content], offset)?;
+        let end = region.stream.control().half[at.half & 1].last_clock.load(Relaxed);
+        let begin = word(&bytes, at::TIMESTAMP_BEGIN).unwrap_or(0);
+        let closing = Closing { end: end.max(begin), content: rest, discarded: region.stream.lost() };
+        put(&mut bytes, 0, &packet::header(spec, number, begin, closing));
+        seal(&mut bytes, content);
+        Ok(Some(bytes))
     }
 
     /// Returns true if the recorder has not come round to the place of a sub-buffer. Bytes of the sub-buffer that were read before
     /// this call are then those that were committed.
     #[must_use]
     pub fn is_kept(&self, stream: u32, number: u64) -> bool {
-        self.lane(stream).is_some_and(|(region, lane)| number >= oldest(region, lane.half))
+        self.find(stream, number).is_some_and(|(region, at)| at.number >= lane::oldest(&region.stream, at.half))
+    }
+
+    /// Returns the bytes of a sub-buffer, of which `length` are sent: where they are, or a copy if it has another number in the ring. A
+    /// sub-buffer whose checksum does not hold has none that holds afterwards.
+    ///
+    /// # Errors
+    /// The file cannot be read, or there is no such sub-buffer.
+    pub fn data(&self, stream: u32, number: u64, length: u64) -> std::io::Result<Bytes<'_>> {
+        let (region, at) = self.find(stream, number).ok_or(std::io::ErrorKind::NotFound)?;
+        let (file, offset) = self.in_file(stream, region, at);
+        if at.number == number {
+            return Ok(Bytes::File(file.as_fd(), offset));
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        file.read_exact_at(&mut bytes, offset)?;
+        let content = word(&bytes, at::CONTENT_SIZE).map_or(0, |bits| bits / 8);
+        let content = usize::try_from(content).unwrap_or(usize::MAX);
+        let trailer = bytes.len().saturating_sub(CHECK_FROM_END);
+        let sum = bytes.get(..content.min(trailer)).map(region::checksum);
+        let holds = length == region.stream.spec().sub_buffer_size && sum == word(&bytes, trailer);
+        put(&mut bytes, at::PACKET_SEQ_NUM, &number.to_ne_bytes());
+        if holds {
+            seal(&mut bytes, content);
+        }
+        Ok(Bytes::Memory(bytes))
+    }
+
+    /// Returns where a sub-buffer is that is sent under a number.
+    fn find(&self, stream: u32, number: u64) -> Option<(&StreamRegion, Place)> {
+        let (region, lane) = self.lane(stream)?;
+        Some((region, lane.place(number)?))
     }
 
     /// Returns the file and the offset of a sub-buffer.
-    #[must_use]
-    pub fn data(&self, stream: u32, number: u64) -> Option<(BorrowedFd<'_>, u64)> {
-        self.place(stream, number).map(|(file, offset)| (file.as_fd(), offset))
-    }
-
-    fn place(&self, stream: u32, number: u64) -> Option<(&File, u64)> {
-        let (region, lane) = self.lane(stream)?;
-        let spec = region.stream.spec();
-        let place = number % u64::from(spec.sub_buffers) * spec.sub_buffer_size;
-        Some((&lane.file, lane.offset + spec.data_range(lane.half).start + place))
+    fn in_file(&self, stream: u32, region: &StreamRegion, at: Place) -> (&File, u64) {
+        let (spec, lane) = (region.stream.spec(), &self.lanes[stream as usize]);
+        let place = at.number % u64::from(spec.sub_buffers) * spec.sub_buffer_size;
+        (&lane.file, lane.offset + spec.data_range(at.half).start + place)
     }
 
     /// Makes the room of a ring in discard mode free up to the sub-buffer `number`, because everything before it has arrived. It does
@@ -222,13 +302,19 @@ impl Source {
     /// # Errors
     /// Another process is changing snapshots.
     pub fn consume(&self, stream: u32, number: u64) -> Result<(), Error> {
-        let Some((region, lane)) = self.lane(stream).filter(|_| self.lock.is_some()) else { return Ok(()) };
+        // The number may be the first one of the next half, which has nothing to consume then.
+        let found = number.checked_sub(1).and_then(|last| self.find(stream, last));
+        let Some((region, at)) = found.filter(|_| self.lock.is_some()) else { return Ok(()) };
         let spec = region.stream.spec();
         if spec.mode != MODE_DISCARD {
             return Ok(());
         }
-        snapshot::locked(&self.handle.regions, |_| {
-            region.stream.consume(lane.half, number * spec.sub_buffer_size);
+        let regions = &self.handle.regions;
+        snapshot::locked(regions, |_| {
+            // Events of a snapshot are its reader's.
+            if region.spare(&regions.view) != at.half {
+                region.stream.consume(at.half, (at.number + 1) * spec.sub_buffer_size);
+            }
             Ok(())
         })
     }
@@ -242,12 +328,11 @@ impl Source {
         let mut bytes = vec![0; HEAD];
         let Some((_, lane)) = self.lane(stream) else { return Ok(bytes) };
         lane.file.read_exact_at(&mut bytes, lane.offset)?;
-        let flip = self.handle.regions.view.control().flip.load(Acquire);
         let info = region::HEADER_SIZE as usize;
         let control = |field: usize| CONTROL_OFF + field;
         // Closed sub-buffers of all reservations are alike, and what was not committed is not sent.
         put(&mut bytes, info + offset_of!(StreamInfo, reservation), &RESERVATION_LOCKED.to_ne_bytes());
-        put(&mut bytes, control(offset_of!(StreamControl, flip)), &flip.to_ne_bytes());
+        put(&mut bytes, control(offset_of!(StreamControl, flip)), &[0; 4]);
         put(&mut bytes, control(offset_of!(StreamControl, lock)), &[0; 8]);
         put(&mut bytes, control(offset_of!(StreamControl, told)), &[0; 56]);
         put(&mut bytes, control(offset_of!(StreamControl, half)), &[0; 2 * size_of::<HalfControl>()]);
@@ -275,6 +360,8 @@ impl Source {
         file.read_exact_at(&mut bytes, *offset)?;
         let control = view.info.control_off as usize;
         put(&mut bytes, control + offset_of!(Control, snapshot), &SNAPSHOT_OFF.to_ne_bytes());
+        // The rings of the copy have one half, which is the first.
+        put(&mut bytes, control + offset_of!(Control, flip), &[0; 4]);
         for (at, length) in forgotten(view.info.control_off, view.info.processes_off, view.triggers_off()) {
             put(&mut bytes, at as usize, &vec![0; length]);
         }
@@ -320,25 +407,6 @@ impl Source {
     }
 }
 
-/// Returns the number of the oldest sub-buffer in whose place no newer one may have been begun (docs/ABI.md, section 8). A ring in
-/// discard mode begins none before its reader has consumed the older one.
-fn oldest(region: &StreamRegion, half: usize) -> u64 {
-    let spec = region.stream.spec();
-    if spec.mode == MODE_DISCARD {
-        return 0;
-    }
-    let produced = region.stream.position(half);
-    (produced / spec.sub_buffer_size + 1).saturating_sub(u64::from(spec.sub_buffers))
-}
-
-fn check_snapshots(control: &Control) -> Result<(), Error> {
-    if control.snapshot.load(Acquire) == SNAPSHOT_OFF {
-        return Ok(());
-    }
-    let why = "snapshots are enabled in it, and a swap leaves sub-buffers that are not closed";
-    Err(Error::unsupported("the streaming of a session", why, "disable them: lastwords snapshot off"))
-}
-
 /// Opens the file that contains a region, and returns it with the region's offset.
 fn place(mapping: &Mapping) -> Result<(File, u64), Error> {
     let Some((path, offset)) = mapping.place() else {
@@ -352,4 +420,14 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(field) = bytes.get_mut(at..at + value.len()) {
         field.copy_from_slice(value);
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_ne_bytes)
+}
+
+/// Writes the checksum of a sub-buffer into its trailer.
+fn seal(bytes: &mut [u8], content: usize) {
+    let sum = bytes.get(..content).map_or(0, region::checksum);
+    put(bytes, bytes.len().saturating_sub(CHECK_FROM_END), &sum.to_ne_bytes());
 }
