@@ -80,8 +80,10 @@ impl<'a> Consumer<'a> {
     /// Reads only the rings of these channels; the events of others stay. All are read if it is empty.
     #[must_use]
     pub fn only_channels(mut self, channels: &[u32]) -> Self {
-        self.channels = channels.to_vec();
-        self.look();
+        if !channels.is_empty() {
+            self.channels = channels.to_vec();
+            self.look();
+        }
         self
     }
 
@@ -93,11 +95,10 @@ impl<'a> Consumer<'a> {
         drop(regions.attach(None));
         self.snapshots = regions.view.control().snapshots.load(Acquire);
         self.clock = clock_before(regions);
-        let word = regions.view.control().snapshot_stream.load(Acquire);
         let half = |index: usize, stream: &StreamRegion| match self.reader {
             _ if !self.channels.is_empty() && !self.channels.contains(&stream.stream.spec().channel) => None,
             None => Some(stream.spare(&regions.view) ^ 1),
-            Some(_) => snapshot_has(word, index as u32, stream.stream.spec().cpu).then(|| stream.spare(&regions.view)),
+            Some(_) => in_snapshot(regions, index, stream),
         };
         let tells = self.teller.is_some();
         let streams = regions.streams.iter().enumerate();
@@ -133,12 +134,12 @@ impl<'a> Consumer<'a> {
     }
 
     /// Confirms that everything up to the bounds was read. No other reader gets it, and a ring in discard mode can
-    /// reuse that room. If nothing is left of a snapshot, its rings become free.
+    /// reuse that room. If nothing is left of a snapshot, in rings of whichever channel, its rings become free.
     ///
     /// # Errors
     /// Another process is changing snapshots, or the snapshot now belongs to another reader. Nothing is consumed then.
     pub fn consume(self) -> Result<Consumed, Error> {
-        let Self { regions, channels, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
+        let Self { regions, bounds, reader, _lock, snapshots, teller: _teller, .. } = self;
         let bounded =
             || regions.streams.iter().zip(&bounds).filter_map(|(stream, bound)| Some((stream, bound.as_ref()?)));
         let in_snapshot = snapshot::locked(regions, |control| {
@@ -161,15 +162,28 @@ impl<'a> Consumer<'a> {
             }
             Ok(in_snapshot)
         })?;
-        // A part of the channels does not tell what is left of a snapshot.
         if let Some(reader) = reader
-            && channels.is_empty()
-            && bounded().all(|(stream, bound)| stream.stream.position(bound.half) <= bound.position)
+            && !is_snapshot_left(regions)
         {
             reader.release();
         }
         Ok(Consumed { in_snapshot })
     }
+}
+
+/// Returns the half of a stream that the snapshot has; none if the stream is not in it.
+fn in_snapshot(regions: &Regions, index: usize, stream: &StreamRegion) -> Option<usize> {
+    let word = regions.view.control().snapshot_stream.load(Acquire);
+    snapshot_has(word, index as u32, stream.stream.spec().cpu).then(|| stream.spare(&regions.view))
+}
+
+/// Returns true if a ring of the snapshot has anything that was not consumed.
+fn is_snapshot_left(regions: &Regions) -> bool {
+    regions.streams.iter().enumerate().any(|(index, stream)| {
+        let half = in_snapshot(regions, index, stream);
+        let first = |half: usize| stream.stream.control().half[half & 1].first.load(Acquire);
+        half.is_some_and(|half| first(half) < stream.stream.position(half))
+    })
 }
 
 /// Returns the session's clock, if it never steps back. It is read before the first ring is looked at, so an event that is
