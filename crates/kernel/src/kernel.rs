@@ -88,14 +88,15 @@ impl Kernel {
         let types = Arc::new(Types::new(Arc::new(Btf::parse(blob, None, &budget)?)));
         let has_own_types = !sources.is_foreign;
         let modules: Arc<[Module]> = Arc::new([]);
-        let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types));
+        let symbols = Arc::new(SymbolTable::new(&kallsyms, &modules, &memory, &types, info));
         let module_types = Mutex::default();
         let mut kernel =
             Self { memory, types, symbols, modules, missing, kallsyms, budget, has_own_types, module_types };
         let (modules, error) = modules::read(&kernel);
         kernel.missing.extend(error);
         kernel.modules = modules.into();
-        kernel.symbols = Arc::new(SymbolTable::new(&kernel.kallsyms, &kernel.modules, &kernel.memory, &kernel.types));
+        kernel.symbols =
+            Arc::new(SymbolTable::new(&kernel.kallsyms, &kernel.modules, &kernel.memory, &kernel.types, info));
         Ok(kernel)
     }
 
@@ -196,7 +197,8 @@ impl Kernel {
         let word = u64::from(self.memory.word_size());
         let bits = u32::from(self.memory.word_size()).saturating_mul(8);
         let known = self.types.size_of("cpumask").unwrap_or(word).saturating_mul(8);
-        let ids = self.number("nr_cpu_ids", 4).unwrap_or(known);
+        // Zero is of a page that reads as zero.
+        let ids = self.number("nr_cpu_ids", 4).ok().filter(|ids| *ids > 0).unwrap_or(known);
         let count = u32::try_from(known.min(ids).min(CPUS_MAX)).unwrap_or(u32::MAX);
         let mut cpus = Vec::new();
         for first in (0..count).step_by(bits as usize) {

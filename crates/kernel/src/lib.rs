@@ -30,6 +30,7 @@ pub mod kallsyms;
 mod kernel;
 mod list;
 pub mod log;
+pub mod mapped;
 pub mod memory;
 pub mod modules;
 pub mod notes;

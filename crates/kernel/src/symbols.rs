@@ -4,6 +4,7 @@ use crate::btf::Types;
 use crate::kallsyms::Kallsyms;
 use crate::memory::Memory;
 use crate::modules::Module;
+use crate::vmcoreinfo::VmcoreInfo;
 use lastwords_trace::ftrace::{Symbol, SymbolRow, Symbols};
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use std::sync::Arc;
 /// Variables of 8 bytes that print formats use.
 const WORDS: &[&str] =
     &["vmemmap_base", "page_offset_base", "vmalloc_base", "phys_base", "memstart_addr", "kimage_voffset", "jiffies"];
+
+/// Those of them that may be zero, and the numbers in VMCOREINFO that are then zero too.
+const MAYBE_ZERO: [(&str, &str); 2] = [("phys_base", "phys_base"), ("memstart_addr", "PHYS_OFFSET")];
 
 /// Longest text that is read from read-only memory, bytes.
 const TEXT_MAX: usize = 4096;
@@ -23,6 +27,8 @@ pub struct SymbolTable {
     types: Arc<Types>,
     /// Addresses of the kernel's read-only data.
     constants: Range<u64>,
+    /// The variables that may be zero.
+    zeros: Vec<&'static str>,
 }
 
 impl SymbolTable {
@@ -31,9 +37,12 @@ impl SymbolTable {
         modules: &Arc<[Module]>,
         memory: &Arc<dyn Memory>,
         types: &Arc<Types>,
+        info: &VmcoreInfo,
     ) -> Self {
         let end = kernel.find("__end_rodata").unwrap_or_default();
+        let zeros = MAYBE_ZERO.iter().filter(|(_, number)| info.number(number).is_none_or(|value| value == 0));
         Self {
+            zeros: zeros.map(|(name, _)| *name).collect(),
             kernel: Arc::clone(kernel),
             modules: Arc::clone(modules),
             memory: Arc::clone(memory),
@@ -116,6 +125,8 @@ impl Symbols for SymbolTable {
         }
         // These variables are set once at boot; formats of memory events count pages from them.
         let place = WORDS.contains(&name).then(|| self.find(name)).flatten()?;
-        self.memory.number(place, 8).ok().map(u64::cast_signed)
+        let value = self.memory.number(place, 8).ok().map(u64::cast_signed);
+        // Memory that reads as zero has no value of those that are never zero.
+        value.filter(|value| *value != 0 || self.zeros.contains(&name))
     }
 }

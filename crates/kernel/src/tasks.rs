@@ -3,6 +3,7 @@
 use crate::btf::Kind;
 use crate::{Error, Kernel, Object};
 use lastwords_bytes::Error as BytesError;
+use std::collections::HashSet;
 
 /// Most tasks that are returned.
 const TASKS_MAX: usize = 1 << 20;
@@ -40,7 +41,7 @@ pub struct Lineage {
 }
 
 /// `PF_KTHREAD` (`include/linux/sched.h`).
-const KERNEL_THREAD: u64 = 0x0020_0000;
+pub(crate) const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// A list of rows, and the errors that made it incomplete.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,10 +118,16 @@ impl Kernel {
     }
 
     /// Returns the task names that ftrace saved, in the order of `saved_cmdlines`: pid and name.
-    ///
-    /// # Errors
-    /// The kernel saved no names, or the table cannot be read.
-    pub fn saved_cmdlines(&self) -> Result<Vec<(u32, String)>, Error> {
+    #[must_use]
+    pub fn saved_cmdlines(&self) -> Listing<(u32, String)> {
+        let mut found = Listing::default();
+        if let Err(error) = self.walk_cmdlines(&mut found) {
+            found.missing.push(error);
+        }
+        found
+    }
+
+    fn walk_cmdlines(&self, found: &mut Listing<(u32, String)>) -> Result<(), Error> {
         let table = match self.pointer("savedcmd")? {
             // The kernel sets it at boot. Zero is of a page that reads as zero.
             0 => return Err(BytesError::value("savedcmd", 0, 0, "the address of the names").into()),
@@ -139,18 +146,46 @@ impl Kernel {
         let number = |place: u64, index: u64| {
             self.memory.number(place.wrapping_add(index.wrapping_mul(4)), 4).map_err(Error::hole("saved_cmdlines"))
         };
-        let mut rows = Vec::new();
+        // One of a kind: a page has hundreds.
+        let mut told = HashSet::new();
+        let mut wrong = |at: u64, what| {
+            let error = Error::from(BytesError::value("saved_cmdlines", at, 0, what));
+            told.insert(what).then_some(error)
+        };
         for index in 0..count {
             let pid = number(pids, index)?;
+            if pid == EMPTY {
+                continue;
+            }
+            // The idle tasks' names are not saved. Zero is of a page that reads as zero.
+            if pid == 0 {
+                found.missing.extend(wrong(pids.wrapping_add(index.wrapping_mul(4)), "a task with a number"));
+                continue;
+            }
             // A later task may have taken the pid slot or the place of the name.
-            if pid == EMPTY || number(slots, pid & (PID_SLOTS - 1))? != index {
+            let slot = pid & (PID_SLOTS - 1);
+            let owner = number(slots, slot)?;
+            if owner != index {
+                let at = slots.wrapping_add(slot.wrapping_mul(4));
+                if owner == 0 && self.is_zero_page(at) {
+                    found.missing.extend(wrong(at, "the place of a name"));
+                }
                 continue;
             }
             let place = names.wrapping_add(index.wrapping_mul(name_len));
             let name = self.memory.text(place, usize::try_from(name_len).unwrap_or(16));
-            rows.push((u32::try_from(pid).unwrap_or_default(), name.map_err(Error::hole("saved_cmdlines"))?));
+            match name.map_err(Error::hole("saved_cmdlines"))? {
+                name if name.is_empty() => found.missing.extend(wrong(place, "a name")),
+                name => found.rows.push((u32::try_from(pid).unwrap_or_default(), name)),
+            }
         }
-        Ok(rows)
+        Ok(())
+    }
+
+    /// Returns true if the page that contains an address reads as zero.
+    fn is_zero_page(&self, address: u64) -> bool {
+        let mut page = [0xff; 4096];
+        self.memory.read(address & !4095, &mut page).is_ok() && page.iter().all(|byte| *byte == 0)
     }
 
     /// Returns the thread groups by pid that ftrace saved (option `record-tgid`) in `saved_tgids`; empty if there are

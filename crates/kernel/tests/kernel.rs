@@ -115,7 +115,7 @@ fn a_list_that_comes_back_to_its_middle_ends() {
 #[test]
 fn names_that_a_later_task_overwrote_are_not_told() {
     let kernel = open(Toy::default());
-    assert_eq!(kernel.saved_cmdlines().unwrap(), [(1, "init".into()), (7, "shell".into())]);
+    assert_eq!(kernel.saved_cmdlines().rows, [(1, "init".into()), (7, "shell".into())]);
     assert_eq!(kernel.saved_tgids().unwrap(), [(8, 7)]);
 }
 
@@ -124,7 +124,7 @@ fn names_that_a_later_task_overwrote_are_not_told() {
 fn names_of_tasks_behind_a_pointer_that_reads_as_zero_are_not_known() {
     let mut toy = Toy::default();
     toy.memory.put_u64(SAVED, 0);
-    let error = open(toy).saved_cmdlines().unwrap_err().to_string();
+    let error = open(toy).saved_cmdlines().missing.remove(0).to_string();
     assert!(error.contains("savedcmd"), "{error}");
 }
 

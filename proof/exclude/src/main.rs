@@ -48,6 +48,8 @@ struct Args {
 /// A dump, and what is read of it.
 struct Whole {
     physical: Physical,
+    /// Bytes of the dump.
+    size: u64,
     arrays: Vec<Array>,
     /// The pages that were read.
     pages: Vec<u64>,
@@ -119,8 +121,9 @@ fn all(args: &Args, dump: &std::path::Path) -> Result<bool> {
 fn whole(dump: &std::path::Path) -> Result<Whole> {
     let physical = vmcore::open_physical(dump, &Budget::default(), &unwatched)?.context("no dump of a kernel")?;
     let noting = Arc::new(Noting::new(Arc::clone(&physical.image)));
-    let arrays = read::arrays(&physical, Arc::<Noting>::clone(&noting))?;
-    Ok(Whole { arrays, pages: noting.pages().into_iter().collect(), physical })
+    let size = std::fs::metadata(dump)?.len();
+    let arrays = read::arrays(&physical, size, Arc::<Noting>::clone(&noting))?;
+    Ok(Whole { arrays, pages: noting.pages().into_iter().collect(), physical, size })
 }
 
 /// Makes one image and judges it.
@@ -129,7 +132,7 @@ fn one(whole: &Whole, seed: u64, number: u64) -> (String, Verdict) {
     let (pages, loss) = choose(whole, &mut random);
     let what = format!("{} pages from {:#x} {loss:?}", pages.len(), pages.first().copied().unwrap_or(0) * image::PAGE);
     let image = Arc::new(Without::new(Arc::clone(&whole.physical.image), pages, loss));
-    match read::arrays(&whole.physical, image) {
+    match read::arrays(&whole.physical, whole.size, image) {
         Ok(found) => (what, judge::judge(&whole.arrays, &found)),
         Err(error) => {
             let error = format!("{error:#}");

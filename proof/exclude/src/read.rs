@@ -39,10 +39,10 @@ pub(crate) struct Array {
     pub(crate) has_notes: bool,
 }
 
-/// Reads all arrays in the memory.
-pub(crate) fn arrays(physical: &Physical, image: Arc<dyn Image>) -> Result<Vec<Array>> {
+/// Reads all arrays in the memory of a dump of `size` bytes.
+pub(crate) fn arrays(physical: &Physical, size: u64, image: Arc<dyn Image>) -> Result<Vec<Array>> {
     let physical = Physical { image, ..physical.clone() };
-    let budget = Arc::new(Budget::default());
+    let budget = Arc::new(Budget::for_input(size));
     let found = find::kernel(&physical, &budget, &unwatched).map_err(|error| anyhow::anyhow!("{error}"))?;
     let memory = Arc::new(found.memory);
     let kernel = Arc::new(Kernel::open(memory.clone(), &found.info, Sources::default(), budget)?);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lastwords_bytes::ByteOrder;
 use lastwords_trace::evidence::{Evidence, Verdict};
 use lastwords_trace::ftrace::{
-    Array, Clock, CpuRing, FlagColumns, HeaderPage, Parameter, ParameterKind, Ring, Stats, SubBufferInfo, Symbol,
-    SymbolRow, Symbols, Tracing,
+    Array, Clock, CpuRing, FlagColumns, HeaderPage, Mapped, Parameter, ParameterKind, Ring, Stats, SubBufferInfo,
+    Symbol, SymbolRow, Symbols, Tracing,
 };
 
 use super::format_file;
@@ -37,6 +37,15 @@ impl Symbols for Functions {
     fn each(&self, each: &mut dyn FnMut(SymbolRow<'_>)) {
         for (address, name, module) in FUNCTIONS {
             each(SymbolRow { address, kind: 't', name, module });
+        }
+    }
+
+    /// Process 7 has a program, process 8 has ended, and nothing is known of others.
+    fn mapped(&self, tgid: u32, address: u64) -> Mapped {
+        match (tgid, address) {
+            (7, 0x1000..0x2000) => Mapped::File { path: "/opt/my\nshop".to_owned(), offset: address - 0x1000 },
+            (7 | 8, _) => Mapped::None,
+            _ => Mapped::Unknown,
         }
     }
 

@@ -80,6 +80,22 @@ pub enum ParameterKind {
     },
 }
 
+/// What a process has mapped at an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mapped {
+    /// A file.
+    File {
+        /// The path.
+        path: String,
+        /// Bytes from the begin of the mapping.
+        offset: u64,
+    },
+    /// The process has ended, or no file is mapped there.
+    None,
+    /// It is not known.
+    Unknown,
+}
+
 /// Names for addresses.
 pub trait Symbols: Send + Sync {
     /// Returns the symbol that contains `address`.
@@ -96,6 +112,11 @@ pub trait Symbols: Send + Sync {
     /// Returns the parameters of the function with this name; none if they are not known.
     fn parameters(&self, _function: &str) -> Option<Vec<Parameter>> {
         None
+    }
+
+    /// Returns the file that the process `tgid` has mapped at an address, as the trace option `sym-userobj` shows it.
+    fn mapped(&self, _tgid: u32, _address: u64) -> Mapped {
+        Mapped::Unknown
     }
 
     /// Returns the value of a name in a print format: an enumerator, a kernel variable of the size of a `long`

@@ -18,6 +18,8 @@ use super::ring::{self, Shape};
 
 /// Bit of `trace_buffer.record_disabled`: `tracing_on` switched recording off.
 const OFF: u64 = 1 << 20;
+/// Most CPUs of a ring of which nothing else says which CPUs are possible.
+const CPUS_MAX: usize = 1 << 16;
 /// Most options of a tracer.
 const TRACER_OPTIONS_MAX: u64 = 64;
 
@@ -156,12 +158,16 @@ impl Facts {
 fn one(kernel: &Arc<Kernel>, memory: Option<&Arc<VirtualMemory>>, address: u64, number: usize) -> Result<Draft, Error> {
     let array = kernel.object("trace_array", address)?;
     let mut facts = Facts::default();
+    // Only the top level has none.
+    let is_top = kernel.symbol("global_trace").is_ok_and(|top| top == address);
     let name = match array.text("name") {
-        Err(Error::Hole { .. }) => {
+        _ if is_top => String::new(),
+        Ok(name) if !name.is_empty() => name,
+        Ok(_) | Err(Error::Hole { .. }) => {
             facts.not_known.push(Gap::not_known(None, "its name"));
             format!("instance-{:x}", array.place())
         }
-        name => name?,
+        Err(error) => return Err(error),
     };
     let current = facts.take("its tracer", array.pointer("current_trace"));
     let tracer = current
@@ -296,7 +302,11 @@ fn read_ring(
     };
     let shape = Shape { size: usize::try_from(size.clamp(64, 1 << 26)).unwrap_or(4096), header };
     let mut cpus = Vec::new();
-    let possible = kernel.cpus(Mask::Possible);
+    let mut possible = kernel.cpus(Mask::Possible);
+    if possible.is_empty() {
+        // The buffer has a pointer for each; it is zero for one that is not possible.
+        possible = (0..buffer.fit("cpus")?).take(CPUS_MAX).collect();
+    }
     if possible.is_empty() {
         return Err(Error::Null { structure: "cpumask".into(), member: "cpu_possible_mask".into() });
     }

@@ -69,6 +69,10 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
     let uname = kernel.uname().unwrap_or_default();
     let mut noted = |what: &str, error: &Error| evidence.gaps.push(Gap::not_known(None, &format!("{what}: {error}")));
     kernel.missing.iter().for_each(|error| noted("names of the kernel's addresses", error));
+    let cpus = running_cpus(kernel);
+    if cpus == 0 {
+        noted("the number of CPUs", &Error::Null { structure: "cpumask".into(), member: "cpu_online_mask".into() });
+    }
     let pointer_key = printk::pointer_key(kernel).unwrap_or_else(|error| {
         noted("the key by which the kernel hides addresses", &error);
         None
@@ -77,17 +81,16 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         noted("formats of trace_printk", &error);
         Default::default()
     });
-    let comms = kernel.saved_cmdlines().map(BTreeMap::from_iter).unwrap_or_else(|error| {
-        noted("names of tasks", &error);
-        BTreeMap::new()
-    });
+    let comms = kernel.saved_cmdlines();
+    comms.missing.iter().for_each(|error| noted("names of tasks", error));
+    let comms = BTreeMap::from_iter(comms.rows);
     Tracing {
         uname: format!("{} {} {} {} {}", uname.system, uname.node, uname.release, uname.version, uname.machine),
         release: uname.release,
         byte_order: virtual_memory.byte_order(),
         word_size: virtual_memory.word_size(),
         page_size: u32::try_from(virtual_memory.page_size()).unwrap_or(4096),
-        cpus: running_cpus(kernel),
+        cpus,
         header_page: HeaderPage::of_word_size(virtual_memory.word_size()),
         formats: BTreeMap::new(),
         comms,
@@ -95,7 +98,7 @@ pub fn without_arrays(kernel: &Arc<Kernel>) -> Tracing {
         learns_comms: false,
         tgids: kernel.saved_tgids().map(BTreeMap::from_iter).unwrap_or_default(),
         printk_formats,
-        symbols: Arc::new(names::Names(kernel.clone())),
+        symbols: Arc::new(names::Names::new(kernel.clone())),
         pointer_key,
         preempt_voluntary: preempt::is_voluntary(kernel, &uname.machine),
         flag_columns: columns::of(kernel),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use lastwords_bytes::Error as BytesError;
 use lastwords_kernel::{Error, Kernel};
 
 /// Most strings of a table that are read.
@@ -39,13 +40,14 @@ pub(super) fn formats(kernel: &Kernel) -> Result<BTreeMap<u64, String>, Error> {
     Ok(strings)
 }
 
-/// The key of `%p`; none if it was not set.
+/// The key of `%p`; none if the kernel hides no addresses (`no_hash_pointers`).
 pub(super) fn pointer_key(kernel: &Kernel) -> Result<Option<[u64; 2]>, Error> {
-    if kernel.symbol("filled_random_ptr_key").is_ok() && kernel.number("filled_random_ptr_key", 1)? == 0 {
+    if kernel.symbol("no_hash_pointers").is_ok() && kernel.number("no_hash_pointers", 1)? != 0 {
         return Ok(None);
     }
     let at = kernel.symbol("ptr_key")?;
     let word = |offset: u64| kernel.memory.number(at.wrapping_add(offset), 8).map_err(Error::hole("ptr_key"));
     let key = [word(0)?, word(8)?];
-    Ok((key != [0, 0]).then_some(key))
+    // The kernel sets it at boot. Zero is of a page that reads as zero.
+    if key == [0, 0] { Err(BytesError::value("ptr_key", at, 0, "a key").into()) } else { Ok(Some(key)) }
 }

@@ -120,6 +120,8 @@ options)
     instance groups sched 32; set_options instances/groups record-tgid
     instance digits sched 32; set_options instances/digits hex
     instance binary "sched irq" 32; set_options instances/binary bin
+    instance files "sched syscalls" 64; set_options instances/files userstacktrace sym-userobj
+    instance "files-too" sched 32; set_options instances/files-too userstacktrace sym-userobj sym-addr
     instance parentless sched 32; echo 0 > instances/parentless/options/print-parent; echo 0 > instances/parentless/options/annotate
     work 6 ;;
 probes)

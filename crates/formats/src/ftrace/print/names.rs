@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-use lastwords_trace::ftrace::{Parameter, Symbol, Symbols, Tracing};
+use lastwords_trace::ftrace::{Mapped, Parameter, Symbol, Symbols, Tracing};
 
 use super::number;
 use super::siphash::siphash;
@@ -41,6 +41,8 @@ pub struct Names {
     texts: RefCell<Texts>,
     /// Parameters of functions, by address.
     parameters: HashMap<u64, Option<Arc<[Parameter]>>, BuildHasherDefault<AddressHasher>>,
+    /// Files by process and address.
+    mapped: HashMap<(u32, u64), Mapped>,
     key: Option<[u64; 2]>,
     word_size: u8,
     /// The name that was searched last, and its address.
@@ -58,6 +60,7 @@ impl Names {
             room: Vec::new(),
             texts: RefCell::default(),
             parameters: HashMap::default(),
+            mapped: HashMap::new(),
             key: tracing.pointer_key.filter(|_| hash),
             word_size: tracing.word_size,
             found: None,
@@ -132,6 +135,15 @@ impl Names {
         };
         texts.insert(address, found.clone());
         found
+    }
+
+    /// Returns the file that a process has mapped at an address.
+    pub(crate) fn mapped(&mut self, process: u32, address: u64) -> Mapped {
+        if self.mapped.len() >= TEXTS {
+            self.mapped.clear();
+        }
+        let symbols = &self.symbols;
+        self.mapped.entry((process, address)).or_insert_with(|| symbols.mapped(process, address)).clone()
     }
 
     /// Returns the value that `%p` shows for a pointer: hashed if there is a key, otherwise unchanged. Null and error

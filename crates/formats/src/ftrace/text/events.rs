@@ -384,7 +384,11 @@ impl<'a> Printer<'a> {
             }
             Renderer::Own(own) => {
                 let env = Env::new(payload, self.machine, &mut self.scratch, &mut self.state.names);
-                super::own_text::write(out, own, env, &self.flags, at, self.in_ns, self.tracing, &self.state.tasks);
+                let (tracing, tasks) = (self.tracing, &self.state.tasks);
+                let is_known = super::own_text::write(out, own, env, &self.flags, at, self.in_ns, tracing, tasks);
+                if !is_known && !std::mem::replace(&mut kind.is_noted, true) {
+                    self.notes.push(format!("{}: {FILES_UNKNOWN}", kind.format.name));
+                }
                 return;
             }
             Renderer::Syscall(syscall) => {
@@ -551,6 +555,9 @@ fn unknown_parts(format: &Format, parts: &[Unknown]) -> Option<String> {
     let note = format!("{system}:{name}: its print format has {}; raw values stand in their place", all.join("; "));
     (!parts.is_empty()).then_some(note)
 }
+
+/// The note on user stacks where the option `sym-userobj` is set and memory of processes is not there.
+const FILES_UNKNOWN: &str = "the files of some addresses are not known (option sym-userobj); addresses stand there";
 
 /// Returns a note on an event of which a part could not be printed.
 fn faulty(format: &Format, fault: &Fault) -> String {

@@ -13,6 +13,8 @@ pub(crate) struct Flags {
     pub(crate) parent: bool,
     pub(crate) symbol_offset: bool,
     pub(crate) symbol_address: bool,
+    /// Addresses of user stacks are shown as places in files.
+    pub(crate) user_files: bool,
     pub(crate) verbose: bool,
     pub(crate) raw: bool,
     pub(crate) fields: bool,
@@ -56,6 +58,7 @@ impl Flags {
             parent: unknown || on("print-parent"),
             symbol_offset: on("sym-offset"),
             symbol_address: on("sym-addr"),
+            user_files: on("sym-userobj"),
             verbose: on("verbose"),
             raw,
             fields,

@@ -35,6 +35,7 @@ pub(crate) enum Own {
         callers: Slot,
     },
     UserStack {
+        process: Slot,
         callers: Slot,
     },
     BinaryPrint {
@@ -136,7 +137,7 @@ impl Own {
                 cpu: slot("next_cpu"),
             },
             "kernel_stack" => Self::KernelStack { callers: slot("caller") },
-            "user_stack" => Self::UserStack { callers: slot("caller") },
+            "user_stack" => Self::UserStack { process: slot("tgid"), callers: slot("caller") },
             "bprint" => Self::BinaryPrint { ip: slot("ip"), format: slot("fmt"), arguments: slot("buf") },
             "bputs" => Self::Put { ip: slot("ip"), text: slot("str") },
             "print" => Self::Print { ip: slot("ip"), text: slot("buf") },

@@ -1,7 +1,7 @@
 //! The text of ftrace's own entries.
 
 use lastwords_bytes::{ByteOrder, low_u32};
-use lastwords_trace::ftrace::Tracing;
+use lastwords_trace::ftrace::{Mapped, Tracing};
 
 use super::arguments::Form;
 use super::context::{self, EventInfo, Tasks};
@@ -18,7 +18,7 @@ const USER_CALLERS: usize = 8;
 /// Letters of task states (`TASK_STATE_TO_CHAR_STR` by index).
 const STATES: &[u8] = b"RSDTtXZPI";
 
-/// Appends the text, including the line feed.
+/// Appends the text, including the line feed. Returns false if a file of a user stack is not known.
 #[allow(clippy::too_many_arguments, reason = "each is one thing that some entry shows")]
 pub(crate) fn write(
     out: &mut Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) fn write(
     in_ns: bool,
     tracing: &Tracing,
     tasks: &Tasks<'_>,
-) {
+) -> bool {
     let (payload, order, word) = (env.payload, env.machine.order, env.machine.word_size);
     let get = |slot: &Slot| slot.unsigned(payload, order);
     match own {
@@ -61,7 +61,9 @@ pub(crate) fn write(
             out.extend_from_slice(line.as_bytes());
         }
         Own::KernelStack { callers } => kernel_stack(out, &mut env, flags, *callers),
-        Own::UserStack { callers } => user_stack(out, &env, *callers),
+        Own::UserStack { process, callers } => {
+            return user_stack(out, &mut env, flags, low_u32(get(process)), *callers);
+        }
         Own::BinaryPrint { ip, .. } | Own::Put { ip, .. } | Own::Print { ip, .. } => {
             address(out, env.names, get(ip), flags, word);
             out.extend_from_slice(b": ");
@@ -97,6 +99,7 @@ pub(crate) fn write(
         // `graph` prints these.
         Own::GraphEntry(_) | Own::GraphExit(_) => {}
     }
+    true
 }
 
 fn function(
@@ -137,14 +140,29 @@ fn kernel_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, callers
     }
 }
 
-fn user_stack(out: &mut Vec<u8>, env: &Env<'_, '_>, callers: Slot) {
+/// Appends a user stack (`trace_user_stack_print`). Returns false if a file is not known.
+fn user_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, process: u32, callers: Slot) -> bool {
     out.extend_from_slice(b"<user stack trace>\n");
     let width = u32::from(env.machine.word_size) * 2;
+    let mut is_known = true;
     for caller in words(env, callers).take(USER_CALLERS).take_while(|caller| *caller != 0) {
-        out.extend_from_slice(b" =>  <");
-        number(out, Spec { width, zero: true, ..Spec::default() }, caller, false, 16, false);
-        out.extend_from_slice(b">\n");
+        out.extend_from_slice(b" => ");
+        let file = if flags.user_files { env.names.mapped(process, caller) } else { Mapped::None };
+        if let Mapped::File { path, offset } = &file {
+            out.extend_from_slice(path.replace('\n', "\\012").as_bytes());
+            out.extend_from_slice(b"[+0x");
+            hex(out, *offset);
+            out.push(b']');
+        }
+        is_known &= file != Mapped::Unknown;
+        if flags.symbol_address || !matches!(file, Mapped::File { .. }) {
+            out.extend_from_slice(b" <");
+            number(out, Spec { width, zero: true, ..Spec::default() }, caller, false, 16, false);
+            out.push(b'>');
+        }
+        out.push(b'\n');
     }
+    is_known
 }
 
 /// Appends the message of an entry. Returns false for an entry without a message.

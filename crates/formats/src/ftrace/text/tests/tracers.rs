@@ -6,6 +6,7 @@ const RW: u16 = 13;
 const MAP: u16 = 14;
 const BRANCH: u16 = 12;
 const BLOCK: u16 = 17;
+const USER: u16 = 18;
 
 /// Returns a machine with one CPU that has these events, and a tracer.
 fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
@@ -21,7 +22,9 @@ fn traced(tracer: &str, events: &[(u64, Vec<u8>)]) -> Tracing {
     let numbers = ["u64 sector:16:8:0", "u32 bytes:24:4:0", "u32 action:28:4:0", "u32 pid:32:4:0", "u32 device:36:4:0"];
     let more = ["u32 cpu:40:4:0", "u16 error:44:2:0", "u16 pdu_len:46:2:0", "char data[]:48:0:0"];
     let block = format("ftrace", BLOCK, "blktrace", &[&numbers[..], &more].concat(), "\"\"");
-    machine.formats.extend([rw, map, branch, block]);
+    let callers = ["unsigned int tgid:8:4:0", "unsigned long caller[8]:16:64:0"];
+    let user = format("ftrace", USER, "user_stack", &callers, "\"\"");
+    machine.formats.extend([rw, map, branch, block, user]);
     machine
 }
 
@@ -53,6 +56,35 @@ map what?
 ";
     assert_eq!(body(&traced("mmiotrace", &events)), expected);
     assert!(body(&traced("nop", &events)).contains(": Unknown type 14\n"));
+}
+
+/// The texts are those of `seq_print_user_ip` (`trace_output.c`).
+#[test]
+fn user_stacks_name_files_that_are_known() {
+    let stack = |process: u32, callers: [u64; 8]| {
+        payload(USER, 0, 0, 7, &[&process.to_le_bytes()[..], &[0; 4], &words(&callers)].concat())
+    };
+    let [mine, none] = [[0x1234, 0x9000, 0, 5, 0, 0, 0, 0], [0x1234, 0, 0, 0, 0, 0, 0, 0]];
+    let shown = |options: &[&str], process, callers| {
+        let mut machine = traced("nop", &[(1_000, stack(process, callers))]);
+        machine.arrays[0].options = Some(options.iter().map(|option| (*option).to_owned()).collect());
+        let (out, summary) = text(&machine, &Options { no_header: true, ..Options::default() });
+        (out.split_once("<user stack trace>\n").expect("a stack").1.to_owned(), summary.notes)
+    };
+    let set = ["sym-userobj"];
+    let plain = " =>  <0000000000001234>\n";
+    assert_eq!(shown(&[], 7, mine), (format!("{plain} =>  <0000000000009000>\n"), vec![]));
+    let expected = " => /opt/my\\012shop[+0x234]\n =>  <0000000000009000>\n";
+    assert_eq!(shown(&set, 7, mine), (expected.to_owned(), vec![]));
+    let both = " => /opt/my\\012shop[+0x234] <0000000000001234>\n";
+    assert_eq!(shown(&["sym-userobj", "sym-addr"], 7, none), (both.to_owned(), vec![]));
+    assert_eq!(shown(&set, 8, none), (plain.to_owned(), vec![]));
+    let (out, notes) = shown(&set, 9, mine);
+    assert_eq!(out, format!("{plain} =>  <0000000000009000>\n"));
+    assert_eq!(
+        notes,
+        ["user_stack: the files of some addresses are not known (option sym-userobj); addresses stand there"]
+    );
 }
 
 #[test]
