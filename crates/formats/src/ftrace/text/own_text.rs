@@ -61,9 +61,7 @@ pub(crate) fn write(
             out.extend_from_slice(line.as_bytes());
         }
         Own::KernelStack { callers } => kernel_stack(out, &mut env, flags, *callers),
-        Own::UserStack { process, callers } => {
-            return user_stack(out, &mut env, flags, low_u32(get(process)), *callers);
-        }
+        Own::UserStack { process, callers } => return user_stack(out, &mut env, flags, (get(process), *callers)),
         Own::BinaryPrint { ip, .. } | Own::Put { ip, .. } | Own::Print { ip, .. } => {
             address(out, env.names, get(ip), flags, word);
             out.extend_from_slice(b": ");
@@ -141,13 +139,13 @@ fn kernel_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, callers
 }
 
 /// Appends a user stack (`trace_user_stack_print`). Returns false if a file is not known.
-fn user_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, process: u32, callers: Slot) -> bool {
+fn user_stack(out: &mut Vec<u8>, env: &mut Env<'_, '_>, flags: &Flags, (process, callers): (u64, Slot)) -> bool {
     out.extend_from_slice(b"<user stack trace>\n");
     let width = u32::from(env.machine.word_size) * 2;
     let mut is_known = true;
     for caller in words(env, callers).take(USER_CALLERS).take_while(|caller| *caller != 0) {
         out.extend_from_slice(b" => ");
-        let file = if flags.user_files { env.names.mapped(process, caller) } else { Mapped::None };
+        let file = if flags.user_files { env.names.mapped(low_u32(process), caller) } else { Mapped::None };
         if let Mapped::File { path, offset } = &file {
             out.extend_from_slice(path.replace('\n', "\\012").as_bytes());
             out.extend_from_slice(b"[+0x");
