@@ -1,8 +1,10 @@
 //! Shapes of `tracing` that programs have: an event under a global and under a scoped dispatcher, a span with an event from its making to
 //! its end, and an event with optional fields; recorded by our subscriber, by our layer, and by the registry of `tracing-subscriber` alone.
 
-use tracing::Dispatch;
-use tracing_subscriber::layer::SubscriberExt;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata};
+use tracing_subscriber::layer::{Identity, SubscriberExt};
 
 use super::lastwords::session;
 use crate::Result;
@@ -40,9 +42,24 @@ pub(super) fn span_layer(job: &Job) -> Result<Sample> {
     record(job, tracing_subscriber::registry().with(lastwords::layer::layer()), Set::Global, span)
 }
 
+/// The same: the registry with a layer that does nothing. The registry alone keeps each span that was closed.
+pub(super) fn span_closing(job: &Job) -> Result<Sample> {
+    record(job, tracing_subscriber::registry().with(Identity::new()), Set::Global, span)
+}
+
 /// The same: the registry alone.
 pub(super) fn span_registry(job: &Job) -> Result<Sample> {
     record(job, tracing_subscriber::registry(), Set::Global, span)
+}
+
+/// An event, a subscriber that only reads its values: what `tracing` itself takes.
+pub(super) fn event_read(job: &Job) -> Result<Sample> {
+    record(job, Reads, Set::Global, event)
+}
+
+/// An event with optional fields, the same subscriber.
+pub(super) fn optional_read(job: &Job) -> Result<Sample> {
+    record(job, Reads, Set::Global, optional_fields)
 }
 
 /// An event with 12 optional fields in all combinations.
@@ -98,4 +115,45 @@ fn record(job: &Job, subscriber: impl tracing::Subscriber + Send + Sync, set: Se
         tracing::dispatcher::set_global_default(dispatch.clone())?;
     }
     job.run(run, run)
+}
+
+/// A subscriber that reads the values of events, and does nothing else.
+struct Reads;
+
+/// Values that were read.
+#[derive(Default)]
+struct Values(u64);
+
+impl Visit for Values {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0 = self.0.wrapping_add(value ^ field.index() as u64);
+    }
+
+    fn record_debug(&mut self, field: &Field, _: &dyn std::fmt::Debug) {
+        self.0 ^= field.index() as u64;
+    }
+}
+
+impl tracing::Subscriber for Reads {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut values = Values::default();
+        event.record(&mut values);
+        std::hint::black_box(values.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
 }

@@ -2,10 +2,13 @@
 //! at death.
 #![cfg(feature = "tracing")]
 
+#[path = "support/end_of_thread.rs"]
+mod end_of_thread;
 mod support;
 
 use std::path::Path;
 
+use end_of_thread::at_the_very_end_of_a_thread;
 use lastwords::{ChannelConfig, Session};
 use support::{child, child_dir, open_spans};
 use tracing::{debug, error, error_span, info, info_span, warn, warn_span};
@@ -279,7 +282,7 @@ fn the_log_crate() {
     }
     assert!(lines[3].2.ends_with("message=\"\" log.module_path=\"layer\""), "{:?}", lines[3]);
     let places: Vec<_> = support::places(&folder).into_iter().filter(|(name, _)| name == "again").collect();
-    assert!(places[0].1.ends_with("tests/layer.rs:256"), "{places:?}");
+    assert!(places[0].1.ends_with("tests/layer.rs:259"), "{places:?}");
     let last = &lines[lines.len() - 1].2;
     let start = "log:record message=\"made up\" log.target=\"old_1099\" log.module_path=\"layer\" log.file=";
     assert!(last.starts_with(start), "{last}");
@@ -489,30 +492,6 @@ fn threads_are_named_once_in_each_session() {
     });
 }
 
-/// Calls a function in the last round of destructors of a thread's end, when Rust's own thread-local data is gone.
-fn at_the_very_end_of_a_thread(call: extern "C" fn()) {
-    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-    static KEY: AtomicU32 = AtomicU32::new(0);
-    static CALL: std::sync::OnceLock<extern "C" fn()> = std::sync::OnceLock::new();
-    extern "C" fn destructor(round: *mut libc::c_void) {
-        if round.addr() == 3 {
-            CALL.get().expect("set before")();
-        } else {
-            // SAFETY: the key was made below and is never deleted.
-            unsafe { libc::pthread_setspecific(KEY.load(Relaxed), round.wrapping_byte_add(1)) };
-        }
-    }
-    CALL.get_or_init(|| call);
-    let mut key = 0;
-    // SAFETY: `key` is valid memory for the key.
-    assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(destructor)) }, 0);
-    KEY.store(key, Relaxed);
-    // SAFETY: the key exists; the value is a number.
-    let begin = move || unsafe { libc::pthread_setspecific(key, std::ptr::without_provenance(1)) };
-    let thread = std::thread::Builder::new().name("ending".into()).spawn(begin);
-    assert_eq!(thread.expect("a thread").join().expect("it ends"), 0);
-}
-
 #[test]
 fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
     with_each(|dir| {
@@ -530,7 +509,7 @@ fn a_thread_that_records_only_when_it_is_nearly_gone_has_a_name() {
             });
         }
         *RECORDER.lock().expect("nobody panicked") = Some(tracing::dispatcher::get_default(Clone::clone));
-        at_the_very_end_of_a_thread(record);
+        at_the_very_end_of_a_thread(|| (), record);
         assert_eq!(threads_named(&folder, "ending").len(), 1);
         assert_eq!(of_channel(&folder, 0).last().expect("an event"), "layer:late");
     });

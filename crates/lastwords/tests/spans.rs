@@ -1,14 +1,20 @@
 //! Tests the table of open spans when it is full, and when threads and processes share it.
 #![cfg(feature = "tracing")]
 
+#[path = "support/end_of_thread.rs"]
+mod end_of_thread;
 mod support;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use end_of_thread::at_the_very_end_of_a_thread;
 use lastwords::{ChannelConfig, Session};
-use support::{cut_values, evicted_spans, open_spans, open_spans_and_threads, skipped_values};
-use tracing::info_span;
+use support::{
+    child, child_dir, cut_values, evicted_spans, lines, open_spans, open_spans_and_threads, open_spans_by_time,
+    skipped_values, with_ids_renamed,
+};
+use tracing::{info, info_span};
 use tracing_subscriber::layer::SubscriberExt as _;
 
 /// Starts a session whose table has a page or two. One test runs at a time, because the session takes every test's
@@ -16,10 +22,20 @@ use tracing_subscriber::layer::SubscriberExt as _;
 fn alone(dir: &Path) -> (std::sync::MutexGuard<'static, ()>, Session, PathBuf) {
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let guard = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let (session, folder) = begin(dir);
+    (guard, session, folder)
+}
+
+fn begin(dir: &Path) -> (Session, PathBuf) {
     let main = ChannelConfig::new("main").contexts(lastwords::Context::NONE).sub_buffers(4, 16 << 10);
     let session = Session::builder("spans").dir(dir).channel(main).spans(32).start().expect("a session");
     let folder = session.folder().expect("a folder").to_owned();
-    (guard, session, folder)
+    (session, folder)
+}
+
+/// Returns the events, with ids of spans by their order of appearance.
+fn events(folder: &Path) -> Vec<String> {
+    with_ids_renamed(lines(folder))
 }
 
 /// Returns the recorders of `tracing`: the layer and the subscriber.
@@ -211,5 +227,178 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
         assert_eq!(inside("again"), Some((me, 1)), "left once, entered twice");
         drop(first);
         assert_eq!(inside("again"), Some((0, 0)));
+    });
+}
+
+/// What a thread keeps of its newest span must not be taken for another thread's span, nor for a span that is closed.
+#[test]
+fn another_thread_closes_the_span() {
+    with_each(|folder| {
+        let recorder = tracing::dispatcher::get_default(Clone::clone);
+        let in_other = |run: &(dyn Fn() + Sync)| {
+            std::thread::scope(|scope| _ = scope.spawn(|| tracing::dispatcher::with_default(&recorder, run)));
+        };
+        let made = std::sync::Mutex::new(Some(info_span!("made")));
+        let id = made.lock().expect("no panic").as_ref().and_then(tracing::Span::id).expect("enabled");
+        recorder.enter(&id);
+        info!("open");
+        in_other(&|| {
+            let _own = info_span!("own").entered();
+            info!("other");
+            drop(made.lock().expect("no panic").take());
+        });
+        info!("closed");
+        recorder.exit(&id);
+        let next = info_span!("next").entered();
+        info!("behind");
+        drop(next);
+        assert!(open_spans(folder).is_empty());
+        let expected = [
+            "span:new spans::made span_id=#1 parent_id=#0",
+            r#"spans:open span="spans::made" span_id=#1"#,
+            "span:new spans::own span_id=#2 parent_id=#0",
+            r#"spans:other span="spans::own" span_id=#2"#,
+            "span:close spans::made span_id=#1",
+            "span:close spans::own span_id=#2",
+            "spans:closed",
+            "span:new spans::next span_id=#3 parent_id=#0",
+            r#"spans:behind span="spans::next" span_id=#3"#,
+            "span:close spans::next span_id=#3",
+        ];
+        assert_eq!(events(folder), expected);
+    });
+}
+
+/// Two registries give their spans the same ids. A thread that is in spans of both does not take one for the other.
+#[test]
+fn two_recorders_have_spans_of_the_same_id() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_alone, _session, folder) = alone(dir.path());
+    let layer = || tracing::Dispatch::new(tracing_subscriber::registry().with(lastwords::layer::layer()));
+    let (one, other) = (layer(), layer());
+    let with = |recorder: &_, run: &mut dyn FnMut()| tracing::dispatcher::with_default(recorder, run);
+    let (mut a, mut b) = (None, None);
+    with(&one, &mut || a = Some(info_span!("a", n = 1).entered()));
+    with(&other, &mut || b = Some(info_span!("b", n = 2)));
+    assert_eq!(a.as_ref().and_then(|a| a.id()), b.as_ref().and_then(tracing::Span::id));
+    with(&other, &mut || info!("outside"));
+    with(&one, &mut || info!("in a"));
+    let inside = b.map(tracing::Span::entered);
+    with(&other, &mut || info!("in b"));
+    with(&one, &mut || info!("in a"));
+    assert_eq!(open_spans(&folder), ["spans|a|n=1 entered", "spans|b|n=2 entered"]);
+    drop(a);
+    with(&one, &mut || info!("outside"));
+    with(&other, &mut || info!("in b"));
+    assert_eq!(open_spans(&folder), ["spans|b|n=2 entered"]);
+    drop(inside);
+    let expected = [
+        "span:new spans::a n=1 span_id=#1 parent_id=#0",
+        "span:new spans::b n=2 span_id=#2 parent_id=#0",
+        "spans:outside",
+        r#"spans:in a span="spans::a{n=1}" span_id=#1"#,
+        r#"spans:in b span="spans::b{n=2}" span_id=#2"#,
+        r#"spans:in a span="spans::a{n=1}" span_id=#1"#,
+        "span:close spans::a span_id=#1",
+        "spans:outside",
+        r#"spans:in b span="spans::b{n=2}" span_id=#2"#,
+        "span:close spans::b span_id=#2",
+    ];
+    assert_eq!(events(&folder), expected);
+}
+
+/// A session ends while a thread is in a span, and another one begins, whose table does not have that span.
+#[test]
+fn a_later_session_has_the_spans_of_a_thread_that_was_there_before() {
+    for recorder in recorders() {
+        let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
+        let (_alone, session, _) = alone(first.path());
+        tracing::dispatcher::with_default(&recorder, || {
+            drop(info_span!("gone"));
+            let before = info_span!("before", n = 1).entered();
+            info!("first");
+            drop(session);
+            let (_session, folder) = begin(second.path());
+            info!("second");
+            let after = info_span!("after", n = 2).entered();
+            info!("inside");
+            assert_eq!(open_spans(&folder), ["spans|after|n=2 entered"]);
+            drop(after);
+            info!("second");
+            drop(before);
+            let expected = [
+                r#"spans:second span="spans::before" span_id=#1"#,
+                "span:new spans::after n=2 span_id=#2 parent_id=#1",
+                r#"spans:inside span="spans::after{n=2}" span_id=#2"#,
+                "span:close spans::after span_id=#2",
+                r#"spans:second span="spans::before" span_id=#1"#,
+                "span:close spans::before span_id=#1",
+            ];
+            assert_eq!(events(&folder), expected);
+            assert!(open_spans(&folder).is_empty());
+        });
+    }
+}
+
+/// Spans of a thread's last destructors, after what it kept for itself was given back. It is a process of its own: the place where `tracing`
+/// keeps a thread's own recorder is gone then.
+#[test]
+fn spans_of_the_last_destructors_are_apart() {
+    extern "C" fn late() {
+        let outer = info_span!("outer").entered();
+        let inner = info_span!("inner").entered();
+        info!("in inner");
+        drop(inner);
+        info!("in outer");
+        drop(outer);
+        drop(info_span!("last"));
+    }
+    if let Some(dir) = child_dir() {
+        let (_session, _) = begin(&dir);
+        tracing::subscriber::set_global_default(lastwords::layer::subscriber()).expect("there is none");
+        return at_the_very_end_of_a_thread(|| drop(info_span!("early")), late);
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("spans_of_the_last_destructors_are_apart", dir.path());
+    assert!(status.success());
+    let expected = [
+        "span:new spans::early span_id=#1 parent_id=#0",
+        "span:close spans::early span_id=#1",
+        "span:new spans::outer span_id=#2 parent_id=#0",
+        "span:new spans::inner span_id=#3 parent_id=#2",
+        r#"spans:in inner span="spans::inner" span_id=#3"#,
+        "span:close spans::inner span_id=#3",
+        r#"spans:in outer span="spans::outer" span_id=#2"#,
+        "span:close spans::outer span_id=#2",
+        "span:new spans::last span_id=#4 parent_id=#0",
+        "span:close spans::last span_id=#4",
+    ];
+    assert_eq!(events(&folder), expected);
+    assert!(open_spans(&folder).is_empty());
+}
+
+/// A span is opened between the events before and after it, whether its opening is recorded or not. An opening that is recorded has the
+/// same time, if nothing came in between.
+#[test]
+fn the_table_has_the_times_of_openings() {
+    with_each_session(|session, folder| {
+        let pass = |in_between: &dyn Fn() -> tracing::Span| {
+            info!("before");
+            let span = in_between();
+            info!("after");
+            span
+        };
+        let recorded = pass(&|| info_span!("recorded", n = 1));
+        session.disable("span:*").expect("a rule");
+        let not_recorded = pass(&|| info_span!("not recorded"));
+        let sessions = lastwords_testkit::naive::read(folder).expect("the folder is readable");
+        let mut events: Vec<u64> = sessions[0].events().into_iter().map(|(_, event)| event.clock).collect();
+        events.sort_unstable();
+        let spans = open_spans_by_time(folder);
+        let [before, new, after, before_next, after_next] = events[..] else { panic!("{events:?}") };
+        let [(first, _), (second, _)] = spans[..] else { panic!("{spans:?}") };
+        assert!(before < new && (new..after).contains(&first), "{first} is not in {events:?}");
+        assert!((before_next + 1..after_next).contains(&second), "{second} is not in {events:?}");
+        drop((recorded, not_recorded));
     });
 }

@@ -174,6 +174,23 @@ impl Channel {
         unsafe { self.fast.record_short_text(id, words, len, text) }
     }
 
+    /// Records an event on the fast path, if that is possible now. The payload is `first`, if it is given, followed by `bytes`, of which
+    /// there are 8 at least. Returns false if nothing was recorded.
+    #[inline(always)]
+    #[must_use]
+    pub fn record_bytes(&'static self, id: u16, first: Option<u32>, bytes: &[u8]) -> bool {
+        self.fast.record_bytes(id, first, bytes)
+    }
+
+    /// Returns the time of the newest event in the place of this channel where the thread recorded last; none if it recorded elsewhere
+    /// since. Right after [`Channel::record_bytes`] has recorded an event, it is the time of that event or of one that
+    /// another thread recorded since. So a caller that needs the time need not read the clock, which takes as long as a whole event.
+    #[inline(always)]
+    #[must_use]
+    pub fn newest_time(&'static self) -> Option<u64> {
+        self.fast.newest_time()
+    }
+
     /// Records an event of any id whose payload is complete in memory. If the fast path cannot record the event,
     /// [`Channel::record_parts`] does.
     ///

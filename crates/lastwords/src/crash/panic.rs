@@ -46,7 +46,7 @@ fn record(info: &PanicHookInfo<'_>) {
     let mut addresses = [hex(0); MAX_FRAMES];
     let backtrace = frames.copy(&mut addresses);
     let message = message.unwrap_or("a payload that is no text");
-    let location = info.location().map_or(Formatted::EMPTY, |at| Formatted::new(format_args!("{at}")));
+    let location = info.location().map_or_else(Formatted::empty, |at| Formatted::new(format_args!("{at}")));
     let current = std::thread::current();
     let thread = cut(current.name().unwrap_or(""), MOST_TEXT);
     callsite::prime::<__LwSite, Payload<'_>>(&__LW_CALLSITE);
@@ -61,7 +61,7 @@ fn record(info: &PanicHookInfo<'_>) {
         let room = sub_buffer.saturating_sub(others);
         let for_backtrace = room.saturating_sub(message.len() + 1).max(room / 2);
         let backtrace = &backtrace[..backtrace.len().min(for_backtrace / size_of::<u64>())];
-        let mut note = Formatted::EMPTY;
+        let mut note = Formatted::empty();
         let message = cut_to(message, room - size_of_val(backtrace), &mut note);
         let payload: Payload<'_> = (message, location, thread, backtrace);
         record_to(slot, id, payload);
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str, room: usize) -> String {
-        let mut note = Formatted::EMPTY;
+        let mut note = Formatted::empty();
         let message = cut_to(text, room, &mut note);
         assert!(message.size() <= room.max(49), "{message:?}");
         message.0.concat()

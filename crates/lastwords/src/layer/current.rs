@@ -1,7 +1,17 @@
 //! The spans that this thread is in, the innermost last, of all recorders: spans of different recorders may have the same id, and a
 //! recorder sees its own alone. They are kept as ids in thread-local storage without a destructor. If a thread is in more spans than the array holds, the rest are on the heap until the thread ends.
+//!
+//! Signal handlers of the thread enter and leave spans too. A handler leaves what it has entered, so the depth is the same after it. A place
+//! is taken before it is written, and the mark that makes its span visible is stored last: a handler that comes in between uses the places
+//! behind, and does not see half of a span. Where a span is moved, its old place keeps it until the new one is marked.
+//!
+//! Beside an id is the span's site, if it is known. So the layer need not ask the registry for a span that this thread has made and entered.
 
 use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::compiler_fence;
+
+use super::site::Site;
 
 /// Number of spans that need no memory of the heap.
 const MOST: usize = 64;
@@ -9,22 +19,43 @@ const MOST: usize = 64;
 /// A span: the number of its recorder, and its id there.
 type Span = (u32, u64);
 
+/// A site, if it is known.
+type Known = Option<&'static Site>;
+
+/// Room for a span that the thread is in.
+struct Place {
+    /// The recorder of the span, as [`mark`] has it; 0 in a place that is not in use. The other members count only if this is not 0.
+    mark: Cell<u64>,
+    id: Cell<u64>,
+    site: Cell<Known>,
+}
+
+/// Bit of a mark: the thread is in the span further outside too.
+const IS_AGAIN: u64 = 1;
+
+/// Returns the mark of the recorder's spans that are not further outside.
+#[inline(always)]
+const fn mark(owner: u32) -> u64 {
+    (owner as u64 + 1) << 1
+}
+
 struct Stack {
-    ids: [Cell<u64>; MOST],
-    /// The recorders of `ids`.
-    owners: [Cell<u32>; MOST],
-    /// A bit for each of `ids` that is further outside too.
-    again: Cell<u64>,
-    /// Number of `ids` in use.
+    places: [Place; MOST],
+    /// Number of `places` in use.
     depth: Cell<usize>,
     /// Number of spans in [`DEEP`].
     deep: Cell<usize>,
+    /// The newest span whose site was noted.
+    newest: Cell<(Span, Known)>,
+    /// True while `newest` is used. A signal handler that comes then does not use it.
+    is_busy: Cell<bool>,
 }
 
 thread_local! {
     static STACK: Stack = const {
-        let (ids, owners) = ([const { Cell::new(0) }; MOST], [const { Cell::new(0) }; MOST]);
-        Stack { ids, owners, again: Cell::new(0), depth: Cell::new(0), deep: Cell::new(0) }
+        let places = [const { Place { mark: Cell::new(0), id: Cell::new(0), site: Cell::new(None) } }; MOST];
+        let newest = Cell::new(((0, 0), None));
+        Stack { places, depth: Cell::new(0), deep: Cell::new(0), newest, is_busy: Cell::new(false) }
     };
     /// The spans inside of those in [`STACK`], and whether each of them is further outside too. When the thread ends, this may be
     /// gone before the other. Spans that are entered then are not remembered.
@@ -35,15 +66,39 @@ thread_local! {
 /// `tracing-subscriber`.
 #[inline]
 pub(super) fn top(owner: u32) -> u64 {
+    top_known(owner).0
+}
+
+/// Returns what [`top`] does, and the site of the span.
+#[inline]
+pub(super) fn top_known(owner: u32) -> (u64, Known) {
     STACK.with(|stack| {
-        if stack.deep.get() > 0 {
-            return deep_top(owner).unwrap_or_else(|| stack.top(owner));
+        if stack.deep.get() > 0
+            && let Some(id) = deep_top(owner)
+        {
+            return (id, None);
         }
-        stack.top(owner)
+        stack.top(owner).map_or((0, None), |place| (place.id.get(), place.site.get()))
     })
 }
 
+/// Notes the site of a new span, until this thread notes another one. The ids of the recorder must be such that no other thread gives
+/// one that this thread has given.
+#[inline]
+pub(super) fn note(owner: u32, id: u64, site: &'static Site) {
+    STACK.with(|stack| {
+        stack.with_newest(|newest| newest.set(((owner, id), Some(site))));
+    });
+}
+
+/// Returns the site of the span, if it was the newest that this thread noted.
+#[inline]
+pub(super) fn noted(owner: u32, id: u64) -> Known {
+    STACK.with(|stack| stack.noted((owner, id)))
+}
+
 /// Enters the span. Returns true if this thread was not in it.
+#[inline]
 pub(super) fn push(owner: u32, id: u64) -> bool {
     STACK.with(|stack| {
         let depth = stack.depth.get();
@@ -51,14 +106,13 @@ pub(super) fn push(owner: u32, id: u64) -> bool {
         if depth == MOST {
             return push_deep(stack, (owner, id), is_again);
         }
-        stack.set(depth, (owner, id));
-        stack.again.set(stack.again.get() | u64::from(is_again) << depth);
-        stack.depth.set(depth + 1);
+        stack.enter((owner, id), is_again, stack.noted((owner, id)));
         !is_again
     })
 }
 
 /// Leaves the span, which nearly always is the innermost. Returns true if this thread was in it, and no longer is.
+#[inline]
 pub(super) fn pop(owner: u32, id: u64) -> bool {
     let span = (owner, id);
     STACK.with(|stack| {
@@ -68,11 +122,11 @@ pub(super) fn pop(owner: u32, id: u64) -> bool {
             return is_out;
         }
         if stack.is_simple_top(span) {
-            stack.depth.set(stack.depth.get() - 1);
+            stack.drop_last();
             return true;
         }
         let Some(at) = stack.find(span) else { return false };
-        let is_again = stack.again.get() >> at & 1 != 0;
+        let is_again = stack.places[at].mark.get() & IS_AGAIN != 0;
         stack.remove(at);
         if stack.deep.get() > 0 {
             move_up(stack);
@@ -81,47 +135,100 @@ pub(super) fn pop(owner: u32, id: u64) -> bool {
     })
 }
 
+/// Keeps the stores before it in front of those after it, for signal handlers of this thread.
+#[inline(always)]
+fn keep_order() {
+    compiler_fence(SeqCst);
+    #[cfg(test)]
+    tests::interrupt();
+}
+
+impl Place {
+    /// Writes a span into this place, which is taken. A place without a mark has no span, whatever is written there.
+    #[inline(always)]
+    fn write(&self, id: u64, site: Known, mark: u64) {
+        self.mark.set(0);
+        keep_order();
+        self.id.set(id);
+        self.site.set(site);
+        keep_order();
+        self.mark.set(mark);
+    }
+
+    /// Returns true if the span is here.
+    #[inline]
+    fn has(&self, (owner, id): Span) -> bool {
+        self.mark.get() & !IS_AGAIN == mark(owner) && self.id.get() == id
+    }
+}
+
 impl Stack {
+    /// Returns the place of the recorder's innermost span.
     #[inline]
-    fn top(&self, owner: u32) -> u64 {
-        let depth = self.depth.get();
-        let is_top = |at: &usize| self.owners[*at].get() == owner && self.again.get() >> at & 1 == 0;
-        (0..depth).rev().find(is_top).map_or(0, |at| self.ids[at].get())
+    fn top(&self, owner: u32) -> Option<&Place> {
+        self.places[..self.depth.get().min(MOST)].iter().rfind(|place| place.mark.get() == mark(owner))
     }
 
+    /// Puts the span into the next place, which is free.
     #[inline]
-    fn at(&self, at: usize) -> Span {
-        (self.owners[at].get(), self.ids[at].get())
+    fn enter(&self, (owner, id): Span, is_again: bool, site: Known) {
+        let at = self.depth.get();
+        self.depth.set(at + 1);
+        keep_order();
+        self.places[at].write(id, site, mark(owner) | u64::from(is_again));
     }
 
+    /// Frees the last place.
     #[inline]
-    fn set(&self, at: usize, (owner, id): Span) {
-        self.owners[at].set(owner);
-        self.ids[at].set(id);
+    fn drop_last(&self) {
+        let last = self.depth.get() - 1;
+        self.places[last].mark.set(0);
+        keep_order();
+        self.depth.set(last);
     }
 
-    /// Returns true if the span is the innermost, the thread is in it once, and in no span a second time.
+    /// Returns true if the span is the innermost, and the thread is in it once.
     #[inline]
-    fn is_simple_top(&self, span: Span) -> bool {
-        let last = self.depth.get().checked_sub(1);
-        self.again.get() == 0 && self.deep.get() == 0 && last.is_some_and(|last| self.at(last) == span)
+    fn is_simple_top(&self, (owner, id): Span) -> bool {
+        let last = self.depth.get().checked_sub(1).and_then(|last| self.places.get(last));
+        self.deep.get() == 0 && last.is_some_and(|place| place.mark.get() == mark(owner) && place.id.get() == id)
     }
 
     /// Returns where the span is, innermost first.
     #[inline]
     fn find(&self, span: Span) -> Option<usize> {
-        (0..self.depth.get()).rev().find(|at| self.at(*at) == span)
+        self.places[..self.depth.get().min(MOST)].iter().rposition(|place| place.has(span))
     }
 
+    /// Moves the spans behind a place by one place, so that the span there is gone. No span is in no place meanwhile.
     #[inline]
     fn remove(&self, at: usize) {
         let last = self.depth.get() - 1;
-        for place in at..last {
-            self.set(place, self.at(place + 1));
+        for (place, next) in self.places[at..last].iter().zip(&self.places[at + 1..]) {
+            place.write(next.id.get(), next.site.get(), next.mark.get());
+            keep_order();
         }
-        let (again, before) = (self.again.get(), (1 << at) - 1);
-        self.again.set(again & before | again >> 1 & !before);
-        self.depth.set(last);
+        self.drop_last();
+    }
+
+    /// Calls `act` with the newest span, unless the thread was interrupted while it used that.
+    #[inline]
+    fn with_newest<T>(&self, act: impl FnOnce(&Cell<(Span, Known)>) -> T) -> Option<T> {
+        if self.is_busy.get() {
+            return None;
+        }
+        self.is_busy.set(true);
+        keep_order();
+        let done = act(&self.newest);
+        keep_order();
+        self.is_busy.set(false);
+        Some(done)
+    }
+
+    #[inline]
+    fn noted(&self, span: Span) -> Known {
+        let (newest, site) = self.with_newest(Cell::get)?;
+        site.filter(|_| newest == span)
     }
 }
 
@@ -168,10 +275,7 @@ fn move_up(stack: &Stack) {
         if !deep.is_empty() {
             let (span, is_again) = deep.remove(0);
             stack.deep.set(deep.len());
-            let depth = stack.depth.get();
-            stack.set(depth, span);
-            stack.again.set(stack.again.get() | u64::from(is_again) << depth);
-            stack.depth.set(depth + 1);
+            stack.enter(span, is_again, None);
         }
     };
     // Late in a thread's end they are gone.
@@ -181,6 +285,83 @@ fn move_up(stack: &Stack) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    thread_local! {
+        /// Called by [`keep_order`], as a signal handler that comes there.
+        static HANDLER: Cell<Option<fn()>> = const { Cell::new(None) };
+        /// What the handler may find: the innermost spans of the recorders 3 and 4, and the number of times that it came.
+        static MAY_BE: RefCell<(Vec<(u64, u64)>, u32)> = const { RefCell::new((Vec::new(), 0)) };
+    }
+
+    /// A signal handler of the test does not interrupt itself.
+    pub(super) fn interrupt() {
+        if let Some(handler) = HANDLER.take() {
+            handler();
+            HANDLER.set(Some(handler));
+        }
+    }
+
+    /// Enters and leaves spans of both recorders, also one that the thread may be in.
+    fn handler() {
+        MAY_BE.with_borrow_mut(|(may_be, count)| {
+            let found = (top(3), top(4));
+            assert!(may_be.contains(&found), "{found:?} is none of {may_be:?}");
+            for (owner, id) in [(4, 90), (3, 90), (4, 7), (3, 8)] {
+                let (before, is_new) = (top(owner), push(owner, id));
+                assert_eq!(top(owner), if is_new { id } else { before });
+                assert_eq!(pop(owner, id), is_new);
+            }
+            assert_eq!((top(3), top(4)), found, "what a handler leaves");
+            *count += 1;
+        });
+    }
+
+    /// Takes the step. The handler, which comes wherever stores of it are ordered, finds the spans as they were before or after it.
+    fn interrupted(step: impl Fn(), before: (u64, u64), after: (u64, u64)) {
+        MAY_BE.set((vec![before, after], 0));
+        HANDLER.set(Some(handler));
+        step();
+        HANDLER.set(None);
+        assert!(MAY_BE.with_borrow(|(_, count)| *count) >= 1 && (top(3), top(4)) == after);
+    }
+
+    /// Spans of two recorders, entered and left in and out of order, with a signal handler after each store that another waits for.
+    #[test]
+    fn what_interrupts_finds_no_half_of_a_span() {
+        // Places keep what was in them: here spans of the other recorder.
+        (0..8).for_each(|id| assert!(push(4, 100 + id)));
+        (0..8).rev().for_each(|id| assert!(pop(4, 100 + id)));
+        interrupted(|| assert!(push(3, 7)), (0, 0), (7, 0));
+        interrupted(|| assert!(push(4, 7)), (7, 0), (7, 7));
+        interrupted(|| assert!(push(3, 8)), (7, 7), (8, 7));
+        interrupted(|| assert!(!push(3, 7)), (8, 7), (8, 7));
+        interrupted(|| assert!(push(4, 9)), (8, 7), (8, 9));
+        // The outermost is left first, and the others move.
+        interrupted(|| assert!(!pop(3, 7)), (8, 9), (8, 9));
+        interrupted(|| assert!(pop(3, 7)), (8, 9), (8, 9));
+        interrupted(|| assert!(pop(4, 7)), (8, 9), (8, 9));
+        interrupted(|| assert!(pop(3, 8)), (8, 9), (0, 9));
+        interrupted(|| assert!(pop(4, 9)), (0, 9), (0, 0));
+    }
+
+    /// The site that was noted last is known, unless it is being used.
+    #[test]
+    fn a_note_counts_for_its_span_alone() {
+        use crate::layer::site::tests::any;
+        let (one, other) = (any(), any());
+        note(3, 7, one);
+        assert!(noted(3, 7).is_some_and(|site| std::ptr::eq(site, one)));
+        assert!(noted(3, 8).is_none() && noted(4, 7).is_none());
+        assert!(push(3, 7) && top_known(3).1.is_some());
+        note(3, 8, other);
+        assert!(noted(3, 7).is_none() && top_known(3).1.is_some_and(|site| std::ptr::eq(site, one)));
+        STACK.with(|stack| stack.is_busy.set(true));
+        note(3, 9, one);
+        assert!(noted(3, 8).is_none() && push(3, 8) && top_known(3).1.is_none() && pop(3, 8));
+        STACK.with(|stack| stack.is_busy.set(false));
+        assert!(noted(3, 9).is_none() && noted(3, 8).is_some_and(|site| std::ptr::eq(site, other)));
+        assert!(pop(3, 7));
+    }
 
     /// Random steps of two recorders with the same ids, beside a list that only does what the words say: which span is innermost,
     /// whether the thread is in it.

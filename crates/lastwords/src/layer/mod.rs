@@ -63,9 +63,9 @@ mod wanted;
 
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Subscriber};
-use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
 
 use self::domain::Domain;
 pub(crate) use self::interest::renew;
@@ -80,6 +80,8 @@ pub use self::wanted::Wanted;
 pub struct LastwordsLayer {
     enter_and_exit: bool,
     domain: Domain,
+    /// The registry is that of `tracing-subscriber`. There, each thread gives ids of its own, and does not give one again soon.
+    are_ids_own: bool,
 }
 
 impl LastwordsLayer {
@@ -119,6 +121,11 @@ fn has_subscriber() -> bool {
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
+    fn on_layer(&mut self, subscriber: &mut S) {
+        let subscriber: &dyn Subscriber = subscriber;
+        self.are_ids_own = subscriber.is::<Registry>();
+    }
+
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         recording::event(&self.domain, event, |id| context.metadata(&Id::from_u64(id)).map(recording::site_of_new));
     }
@@ -131,13 +138,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
             }
             named => recording::parent(&self.domain, named, attributes.is_root()),
         };
-        recording::new_span(
-            &self.domain,
-            recording::site_of_new(attributes.metadata()),
-            attributes,
-            id.into_u64(),
-            parent,
-        );
+        let site = recording::site_of_new(attributes.metadata());
+        if self.are_ids_own {
+            current::note(self.domain.number, id.into_u64(), site);
+        }
+        recording::new_span(&self.domain, site, attributes, id.into_u64(), parent);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
@@ -155,6 +160,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LastwordsLayer {
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        recording::close(&self.domain, id.into_u64(), context.metadata(&id));
+        let noted = current::noted(self.domain.number, id.into_u64());
+        let metadata = noted.map_or_else(|| context.metadata(&id), |site| Some(site.metadata));
+        recording::close(&self.domain, id.into_u64(), metadata);
     }
 }

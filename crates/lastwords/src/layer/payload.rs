@@ -7,7 +7,7 @@
 use std::fmt::{self, Write as _};
 use std::mem::MaybeUninit;
 
-use super::signature::{MOST_FIELDS, Shape, Signature, Type};
+use super::signature::{A_WORD, MASK_ROOM, MOST_FIELDS, Shape, Signature, Type};
 use super::site::Site;
 use super::span_text::{SHOWN_LEN, ShownRoom, replace_nuls};
 use crate::process::cut_len;
@@ -17,8 +17,6 @@ use crate::record::encode::writer::has_no_nul;
 /// Largest size of a payload, in bytes. In memory, less than 4096 bytes are from the payload's start to its last field: a CPU that loads
 /// a field waits for stores whose addresses differ from the field's by a multiple of 4096, such as those of the first bytes.
 const ROOM: usize = 3648;
-/// Room in front of the values for the bits of optional fields.
-const MASK_ROOM: usize = MOST_FIELDS / 8;
 /// Where the values end at most. Behind them is room for the span, its id and its parent's.
 const END: usize = ROOM - SHOWN_LEN - 24;
 /// Number of bytes that the values of an event have.
@@ -38,6 +36,8 @@ impl Form {
     pub(super) const HAS_SPAN: Self = Self(1);
     /// The message is the name of the event, and no field.
     pub(super) const IS_NAMED: Self = Self(2);
+    /// Values were cut or left out. No class has this fact.
+    const HAS_LOST: Self = Self(4);
 
     #[inline(always)]
     pub(super) fn set(&mut self, fact: Self) {
@@ -46,6 +46,11 @@ impl Form {
 
     pub(super) fn has(self, fact: Self) -> bool {
         self.0 & fact.0 != 0
+    }
+
+    /// Returns the facts that choose a class.
+    pub(super) fn of_class(self) -> Self {
+        Self(self.0 & !Self::HAS_LOST.0)
     }
 }
 
@@ -61,9 +66,7 @@ pub(super) struct Payload {
     is_text: bool,
     /// Number of values that were cut or left out.
     pub(super) lost: u32,
-    /// Smallest index that the next field has if the fields come in order.
-    next: usize,
-    /// Fields from this index on take the way of unusual values; 0 if all do.
+    /// Fields below this index may take the shortest way: those in the first word of the signature, or none.
     usual: usize,
     /// Largest size of a text; none before the values were measured.
     share: Option<usize>,
@@ -94,8 +97,7 @@ impl Payload {
             is_full: false,
             is_text: false,
             lost: 0,
-            next: 0,
-            usual: if site.told == 0 { MOST_FIELDS } else { 0 },
+            usual: site.usual,
             share: None,
             text_end: END,
             is_cut: false,
@@ -113,14 +115,22 @@ impl Payload {
     }
 
     /// Returns the payload of an event of this shape: the bits of optional fields, and the values.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish(&mut self, shape: &Shape) -> &[u8] {
         let start = MASK_ROOM - shape.mask_len().min(MASK_ROOM);
-        if start < MASK_ROOM {
-            shape.put_mask(&self.signature, &mut self.bytes[start..MASK_ROOM]);
+        if start < MASK_ROOM
+            && let Some(room) = self.bytes.first_chunk_mut()
+        {
+            shape.put_mask(&self.signature, room);
         }
         // SAFETY: `put_mask` initialises the bytes in front of the values.
         unsafe { self.written(start, self.len) }
+    }
+
+    /// Returns the values. They are the whole payload if no field is optional.
+    #[inline(always)]
+    pub(super) fn all_values(&self) -> &[u8] {
+        self.values(MASK_ROOM)
     }
 
     /// Returns bytes that were written.
@@ -160,12 +170,13 @@ impl Payload {
     }
 
     /// Appends the span in which an event happened: its text, and its id. `write` writes the text into the room by
-    /// [`show`](super::span_text::show), and returns its length.
+    /// [`show`](super::span_text::show), and returns its length; none if the event is in no span.
     #[inline]
-    pub(super) fn span(&mut self, id: u64, write: impl FnOnce(&mut ShownRoom) -> usize) {
+    pub(super) fn span(&mut self, id: u64, write: impl FnOnce(&mut ShownRoom) -> Option<usize>) {
         // There always is room: see `END`.
         let Some(room) = self.bytes.get_mut(self.len..).and_then(|room| room.first_chunk_mut()) else { return };
-        self.len += write(room);
+        let Some(len) = write(room) else { return };
+        self.len += len;
         self.put(&[0], ROOM);
         self.number(id);
         self.form.set(Form::HAS_SPAN);
@@ -176,7 +187,7 @@ impl Payload {
     #[inline(always)]
     fn begin(&mut self, index: usize) -> bool {
         if index >= MOST_FIELDS {
-            self.lost += 1;
+            self.count_lost();
             return false;
         }
         let is_told = index < 64 && self.site.told >> index & 1 != 0;
@@ -186,10 +197,13 @@ impl Payload {
     /// Ends the value of a field, which begins at `start`.
     #[inline(always)]
     fn end(&mut self, index: usize, start: usize, ty: Type) {
-        if index < self.next {
+        if self.signature.has_from(index) {
             self.move_back(index, start);
         }
-        self.next = self.next.max(index + 1);
+        if index >= A_WORD {
+            // Fields of the first word do not come in order from now on.
+            self.usual = 0;
+        }
         self.signature.add(index, ty);
     }
 
@@ -222,17 +236,16 @@ impl Payload {
     #[inline(always)]
     pub(super) fn scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: impl fmt::Display) {
         // Nearly all values come in order and fit.
-        if index >= self.next && index < self.usual && self.put(&bytes, END) {
-            self.next = index + 1;
-            self.signature.add(index, ty);
+        if index < self.usual && self.signature.is_behind_first(index) && self.put(&bytes, END) {
+            self.signature.add_to_first(index, ty);
         } else {
-            self.unusual_scalar(index, ty, bytes, &value);
+            self.unusual_scalar(index, ty, bytes, value);
         }
     }
 
-    #[cold]
+    /// Records a field of a callsite with many fields, or one that does not come in order, does not fit or becomes text.
     #[inline(never)]
-    fn unusual_scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: &dyn fmt::Display) {
+    fn unusual_scalar<const N: usize>(&mut self, index: usize, ty: Type, bytes: [u8; N], value: impl fmt::Display) {
         if !self.begin(index) {
             return;
         }
@@ -246,11 +259,17 @@ impl Payload {
         }
     }
 
+    #[cold]
+    fn count_lost(&mut self) {
+        self.lost += 1;
+        self.form.set(Form::HAS_LOST);
+    }
+
     /// Notes that a value found no room.
     #[cold]
     fn overflow(&mut self) {
         match self.share {
-            Some(_) => self.lost += 1,
+            Some(_) => self.count_lost(),
             None => (self.is_full, self.usual) = (true, 0),
         }
     }

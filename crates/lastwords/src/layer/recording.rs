@@ -6,12 +6,13 @@ use tracing_core::field::Visit;
 use tracing_core::span::{Attributes, Id, Record};
 use tracing_core::{Event, Metadata};
 
+use super::class::{self, Timed};
 use super::current;
 use super::domain::Domain;
 use super::payload::Payload;
+use super::shares;
 use super::site::{self, Kind, Site};
-use super::span_text::{self, NewSpan, SpanHead, SpanText};
-use super::{class, shares};
+use super::span_text::{self, NewSpan, SpanText};
 use crate::record::spans;
 
 /// Returns the span that contains an event or a new span: the named one, otherwise the innermost of the thread; 0 if
@@ -26,32 +27,34 @@ pub(super) fn parent(domain: &Domain, named: Option<&Id>, is_root: bool) -> u64 
 }
 
 #[inline]
-pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl FnOnce(u64) -> Option<&'static Site>) {
+pub(super) fn event(domain: &Domain, event: &Event<'_>, span_of: impl Fn(u64) -> Option<&'static Site>) {
     let Some(site) = site::of_event(event) else { return };
     Payload::with(site, |payload| {
         event.record(payload);
-        let span = parent(domain, event.parent(), event.is_root());
+        let (span, known) = match event.parent() {
+            None if !event.is_root() => current::top_known(domain.number),
+            named => (named.map_or(0, Id::into_u64), None),
+        };
         let values = |visitor: &mut dyn Visit| event.record(visitor);
-        match if span == 0 { None } else { span_of(span) } {
-            Some(of_span) => {
-                commit(payload, &values, |payload| put_span(payload, domain.key(span), &of_span.span_head));
-            }
-            None => commit(payload, &values, |_| ()),
-        }
+        match span {
+            0 => commit(payload, &values, |_| ()),
+            _ => commit(payload, &values, |payload| put_span(payload, domain.key(span), known, || span_of(span))),
+        };
     });
 }
 
 /// Appends what follows the values, and records the event. If the values did not fit, or the site has too many classes, `values`
-/// passes them again.
+/// passes them again. Returns the slot whose channel knows the time of the event, if one does.
 #[inline]
-fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(&mut Payload)) {
+fn commit(payload: &mut Payload, values: &dyn Fn(&mut dyn Visit), rest: impl Fn(&mut Payload)) -> Timed {
     if !payload.is_full {
         rest(payload);
-        if class::record(payload).is_ok() {
-            return;
+        if let Ok(timed) = class::record(payload) {
+            return timed;
         }
     }
     commit_again(payload.site, payload.is_full, values, &rest);
+    None
 }
 
 #[cold]
@@ -73,12 +76,14 @@ fn commit_again(site: &'static Site, is_full: bool, values: &dyn Fn(&mut dyn Vis
 }
 
 /// Appends the span in which an event happened, as the table of open spans has it. Only the name is appended if no
-/// session has a table, or if the span found no room there.
+/// session has a table, or if the span found no room there. A span that is in no table may have been closed by another thread, so that
+/// its site counts only if `open` still returns it; `known` is the site where this thread knows it.
 #[inline]
-fn put_span(payload: &mut Payload, key: u64, head: &SpanHead) {
+fn put_span(payload: &mut Payload, key: u64, known: Option<&'static Site>, open: impl Fn() -> Option<&'static Site>) {
     payload.span(key, |room| {
-        let listed = spans::read_text(key, |words, len| span_text::show(head, words, len, room));
-        listed.unwrap_or_else(|| span_text::show(head, &[], 0, room))
+        let site = known.or_else(&open)?;
+        let listed = spans::read_text(key, |words, len| span_text::show(&site.span_head, words, len, room));
+        listed.or_else(|| Some(span_text::show(&open()?.span_head, &[], 0, room)))
     });
 }
 
@@ -92,13 +97,13 @@ pub(super) fn site_of_new(metadata: &'static Metadata<'static>) -> &'static Site
 pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attributes<'_>, id: u64, parent: u64) {
     let (key, parent) = (domain.key(id), domain.key(parent));
     let level = site::level_of(site.metadata);
-    let list = |text: &SpanText| {
-        spans::open(key, parent, level, text.as_bytes(), text.is_cut().then_some(&site.desc));
+    let list = |text: &SpanText, timed: Timed| {
+        spans::open(key, parent, level, timed, text.as_bytes(), text.is_cut().then_some(&site.desc));
     };
     let text_alone = || {
         let mut text = SpanText::new(&site.span_head);
         attributes.record(&mut text);
-        list(&text);
+        list(&text, None);
     };
     if site.if_wanted().is_none() {
         if spans::are_listed() {
@@ -107,18 +112,21 @@ pub(super) fn new_span(domain: &Domain, site: &'static Site, attributes: &Attrib
         return;
     }
     Payload::with(site, |payload| {
-        let mut new = NewSpan { payload, text: SpanText::new(&site.span_head) };
+        // The text is made where it stays.
+        let mut new = NewSpan { payload, text: SpanText::empty() };
+        new.text.start(&site.span_head);
         attributes.record(&mut new);
-        match new.payload.is_full {
-            false => list(&new.text),
-            // The text lacks the values after the one that found no room.
-            true => text_alone(),
-        }
+        let is_full = new.payload.is_full;
         let ids = |payload: &mut Payload| {
             payload.number(key);
             payload.number(parent);
         };
-        commit(new.payload, &|visitor| attributes.record(visitor), ids);
+        let timed = commit(new.payload, &|visitor| attributes.record(visitor), ids);
+        match is_full {
+            false => list(&new.text, timed),
+            // The text lacks the values after the one that found no room.
+            true => text_alone(),
+        }
     });
 }
 

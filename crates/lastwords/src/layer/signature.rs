@@ -9,8 +9,10 @@ pub(super) const MOST_FIELDS: usize = 512;
 /// Bits for the type of a field.
 const BITS: usize = 4;
 /// Fields whose types are in one word.
-const A_WORD: usize = 64 / BITS;
+pub(super) const A_WORD: usize = 64 / BITS;
 const WORDS: usize = MOST_FIELDS / A_WORD;
+/// Bytes of the bits of optional fields, if all fields are optional.
+pub(super) const MASK_ROOM: usize = MOST_FIELDS / 8;
 /// The lowest bit of each field in a word.
 const LOWEST: u64 = 0x1111_1111_1111_1111;
 
@@ -109,6 +111,26 @@ impl Signature {
         *self.word(field) |= (ty as u64) << (field % A_WORD * BITS);
     }
 
+    /// Returns true if this field of the first word, and all behind it in the word, have no type.
+    #[inline(always)]
+    pub(super) fn is_behind_first(&self, field: usize) -> bool {
+        self.first >> (field % A_WORD * BITS) == 0
+    }
+
+    /// Sets the type of a field of the first word that has none.
+    #[inline(always)]
+    pub(super) fn add_to_first(&mut self, field: usize, ty: Type) {
+        self.first |= (ty as u64) << (field % A_WORD * BITS);
+    }
+
+    /// Returns true if this field or one behind it has a type.
+    #[inline]
+    pub(super) fn has_from(&self, field: usize) -> bool {
+        let behind = self.words().get(field / A_WORD..).unwrap_or_default();
+        let Some((first, rest)) = behind.split_first() else { return false };
+        first >> (field % A_WORD * BITS) != 0 || rest.iter().any(|types| *types != 0)
+    }
+
     pub(super) fn remove(&mut self, field: usize) {
         *self.word(field) &= !(0xf << (field % A_WORD * BITS));
     }
@@ -122,15 +144,21 @@ impl Signature {
 /// The types of the values in a class of events: those of every event, and those of optional fields, each of which an event may lack.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    words: Box<[ShapeWord]>,
-    /// Bytes of the bits in front of an event's values: one bit for each optional field.
-    mask_len: usize,
     /// The types of all values, if they are in one word and none is optional; otherwise [`NOT_EXACT`].
     exact: u64,
+    first: ShapeWord,
+    /// The words behind the first.
+    more: Box<[ShapeWord]>,
+    /// Bytes of the bits in front of an event's values: one bit for each optional field.
+    mask_len: usize,
+    /// The number of the first optional field, if all of them are in the first word and follow each other; otherwise [`SCATTERED`].
+    optional_from: u32,
 }
 
 /// A word that no signature has.
 const NOT_EXACT: u64 = u64::MAX;
+/// The number of no field.
+const SCATTERED: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct ShapeWord {
@@ -141,17 +169,33 @@ struct ShapeWord {
     optional: u16,
 }
 
+impl ShapeWord {
+    #[inline(always)]
+    fn fits(&self, types: u64) -> bool {
+        let present = spread(types);
+        self.types & present == types && self.required & !present == 0
+    }
+}
+
 impl Shape {
-    fn from_words(words: Box<[ShapeWord]>) -> Self {
+    fn from_words(words: &[ShapeWord]) -> Self {
+        let [first, more @ ..] = words else { unreachable!("a signature has a word") };
         let optional: usize = words.iter().map(|word| word.optional.count_ones() as usize).sum();
-        let exact = if words.len() == 1 && optional == 0 { words[0].types } else { NOT_EXACT };
-        Self { words, mask_len: optional.div_ceil(8), exact }
+        let exact = if more.is_empty() && optional == 0 { first.types } else { NOT_EXACT };
+        let from = first.optional.trailing_zeros();
+        let is_run = (u32::from(first.optional) >> (from % 16)).wrapping_add(1).is_power_of_two();
+        let optional_from = if more.is_empty() && optional > 0 && is_run { from } else { SCATTERED };
+        Self { exact, first: *first, more: more.into(), mask_len: optional.div_ceil(8), optional_from }
+    }
+
+    fn words(&self) -> impl Iterator<Item = &ShapeWord> {
+        std::iter::once(&self.first).chain(&self.more)
     }
 
     /// Makes the shape of events with exactly these values.
     pub(super) fn exact(signature: &Signature) -> Self {
         let word = |types: &u64| ShapeWord { types: *types, required: spread(*types), optional: 0 };
-        Self::from_words(signature.words().iter().map(word).collect())
+        Self::from_words(&signature.words().iter().map(word).collect::<Vec<_>>())
     }
 
     /// Makes the shape of the events that this shape has and of events with these values. Returns `None` if a field has
@@ -165,40 +209,54 @@ impl Shape {
             let agrees = (word.types ^ types) & old & new == 0;
             agrees.then_some(ShapeWord { types: types_of_all, required, optional })
         };
-        let words = self.words.iter().zip(signature.words()).map(both).collect::<Option<Box<[_]>>>()?;
-        Some(Self::from_words(words))
+        let words = self.words().zip(signature.words()).map(both).collect::<Option<Vec<_>>>()?;
+        Some(Self::from_words(&words))
+    }
+
+    /// Returns true if the shape has one word, no field is optional, and an event with these values has it.
+    #[inline(always)]
+    pub(super) fn is_exactly(&self, signature: &Signature) -> bool {
+        self.exact == signature.first
     }
 
     /// Returns true if an event with these values has this shape.
-    #[inline]
+    #[inline(always)]
     pub(super) fn fits(&self, signature: &Signature) -> bool {
-        self.exact == signature.first || self.fits_word_by_word(signature)
+        self.first.fits(signature.first) && (self.more.is_empty() || self.fits_behind(signature))
     }
 
-    #[inline]
-    fn fits_word_by_word(&self, signature: &Signature) -> bool {
-        self.words.iter().zip(signature.words()).all(|(word, types)| {
-            let present = spread(*types);
-            word.types & present == *types && word.required & !present == 0
-        })
+    #[inline(never)]
+    fn fits_behind(&self, signature: &Signature) -> bool {
+        self.more.iter().zip(&signature.words()[1..]).all(|(word, types)| word.fits(*types))
     }
 
     /// Returns the type of a field, and whether it is optional; none if no event has the field.
     pub(super) fn field(&self, field: usize) -> Option<(Type, bool)> {
-        let word = self.words.get(field / A_WORD)?;
+        let word = self.words().nth(field / A_WORD)?;
         let ty = Type::from_bits(word.types >> (field % A_WORD * BITS) & 0xf)?;
         Some((ty, word.optional >> (field % A_WORD) & 1 != 0))
     }
 
     /// Returns the bytes of the bits in front of an event's values: one for each optional field.
-    #[inline]
+    #[inline(always)]
     pub(super) fn mask_len(&self) -> usize {
         self.mask_len
     }
 
-    /// Writes the bits that say which optional fields an event has, to [`Self::mask_len`] bytes.
-    #[inline]
-    pub(super) fn put_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>]) {
+    /// Writes the bits that say which optional fields an event has into the last [`Self::mask_len`] bytes of the room.
+    #[inline(always)]
+    pub(super) fn put_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>; MASK_ROOM]) {
+        if self.optional_from == SCATTERED || cfg!(target_endian = "big") {
+            return self.put_scattered_mask(signature, &mut to[MASK_ROOM - self.mask_len.min(MASK_ROOM)..]);
+        }
+        // Nearly always there are 16 fields at most, and the optional ones follow each other. They are in one or two bytes.
+        let bits = (gather(lowest(signature.first)) & self.first.optional) >> (self.optional_from % 16);
+        let bits = if self.mask_len == 1 { bits << 8 } else { bits };
+        *to.last_chunk_mut().expect("two bytes") = bits.to_le_bytes().map(MaybeUninit::new);
+    }
+
+    #[inline(never)]
+    fn put_scattered_mask(&self, signature: &Signature, to: &mut [MaybeUninit<u8>]) {
         let (mut bits, mut count, mut to) = (0u64, 0u32, to.iter_mut());
         let mut put = |bits: u64| {
             let byte = if cfg!(target_endian = "little") { bits as u8 } else { (bits as u8).reverse_bits() };
@@ -206,8 +264,8 @@ impl Shape {
                 place.write(byte);
             }
         };
-        for (word, types) in self.words.iter().zip(signature.words()) {
-            bits |= u64::from(extract(gather(spread(*types) & LOWEST), word.optional)) << count;
+        for (word, types) in self.words().zip(signature.words()) {
+            bits |= u64::from(extract(gather(lowest(*types)), word.optional)) << count;
             count += word.optional.count_ones();
             while count >= 8 {
                 put(bits);
@@ -220,10 +278,16 @@ impl Shape {
     }
 }
 
+/// Sets the lowest bit of the fields that have a type, and no other.
+#[inline(always)]
+fn lowest(types: u64) -> u64 {
+    (types | types >> 1 | types >> 2) & LOWEST
+}
+
 /// Sets all bits of the fields that have a type.
 #[inline(always)]
 fn spread(types: u64) -> u64 {
-    ((types | types >> 1 | types >> 2) & LOWEST) * 0xf
+    lowest(types) * 0xf
 }
 
 /// Moves the lowest bits of the fields of a word together.
@@ -239,11 +303,6 @@ fn gather(lowest: u64) -> u16 {
 #[inline(always)]
 fn extract(bits: u16, mask: u16) -> u16 {
     let bits = bits & mask;
-    let first = mask.trailing_zeros();
-    // Nearly always the optional fields follow each other.
-    if first < 16 && (u32::from(mask) >> first).wrapping_add(1).is_power_of_two() {
-        return bits >> first;
-    }
     let (mut rest, mut to, mut out) = (mask, 0, 0);
     while rest != 0 {
         out |= (bits >> rest.trailing_zeros() & 1) << to;
@@ -294,9 +353,10 @@ mod tests {
                     };
                     let bits = (0..count).filter(is_optional).map(|at| fields[at].is_some());
                     let bits: Vec<bool> = bits.collect();
-                    let mut mask = [MaybeUninit::new(0xff); 64];
-                    shape.put_mask(&signature, &mut mask[..shape.mask_len()]);
+                    let mut mask = [MaybeUninit::new(0xff); MASK_ROOM];
+                    shape.put_mask(&signature, &mut mask);
                     assert_eq!(shape.mask_len(), bits.len().div_ceil(8));
+                    let mask = &mask[MASK_ROOM - shape.mask_len()..];
                     for (at, bit) in bits.iter().enumerate() {
                         // SAFETY: all bytes were initialised.
                         let byte = unsafe { mask[at / 8].assume_init() };

@@ -14,6 +14,7 @@ use tracing_log::NormalizeEvent as _;
 use super::class::Class;
 use super::interest;
 use super::message;
+use super::signature::A_WORD;
 use super::span_text::SpanHead;
 use super::table::{Chain, Table};
 use super::threads;
@@ -39,6 +40,9 @@ impl Kind {
     }
 }
 
+/// Index of no field.
+const NO_MESSAGE: usize = usize::MAX;
+
 /// A place that events come from.
 pub(super) struct Site {
     /// Address of the static metadata, which is a multiple of eight, and the kind in its low bits. For a place of the
@@ -51,8 +55,10 @@ pub(super) struct Site {
     is_log: bool,
     /// Fields of the callsite that `desc` already contains, one bit each.
     pub(super) told: u64,
-    /// Index of the message among the fields, if it is constant text. The message is the name then.
-    pub(super) message_at: Option<usize>,
+    /// Fields below this index may take the shortest way into a payload: those in the first word of a signature; 0 if `told` has a field.
+    pub(super) usual: usize,
+    /// Index of the message among the fields, if it is constant text, which is the name then; otherwise [`NO_MESSAGE`].
+    pub(super) message_at: usize,
     /// The description without fields.
     pub(super) desc: EventDesc,
     /// The name of events whose message is not the constant text.
@@ -80,7 +86,8 @@ impl Site {
             module: "",
             is_log: false,
             told: 0,
-            message_at: None,
+            usual: A_WORD,
+            message_at: NO_MESSAGE,
             desc,
             other_name: desc.name,
             span_head: SpanHead::default(),
@@ -101,7 +108,7 @@ impl Site {
         let constant = field.as_ref().and_then(|field| message::name(event, field));
         let name = constant.unwrap_or(other_name);
         let desc = EventDesc { provider, name, level: level_of(metadata), format: "", file, line, fields: &[] };
-        let message_at = field.filter(|_| constant.is_some()).map(|field| field.index());
+        let message_at = field.filter(|_| constant.is_some()).map_or(NO_MESSAGE, |field| field.index());
         Self { message_at, other_name, ..Self::new(metadata, Kind::Event, desc) }
     }
 
@@ -113,7 +120,7 @@ impl Site {
     /// Evaluates whether a session wants the site's events. The caller holds the lock.
     fn judge(&self) {
         let other = EventDesc { name: self.other_name, ..self.desc };
-        let wanted = slot::any_takes(&self.desc) || (self.message_at.is_some() && slot::any_takes(&other));
+        let wanted = slot::any_takes(&self.desc) || (self.message_at != NO_MESSAGE && slot::any_takes(&other));
         let wanted = wanted || listener::is_missing();
         if self.wanted.swap(wanted, Relaxed) != wanted {
             interest::changed();
@@ -288,5 +295,30 @@ fn add_place(event: &Event<'_>, told: &Metadata<'_>, key: usize, hash: u64) -> O
     // For most modules, the target is the module itself.
     let told = if target == module || module.is_empty() { 1 << MODULE } else { 0 };
     let told = told | 1 << TARGET | 1 << FILE | 1 << LINE;
-    Some(add(hash, Site { key, told, module, ..site }))
+    Some(add(hash, Site { key, told, usual: 0, module, ..site }))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use tracing_core::metadata::Kind;
+    use tracing_core::{Callsite, Interest, Level, Metadata};
+
+    use super::{EventDesc, Site};
+
+    struct Place;
+    impl Callsite for Place {
+        fn set_interest(&self, _: Interest) {}
+        fn metadata(&self) -> &Metadata<'_> {
+            &METADATA
+        }
+    }
+    static METADATA: Metadata<'static> = tracing_core::metadata! {
+        name: "x", target: "x", level: Level::INFO, fields: &[], callsite: &Place, kind: Kind::SPAN,
+    };
+
+    /// Returns a new site.
+    pub(in crate::layer) fn any() -> &'static Site {
+        let desc = EventDesc { provider: "", name: "", level: 1, format: "", file: "", line: 0, fields: &[] };
+        Box::leak(Box::new(Site::new(&METADATA, super::Kind::New, desc)))
+    }
 }

@@ -52,30 +52,54 @@ impl SpanHead {
 /// text is cut if the table has no room for it.
 pub(super) struct SpanText {
     text: Formatted<TEXT_LEN>,
+    /// What is in front of `text` as long as there is no field. Most spans have none, so that nothing is copied.
+    head: &'static str,
     /// The text has a field already, so a blank precedes the next one.
     separate: bool,
 }
 
 impl SpanText {
-    const EMPTY: Self = Self { text: Formatted::EMPTY, separate: false };
+    /// Returns an empty text.
+    #[inline(always)]
+    pub(super) fn empty() -> Self {
+        Self { text: Formatted::empty(), head: "", separate: false }
+    }
 
     /// Returns the text of a span without fields so far.
-    #[inline]
+    #[inline(always)]
     pub(super) fn new(head: &SpanHead) -> Self {
-        let mut text = Self::EMPTY;
-        text.text.push(head.in_table.as_bytes());
+        let mut text = Self::empty();
+        text.start(head);
         text
     }
 
+    /// Makes an empty text that of a span without fields.
+    #[inline(always)]
+    pub(super) fn start(&mut self, head: &SpanHead) {
+        if head.fields_at < TEXT_LEN {
+            self.head = head.in_table;
+        } else {
+            self.text.push(head.in_table.as_bytes());
+        }
+    }
+
     fn separator(&mut self) {
+        self.begin();
         if std::mem::replace(&mut self.separate, true) {
             self.text.push(b" ");
         }
     }
 
+    /// Writes what is in front of the fields, unless it was written.
+    fn begin(&mut self) {
+        if !self.head.is_empty() {
+            self.text.push(std::mem::take(&mut self.head).as_bytes());
+        }
+    }
+
     #[inline]
     pub(super) fn as_bytes(&self) -> &[u8] {
-        self.text.as_bytes()
+        if self.head.is_empty() { self.text.as_bytes() } else { self.head.as_bytes() }
     }
 
     /// Returns true if some of the text found no room.
@@ -114,7 +138,7 @@ impl Visit for SpanText {
 /// Returns the text of the fields that a span gets later: in the order in which the callsite has them, each once. The last value of a
 /// field counts.
 pub(super) fn more(values: &Record<'_>) -> SpanText {
-    let mut more = MoreText { text: SpanText::EMPTY, next: 0, are_unordered: false };
+    let mut more = MoreText { text: SpanText::empty(), next: 0, are_unordered: false };
     values.record(&mut more);
     if more.are_unordered { in_order(values, more.next) } else { more.text }
 }
@@ -124,9 +148,9 @@ pub(super) fn more(values: &Record<'_>) -> SpanText {
 #[cold]
 #[inline(never)]
 fn in_order(values: &Record<'_>, count: usize) -> SpanText {
-    let mut sorted = SpanText::EMPTY;
+    let mut sorted = SpanText::empty();
     for index in 0..count {
-        let mut one = OneField { index, text: SpanText::EMPTY };
+        let mut one = OneField { index, text: SpanText::empty() };
         values.record(&mut one);
         if one.text.separate {
             sorted.separator();
@@ -180,7 +204,7 @@ impl OneField {
     fn text_for(&mut self, field: &Field) -> Option<&mut SpanText> {
         let is_field = field.index() == self.index;
         if is_field {
-            self.text = SpanText::EMPTY;
+            self.text = SpanText::empty();
         }
         is_field.then_some(&mut self.text)
     }
@@ -324,7 +348,10 @@ mod tests {
     fn shown(target: &str, name: &str, fields: &str) -> (Vec<u8>, Vec<u8>) {
         let head = SpanHead::leak(target, name);
         let mut text = SpanText::new(&head);
-        text.text.push(fields.as_bytes());
+        if !fields.is_empty() {
+            text.begin();
+            text.text.push(fields.as_bytes());
+        }
         let text = text.as_bytes();
         let mut bytes = [0; TEXT_LEN];
         bytes[..text.len()].copy_from_slice(text);

@@ -13,15 +13,19 @@ impl Payload {
     /// out.
     #[inline]
     pub(super) fn debug(&mut self, field: &Field, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) {
-        let index = field.index();
-        if self.site.message_at == Some(index)
+        if self.site.message_at == field.index()
             && let Some(text) = message::constant(value)
             // Nearly always it is the same text in memory.
             && (std::ptr::eq(text, self.site.desc.name) || text == self.site.desc.name)
         {
             self.form.set(Form::IS_NAMED);
-            return;
+        } else {
+            self.debug_text(field.index(), value, see);
         }
+    }
+
+    #[inline(never)]
+    fn debug_text(&mut self, index: usize, value: &dyn fmt::Debug, see: impl FnOnce(&[u8])) {
         self.text(index, |payload| {
             let start = payload.here();
             // If formatting fails, the part written so far is recorded.

@@ -24,9 +24,22 @@ pub(crate) fn record_to<V: Values + Copy>(slot: &'static RecorderSlot, id: u16, 
     }
 }
 
-/// Records a payload that is complete and is copied once, if at most the thread id precedes it.
-#[inline]
-pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
+/// Records a payload that is complete and is copied once, if at most the thread id precedes it. Returns true if the slot's channel knows
+/// the time of the event: [`Channel::newest_time`](lastwords_ring::Channel::newest_time).
+#[inline(always)]
+pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -> bool {
+    let first = match slot.contexts {
+        0 => None,
+        bits::TID => Some(identity::tid()),
+        _ => return record_bytes_elsewhere(slot, id, bytes),
+    };
+    slot.channel.record_bytes(id, first, bytes) || record_bytes_elsewhere(slot, id, bytes)
+}
+
+/// Records a payload that [`record_bytes`] has not recorded in the lane of this thread. Returns false, because the time of the event is not
+/// known.
+#[inline(never)]
+fn record_bytes_elsewhere(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) -> bool {
     let tid = || identity::tid();
     // Fewer than eight bytes become a word in memory order.
     let word = || {
@@ -40,8 +53,12 @@ pub(crate) fn record_bytes(slot: &'static RecorderSlot, id: u16, bytes: &[u8]) {
         (bits::TID, 8..) => slot.channel.record_words(id, prepend::<1>(tid(), &[]), 4, Some(Tail::Bytes(bytes))),
         (0, len) => slot.channel.record_words(id, [word()], len, None),
         (bits::TID, len) => slot.channel.record_words(id, prepend::<2>(tid(), &[word()]), len + 4, None),
-        _ => return record_with_contexts(slot, id, Parts(&[bytes])),
+        _ => {
+            record_with_contexts(slot, id, Parts(&[bytes]));
+            Ok(())
+        }
     };
+    false
 }
 
 /// The values with the thread id in front, which most channels request. The result is a payload like any other.

@@ -115,7 +115,7 @@ fn record_any(site: &'static Callsite, words: [u64; 3], len: usize, text: &[u8],
 /// Each part has `len` readable bytes that do not change during the call.
 pub unsafe fn record_parts(site: &'static Callsite, parts: &[Part], describe: impl Describe) {
     each_slot(site, describe, Parts(parts), &mut |slot, id| match parts {
-        [whole] => dispatch::record_bytes(slot, id, whole.as_ref()),
+        [whole] => _ = dispatch::record_bytes(slot, id, whole.as_ref()),
         _ => dispatch::record_to(slot, id, Parts(parts)),
     });
 }

@@ -11,16 +11,16 @@ mod dead;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::fence;
 
-use lastwords_abi::spans::{CONTROL_OFF, SPAN_APPENDING, SPAN_OPEN, SPANS_OFF, Span, SpansControl, TEXT_LEN, WRITING};
+use lastwords_abi::spans::{SPAN_APPENDING, SPAN_OPEN, Span, TEXT_LEN, WRITING};
 use lastwords_abi::sync::AtomicU64;
 use lastwords_ring::ClockKind;
 
 pub(crate) use self::dead::look as look_for_dead;
 use crate::process::{cut_len, identity};
 use crate::record::encode::CUT;
-use crate::record::slot;
+use crate::record::slot::{self, RecorderSlot};
 use crate::session::registry::EventDesc;
-use crate::session::shared::{self, SessionShared};
+use crate::session::shared::{self, SessionShared, SpansTable as Table};
 
 /// Number of entries that may contain one id.
 const PROBES: usize = 32;
@@ -43,11 +43,23 @@ pub(crate) fn are_listed() -> bool {
 /// Adds an opened span to the table of every session of this process that has one. `parent` is 0 if the span has none,
 /// `level` is 1 to 5. `text` has the target, 0x1f, the name, 0x1f, and the fields, in UTF-8.
 ///
+/// `timed` is the slot in which the caller has just recorded the opening, if its channel knows the time: its session need not read the
+/// clock.
+///
 /// `cut` is given if the text was cut: the event that has the whole values. A session that does not take it counts the cut.
-pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], cut: Option<&EventDesc>) {
+pub(crate) fn open(
+    id: u64,
+    parent: u64,
+    level: u8,
+    timed: Option<&'static RecorderSlot>,
+    text: &[u8],
+    cut: Option<&EventDesc>,
+) {
     let me = identity::word();
     for (session, table) in tables() {
-        let now = session.view().clock_kind().map_or(0, ClockKind::now);
+        let recorded = timed.filter(|slot| std::ptr::eq(slot.session, session));
+        let recorded = recorded.and_then(|slot| slot.channel.newest_time());
+        let now = recorded.unwrap_or_else(|| session.view().clock_kind().map_or(0, ClockKind::now));
         let Some((entry, generation)) = table.claim(id, pid_of(me), now, session) else {
             table.control.dropped.fetch_add(1, Relaxed);
             continue;
@@ -70,6 +82,7 @@ pub(crate) fn open(id: u64, parent: u64, level: u8, text: &[u8], cut: Option<&Ev
 }
 
 /// Notes that this thread has entered the span, which it was not in before.
+#[inline]
 pub(crate) fn enter(id: u64) {
     let me = identity::word();
     each_entry(id, me, |entry| {
@@ -80,6 +93,7 @@ pub(crate) fn enter(id: u64) {
 }
 
 /// Notes that this thread has left the span.
+#[inline]
 pub(crate) fn leave(id: u64) {
     let me = identity::word();
     each_entry(id, me, |entry| {
@@ -151,6 +165,7 @@ pub(crate) fn count_dropped() {
 }
 
 /// Removes the span from the tables.
+#[inline]
 pub(crate) fn close(id: u64) {
     each_entry(id, identity::word(), |entry| {
         // A thread that never left does not keep the entry in use.
@@ -226,34 +241,14 @@ fn put_bytes(entry: &Span, at: usize, bytes: &[u8]) -> usize {
         word.store(u64::from_ne_bytes(*bytes), Relaxed);
     }
     if let Some(word) = words.next().filter(|_| !last.is_empty()) {
-        let mut bytes = [0; 8];
-        bytes[..last.len()].copy_from_slice(last);
-        word.store(u64::from_ne_bytes(bytes), Relaxed);
+        word.store(padded(bytes, last), Relaxed);
     }
     at + bytes.len()
 }
 
-/// A session's table.
-#[derive(Clone, Copy)]
-struct Table {
-    control: &'static SpansControl,
-    entries: &'static [Span],
-}
-
+#[inline]
 fn tables() -> impl Iterator<Item = (&'static SessionShared, Table)> {
-    shared::all().filter_map(|session| {
-        let mapping = session.regions.spans.as_ref()?;
-        let most = (mapping.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
-        // SAFETY: the spans region was checked when it was mapped, and is mapped read-write for the life of the
-        // process. Control and entries are inside it, aligned as the region is. `capacity` was written before the
-        // session was published; all other fields are atomics.
-        unsafe {
-            let control = &*mapping.as_ptr().add(CONTROL_OFF).cast::<SpansControl>();
-            let len = most.min(control.capacity as usize);
-            let entries = std::slice::from_raw_parts(mapping.as_ptr().add(SPANS_OFF).cast::<Span>(), len);
-            Some((session, Table { control, entries }))
-        }
-    })
+    shared::all().filter_map(|session| Some((session, session.spans?)))
 }
 
 impl Table {
@@ -351,6 +346,18 @@ impl Table {
     }
 }
 
+/// Returns the last bytes of a text, fewer than eight, as a word in memory order, with zeros behind them.
+#[inline]
+fn padded(text: &[u8], last: &[u8]) -> u64 {
+    // A load of bytes that were stored one after the other just before waits until they are in the cache.
+    if let Some(end) = text.last_chunk() {
+        return (u64::from_le_bytes(*end) >> (64 - 8 * last.len())).to_le();
+    }
+    let mut bytes = [0; 8];
+    bytes[..last.len()].copy_from_slice(last);
+    u64::from_ne_bytes(bytes)
+}
+
 /// Returns true if the entry is of the span of this process. Ids of spans are small numbers that many processes use, so the opener
 /// is compared too.
 #[inline]
@@ -408,7 +415,7 @@ mod tests {
         for last in ["x", "é", "€", "😀"] {
             for len in if cfg!(miri) { TEXT_LEN - 8 } else { 0 }..TEXT_LEN + 2 {
                 let whole = "x".repeat(len) + last + last;
-                let mut first = Formatted::<TEXT_LEN>::EMPTY;
+                let mut first = Formatted::<TEXT_LEN>::empty();
                 first.push(whole.as_bytes());
                 let entry = free();
                 let end = put_text(&entry, 0, first.as_bytes());

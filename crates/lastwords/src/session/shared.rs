@@ -4,6 +4,11 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 
+#[cfg(feature = "tracing")]
+use lastwords_abi::spans::{CONTROL_OFF, SPANS_OFF, Span, SpansControl};
+#[cfg(feature = "tracing")]
+use lastwords_ring::backend::Mapping;
+
 use super::error::Error;
 use super::regions::Regions;
 use super::session_region::SessionRegion;
@@ -46,6 +51,35 @@ pub(crate) struct SessionShared {
     /// One more than the index of this process in the session's table of processes; 0 = it is not in the table. Written when
     /// the process enters the table, also in a forked child, and read by its threads (Relaxed: the index says nothing else).
     entry: AtomicU32,
+    /// The table of open spans, if the session has one.
+    #[cfg(feature = "tracing")]
+    pub(crate) spans: Option<SpansTable>,
+}
+
+/// A session's table of open spans.
+#[cfg(feature = "tracing")]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpansTable {
+    pub(crate) control: &'static SpansControl,
+    pub(crate) entries: &'static [Span],
+}
+
+#[cfg(feature = "tracing")]
+impl SpansTable {
+    /// Finds the table in its region, which was checked and initialised, and stays mapped as long as the session is listed.
+    fn of(region: &Mapping) -> Option<Self> {
+        let most = (region.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
+        // SAFETY: the region was checked when it was mapped, and is mapped read-write until nobody uses the session any more. Control and
+        // entries are inside it, aligned as the region is. `capacity` was written before; all other fields are atomics.
+        unsafe {
+            let control = &*region.as_ptr().add(CONTROL_OFF).cast::<SpansControl>();
+            let len = most.min(control.capacity as usize);
+            Some(Self {
+                control,
+                entries: std::slice::from_raw_parts(region.as_ptr().add(SPANS_OFF).cast::<Span>(), len),
+            })
+        }
+    }
 }
 
 impl SessionShared {
@@ -56,7 +90,19 @@ impl SessionShared {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);
         let number = NUMBERS.fetch_add(1, Relaxed);
         let (records, entry) = (AtomicBool::new(false), AtomicU32::new(0));
-        let session = Self { regions, number, folder, handles, removal, records, entry };
+        #[cfg(feature = "tracing")]
+        let spans = regions.spans.as_ref().and_then(SpansTable::of);
+        let session = Self {
+            regions,
+            number,
+            folder,
+            handles,
+            removal,
+            records,
+            entry,
+            #[cfg(feature = "tracing")]
+            spans,
+        };
         session.enter(session.view().table().own());
         session
     }

@@ -260,6 +260,11 @@ fn counter_of_spans(folder: &Path, at: usize) -> u64 {
 
 /// Returns the texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
 pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
+    open_spans_by_time(folder).into_iter().map(|(_, span)| span).collect()
+}
+
+/// Returns the same with the times at which the spans were opened.
+pub(crate) fn open_spans_by_time(folder: &Path) -> Vec<(u64, (String, u32, u32))> {
     let file = std::fs::read(folder.join("spans")).expect("the spans");
     let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
     let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
@@ -273,7 +278,7 @@ pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
         }
     }
     spans.sort();
-    spans.into_iter().map(|(_, span)| span).collect()
+    spans
 }
 
 /// Runs the test `name` of this program as a child that records in a folder of its own, until it ends.

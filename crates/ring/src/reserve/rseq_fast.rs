@@ -22,7 +22,7 @@ use super::rseq::section;
 use crate::cpu;
 use crate::grow;
 use crate::hooks::fault;
-use crate::record::{Padded, ShortText, Tail};
+use crate::record::{Padded, ShortText, Tail, prepend};
 use crate::stream::Stream;
 
 /// The fast path of a channel. The channel is freed when no thread uses it any more, but a thread may still have cached one of its lanes.
@@ -181,6 +181,18 @@ impl RseqFast {
         in_lane!(self, id, words, |lane, words| unsafe { section::record(lane, u32::from(id), words, len, most, tail) })
     }
 
+    /// Records an event in the lane that this thread cached. The payload is `first`, if it is given, followed by `bytes`. Returns false if
+    /// nothing was recorded, which is always so for fewer than 8 bytes.
+    #[inline(always)]
+    pub(crate) fn record_bytes(&'static self, id: u16, first: Option<u32>, bytes: &[u8]) -> bool {
+        let lane = self.cached_lane().filter(|_| id <= MAX_COMPACT_ID && bytes.len() >= 8);
+        let words = prepend::<1>(first.unwrap_or(0), &[]);
+        let len = if first.is_some() { 4 } else { 0 };
+        let tail = Some(Tail::Bytes(bytes));
+        // SAFETY: the id is of a compact header, the word has `len` bytes, and the tail has at least 8.
+        lane.is_some_and(|lane| unsafe { section::record(lane, u32::from(id), &words, len, len, tail) })
+    }
+
     /// Records an event in the lane that this thread cached. The payload is the first `len` bytes of two words,
     /// followed by a short text of C. Returns false if nothing was recorded, which is always so on an architecture
     /// without a section for such texts.
@@ -212,6 +224,13 @@ impl RseqFast {
     /// Caches the lane of this CPU, and records there like [`Self::record_padded`].
     pub(crate) fn record_padded_in_new_lane(&'static self, id: u16, payload: Padded<'_>) -> bool {
         !self.lanes.is_empty() && self.find_lane().is_some() && self.record_padded(id, payload)
+    }
+
+    /// Returns the time of the newest event in the lane that this thread cached.
+    #[inline(always)]
+    pub(crate) fn newest_time(&'static self) -> Option<u64> {
+        // Relaxed: any newer time is right too. A half that was emptied since has none.
+        self.cached_lane().map(|lane| lane.control.last_clock.load(Relaxed)).filter(|clock| *clock != 0)
     }
 
     /// Returns the lane that this thread cached, if this fast path owns it.

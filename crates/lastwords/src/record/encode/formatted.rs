@@ -1,6 +1,7 @@
 //! Values that are recorded as text, which is formatted on the stack.
 
 use std::fmt::{self, Debug, Display, Write as _};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use super::{Field, Out, as_short, short, text};
@@ -17,17 +18,22 @@ pub(crate) const CUT: &str = "…";
 /// Formatted text of at most `N` bytes, on the stack. Text that does not fit is cut at a character, and `…` marks the cut.
 #[derive(Clone, Copy)]
 pub struct Formatted<const N: usize> {
-    bytes: [u8; N],
+    bytes: [MaybeUninit<u8>; N],
+    /// Number of bytes that are initialised.
     len: usize,
     is_cut: bool,
 }
 
 impl<const N: usize> Formatted<N> {
-    pub(crate) const EMPTY: Self = Self { bytes: [0; N], len: 0, is_cut: false };
+    /// Returns an empty text. A constant would be copied, with bytes that mean nothing.
+    #[inline(always)]
+    pub(crate) fn empty() -> Self {
+        Self { bytes: [const { MaybeUninit::uninit() }; N], len: 0, is_cut: false }
+    }
 
     #[inline]
     pub(crate) fn new(arguments: fmt::Arguments<'_>) -> Self {
-        let mut text = Self::EMPTY;
+        let mut text = Self::empty();
         // If formatting fails, the part written so far is recorded.
         let _ = text.write_fmt(arguments);
         text
@@ -35,7 +41,9 @@ impl<const N: usize> Formatted<N> {
 
     #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        let bytes = &self.bytes[..self.len];
+        // SAFETY: `put` has initialised these bytes.
+        unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len()) }
     }
 
     /// Returns true if some text found no room.
@@ -65,7 +73,7 @@ impl<const N: usize> Formatted<N> {
     fn put(&mut self, bytes: &[u8]) {
         let room = &mut self.bytes[self.len..self.len + bytes.len()];
         // SAFETY: `room` has as many bytes as `bytes`, and nobody else uses it.
-        unsafe { lastwords_ring::copy(bytes.as_ptr(), room.as_mut_ptr(), bytes.len()) };
+        unsafe { lastwords_ring::copy(bytes.as_ptr(), room.as_mut_ptr().cast(), bytes.len()) };
         self.len += bytes.len();
     }
 }
