@@ -141,6 +141,9 @@ impl Kernel {
         let name_len = self.types.member("task_struct", "comm")?.size;
         let pids = table.address("map_cmdline_to_pid")?;
         let count = table.u64("cmdline_num")?.min(PIDS_MAX);
+        if count == 0 || pids == 0 {
+            return Err(BytesError::value("saved_cmdlines", table.place(), 0, "a table of names").into());
+        }
         self.budget().steps("saved_cmdlines", count)?;
         let slots = table.at("map_pid_to_cmdline")?.place();
         let number = |place: u64, index: u64| {

@@ -17,6 +17,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
 
 use lastwords_abi::packet::{CHECK_FROM_END, HEADER_LEN, at};
 use lastwords_abi::registry::{RECORDS_OFF, RegistryControl};
@@ -310,13 +311,25 @@ impl Source {
             return Ok(());
         }
         let regions = &self.handle.regions;
-        snapshot::locked(regions, |_| {
-            // Events of a snapshot are its reader's.
-            if region.spare(&regions.view) != at.half {
-                region.stream.consume(at.half, (at.number + 1) * spec.sub_buffer_size);
+        let consume = || {
+            snapshot::locked(regions, |_| {
+                // Events of a snapshot are its reader's.
+                if region.spare(&regions.view) != at.half {
+                    region.stream.consume(at.half, (at.number + 1) * spec.sub_buffer_size);
+                }
+                Ok(())
+            })
+        };
+        // A snapshot that is being taken is over within milliseconds.
+        let begun = Instant::now();
+        loop {
+            match consume() {
+                Err(Error::Busy { .. }) if begun.elapsed() < LONGEST_SWAP => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                done => return done,
             }
-            Ok(())
-        })
+        }
     }
 
     /// Returns the begin of a stream's region, as that of a region with one used half, in which `end` is the produced position; without it,

@@ -310,14 +310,18 @@ fn read_ring(
     if possible.is_empty() {
         return Err(Error::Null { structure: "cpumask".into(), member: "cpu_possible_mask".into() });
     }
+    let with_ring = cpus_with_ring(kernel, &buffer);
     for cpu in possible {
-        let address = per_cpu_ring(kernel, &buffer, cpu);
-        if !matches!(address, Ok(0)) {
-            cpus.push(match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
-                Err(Error::Hole { .. }) => ring::lost(cpu, shape, sub_buffers(kernel, array, member, shape, cpu)),
-                ring => ring?,
-            });
-        }
+        let ring = match per_cpu_ring(kernel, &buffer, cpu) {
+            // A CPU that was never online has none.
+            Ok(0) if !with_ring.contains(&cpu) => continue,
+            Ok(0) => None,
+            address => match address.and_then(|address| ring::cpu(kernel, address, shape, cpus.len())) {
+                Err(Error::Hole { .. }) => None,
+                ring => Some(ring?),
+            },
+        };
+        cpus.push(ring.unwrap_or_else(|| ring::lost(cpu, shape, sub_buffers(kernel, array, member, shape, cpu))));
     }
     let time_start = array.u64(&part("time_start")).unwrap_or(0);
     let physical = memory.map(|m| m.physical().clone());
@@ -377,6 +381,16 @@ fn enabled(kernel: &Kernel, array: &Object<'_>) -> Result<HashSet<u16>, Error> {
         }
     }
     Ok(ids)
+}
+
+/// The CPUs that have rings in a buffer: those of its mask, which has one at least, or those online where it reads as zero.
+fn cpus_with_ring(kernel: &Kernel, buffer: &Object<'_>) -> Vec<u32> {
+    let place = match buffer.member("cpumask") {
+        Ok(member) if member.kind == Kind::Pointer => buffer.address("cpumask").ok(),
+        _ => buffer.at("cpumask").ok().map(|mask| mask.place()),
+    };
+    let cpus = place.map_or_else(Vec::new, |place| kernel.mask(place));
+    if cpus.is_empty() { kernel.cpus(Mask::Online) } else { cpus }
 }
 
 /// Address of `trace_buffer.buffers[cpu]`: the table is separate, or at the end of the structure.
