@@ -4,7 +4,7 @@
 //! in steps without taking them. No file is kept open between two steps, so that the instance can be removed. Before the rings are
 //! read, their clock is; an event behind that reading is kept for the next step, because another CPU may have earlier ones.
 
-use crate::{Bundle, Machine, Opened, Options, machine};
+use crate::{Bundle, Machine, Opened, Options, Shortage, machine};
 use anyhow::{Context, bail};
 use lastwords_formats::ftrace::dat;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, Verdict};
@@ -194,6 +194,7 @@ impl TailedInstance {
         let Some(cpu) = self.cpus.get_mut(at) else { return Ok(()) };
         let size = self.size;
         let mut bytes = vec![0; size];
+        let mut shortage = Shortage::default();
         for _ in 0..MOST.checked_div(size).unwrap_or(1).max(1) {
             bytes.fill(0);
             match raw.read(&mut bytes) {
@@ -201,8 +202,10 @@ impl TailedInstance {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == ErrorKind::OutOfMemory && shortage.wait() => continue,
                 Err(error) => return Err(error).with_context(|| path.display().to_string()),
             }
+            shortage.end();
             let head = page::header(&bytes, layout, order).with_context(|| path.display().to_string())?;
             let (committed, bytes) = (head.committed, Arc::from(bytes.as_slice()));
             let missed = head.missed.filter(|_| cpu.has_begun);

@@ -3,6 +3,7 @@
 use crate::changes::Changes;
 use crate::instance::Instance;
 use anyhow::Context;
+use lastwords_open::Shortage;
 use lastwords_stream::{Flush, Sender};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -162,19 +163,21 @@ impl Drain {
     /// Moves all full sub-buffers, and returns true if there were any. A slow receiver is waited for until the other end of `ended` is
     /// closed, and then only for a while.
     fn full(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
-        let mut has_moved = false;
+        let (mut has_moved, mut shortage) = (false, Shortage::default());
         let all = PIPE - PIPE % (self.size as usize).min(PIPE);
         loop {
             let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
             match splice(&self.raw, None, &self.pipe.1, None, all.max(self.size as usize), flags) {
                 Ok(0) | Err(Errno::AGAIN) => return Ok(has_moved),
-                Err(Errno::INTR) => {}
+                Err(Errno::INTR) => continue,
+                Err(Errno::NOMEM) if shortage.wait() => continue,
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
                 Ok(moved) => match &self.target {
                     Target::Receiver(sender) => sender.from_pipe(self.cpu, self.pipe.0.as_fd(), moved, ended)?,
                     Target::File { path, file, .. } => empty_pipe(&self.pipe.0, file, path, moved)?,
                 },
             }
+            shortage.end();
             has_moved = true;
         }
     }
@@ -182,11 +185,13 @@ impl Drain {
     /// Reads the next sub-buffer, full or not. Returns false if there are no events.
     fn read(&mut self, ended: Option<BorrowedFd<'_>>) -> anyhow::Result<bool> {
         let mut bytes = vec![0; self.size as usize];
+        let mut shortage = Shortage::default();
         loop {
             match self.raw.read(&mut bytes) {
                 Ok(0) => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::OutOfMemory && shortage.wait() => continue,
                 Err(error) => return Err(error).with_context(|| format!("CPU {}: the ring cannot be read", self.cpu)),
                 Ok(_) => match &mut self.target {
                     Target::Receiver(sender) => sender.from_memory(self.cpu, &bytes, ended)?,

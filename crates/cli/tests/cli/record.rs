@@ -402,6 +402,30 @@ fn a_stream_is_not_copied_in_user_space() {
     assert_eq!(copied, spliced + sum("read", "trace_pipe_raw"));
 }
 
+/// The kernel finds no memory for every third read of a ring.
+#[test]
+fn reads_that_find_no_memory_are_made_again() {
+    let Some((_alone, place)) = tracing() else { return };
+    let log = place.at("calls");
+    let mut command = Command::new("strace");
+    command.args(["-D", "-f", "-o"]).arg(&log).args(["-e", "trace=splice,read"]);
+    for cpu in 0..std::thread::available_parallelism().unwrap().get() {
+        command.arg("-P").arg(format!("{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw"));
+    }
+    command.args(["-e", "inject=splice,read:error=ENOMEM:when=1+3"]).arg(env!("CARGO_BIN_EXE_lastwords"));
+    command.args(["record", "--stream", "-e", "syscalls:*", "--instance", "lastwords_test"]);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
+    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let mut recorder = Recorder::new(child, &place);
+    wait_for_instance("lastwords_test");
+    tool("find", &["/usr/lib", "-name", "x"]);
+    let ended = recorder.end(Signal::INT);
+    assert_eq!(ended.status, 0, "{}", ended.err);
+    assert!(told(&ended) > 10_000, "{}", ended.err);
+    let failed = fs::read_to_string(&log).unwrap().matches("ENOMEM").count();
+    assert!(failed > 2, "{failed} reads found no memory");
+}
+
 /// Started again with this variable set, this program is recorded by the kernel and by itself.
 pub(crate) const TURNS: &str = "LASTWORDS_TEST_TURNS";
 const COUNT: u32 = 200;
