@@ -104,7 +104,8 @@ pub(crate) fn judge(whole: &[Array], found: &[Array]) -> Verdict {
     let mut verdict = Verdict::default();
     for array in found {
         verdict.lines += array.lines.len() as u64;
-        let own = whole.iter().find(|other| other.name == array.name);
+        // `unknown-1` is a number and no name: it may be another array in the whole image.
+        let own = whole.iter().find(|other| other.name == array.name && !array.name.starts_with("unknown-"));
         let lines =
             whole.iter().filter(|other| own.is_none_or(|own| own.name == other.name)).flat_map(|other| &other.lines);
         let snapshots = whole.iter().filter(|_| own.is_none()).flat_map(|other| &other.snapshot);
