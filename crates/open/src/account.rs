@@ -29,7 +29,8 @@ impl Trace {
                 bytes: None,
             });
             if let Some(missing) = missing {
-                account.evidence.to_mut().gaps.push(missing);
+                // It is the cause of others, and they may be many.
+                account.evidence.to_mut().gaps.insert(0, missing);
             }
             return account;
         }
