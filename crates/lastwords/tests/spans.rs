@@ -230,7 +230,7 @@ fn who_is_in_a_span_that_is_entered_more_than_once() {
     });
 }
 
-/// What a thread keeps of its newest span must not be taken for another thread's span, nor for a span that is closed.
+/// The note that a thread keeps of its newest span is taken neither for another thread's span nor for a span that is closed.
 #[test]
 fn another_thread_closes_the_span() {
     with_each(|folder| {

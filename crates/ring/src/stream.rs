@@ -116,6 +116,18 @@ impl Stream {
         if self.is_lockless() { word & ((1 << abi::POSITION_BITS) - 1) } else { word }
     }
 
+    /// Returns the position where readers of a half begin: positions before it never existed, were consumed or were cleared.
+    #[must_use]
+    pub fn first(&self, half: usize) -> u64 {
+        self.half(half).first.load(Acquire)
+    }
+
+    /// Returns true if a half has anything for readers.
+    #[must_use]
+    pub fn has_rest(&self, half: usize) -> bool {
+        self.first(half) < self.position(half)
+    }
+
     pub(crate) fn half(&self, half: usize) -> &'static HalfControl {
         &self.control.half[half & 1]
     }

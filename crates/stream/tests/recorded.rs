@@ -76,7 +76,7 @@ fn what_was_flushed_is_at_the_receiver() {
     }
 }
 
-/// What a receiver has of a session.
+/// A session as its receiver has it.
 struct Got {
     sent: Sent,
     /// The values of the events.

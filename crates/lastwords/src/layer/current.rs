@@ -289,7 +289,7 @@ mod tests {
     thread_local! {
         /// Called by [`keep_order`], as a signal handler that comes there.
         static HANDLER: Cell<Option<fn()>> = const { Cell::new(None) };
-        /// What the handler may find: the innermost spans of the recorders 3 and 4, and the number of times that it came.
+        /// Values that the handler may find: the innermost spans of the recorders 3 and 4, and the number of times that it came.
         static MAY_BE: RefCell<(Vec<(u64, u64)>, u32)> = const { RefCell::new((Vec::new(), 0)) };
     }
 

@@ -64,7 +64,7 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// One more than the key whose destructor is [`give_back`]; 0 before the first thread has made it. The C library orders the key's own state.
 static END_OF_THREAD: AtomicU32 = AtomicU32::new(0);
 
-/// What a thread knows of free slots. Signal handlers of the thread use it too.
+/// The free slots that a thread knows. Signal handlers of the thread use it too.
 struct Own {
     /// One more than the list of this thread, or 0.
     list: Cell<usize>,

@@ -52,7 +52,7 @@ impl SpanHead {
 /// text is cut if the table has no room for it.
 pub(super) struct SpanText {
     text: Formatted<TEXT_LEN>,
-    /// What is in front of `text` as long as there is no field. Most spans have none, so that nothing is copied.
+    /// The text in front of `text`, as long as there is no field. Most spans have none, so that nothing is copied.
     head: &'static str,
     /// The text has a field already, so a blank precedes the next one.
     separate: bool,

@@ -179,11 +179,11 @@ fn in_snapshot(regions: &Regions, index: usize, stream: &StreamRegion) -> Option
 
 /// Returns true if a ring of the snapshot has anything that was not consumed.
 fn is_snapshot_left(regions: &Regions) -> bool {
-    regions.streams.iter().enumerate().any(|(index, stream)| {
-        let half = in_snapshot(regions, index, stream);
-        let first = |half: usize| stream.stream.control().half[half & 1].first.load(Acquire);
-        half.is_some_and(|half| first(half) < stream.stream.position(half))
-    })
+    regions
+        .streams
+        .iter()
+        .enumerate()
+        .any(|(index, stream)| in_snapshot(regions, index, stream).is_some_and(|half| stream.stream.has_rest(half)))
 }
 
 /// Returns the session's clock, if it never steps back. It is read before the first ring is looked at, so an event that is
@@ -219,6 +219,5 @@ pub(crate) fn added_at(regions: &Regions, stream: &StreamRegion) -> Option<&'sta
 
 /// Returns true if the half that was live during the read still is, and was not swapped out and reset in between.
 fn is_left(regions: &Regions, stream: &StreamRegion, bound: &Bound, swaps: u32) -> bool {
-    let first = || stream.stream.control().half[bound.half & 1].first.load(Acquire);
-    stream.spare(&regions.view) != bound.half && (swaps == 0 || first() <= bound.position)
+    stream.spare(&regions.view) != bound.half && (swaps == 0 || stream.stream.first(bound.half) <= bound.position)
 }

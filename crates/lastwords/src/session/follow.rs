@@ -145,7 +145,6 @@ impl<'a> Follower<'a> {
 /// Returns the range of a stream. A half that a snapshot has swapped out is read to its end before the live half.
 /// `is_settled`: the swap that made `live` the live half is over.
 fn range(regions: &Regions, stream: &StreamRegion, live: usize, before: Option<&Progress>, is_settled: bool) -> Range {
-    let first = |half: usize| stream.stream.control().half[half & 1].first.load(Acquire);
     let Some(before) = before else {
         let bound = Bound { told: [0; 7], told_unattached: 0, ..bound(regions, stream, live, true) };
         return Range { bound, begin: None, skipped: 0, next: None };
@@ -154,7 +153,7 @@ fn range(regions: &Regions, stream: &StreamRegion, live: usize, before: Option<&
     let bound = Bound { told: before.lost, told_unattached: before.unattached, ..bound(regions, stream, half, true) };
     // After the swap, nothing is reserved in the other half any more; what is reserved in it may be uncommitted.
     let is_all = is_settled && half != live && bound.position == stream.stream.position(half);
-    let next = is_all.then(|| (live, first(live)));
-    let first = first(half);
+    let next = is_all.then(|| (live, stream.stream.first(live)));
+    let first = stream.stream.first(half);
     Range { bound, begin: Some(before.position.max(first)), skipped: first.saturating_sub(before.position), next }
 }

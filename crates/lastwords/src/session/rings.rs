@@ -96,7 +96,7 @@ fn ring(regions: &Regions, region: &StreamRegion) -> Ring {
     let (stream, spec) = (&region.stream, region.stream.spec());
     let control = stream.control();
     let live = region.spare(&regions.view) ^ 1;
-    let half = |half: usize| Half { first: control.half[half].first.load(Acquire), produced: stream.position(half) };
+    let half = |half: usize| Half { first: stream.first(half), produced: stream.position(half) };
     let halves = [half(0), half(1)];
     let Half { first, produced } = halves[live];
     let oldest = (produced / spec.sub_buffer_size + 1).saturating_sub(u64::from(spec.sub_buffers));

@@ -67,7 +67,7 @@ pub(crate) struct SpansTable {
 #[cfg(feature = "tracing")]
 impl SpansTable {
     /// Finds the table in its region, which was checked and initialised, and stays mapped as long as the session is listed.
-    fn of(region: &Mapping) -> Option<Self> {
+    fn from_region(region: &Mapping) -> Option<Self> {
         let most = (region.len() as usize).checked_sub(SPANS_OFF)? / size_of::<Span>();
         // SAFETY: the region was checked when it was mapped, and is mapped read-write until nobody uses the session any more. Control and
         // entries are inside it, aligned as the region is. `capacity` was written before; all other fields are atomics.
@@ -91,7 +91,7 @@ impl SessionShared {
         let number = NUMBERS.fetch_add(1, Relaxed);
         let (records, entry) = (AtomicBool::new(false), AtomicU32::new(0));
         #[cfg(feature = "tracing")]
-        let spans = regions.spans.as_ref().and_then(SpansTable::of);
+        let spans = regions.spans.as_ref().and_then(SpansTable::from_region);
         let session = Self {
             regions,
             number,

@@ -80,7 +80,7 @@ pub enum ParameterKind {
     },
 }
 
-/// What a process has mapped at an address.
+/// The mapping of a process at an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mapped {
     /// A file.

@@ -6,12 +6,11 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use lastwords_ring::Stream;
 
-/// What was recorded in one half between two swaps.
+/// Sub-buffers that were recorded in one half between two swaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     half: usize,
@@ -26,12 +25,12 @@ struct Run {
 impl Run {
     fn new(stream: &Stream, half: usize) -> Self {
         let size = stream.spec().sub_buffer_size;
-        Self { half, number: first(stream, half) / size, sent: 0, seen: stream.position(half) }
+        Self { half, number: stream.first(half) / size, sent: 0, seen: stream.position(half) }
     }
 
     /// Returns true if the half was emptied since the newest look: it then begins more than two laps beyond all positions that it had.
     fn is_gone(&self, stream: &Stream) -> bool {
-        first(stream, self.half) > self.seen.saturating_add(2 * stream.half_size())
+        stream.first(self.half) > self.seen.saturating_add(2 * stream.half_size())
     }
 }
 
@@ -65,14 +64,14 @@ pub(super) struct Lane {
 impl Lane {
     /// Begins with the oldest run that is there if `from_begin`: a run that is gone is a loss. Otherwise with what the live half has.
     pub(super) fn new((file, offset): (File, u64), stream: &Stream, live: usize, from_begin: bool) -> Self {
-        let runs = [live ^ 1, live].into_iter().filter(|half| from_begin && is_used(stream, *half));
+        let runs = [live ^ 1, live].into_iter().filter(|half| from_begin && stream.has_rest(*half));
         let mut then: VecDeque<Run> = runs.map(|half| Run::new(stream, half)).collect();
         let mut now = then.pop_front().unwrap_or_else(|| Run::new(stream, live));
         let size = stream.spec().sub_buffer_size;
-        let mut first = first(stream, now.half);
+        let mut first = stream.first(now.half);
         if from_begin {
             // The first run of a ring begins at 0, and is there or was empty where a half still begins there.
-            let is_later = first > 0 && self::first(stream, now.half ^ 1) > 0;
+            let is_later = first > 0 && stream.first(now.half ^ 1) > 0;
             first = first.saturating_sub(if is_later { size } else { 0 });
         } else {
             first = first.max(oldest(stream, now.half) * size);
@@ -97,8 +96,8 @@ impl Lane {
         self.then.iter_mut().for_each(|run| run.seen = stream.position(run.half));
         let last = *self.then.back().unwrap_or(&self.now);
         if last.half != live || last.is_gone(stream) {
-            let is_later = |half: &usize| first(stream, *half) > last.seen;
-            let is_there = |half: &usize| *half == live || is_used(stream, *half);
+            let is_later = |half: &usize| stream.first(*half) > last.seen;
+            let is_there = |half: &usize| *half == live || stream.has_rest(*half);
             let later = [live ^ 1, live].into_iter().filter(is_later).filter(is_there);
             if self.then.is_empty() {
                 self.swapped = Instant::now();
@@ -140,14 +139,14 @@ impl Lane {
 
     /// Returns where the sub-buffer is that is sent under a number; none if it is of a run before the last two, of which nothing is left.
     pub(super) fn place(&self, sent: u64) -> Option<Place> {
-        let runs = [Some(self.now), self.before].into_iter().flatten();
-        let run = runs.into_iter().find(|run| sent >= run.sent)?;
+        let mut runs = [Some(self.now), self.before].into_iter().flatten();
+        let run = runs.find(|run| sent >= run.sent)?;
         Some(Place { half: run.half, number: run.number.saturating_add(sent - run.sent) })
     }
 }
 
-/// Returns the number of the oldest sub-buffer in whose place no newer one may have been begun (docs/ABI.md, section 8). A ring in
-/// discard mode does not begin one before its reader has consumed the older one.
+/// Returns the number of the oldest sub-buffer that the recorder cannot have begun to overwrite (docs/ABI.md, section 8). A ring in discard mode
+/// overwrites none before its reader has consumed it.
 pub(super) fn oldest(stream: &Stream, half: usize) -> u64 {
     let spec = stream.spec();
     let produced = stream.position(half);
@@ -156,13 +155,4 @@ pub(super) fn oldest(stream: &Stream, half: usize) -> u64 {
         _ => produced / spec.sub_buffer_size + 1,
     };
     begun.saturating_sub(u64::from(spec.sub_buffers))
-}
-
-fn first(stream: &Stream, half: usize) -> u64 {
-    stream.control().half[half & 1].first.load(Acquire)
-}
-
-/// Returns true if there are events in a half.
-fn is_used(stream: &Stream, half: usize) -> bool {
-    stream.position(half) > first(stream, half)
 }
