@@ -358,19 +358,26 @@ pub(crate) fn calls(text: &str) -> Vec<(&str, &str, u64)> {
     text.lines().filter_map(parse).collect()
 }
 
+/// Starts a recorder of these events under strace, which writes the file `calls`, and waits until it records.
+fn under_strace<'a>(place: &'a Place, options: &[&str], events: &[&str]) -> Recorder<'a> {
+    let mut command = Command::new("strace");
+    // With -D, the process that is started is the recorder, and strace is its grandchild.
+    command.arg("-D").args(options).arg("-o").arg(place.at("calls")).arg(env!("CARGO_BIN_EXE_lastwords"));
+    command.args(["record", "--stream"]).args(events).args(["--instance", "lastwords_test"]);
+    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
+    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
+    let recorder = Recorder::new(child, place);
+    wait_for_instance("lastwords_test");
+    recorder
+}
+
 #[test]
 fn a_stream_is_not_copied_in_user_space() {
     let Some((_alone, place)) = tracing() else { return };
-    let log = place.at("calls");
-    let mut command = Command::new("strace");
     let list = "trace=read,write,pread64,pwrite64,readv,writev,splice,copy_file_range,sendfile,mmap";
-    // With -D, the process that is started is the recorder, and strace is its grandchild. With -ff, each thread has a file.
-    command.args(["-D", "-ff", "-y", "-s", "0", "-e", list, "-o"]).arg(&log).arg(env!("CARGO_BIN_EXE_lastwords"));
-    command.args(["record", "--stream", "-e", "syscalls:*", "-e", "sched:*", "--instance", "lastwords_test"]);
-    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
-    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
-    let mut recorder = Recorder::new(child, &place);
-    wait_for_instance("lastwords_test");
+    // With -ff, each thread has a file.
+    let mut recorder =
+        under_strace(&place, &["-ff", "-y", "-s", "0", "-e", list], &["-e", "syscalls:*", "-e", "sched:*"]);
     // No CPU's file may become so large that it becomes the trace in place, in which case nothing is copied out of it.
     tool("find", &["/usr/lib", "-name", "x"]);
     let ended = recorder.end(Signal::INT);
@@ -406,23 +413,16 @@ fn a_stream_is_not_copied_in_user_space() {
 #[test]
 fn reads_that_find_no_memory_are_made_again() {
     let Some((_alone, place)) = tracing() else { return };
-    let log = place.at("calls");
-    let mut command = Command::new("strace");
-    command.args(["-D", "-f", "-o"]).arg(&log).args(["-e", "trace=splice,read"]);
-    for cpu in 0..std::thread::available_parallelism().unwrap().get() {
-        command.arg("-P").arg(format!("{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw"));
-    }
-    command.args(["-e", "inject=splice,read:error=ENOMEM:when=1+3"]).arg(env!("CARGO_BIN_EXE_lastwords"));
-    command.args(["record", "--stream", "-e", "syscalls:*", "--instance", "lastwords_test"]);
-    command.current_dir(place.path()).env("LASTWORDS_DIR", place.sessions()).process_group(0);
-    let child = command.stderr(Stdio::piped()).spawn().expect("strace is needed: cargo xtask setup");
-    let mut recorder = Recorder::new(child, &place);
-    wait_for_instance("lastwords_test");
+    let raw = |cpu| format!("-P{TRACEFS}/instances/lastwords_test/per_cpu/cpu{cpu}/trace_pipe_raw");
+    let paths: Vec<String> = (0..std::thread::available_parallelism().unwrap().get()).map(raw).collect();
+    let mut options = vec!["-f", "-e", "trace=splice,read", "-e", "inject=splice,read:error=ENOMEM:when=1+3"];
+    options.extend(paths.iter().map(String::as_str));
+    let mut recorder = under_strace(&place, &options, &["-e", "syscalls:*"]);
     tool("find", &["/usr/lib", "-name", "x"]);
     let ended = recorder.end(Signal::INT);
     assert_eq!(ended.status, 0, "{}", ended.err);
     assert!(told(&ended) > 10_000, "{}", ended.err);
-    let failed = fs::read_to_string(&log).unwrap().matches("ENOMEM").count();
+    let failed = fs::read_to_string(place.at("calls")).unwrap().matches("ENOMEM").count();
     assert!(failed > 2, "{failed} reads found no memory");
 }
 
