@@ -336,21 +336,21 @@ fn has_newest(chain: Chain, all: &[SubBuffer]) -> Result<Chain, String> {
     }
 }
 
+/// Returns the first number of the table of the order that is there twice, or that no sub-buffer has.
+fn repeated(meta: &CpuMeta, count: usize) -> Option<i32> {
+    let mut seen = vec![false; count];
+    meta.order.iter().copied().find(|number| {
+        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
+        place.is_none_or(|seen| std::mem::replace(seen, true))
+    })
+}
+
 /// Follows the metadata as the kernel does (`rb_meta_validate_events`): the reader's sub-buffer, then from the head to the commit. What
 /// stands before the head was read in the boot that is gone; it counts as long as the times go back from sub-buffer to sub-buffer. A damaged
 /// sub-buffer does not end this where older ones follow: the head may be damaged as well.
 fn by_metadata(meta: &CpuMeta, all: &[SubBuffer]) -> Result<Chain, String> {
-    let mut seen = vec![false; all.len()];
-    for number in &meta.order {
-        let place = usize::try_from(*number).ok().and_then(|n| seen.get_mut(n));
-        match place {
-            Some(seen) if !*seen => *seen = true,
-            _ => {
-                return Err(format!(
-                    "sub-buffer {number} is twice in the table of the order, or its number is impossible"
-                ));
-            }
-        }
+    if let Some(number) = repeated(meta, all.len()) {
+        return Err(format!("sub-buffer {number} is twice in the table of the order, or its number is impossible"));
     }
     let order: Vec<u32> = meta.order.iter().map(|n| n.cast_unsigned()).collect();
     let (Some(head), Some(commit)) = (meta.head, meta.commit) else {
@@ -422,6 +422,17 @@ pub(super) fn oldest_in_doubt<'a>(meta: &CpuMeta, chain: &Chain, all: &'a [SubBu
     let before = all.iter().filter(|sub| sub.has_remains && sub.committed == 0 && sub.first <= first);
     let before = before.filter(|sub| reader.first == 0 && reader.is_empty() && !chain.numbers.contains(&sub.number));
     before.max_by_key(|sub| sub.first)
+}
+
+/// How many sub-buffers have nothing at all, where the metadata do not say whether they were written. The reader's is blank until something
+/// is read, so it does not count where the table of the order is whole.
+pub(super) fn blank_in_doubt(meta: &CpuMeta, chain: &Chain, all: &[SubBuffer]) -> usize {
+    if chain.by_time.is_none() {
+        return 0;
+    }
+    let reader = repeated(meta, all.len()).is_none().then(|| meta.order.first().map(|number| number.cast_unsigned()));
+    let blank = all.iter().filter(|sub| sub.is_empty() && !sub.has_remains && !chain.numbers.contains(&sub.number));
+    blank.filter(|sub| reader.flatten() != Some(sub.number)).count()
 }
 
 /// How the times of a sub-buffer stand to those of the others.

@@ -22,7 +22,7 @@ pub use find::find;
 pub use layout::{Boot, Module};
 pub use members::{Form, Members};
 
-use chain::{Chain, Fit, SubBuffer as Judged, chain, exchange, fits, oldest_in_doubt};
+use chain::{Chain, Fit, SubBuffer as Judged, blank_in_doubt, chain, exchange, fits, oldest_in_doubt};
 use lastwords_bytes::{Budget, ByteOrder, Error, Reader};
 use lastwords_image::Image;
 use lastwords_trace::evidence::{Cause, Evidence, Gap, SubBuffer, Verdict};
@@ -162,6 +162,7 @@ impl Region {
         if let Some(sub) = oldest_in_doubt(&meta, &order, &all) {
             self.tell_doubt(stream, sub, &meta);
         }
+        self.tell_blank(stream, blank_in_doubt(&meta, &order, &all));
         let emptied = self.emptied_of(&meta, &all);
         self.tell_damage_elsewhere(stream, &order.numbers, &all, emptied.len());
         let total = |of: &dyn Fn(&Judged) -> u64| planned.iter().map(of).fold(0, u64::saturating_add);
@@ -294,6 +295,22 @@ impl Region {
         );
         let bytes = Some(end.saturating_sub(begin));
         self.evidence.gaps.push(Gap { stream: Some(stream), place, cause: Cause::Damaged, events: None, bytes });
+    }
+
+    /// Reports sub-buffers as lost that have nothing: they were never written, or what they had is gone.
+    fn tell_blank(&mut self, stream: usize, count: usize) {
+        if count > 0 {
+            let have = if count == 1 { "sub-buffer has" } else { "sub-buffers have" };
+            let place =
+                format!("{count} {have} nothing, and the metadata do not say whether something was recorded there");
+            self.evidence.gaps.push(Gap {
+                stream: Some(stream),
+                place,
+                cause: Cause::Damaged,
+                events: None,
+                bytes: None,
+            });
+        }
     }
 
     /// Adds notes about sub-buffers that are not delivered but have content: those whose header is empty, and those outside

@@ -59,6 +59,36 @@ fn damaged_words_of_metadata_cost_nothing() {
     }
 }
 
+/// Where the head is damaged, nothing says which sub-buffers were written: those that have nothing are told, but for the reader's.
+#[test]
+fn blank_sub_buffers_beside_damaged_metadata_are_told() {
+    let mut told = BTreeSet::new();
+    for (form, seed) in [Form::PerCpu, Form::Common].into_iter().flat_map(|form| (0..60).map(move |seed| (form, seed)))
+    {
+        let made = make(form, seed);
+        let mut random = Random(seed ^ 0x7777);
+        let cpu = random.below(made.places.len() as u64) as usize;
+        let (meta, data) = (made.places[cpu].0 + form.addresses(), made.places[cpu].1);
+        let mut bytes = made.bytes.clone();
+        put(&mut bytes, meta + 8, 0x7fff_fff0, 4);
+        let gone = random.below(made.count as u64) as usize;
+        bytes[data + gone * SIZE..][..SIZE].fill(0);
+        let reader = u32::from_le_bytes(bytes[meta + 32..][..4].try_into().unwrap()) as usize;
+        let is_blank = |number: &usize| bytes[data + number * SIZE..][..SIZE].iter().all(|byte| *byte == 0);
+        let expected = (0..made.count).filter(is_blank).filter(|number| *number != reader).count();
+        let evidence = read(&bytes).unwrap().evidence();
+        let gaps = evidence.gaps.iter().filter(|gap| gap.stream == Some(cpu));
+        let found = gaps.filter_map(|gap| {
+            gap.place.split_once(" sub-buffers have nothing").or(gap.place.split_once(" sub-buffer has nothing"))
+        });
+        let found: Vec<usize> = found.map(|(count, _)| count.split(' ').next().unwrap().parse().unwrap()).collect();
+        let expected: Vec<usize> = (expected > 0).then_some(expected).into_iter().collect();
+        assert_eq!(found, expected, "{form:?} {seed}: {evidence:?}");
+        told.extend(found);
+    }
+    assert!(told.len() > 1, "{told:?}");
+}
+
 /// The events of a sub-buffer as its bytes have them, decoded by this test alone, and whether they end where the header says.
 fn naive(page: &[u8], cpu: usize) -> (BTreeSet<Event>, bool) {
     let word = |at: usize| page.get(at..at + 4).map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
