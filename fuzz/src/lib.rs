@@ -1,8 +1,8 @@
-//! The bodies of the fuzz targets. They are plain code: `crates/testkit/tests/p8_corpus.rs` runs them over the corpus with
+//! The bodies of the fuzz targets. They are plain code: `crates/testkit/tests/testkit/corpus.rs` runs them over the corpus with
 //! the stable toolchain.
 
 pub mod ctf;
-#[path = "../../crates/testkit/tests/common/image.rs"]
+#[path = "../../crates/testkit/tests/testkit/common/image.rs"]
 pub mod image;
 pub mod regions;
 pub mod script;

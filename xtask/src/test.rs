@@ -74,11 +74,11 @@ const STEPS: &[Step] = &[
             "--features",
             "lastwords/full-headers",
             "--test",
-            "fields",
-            "--test",
-            "sessions",
-            "--test",
-            "snapshots",
+            "recorder",
+            "--",
+            "fields::",
+            "sessions::",
+            "snapshots::",
         ]),
         what: "recording with the other header layer",
     },
@@ -225,7 +225,7 @@ const QUICK: &[Step] = &[
     Step { name: "unit", does: Does::Cargo(&["test", "--quiet", "--workspace", "--lib"]), what: "unit tests" },
     Step {
         name: "recovery",
-        does: Does::Cargo(&["test", "--quiet", "--workspace", "--test", "sessions", "--test", "fields"]),
+        does: Does::Cargo(&["test", "--quiet", "--workspace", "--test", "recorder", "--", "sessions::", "fields::"]),
         what: "sessions recorded and recovered, with fields of all types",
     },
     Step {
@@ -269,15 +269,15 @@ fn run_tests() -> Result<()> {
 }
 
 /// Runs the models of the ring with two preemptions at most, where three take ten times as long: `RUSTFLAGS='--cfg loom' cargo test --release -p
-/// lastwords-ring --test loom`. The mistakes are looked for with three.
+/// lastwords-ring --test ring`. The mistakes are looked for with three.
 fn run_loom() -> Result<()> {
     let common = [("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")];
     let test = |name, more: &[(&'static str, &'static str)]| {
-        let arguments = ["test", "--release", "-p", "lastwords-ring", "--test", name];
+        let arguments = ["test", "--release", "-p", "lastwords-ring", "--test", "ring", name];
         run_cargo(&[&common, more].concat(), &arguments)
     };
-    test("loom", &[("LOOM_MAX_PREEMPTIONS", "2")])?;
-    test("loom_faults", &[])
+    test("loom::", &[("LOOM_MAX_PREEMPTIONS", "2")])?;
+    test("loom_faults::", &[])
 }
 
 /// Runs the comparison with what the dead kernels printed themselves. The dumps are too large for the repository.

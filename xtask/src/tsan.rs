@@ -46,7 +46,7 @@ fn test(arguments: &[&str], seeded: bool) -> Result<Output> {
     let mut command = Command::new(crate::cargo());
     command
         .current_dir(&root)
-        .args(["test", "--target", &host()?, "-p", "lastwords-ring", "--test", "concurrent", "--"])
+        .args(["test", "--target", &host()?, "-p", "lastwords-ring", "--test", "ring", "concurrent", "--"])
         .args(["--test-threads", "1", "--nocapture"])
         .args(arguments)
         .env("RUSTC_BOOTSTRAP", "1")

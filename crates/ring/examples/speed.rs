@@ -1,7 +1,7 @@
 //! Measures nanoseconds for each event of a u32 and a u64. It measures every reservation, or those that the arguments
 //! name. This is a quick look and not the benchmark. The program prints the minimum of many short runs, because a busy
 //! machine disturbs it least.
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/ring/common/mod.rs"]
 mod common;
 
 use std::hint::black_box;

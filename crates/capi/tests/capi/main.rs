@@ -1,0 +1,5 @@
+//! The tests of the crate `capi`.
+
+mod c;
+mod header;
+mod text;

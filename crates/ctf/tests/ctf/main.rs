@@ -1,0 +1,4 @@
+//! The tests of the crate `ctf`.
+
+mod decode;
+mod merge;

@@ -1,0 +1,4 @@
+//! The tests of the crate `filter`.
+
+mod grammar;
+mod oracle;

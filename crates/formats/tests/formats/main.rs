@@ -1,0 +1,14 @@
+//! The tests of the crate `formats`.
+
+mod babeltrace;
+mod ctf2_selectors;
+mod ctf2_types;
+mod ctf_hostile;
+mod ctf_joined;
+mod ctf_packet_times;
+mod ctf_parts;
+mod ctf_read;
+mod ctf_versions;
+mod duplicates;
+mod support;
+mod writers;

@@ -1,0 +1,5 @@
+//! The tests of the crate `image`.
+
+mod cores;
+mod dumps;
+mod vmcores;

@@ -1,0 +1,268 @@
+//! Common code of the tests of sessions: numbered events, a naive reader, and children that run this same test program.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use lastwords::{ChannelConfig, Session};
+use lastwords_testkit::naive;
+
+/// Name of the variable with the folder in which a child records.
+pub(crate) const DIR: &str = "LASTWORDS_TEST_DIR";
+
+/// Makes a small channel whose events are payload only.
+pub(crate) fn plain(name: &str) -> ChannelConfig {
+    ChannelConfig::new(name).sub_buffers(4, 64 << 10).contexts(lastwords::Context::NONE)
+}
+
+/// Records numbers as events of `test:number`.
+pub(crate) fn record(numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        lastwords::event!(test, "number", number = number);
+    }
+}
+
+/// Returns the numbers in events' payloads, in order of time.
+fn numbers_of(events: Vec<(u32, lastwords_testkit::ring::Event)>) -> Vec<u64> {
+    let mut events: Vec<_> = events.into_iter().map(|(_, event)| event).collect();
+    events.sort_by_key(|event| event.clock);
+    let number = |body: &Vec<u8>| body.first_chunk::<8>().map(|bytes| u64::from_ne_bytes(*bytes));
+    events.iter().filter_map(|event| number(&event.body)).collect()
+}
+
+/// Returns the session's numbers that a naive reader finds in a folder.
+pub(crate) fn numbers(folder: &Path) -> Vec<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1, "{}", folder.display());
+    numbers_of(sessions[0].events())
+}
+
+/// Returns the oldest number of each stream that a naive reader finds in a folder. A process that changed the CPU leaves its
+/// older numbers in one stream while it overwrites the numbers behind them in another.
+pub(crate) fn oldest_of_streams(folder: &Path) -> BTreeSet<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    let mut streams: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    sessions[0]
+        .events()
+        .into_iter()
+        .for_each(|(stream, event)| streams.entry(stream).or_default().push((stream, event)));
+    streams.into_values().filter_map(|events| numbers_of(events).first().copied()).collect()
+}
+
+/// Returns the snapshot's numbers that a naive reader finds in a folder.
+pub(crate) fn snapshot_numbers(folder: &Path) -> Vec<u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    numbers_of(sessions[0].snapshot_events())
+}
+
+/// Returns the numbers in a file that contains all regions.
+pub(crate) fn numbers_in_file(file: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(file).expect("the file is readable");
+    let sessions = naive::read_files(&[&bytes]);
+    assert_eq!(sessions.len(), 1, "{}", file.display());
+    numbers_of(sessions[0].events())
+}
+
+/// Returns the session's folder.
+pub(crate) fn folder(session: &Session) -> PathBuf {
+    session.folder().expect("a folder").to_owned()
+}
+
+/// Starts the test `name` of this program as a child that records in `dir`.
+pub(crate) fn spawn(name: &str, dir: &Path, variables: &[(&str, &str)]) -> Child {
+    test_of_this_module(name)
+        .env(DIR, dir)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("the child starts")
+}
+
+/// Name of the variable with the module of the test that has a process of its own, which its children inherit.
+const MODULE: &str = "LASTWORDS_TEST_MODULE";
+
+/// Runs a test, whose path ends with a function's name, in a process of its own, and checks that it passed. Returns false if this is that
+/// process.
+pub(crate) fn ran_alone(path: &str) -> bool {
+    if std::env::var_os(MODULE).is_some() {
+        return false;
+    }
+    let mut parts = path.rsplit("::").skip(1);
+    let (name, module) = (parts.next().expect("the test"), parts.next().expect("its module"));
+    let run = test(module, name).env(MODULE, module).output().expect("this program starts");
+    let said = format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && said.contains("1 passed"), "in a process of its own: {}\n{said}", run.status);
+    print!("{said}");
+    true
+}
+
+/// Returns the command that runs a test of this program alone.
+fn test(module: &str, name: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args([&format!("{module}::{name}"), "--exact", "--nocapture", "--test-threads=1"]);
+    command
+}
+
+/// Returns the command that runs a test of the module of the calling test, which has a process of its own.
+pub(crate) fn test_of_this_module(name: &str) -> Command {
+    test(&std::env::var(MODULE).expect("a test that called `alone!`"), name)
+}
+
+/// Returns the folder in which this process must record, if it is a child.
+pub(crate) fn child_dir() -> Option<PathBuf> {
+    std::env::var_os(DIR).map(PathBuf::from)
+}
+
+/// Waits until `done` returns true, at most ten seconds.
+pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}: not within 10 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Returns the only session in a folder of sessions.
+pub(crate) fn only_session(dir: &Path) -> PathBuf {
+    let found = lastwords::remote_control::list(Some(dir)).expect("the folder is listed");
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].folder.clone()
+}
+
+/// Sends SIGKILL to the calling process.
+pub(crate) fn kill_self() -> ! {
+    // SAFETY: the call involves no memory.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    unreachable!("killed")
+}
+
+/// Stops threads at the end of a scope, also when a check in it failed.
+pub(crate) struct StopAtEnd<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Returns the events that a session's streams have counted as lost.
+pub(crate) fn lost(folder: &Path) -> u64 {
+    use lastwords_abi::stream::{CONTROL_OFF, LOST_LOCK, StreamControl};
+    let at = CONTROL_OFF + std::mem::offset_of!(StreamControl, lost);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let streams = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("stream-"));
+    let words = |bytes: Vec<u8>| -> u64 {
+        let counters = bytes.get(at..at + 8 * (LOST_LOCK + 1)).unwrap_or_default();
+        counters.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).sum()
+    };
+    streams.map(|entry| words(std::fs::read(entry.path()).unwrap_or_default())).sum()
+}
+
+/// Leaves this process `more` bytes of address space.
+pub(crate) fn limit_address_space(more: u64) {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("sizes");
+    let pages: u64 = statm.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    let limit = libc::rlimit { rlim_cur: pages * 4096 + more, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit applies to this process only.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+}
+
+/// Offsets of the areas of a session region that change.
+pub(crate) struct Areas {
+    file: std::fs::File,
+    pub(crate) control: u64,
+    pub(crate) clock: u64,
+}
+
+/// Reads the areas of the session region in a folder.
+pub(crate) fn areas(folder: &Path) -> Areas {
+    use lastwords_abi::region::HEADER_SIZE;
+    use lastwords_abi::session::SessionInfo;
+    let file = std::fs::File::options().read(true).write(true).open(folder.join("session")).expect("it opens");
+    let mut areas = Areas { file, control: 0, clock: 0 };
+    let offset = |field: usize| u64::from(areas.get::<4>(u64::from(HEADER_SIZE) + field as u64) as u32);
+    let control = offset(std::mem::offset_of!(SessionInfo, control_off));
+    let clock = offset(std::mem::offset_of!(SessionInfo, clock_off));
+    (areas.control, areas.clock) = (control, clock);
+    areas
+}
+
+impl Areas {
+    /// Returns the number of `N` bytes at an offset of the region.
+    pub(crate) fn get<const N: usize>(&self, at: u64) -> u64 {
+        use std::os::unix::fs::FileExt as _;
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes[..N], at).expect("readable");
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Writes a number of `N` bytes at an offset of the region, as another process of the session may.
+    pub(crate) fn put<const N: usize>(&self, at: u64, number: u64) {
+        use std::os::unix::fs::FileExt as _;
+        self.file.write_all_at(&number.to_le_bytes()[..N], at).expect("writable");
+    }
+}
+
+/// Ends the test if a call of the system has failed.
+pub(crate) fn check(result: libc::c_int) {
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn c_string(text: &Path) -> std::ffi::CString {
+    std::ffi::CString::new(text.as_os_str().as_encoded_bytes()).expect("no NUL")
+}
+
+/// Runs this thread on one CPU.
+pub(crate) fn stay_on_one_cpu() {
+    // SAFETY: the set is a local variable.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(libc::sched_getcpu() as usize, &mut set);
+        check(libc::sched_setaffinity(0, size_of_val(&set), &raw const set));
+    }
+}
+
+/// Mounts a tmpfs at `path` with these options.
+pub(crate) fn mount(path: &Path, flags: libc::c_ulong, options: &str) {
+    let (path, options) = (c_string(path), c_string(Path::new(options)));
+    let tmpfs = c"tmpfs".as_ptr();
+    // SAFETY: the arguments are C strings.
+    check(unsafe { libc::mount(tmpfs, path.as_ptr(), tmpfs, flags, options.as_ptr().cast()) });
+}
+
+/// Removes the mount at `path`, if there is one.
+pub(crate) fn unmount(path: &Path) {
+    // SAFETY: the argument is a C string.
+    unsafe { libc::umount2(c_string(path).as_ptr(), libc::MNT_DETACH) };
+}
+
+/// Returns a statement of a filter of system calls.
+fn statement(code: u32, k: u32, jump: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: jump, jf: 0, k }
+}
+
+/// Installs a filter for all threads. Calls in `listed` get `then`, all others `other`.
+pub(crate) fn filter(listed: &[libc::c_long], then: u32, other: u32) {
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for (at, call) in listed.iter().enumerate() {
+        let to_the_end = (listed.len() - at) as u8;
+        program.push(statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *call as u32, to_the_end));
+    }
+    program.push(statement(libc::BPF_RET | libc::BPF_K, other, 0));
+    program.push(statement(libc::BPF_RET | libc::BPF_K, then, 0));
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the program and its statements live until the calls return.
+    unsafe {
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+        let (mode, flags) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
+        check(libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) as libc::c_int);
+    }
+}
+
+/// Installs a filter for all threads under which each of these system calls kills the process.
+pub(crate) fn kill_at_each(calls: &[libc::c_long]) {
+    filter(calls, libc::SECCOMP_RET_KILL_PROCESS, libc::SECCOMP_RET_ALLOW);
+}

@@ -1,0 +1,233 @@
+//! Tests what is recorded when a process dies of a signal or a panic, and that it dies as it would have done without
+//! us.
+
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use crate::support;
+use crate::support::{child, child_dir, lines};
+use lastwords::{ChannelConfig, Session, crash, event};
+
+fn begin(dir: &Path) -> Session {
+    let channel = ChannelConfig::new("main").contexts(lastwords::Context::NONE);
+    let session = Session::builder("crash").dir(dir).channel(channel).start().expect("a session");
+    crash::install_signal_handlers(&crash::FATAL).expect("handlers");
+    crash::install_panic_hook();
+    event!(test, "alive");
+    session
+}
+
+/// Returns the only line with this beginning.
+fn one(folder: &Path, start: &str) -> String {
+    let shown = lines(folder);
+    assert_eq!(shown[0], "test:alive");
+    let found: Vec<&String> = shown.iter().filter(|line| line.starts_with(start)).collect();
+    assert_eq!(found.len(), 1, "{shown:?}");
+    found[0].clone()
+}
+
+/// Returns the addresses of the backtrace in a line.
+fn frames(line: &str) -> Vec<u64> {
+    let list = line.rsplit_once('[').expect("a backtrace").1.trim_end_matches(']');
+    list.split(' ').map(|a| u64::from_str_radix(a.trim_start_matches("0x"), 16).expect("an address")).collect()
+}
+
+#[inline(never)]
+fn fault(address: usize) {
+    let address = std::hint::black_box(address);
+    // SAFETY: this is not sound on purpose, because the process must die of it.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address).write_volatile(1) };
+}
+
+#[test]
+fn segv() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        return fault(0x40);
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("segv", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains("signal=SIGSEGV code=1 address=0x40 pid="), "{line}");
+    assert!(line.contains(" thread=crash::segv pc=0x"), "{line}");
+    let frames = frames(&line);
+    assert!(frames.len() >= 3, "{line}");
+    let pc = line.split(" pc=0x").nth(1).and_then(|rest| rest.split(' ').next()).expect("a pc");
+    assert_eq!(frames[0], u64::from_str_radix(pc, 16).expect("hex"));
+    // Every address is in a module that the registry names.
+    let modules: Vec<(u64, u64, String)> = support::records(&folder)
+        .iter()
+        .filter(|(kind, _)| *kind == 3)
+        .map(|(_, body)| {
+            let word = |at: usize| u64::from_ne_bytes(body[at..at + 8].try_into().expect("eight bytes"));
+            let path_at = 30 + usize::from(u16::from_ne_bytes([body[28], body[29]])) + 2;
+            (word(12), word(20), String::from_utf8_lossy(&body[path_at..]).into_owned())
+        })
+        .collect();
+    let module_of = |pc: &u64| modules.iter().find(|(start, end, _)| (start..end).contains(&pc));
+    assert!(frames.iter().all(|pc| module_of(pc).is_some()), "{line} {modules:x?}");
+    let own = std::env::current_exe().expect("a path");
+    assert_eq!(module_of(&frames[0]).map(|module| module.2.as_str()), own.to_str(), "this program faulted");
+}
+
+#[test]
+fn abort_in_a_thread() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let thread = std::thread::Builder::new().name("doomed".into()).spawn(|| std::process::abort());
+        drop(thread.map(std::thread::JoinHandle::join));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("abort_in_a_thread", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGABRT));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains("signal=SIGABRT") && line.contains(" thread=doomed "), "{line}");
+    assert!(frames(&line).len() >= 3, "{line}");
+}
+
+#[test]
+fn signals_that_are_sent() {
+    alone!();
+    // SIGSEGV and SIGBUS are left out: the standard library's handlers catch the first one that is sent and do nothing.
+    const SIGNALS: [i32; 2] = [libc::SIGILL, libc::SIGFPE];
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let which: usize = std::fs::read_to_string(dir.join("which")).expect("a number").parse().expect("a number");
+        // SAFETY: the call involves no memory.
+        unsafe { libc::raise(SIGNALS[which]) };
+        return;
+    }
+    for (which, signal) in SIGNALS.iter().enumerate() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("which"), which.to_string()).expect("written");
+        let (status, folder) = child("signals_that_are_sent", dir.path());
+        assert_eq!(status.signal(), Some(*signal));
+        assert!(one(&folder, "crash:signal").contains(["SIGILL", "SIGFPE"][which]));
+    }
+}
+
+#[inline(never)]
+#[allow(unconditional_recursion, reason = "meant")]
+fn deeper(n: u64) -> u64 {
+    let room = std::hint::black_box([n; 64]);
+    deeper(n + 1) + room[3]
+}
+
+#[test]
+fn stack_overflow() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let small = std::thread::Builder::new().stack_size(256 << 10).spawn(|| deeper(0));
+        drop(small.map(std::thread::JoinHandle::join));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("stack_overflow", dir.path());
+    // The standard library's handler was installed before. It prints "stack overflow" and aborts.
+    assert!(status.signal().is_some(), "{status}");
+    let shown = lines(&folder);
+    let segv = shown.iter().find(|line| line.contains("signal=SIGSEGV")).expect("the fault");
+    assert!(frames(segv).len() > 10, "{segv}");
+}
+
+extern "C" fn own_handler(_: libc::c_int) {
+    event!(test, "own handler");
+    // SAFETY: the call ends the process.
+    unsafe { libc::_exit(42) };
+}
+
+#[test]
+fn the_previous_handler_is_called() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        // SAFETY: the handler records and leaves the process.
+        unsafe { libc::signal(libc::SIGFPE, own_handler as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+        let _session = begin(&dir);
+        // SAFETY: the call involves no memory.
+        unsafe { libc::raise(libc::SIGFPE) };
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("the_previous_handler_is_called", dir.path());
+    assert_eq!(status.code(), Some(42));
+    assert!(one(&folder, "crash:signal").contains("SIGFPE"));
+    assert_eq!(lines(&folder).last().map(String::as_str), Some("test:own handler"));
+}
+
+#[test]
+fn a_call_to_nowhere() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        // SAFETY: this is not sound on purpose, because the process must die of it.
+        let nowhere: extern "C" fn() = unsafe { std::mem::transmute(std::hint::black_box(0x10usize)) };
+        return nowhere();
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("a_call_to_nowhere", dir.path());
+    assert_eq!(status.signal(), Some(libc::SIGSEGV));
+    let line = one(&folder, "crash:signal");
+    assert!(line.contains(" pc=0x10 "), "{line}");
+    // The caller is found by the return address that the call pushed.
+    assert!(frames(&line).len() >= 2, "{line}");
+}
+
+#[test]
+fn a_panic_that_kills() {
+    alone!();
+    if let Some(dir) = child_dir() {
+        let _session = begin(&dir);
+        let n = std::hint::black_box(7);
+        panic!("the number is {n}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (status, folder) = child("a_panic_that_kills", dir.path());
+    assert_eq!(status.code(), Some(101));
+    let line = one(&folder, "crash:panic");
+    assert!(line.starts_with("crash:panic message=\"the number is 7\" location=\""), "{line}");
+    assert!(line.contains("crash.rs:") && line.contains(" thread=\"crash::a_panic_that_kills\" "), "{line}");
+    assert!(frames(&line).len() >= 3, "{line}");
+}
+
+/// Uses channels from one that has room for the whole panic to one that has room for little more than the name.
+#[test]
+fn a_panic_with_a_very_long_message() {
+    alone!();
+    const SIZES: [u64; 4] = [1 << 20, 16 << 10, 1024, 512];
+    let message = "è".repeat(100_000);
+    if let Some(dir) = child_dir() {
+        let channel = |size: &u64| {
+            ChannelConfig::new(format!("of_{size}")).contexts(lastwords::Context::ALL).sub_buffers(4, *size)
+        };
+        let builder = Session::builder("crash").dir(&dir);
+        let _session = SIZES.iter().fold(builder, |b, size| b.channel(channel(size))).start().expect("a session");
+        crash::install_panic_hook();
+        panic!("{message}");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let (_, folder) = child("a_panic_with_a_very_long_message", dir.path());
+    let lines = support::channel_lines(&folder, 28);
+    let mut kept: Vec<(u32, usize)> =
+        lines.iter().map(|(channel, _, line)| (*channel, line.matches('è').count())).collect();
+    kept.sort_unstable();
+    assert_eq!(kept.len(), SIZES.len(), "{kept:?}");
+    assert!(kept[0] == (0, 100_000) && kept[1].1 > 7_000 && kept[2].1 > 100, "{kept:?}");
+    for (channel, _, line) in &lines {
+        assert!(line.starts_with("crash:panic message=\"") && line.contains("crash.rs:"), "{line}");
+        assert!(!frames(line).is_empty(), "{line}");
+        let told = format!("({} bytes were cut off)\"", 200_000 - 2 * kept[*channel as usize].1);
+        assert_eq!(line.contains(&told), *channel > 0, "{line}");
+    }
+}
+
+#[test]
+fn other_signals_are_refused() {
+    alone!();
+    let error = crash::install_signal_handlers(&[libc::SIGTERM]).expect_err("refused");
+    assert!(error.to_string().contains("15"), "{error}");
+}

@@ -1,0 +1,593 @@
+//! Channels that are created while a session records, by this process and by others.
+#![allow(missing_docs, reason = "a test")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::common;
+use crate::common::{
+    StopAtEnd, areas, child_dir, folder, kill_self, mount, only_session, plain, spawn, stay_on_one_cpu, unmount,
+    wait_for,
+};
+use lastwords::remote_control::Handle;
+use lastwords::rules::RuleSpec;
+use lastwords::snapshot::Rings;
+use lastwords::{Error, Memory, Reservation, Scope, Session, event};
+use lastwords_testkit::naive;
+use lastwords_testkit::random::Random;
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+const RESERVATIONS: [Reservation; 3] = [Reservation::Rseq, Reservation::Lockless, Reservation::Locked];
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+fn emit(name: usize, number: u64) {
+    match name {
+        0 => event!(made, "a", number = number),
+        1 => event!(made, "b", number = number),
+        _ => event!(made, "c", number = number),
+    }
+}
+
+/// Returns how often each channel has each number, as a reader finds them that shares no code with the recorder.
+fn found(folder: &Path) -> BTreeMap<(u64, u32), u64> {
+    let sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1);
+    let mut found = BTreeMap::new();
+    count(&mut found, &sessions[0], naive::Session::events);
+    found
+}
+
+/// Adds the numbers of a session's events, by their channels.
+fn count(
+    seen: &mut BTreeMap<(u64, u32), u64>,
+    session: &naive::Session,
+    events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
+) {
+    let channel: BTreeMap<u32, u32> = session.streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    for (stream, event) in events(session) {
+        let number = u64::from_ne_bytes(*event.body.first_chunk().expect("a number"));
+        *seen.entry((number, channel[&stream])).or_insert(0) += 1;
+    }
+}
+
+/// Returns the number of channels that have the event, each once.
+fn channels_of(found: &BTreeMap<(u64, u32), u64>, number: u64) -> Vec<u32> {
+    let of: Vec<_> = found.range((number, 0)..=(number, u32::MAX)).collect();
+    assert!(of.iter().all(|(_, count)| **count == 1), "number {number}: {of:?}");
+    of.iter().map(|((_, channel), _)| *channel).collect()
+}
+
+/// Offset of an entry of the table of channels (docs/ABI.md, section 3).
+fn entry_at(folder: &Path, channel: u32) -> u64 {
+    areas(folder).get::<4>(128 + 64) + 128 * u64::from(channel)
+}
+
+/// Returns the events that processes lost because they had not mapped the channel.
+fn unattached(folder: &Path, channel: u32) -> u64 {
+    areas(folder).get::<8>(entry_at(folder, channel) + 48)
+}
+
+fn seed() -> u64 {
+    let given = std::env::var("LASTWORDS_SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
+}
+
+/// Sends the events of a name to a channel, in place of all others or besides them.
+fn send(name: usize, to: u32, others: &[u32], is_alone: bool, rule: impl Fn(&RuleSpec)) {
+    let pattern = format!("made:{}", NAMES[name]);
+    rule(&RuleSpec::enable(&pattern).in_channel(to));
+    for other in others.iter().filter(|other| is_alone && **other != to) {
+        rule(&RuleSpec::disable(&pattern).in_channel(*other));
+    }
+}
+
+/// Threads record numbered events while channels are created and events are sent there. In each phase between two changes it is known
+/// which channels an event goes to; events that were recorded during a change go where the rules before or after it say.
+#[test]
+fn events_go_where_the_rules_said() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = seed();
+    for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
+        let mut random = Random(seed.wrapping_add(round as u64));
+        let dir = tempfile::tempdir().expect("a folder");
+        let main = plain("main").sub_buffers(8, 256 << 10);
+        let builder = Session::builder("made").dir(dir.path()).channel(main).reservation(reservation);
+        let session = builder.snapshot(random.below(2) == 1).start().expect("it starts");
+        let path = folder(&session);
+        let (phase, next, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        // The channels of each name in each phase; phases of odd numbers are changes.
+        let mut expected: Vec<[Vec<u32>; 3]> = vec![[vec![0], vec![0], vec![0]]];
+        let mut recorded = Vec::new();
+        std::thread::scope(|scope| {
+            let _stop = StopAtEnd(&stop);
+            let record = || {
+                let mut own = Vec::new();
+                while !stop.load(Ordering::Relaxed) && own.len() < 6000 {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let name = (number % 3) as usize;
+                    let before = phase.load(Ordering::SeqCst);
+                    emit(name, number);
+                    own.push((number, name, before, phase.load(Ordering::SeqCst)));
+                    if number.is_multiple_of(16) {
+                        std::thread::yield_now();
+                    }
+                }
+                own
+            };
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(record)).collect();
+            let mut ids = vec![0];
+            for channel in 0..4 {
+                let until = next.load(Ordering::Relaxed) + random.below(800);
+                while next.load(Ordering::Relaxed) < until && !threads.iter().all(|thread| thread.is_finished()) {
+                    std::thread::yield_now();
+                }
+                let mut now = expected[channel].clone();
+                phase.fetch_add(1, Ordering::SeqCst);
+                let id = session.create_channel(&plain(&format!("k{channel}")), None).expect("created");
+                let (name, is_alone) = (random.below(3) as usize, random.below(2) == 1);
+                send(name, id, &ids, is_alone, |rule| session.rule(rule).expect("a rule"));
+                if is_alone {
+                    now[name].clear();
+                }
+                now[name].push(id);
+                phase.fetch_add(1, Ordering::SeqCst);
+                ids.push(id);
+                expected.push(now);
+            }
+            recorded = threads.into_iter().flat_map(|thread| thread.join().expect("it ends")).collect();
+        });
+        let found = found(&path);
+        let what = format!("seed {seed}, {reservation:?}");
+        assert!(
+            (1..=4).all(|channel| unattached(&path, channel) == 0),
+            "{what}: nothing was sent to an unmapped channel"
+        );
+        for &(number, name, before, after) in &recorded {
+            let channels = channels_of(&found, number);
+            let fits = (before / 2..=after.div_ceil(2)).any(|phase| channels == expected[phase as usize][name]);
+            // In the midst of a change, an event may be in the new channel and in those that are about to lose it.
+            let is_between = !fits && before != after || before % 2 == 1;
+            let some = |phase: u64| expected[phase as usize][name].iter().any(|channel| channels.contains(channel));
+            assert!(
+                fits || (is_between && (some(before / 2) || some(after.div_ceil(2)))),
+                "{what}: {number} {before} {after} {channels:?}"
+            );
+        }
+        assert_eq!(found.keys().map(|key| key.0).max(), recorded.iter().map(|event| event.0).max(), "{what}");
+        session.remove();
+    }
+}
+
+fn start_users(dir: &Path) -> Session {
+    Session::builder("users")
+        .dir(dir)
+        .channel(plain("main").sub_buffers(8, 256 << 10))
+        .scope(Scope::User)
+        .start()
+        .expect("it starts")
+}
+
+#[test]
+fn child_records_until_it_is_killed() {
+    let Some(dir) = child_dir() else { return };
+    let _session = start_users(&dir);
+    for number in 0..40_000 {
+        emit(0, number);
+        if number % 64 == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+        }
+    }
+    kill_self();
+}
+
+/// Another process creates channels and sends events there; the recorder is killed at a random moment.
+#[test]
+fn a_killed_recorder_leaves_each_event_in_a_channel() {
+    alone!();
+    let mut random = Random(seed());
+    for _ in 0..4 {
+        let dir = tempfile::tempdir().expect("a folder");
+        let mut child = spawn("child_records_until_it_is_killed", dir.path(), &[]);
+        wait_for("the session", || {
+            lastwords::remote_control::list(Some(dir.path())).is_ok_and(|found| !found.is_empty())
+        });
+        let path = only_session(dir.path());
+        let session = Handle::open(&path).expect("opened");
+        wait_for("an event", || session.produced() > 0);
+        let id = session.create_channel(&plain("late"), None).expect("created");
+        std::thread::sleep(std::time::Duration::from_micros(random.below(3000)));
+        send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+        std::thread::sleep(std::time::Duration::from_micros(random.below(30_000)));
+        child.kill().expect("killed");
+        child.wait().expect("it ends");
+        let found = found(&path);
+        let last = found.keys().map(|key| key.0).max().expect("events");
+        let missing = (0..=last).filter(|number| channels_of(&found, *number).is_empty()).count() as u64;
+        assert!(
+            missing <= unattached(&path, id),
+            "{missing} of {last} are missing, {} are told",
+            unattached(&path, id)
+        );
+        drop(session);
+        lastwords::remote_control::destroy(&path).expect("removed");
+    }
+}
+
+/// A child that was forked before has no thread: it counts the events of the channel, until its own thread has mapped it.
+#[test]
+fn forked_children_record_in_the_channel_or_count() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("forked").dir(dir.path()).channel(plain("main"));
+    let session = builder.start().expect("it starts");
+    let path = folder(&session);
+    emit(0, 0);
+    let (mut go, mut tell) = std::io::pipe().expect("a pipe");
+    let fork = |numbers: std::ops::Range<u64>, wait: Option<&mut std::io::PipeReader>| {
+        // SAFETY: the child records and is killed. The C library's locks are consistent in it.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: the call involves no memory. It ends the child if its parent fails.
+            unsafe { libc::alarm(20) };
+            let mut byte = [0];
+            wait.into_iter().for_each(|go| std::io::Read::read_exact(go, &mut byte).expect("told"));
+            numbers.for_each(|number| emit(0, number));
+            kill_self();
+        }
+        pid
+    };
+    let early = fork(1000..3000, Some(&mut go));
+    let id = session.create_channel(&plain("late"), None).expect("created");
+    send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+    std::io::Write::write_all(&mut tell, &[1]).expect("told");
+    let late = fork(100..200, None);
+    for pid in [early, late] {
+        // SAFETY: the status may be null.
+        unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    }
+    let found = found(&path);
+    assert!((100..200).all(|number| channels_of(&found, number) == [id]), "the child has its parent's channel");
+    let of_early: Vec<_> = (1000..3000).map(|number| channels_of(&found, number)).collect();
+    assert!(
+        of_early.iter().all(|channels| channels.is_empty() || *channels == [id]),
+        "the child follows the rules at once"
+    );
+    let missing = of_early.iter().filter(|channels| channels.is_empty()).count() as u64;
+    assert_eq!(missing, unattached(&path, id), "each event is there or told");
+    session.remove();
+}
+
+#[test]
+fn what_cannot_be_done_is_refused() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    for memory in [Memory::Heap, Memory::Memfd] {
+        let session = Session::builder("other").dir(dir.path()).backend(memory).start().expect("it starts");
+        let error = session.create_channel(&plain("k"), None).expect_err("its memory cannot grow");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        session.remove();
+    }
+    let session = Session::builder("refusals").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let path = folder(&session);
+    let files = || std::fs::read_dir(&path).expect("listed").count();
+    let (before, rules) = (files(), Handle::open(&path).expect("opened").summary().details.expect("details").rules);
+    assert!(matches!(session.create_channel(&plain("main"), None), Err(Error::Exists { .. })));
+    assert!(matches!(session.create_channel(&plain("k").sub_buffers(3, 4096), None), Err(Error::Geometry { .. })));
+    assert!(matches!(session.create_channel(&plain("k"), Some("a == ")), Err(Error::Unsupported { .. })));
+    assert!(matches!(session.create_channel(&plain("/k"), None), Err(Error::Name { .. })));
+    // A process of an older version does not write this word (docs/ABI.md, section 3).
+    let features = areas(&path).get::<4>(128 + 68) + 24;
+    let word = areas(&path).get::<8>(features);
+    areas(&path).put::<8>(features, 0);
+    let error = session.create_channel(&plain("k"), None).expect_err("an older process");
+    assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+    areas(&path).put::<8>(features, word);
+    assert_eq!(files(), before, "nothing was written");
+    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").rules, rules);
+    for channel in 1..32 {
+        let made = session.create_channel(&plain(&format!("k{channel}")).sub_buffers(2, 4096), None);
+        assert_eq!(made.expect("created"), channel);
+    }
+    assert!(matches!(session.create_channel(&plain("k32"), None), Err(Error::Full { .. })));
+    let other = Handle::open(&path).expect("opened");
+    assert!(matches!(other.create_channel(&plain("k32"), None), Err(Error::Full { .. })));
+    drop(other);
+    session.close();
+    let ended = Handle::open(&path).expect("opened");
+    assert!(matches!(ended.create_channel(&plain("k"), None), Err(Error::Unsupported { .. })));
+}
+
+#[test]
+fn one_of_several_creators_of_a_name_wins() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = Session::builder("race").dir(dir.path()).channel(plain("main")).start().expect("it starts");
+    let path = folder(&session);
+    let create = || {
+        let handle = Handle::open(&path).expect("opened");
+        match handle.create_channel(&plain("same").sub_buffers(2, 4096), None) {
+            Ok(_) => true,
+            Err(Error::Exists { .. }) => false,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let won = std::thread::scope(|scope| {
+        let creators: Vec<_> = (0..4).map(|_| scope.spawn(create)).collect();
+        creators.into_iter().filter(|_| true).map(|creator| creator.join().expect("it ends")).filter(|won| *won).count()
+    });
+    assert_eq!(won, 1);
+    assert_eq!(Handle::open(&path).expect("opened").summary().details.expect("details").channels.len(), 2);
+    session.remove();
+}
+
+#[test]
+fn snapshots_have_a_channel_that_was_created_before() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for reservation in RESERVATIONS {
+        let dir = tempfile::tempdir().expect("a folder");
+        let builder = Session::builder("shot").dir(dir.path()).channel(plain("main")).snapshot(true);
+        let session = builder.reservation(reservation).start().expect("it starts");
+        let path = folder(&session);
+        (0..10).for_each(|number| emit(0, number));
+        session.snapshot(Rings::All).expect("taken");
+        let id = session.create_channel(&plain("late"), None).expect("created");
+        send(0, id, &[0], true, |rule| session.rule(rule).expect("a rule"));
+        (10..30).for_each(|number| emit(0, number));
+        assert_eq!(common::snapshot_numbers(&path), (0..10).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        session.snapshot(Rings::All).expect("taken");
+        (30..40).for_each(|number| emit(0, number));
+        assert_eq!(common::snapshot_numbers(&path), (10..30).collect::<Vec<_>>(), "{reservation:?}");
+        assert_eq!(common::numbers(&path), (30..40).collect::<Vec<_>>(), "{reservation:?}");
+        session.remove();
+    }
+}
+
+/// Runs a forked child up to its system call `calls` in `create_channel`, and kills it there. Returns true if the child had ended before.
+fn killed_at(path: &Path, calls: u64) -> bool {
+    let handle = Handle::open(path).expect("opened");
+    // SAFETY: the child creates a channel and exits. The C library's locks are consistent in it.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: the calls involve no memory of ours. The parent traces the child from here.
+        unsafe {
+            libc::alarm(30);
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+        }
+        let made = handle.create_channel(&plain("late").sub_buffers(2, 4096), None);
+        // SAFETY: the call ends the child.
+        unsafe { libc::_exit(i32::from(made.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: the status is a local number.
+    let wait = |status: &mut i32| unsafe { libc::waitpid(pid, status, 0) };
+    wait(&mut status);
+    for _ in 0..calls {
+        // SAFETY: the child is stopped, and traced by this thread.
+        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, 0) };
+        wait(&mut status);
+        if libc::WIFEXITED(status) {
+            assert_eq!(libc::WEXITSTATUS(status), 0, "the channel is created");
+            return true;
+        }
+    }
+    // SAFETY: the child is ours.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    wait(&mut status);
+    false
+}
+
+/// A creator is killed before and after each of its system calls. The session has no channel of the name, or a whole one; the next creator
+/// makes it, or finds it; events go there.
+#[test]
+fn a_killed_creator_leaves_no_channel_or_a_whole_one() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut none, mut whole) = (0, 0);
+    let mut calls = Random(seed()).below(3);
+    loop {
+        let dir = tempfile::tempdir().expect("a folder");
+        let session = Session::builder("killed")
+            .dir(dir.path())
+            .channel(plain("main").sub_buffers(2, 4096))
+            .start()
+            .expect("it starts");
+        let path = folder(&session);
+        emit(0, 1);
+        let is_over = killed_at(&path, calls);
+        naive::read(&path).expect("readable");
+        let handle = Handle::open(&path).expect("it opens after any step");
+        let id = match session.create_channel(&plain("late").sub_buffers(2, 4096), None) {
+            Ok(id) => {
+                none += 1;
+                id
+            }
+            Err(Error::Exists { .. }) => {
+                whole += 1;
+                session.channel("late").expect("a channel")
+            }
+            Err(error) => panic!("after {calls} calls: {error}"),
+        };
+        let left = std::fs::read_dir(&path)
+            .expect("listed")
+            .flatten()
+            .filter(|file| file.file_name().to_string_lossy().starts_with(".new"));
+        assert_eq!(left.count(), 0, "after {calls} calls");
+        send(0, id, &[0], true, |rule| handle.rule(rule).expect("a rule"));
+        wait_for("the channel", || {
+            emit(0, 2);
+            channels_of(&found(&path).into_iter().map(|((number, channel), _)| ((number, channel), 1)).collect(), 2)
+                .contains(&id)
+        });
+        session.remove();
+        if is_over {
+            break;
+        }
+        calls += 3;
+    }
+    assert!(none > 5 && whole > 1, "{none} without, {whole} with the channel");
+}
+
+/// Threads record while one process takes snapshots and another thread creates channels and sends events there, besides the first
+/// channel. Rings are large enough for everything, so that each number is in one snapshot or in the live rings, once in each channel that
+/// it went to.
+#[test]
+fn snapshots_that_race_with_channels_lose_nothing() {
+    alone!();
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = seed();
+    for (round, reservation) in RESERVATIONS.into_iter().enumerate() {
+        let what = format!("seed {seed}, {reservation:?}");
+        let mut random = Random(seed.wrapping_add(round as u64));
+        let dir = tempfile::tempdir().expect("a folder");
+        let main = plain("main").sub_buffers(4, 256 << 10);
+        let builder = Session::builder("race").dir(dir.path()).channel(main).reservation(reservation);
+        let session = builder.snapshot(true).start().expect("it starts");
+        let path = folder(&session);
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        // How often each number is in a channel, over all snapshots and the live rings.
+        let mut seen: BTreeMap<(u64, u32), u64> = BTreeMap::new();
+        // The number from which on the events of a name go to a channel, too.
+        let mut sent_from: Vec<(u32, usize, u64)> = Vec::new();
+        std::thread::scope(|scope| {
+            let _stop = StopAtEnd(&stop);
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        let number = next.fetch_add(1, Ordering::SeqCst);
+                        emit((number % 3) as usize, number);
+                        if number.is_multiple_of(8) {
+                            std::thread::sleep(std::time::Duration::from_micros(100));
+                        }
+                    }
+                });
+            }
+            for channel in 0..6 {
+                let (name, pause) = (random.below(3) as usize, random.below(400));
+                let (session, next) = (&session, &next);
+                let made = scope.spawn(move || {
+                    std::thread::sleep(std::time::Duration::from_micros(pause));
+                    let config = plain(&format!("k{channel}")).sub_buffers(4, 64 << 10);
+                    let id = session.create_channel(&config, None).expect("created");
+                    send(name, id, &[], false, |rule| session.rule(rule).expect("a rule"));
+                    // Threads that took a number before this may have judged their events before the rule.
+                    (id, name, next.load(Ordering::SeqCst))
+                });
+                std::thread::sleep(std::time::Duration::from_micros(random.below(400)));
+                session.snapshot(Rings::All).expect("taken");
+                // Only the next call of this loop fills these rings again.
+                add(&mut seen, &path, naive::Session::snapshot_events);
+                sent_from.push(made.join().expect("it ends"));
+            }
+        });
+        add(&mut seen, &path, naive::Session::events);
+        let all = next.into_inner();
+        assert!(all > 0 && seen.values().all(|count| *count == 1), "{what}: a number is twice in a channel");
+        for number in 0..all {
+            assert!(seen.contains_key(&(number, 0)), "{what}: {number} of {all} is not in the first channel");
+            for &(id, name, from) in &sent_from {
+                let is_there = seen.contains_key(&(number, id));
+                let is_of_name = number % 3 == name as u64;
+                assert!(is_of_name || !is_there, "{what}: {number} is in channel {id}");
+                assert!(!is_of_name || is_there || number <= from, "{what}: {number} of {from}.. is not in {id}");
+            }
+        }
+        assert!((1..=6).all(|channel| unattached(&path, channel) == 0), "{what}");
+        session.remove();
+    }
+}
+
+/// Adds the numbers that the session in a folder has now, by their channels. A file may get its name while the folder is read.
+fn add(
+    seen: &mut BTreeMap<(u64, u32), u64>,
+    folder: &Path,
+    events: fn(&naive::Session) -> Vec<(u32, lastwords_testkit::ring::Event)>,
+) {
+    let sessions =
+        std::iter::repeat_with(|| naive::read(folder)).take(100).find_map(Result::ok).expect("it is readable");
+    count(seen, &sessions[0], events);
+}
+
+/// Bytes that are free in the file system of a folder.
+fn free(dir: &Path) -> u64 {
+    let space = rustix::fs::statvfs(dir).expect("statvfs");
+    space.f_bfree * space.f_frsize
+}
+
+#[test]
+fn child_on_a_small_disk() {
+    let Some(dir) = child_dir() else { return };
+    mount(&dir, 0, "size=16m,mode=0700");
+    stay_on_one_cpu();
+    let seed = seed();
+    let mut random = Random(seed);
+    let (mut made, mut refused) = (0, 0);
+    for round in 0..12u64 {
+        let main = plain("main").sub_buffers(2, 16 << 10);
+        let session =
+            Session::builder("small").dir(&dir).channel(main).snapshot(round % 2 == 1).start().expect("it starts");
+        let path = folder(&session);
+        let left = 4096 * random.below(1024);
+        std::fs::write(dir.join("filling"), vec![1; free(&dir).saturating_sub(left) as usize]).expect("written");
+        let sub_buffers = 2 << random.below(3);
+        let config = plain("late").sub_buffers(sub_buffers, 64 << 10);
+        let streams = naive::read(&path).expect("readable")[0].streams.len() as u64;
+        let needed = streams * u64::from(sub_buffers) * (64 << 10) * (1 + round % 2);
+        // The ring of this CPU gets its memory with its first event.
+        emit(0, 1);
+        let (files, room) = (std::fs::read_dir(&path).expect("listed").count(), free(&dir));
+        let created = session.create_channel(&config, None);
+        emit(0, 2);
+        match &created {
+            Ok(_) => assert!(room >= needed, "seed {seed}, round {round}: {needed} bytes in {room}"),
+            Err(error) => {
+                assert!(matches!(error, Error::Backend { .. }), "seed {seed}, round {round}: {error}");
+                // Beside the data, each stream has a begin of a few pages.
+                assert!(
+                    room < needed + streams * (256 << 10),
+                    "seed {seed}, round {round}: {room} bytes for {needed}: {error}"
+                );
+                assert_eq!(std::fs::read_dir(&path).expect("listed").count(), files, "seed {seed}, round {round}");
+                assert_eq!(free(&dir), room, "seed {seed}, round {round}: what was written is removed");
+            }
+        }
+        std::fs::remove_file(dir.join("filling")).expect("removed");
+        match created {
+            Ok(_) => made += 1,
+            Err(_) => {
+                refused += 1;
+                session.create_channel(&config, None).expect("there is room now");
+            }
+        }
+        emit(0, 3);
+        let numbers: Vec<u64> = found(&path).into_keys().filter(|key| key.1 == 0).map(|key| key.0).collect();
+        assert_eq!(numbers, [1, 2, 3], "seed {seed}, round {round}");
+        session.remove();
+    }
+    assert!(made > 0 && refused > 0, "seed {seed}: {made} were created, {refused} refused");
+}
+
+/// Where a file system has no room for a channel, nothing stays of it, and the session records as before.
+#[test]
+fn a_channel_without_room_leaves_nothing() {
+    alone!();
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!("only root can mount");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_on_a_small_disk", dir.path(), &[]).wait().expect("it ends");
+    unmount(dir.path());
+    assert!(status.success(), "{status}");
+}

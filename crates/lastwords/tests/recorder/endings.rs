@@ -1,0 +1,536 @@
+//! Tests what remains of an ended session: all recorded events, and how and when it ended, until retention removes it.
+
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Mutex;
+
+use crate::common::{areas, child_dir, folder, kill_self, numbers, only_session, plain, record, spawn, wait_for};
+use lastwords::remote_control::{self, Details, State};
+use lastwords::{Ended, Ending, Memory, Retention, Scope, Session, crash};
+
+/// Sessions of one process share their callsites: one test records at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn start(name: &str, dir: &Path) -> Session {
+    Session::builder(name).dir(dir).channel(plain("main")).start().expect("it starts")
+}
+
+fn users(dir: &Path) -> Session {
+    Session::builder("end").dir(dir).channel(plain("main")).scope(Scope::User).start().expect("it starts")
+}
+
+/// Imitates a program of tokio whose task fails: the session is dropped, and `main` returns the error.
+fn work(dir: &Path) -> Result<(), String> {
+    let _session = start("end", dir);
+    record(0..10);
+    Err("the work failed".to_owned())
+}
+
+fn child(how: &str, dir: &Path) {
+    let exit = |status| std::process::exit(status);
+    match how {
+        "error" => exit(i32::from(work(dir).is_err())),
+        "finish" => {
+            let session = start("end", dir);
+            record(0..10);
+            exit(i32::from(session.finish(Err::<(), _>("the work failed")).is_err()));
+        }
+        "task" => {
+            let session = start("end", dir);
+            crash::install_panic_hook();
+            let task = std::thread::spawn(|| {
+                record(0..10);
+                panic!("on purpose");
+            });
+            let failed = task.join().is_err();
+            drop(session);
+            exit(i32::from(failed));
+        }
+        "unwind" => {
+            let _session = start("end", dir);
+            record(0..10);
+            panic!("on purpose");
+        }
+        "exit" => {
+            let _session = start("end", dir);
+            record(0..10);
+            exit(0);
+        }
+        "fork" => {
+            let _session = start("end", dir);
+            record(0..10);
+            // SAFETY: the child only exits; the parent waits for it without a status.
+            unsafe {
+                match libc::fork() {
+                    0 => libc::exit(3),
+                    pid => libc::waitpid(pid, core::ptr::null_mut(), 0),
+                };
+            }
+            kill_self();
+        }
+        "abort" => {
+            let _session = start("end", dir);
+            crash::install_signal_handlers(&crash::FATAL).expect("handlers");
+            record(0..10);
+            std::process::abort();
+        }
+        "panic-abort" => {
+            let _session = start("end", dir);
+            crash::install_panic_hook();
+            record(0..10);
+            extern "C" fn no_way_out() {
+                panic!("on purpose");
+            }
+            no_way_out();
+        }
+        "kill" => {
+            let _session = start("end", dir);
+            record(0..10);
+            kill_self();
+        }
+        other => child_that_is_odd(other, dir),
+    }
+}
+
+fn child_that_is_odd(how: &str, dir: &Path) {
+    let exit = |status| std::process::exit(status);
+    match how {
+        "limit" => {
+            let session = start("end", dir);
+            record(0..10);
+            let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: the limit applies to this process only.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+            drop(session);
+            exit(3);
+        }
+        "user-kill" => {
+            let _session = users(dir);
+            record(10..20);
+            std::fs::write(dir.with_extension("joined"), "").expect("told");
+            std::io::read_to_string(std::io::stdin()).expect("told to go on");
+            kill_self();
+        }
+        "user" => {
+            let _session = users(dir);
+            record(10..20);
+            exit(0);
+        }
+        "user-finish" => {
+            let session = users(dir);
+            record(10..20);
+            exit(i32::from(session.finish(Err::<(), _>("the work failed")).is_err()));
+        }
+        "user-unwind" => {
+            let _session = users(dir);
+            record(0..10);
+            panic!("on purpose");
+        }
+        "anew" => {
+            use std::os::unix::process::CommandExt as _;
+            let round = std::env::var("ROUND").map_or(0, |round| round.parse().expect("a number"));
+            let builder = Session::builder("end").dir(dir).channel(plain("main"));
+            let session = builder.retention(Retention { sessions: 2, ..Retention::default() }).start();
+            let _session = session.expect("it starts");
+            record(0..10);
+            if round < 6 {
+                let this = std::env::current_exe().expect("this program");
+                let mut anew = std::process::Command::new(this);
+                let error = anew.args(std::env::args().skip(1)).env("ROUND", (round + 1u32).to_string()).exec();
+                panic!("{error}");
+            }
+            exit(0);
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn child_ends() {
+    if let Some(dir) = child_dir() {
+        child(&std::env::var("HOW").expect("how"), &dir);
+    }
+}
+
+fn details(folder: &Path) -> Details {
+    remote_control::Handle::open(folder).expect("it opens").summary().details.expect("details")
+}
+
+/// Starts a child that ends in this way. Returns its status and its session, and checks that the session has all its
+/// events.
+fn ended(how: &str) -> (ExitStatus, Details) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_nanos();
+    let status = spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+    let folder = only_session(dir.path());
+    // A record of the crash may follow them.
+    assert_eq!(numbers(&folder)[..10], (0..10).collect::<Vec<_>>(), "{how}");
+    let details = details(&folder);
+    let at = u128::from(details.ended.expect("it ended").at);
+    assert!((before..before + 60_000_000_000).contains(&at), "{how}: {at}, begun after {before}");
+    (status, details)
+}
+
+#[test]
+fn every_end_leaves_the_session_and_says_how_it_ended() {
+    alone!();
+    let cases = [
+        ("error", Ending::Closed(Some(1)), State::Finished, 0),
+        ("finish", Ending::Error, State::Finished, 0),
+        ("task", Ending::Closed(Some(1)), State::Finished, 1),
+        ("unwind", Ending::Panic, State::LeftOver, 0),
+        ("exit", Ending::Exit(Some(0)), State::LeftOver, 0),
+        ("fork", Ending::Killed, State::LeftOver, 0),
+        ("limit", Ending::Closed(Some(3)), State::Finished, 0),
+        ("abort", Ending::Signal(libc::SIGABRT as u8), State::LeftOver, 0),
+        ("kill", Ending::Killed, State::LeftOver, 0),
+    ];
+    for (how, ending, state, panics) in cases {
+        let (exited, details) = ended(how);
+        assert!(how != "limit" || exited.code() == Some(3), "{exited}");
+        let status_known = cfg!(target_env = "gnu");
+        let ending = match ending {
+            Ending::Closed(_) if !status_known => Ending::Closed(None),
+            Ending::Exit(_) if !status_known => Ending::Exit(None),
+            known => known,
+        };
+        assert_eq!((details.ended.map(|ended| ended.how), details.state), (Some(ending), state), "{how}");
+        assert_eq!(details.panics, panics, "{how}");
+    }
+    let (status, details) = ended("panic-abort");
+    assert!(!status.success());
+    assert_eq!(details.ended.map(|ended| ended.how), Some(Ending::Panic));
+    assert!(details.panics > 0);
+}
+
+#[test]
+fn a_word_that_its_session_outlived_is_not_its_last() {
+    alone!();
+    use lastwords_abi::session::{ClockArea, ClockSample, Control, ENDING_NUMBER, ENDING_SIGNAL};
+    use std::mem::offset_of;
+    let dir = tempfile::tempdir().expect("a folder");
+    spawn("child_ends", dir.path(), &[("HOW", "kill")]).wait().expect("it ends");
+    let folder = only_session(dir.path());
+    let areas = areas(&folder);
+    let control = |field: usize| areas.control + field as u64;
+    let clock = |field: usize| areas.clock + field as u64;
+    let newest = areas.get::<4>(clock(offset_of!(ClockArea, newest))) as usize;
+    let sample = offset_of!(ClockArea, samples) + newest * size_of::<ClockSample>();
+    let seen = clock(sample + offset_of!(ClockSample, realtime));
+    let ended = || details(&folder).ended.expect("it ended");
+    let killed = Ended { how: Ending::Killed, at: areas.get::<8>(seen), pid: 0 };
+    assert_eq!(ended(), killed);
+    areas.put::<8>(control(offset_of!(Control, ended)), killed.at);
+    areas.put::<4>(control(offset_of!(Control, ended_by)), 77);
+    areas.put::<4>(control(offset_of!(Control, ending)), u64::from(ENDING_SIGNAL | ENDING_NUMBER | 11 << 8));
+    assert_eq!(ended(), Ended { how: Ending::Signal(11), at: killed.at, pid: 77 });
+    let killed = Ended { at: killed.at + 4_000_000_000, ..killed };
+    areas.put::<8>(seen, killed.at);
+    assert_eq!(ended(), killed, "a child died of the signal, or a handler of the application went on");
+    areas.put::<4>(control(offset_of!(Control, panics)), 1);
+    areas.put::<8>(control(offset_of!(Control, panicked)), killed.at - 1);
+    assert_eq!(ended(), killed, "the panic was survived");
+    areas.put::<8>(control(offset_of!(Control, panicked)), killed.at + 1);
+    assert_eq!(ended(), Ended { at: killed.at + 1, ..killed }, "it lived when it panicked");
+    areas.put::<4>(control(offset_of!(Control, ending)), 0xff);
+    assert_eq!(ended().how, Ending::Killed, "what this version does not know says nothing");
+}
+
+#[test]
+fn the_newest_five_of_a_name_stay() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    drop(start("other", dir.path()));
+    let live = start("five", dir.path());
+    let folders: Vec<_> = (0..7)
+        .map(|n| {
+            let session = start("five", dir.path());
+            record(n..n + 1);
+            folder(&session)
+        })
+        .collect();
+    // The seventh session began when six had ended, so the first is gone.
+    let left = || folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>();
+    assert_eq!(left(), [false, true, true, true, true, true, true]);
+    let session = start("five", dir.path());
+    assert_eq!(left(), [false, false, true, true, true, true, true]);
+    assert!(session.note().contains("retention removed 1 ended session,"), "{}", session.note());
+    assert_eq!(details(&folder(&session)).removed, 1);
+    assert_eq!(numbers(&folders[6]), [6]);
+    let found = remote_control::list(Some(dir.path())).expect("the list");
+    assert_eq!(found.iter().filter(|summary| summary.name == "other").count(), 1, "of another name");
+    assert_eq!(details(&folder(&live)).state, State::Live);
+    drop(session);
+    let builder = Session::builder("five").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 0, ..Retention::default() }).start().expect("it starts");
+    assert!(folders.iter().all(|folder| !folder.exists()));
+    assert_eq!(details(&folder(&session)).removed, 6);
+    assert!(folder(&live).exists(), "what lives is not touched");
+}
+
+#[test]
+fn a_users_session_that_a_panic_ended_is_joined_and_records() {
+    alone!();
+    let dir = tempfile::tempdir().expect("a folder");
+    for how in ["user-unwind", "user"] {
+        spawn("child_ends", dir.path(), &[("HOW", how)]).wait().expect("it ends");
+    }
+    assert_eq!(numbers(&only_session(dir.path())), (0..20).collect::<Vec<_>>());
+}
+
+#[test]
+fn an_error_is_the_end_of_the_process_that_had_it_alone() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = users(dir.path());
+    let status = spawn("child_ends", dir.path(), &[("HOW", "user-finish")]).wait().expect("it ends");
+    assert_eq!(status.code(), Some(1));
+    let folder = folder(&session);
+    drop(session);
+    let ended = details(&folder).ended.expect("it ended");
+    assert_eq!((ended.how, ended.pid), (Ending::Closed(None), std::process::id()));
+}
+
+#[test]
+fn a_session_that_was_closed_by_one_and_lost_another_was_not_closed() {
+    alone!();
+    let _one = ONE.lock();
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("base");
+    let session = users(&dir);
+    let mut child = spawn("child_ends", &dir, &[("HOW", "user-kill")]);
+    wait_for("the child has joined", || dir.with_extension("joined").exists());
+    let folder = folder(&session);
+    drop(session);
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+    let ended = details(&folder).ended.expect("it ended");
+    assert_eq!((ended.how, ended.pid), (Ending::Killed, 0));
+}
+
+#[test]
+fn a_process_that_executes_itself_anew_keeps_as_few_as_others() {
+    alone!();
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn("child_ends", dir.path(), &[("HOW", "anew")]).wait().expect("it ends");
+    assert!(status.success(), "{status}");
+    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 3, "two that had ended, and the last");
+}
+
+/// Returns the bytes that the files of a session take.
+fn disk_bytes(folder: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    let files = std::fs::read_dir(folder).expect("a folder").map(|file| file.expect("a file").metadata());
+    files.map(|meta| meta.expect("its size").blocks() * 512).sum()
+}
+
+#[test]
+fn ended_sessions_of_all_names_take_so_many_bytes_at_most() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let live = start("bytes-live", dir.path());
+    let folders: Vec<_> = (0..4).map(|n| folder(&start(&format!("bytes-{n}"), dir.path()))).collect();
+    let one = disk_bytes(&folders[0]);
+    let builder = Session::builder("bytes").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 5, bytes: 2 * one + one / 2 }).start().expect("it starts");
+    assert_eq!(folders.iter().map(|folder| folder.exists()).collect::<Vec<_>>(), [false, false, true, true]);
+    assert!(folder(&live).exists() && session.note().contains(&format!("{} bytes", 2 * one)), "{}", session.note());
+}
+
+#[test]
+fn one_start_removes_all_that_is_above_the_number() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || Session::builder("many").dir(dir.path()).channel(plain("main")).listen(false);
+    for _ in 0..30 {
+        drop(builder().retention(Retention::ALL).start().expect("it starts"));
+    }
+    let left = || std::fs::read_dir(dir.path()).expect("the folder").filter_map(Result::ok).count();
+    let before = left();
+    let session = builder().start().expect("it starts");
+    assert_eq!(details(&folder(&session)).removed, 25);
+    assert_eq!(left(), before - 25 + 1);
+    for _ in 0..4 {
+        drop(builder().start().expect("it starts"));
+    }
+    drop(session);
+    let found = remote_control::list(Some(dir.path())).expect("the list");
+    assert_eq!(found.len(), 5 + 2, "five that had ended, the last, and the one that lived meanwhile");
+}
+
+#[test]
+fn what_is_no_session_stays_and_hinders_nobody() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let kept = folder(&start("odd", dir.path()));
+    std::fs::create_dir(kept.join("notes")).expect("a folder in it");
+    let strange = dir.path().join("odd-0123456789abcdef");
+    std::fs::create_dir(&strange).expect("a folder");
+    std::fs::write(strange.join("session"), "precious").expect("a file");
+    let builder = Session::builder("odd").dir(dir.path()).channel(plain("main"));
+    let session = builder.retention(Retention { sessions: 0, bytes: 0 }).start().expect("it starts");
+    assert!(kept.join("session").exists() && strange.join("session").exists());
+    assert!(session.note().contains("retention could not remove"), "{}", session.note());
+    drop(session);
+}
+
+#[test]
+fn many_that_begin_at_a_time_all_begin() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let session = start("race", dir.path());
+                    assert!(!session.note().contains("could not"), "{}", session.note());
+                    assert!(folder(&session).join("session").exists(), "it lives");
+                }
+            });
+        }
+    });
+    // One of the sessions that begin at the same time removes others. Later sessions remove the rest.
+    for _ in 0..12 {
+        drop(start("race", dir.path()));
+    }
+    let found = remote_control::list(Some(dir.path())).expect("the list").len();
+    assert_eq!(found, 6, "five that had ended, and the last");
+}
+
+#[test]
+fn a_session_goes_at_its_end_where_that_was_asked_for() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = || Session::builder("gone").dir(dir.path()).channel(plain("main")).remove_at_end(true);
+    let path = folder(&builder().start().expect("it starts"));
+    assert!(!path.exists(), "it ended in good order");
+    let session = builder().start().expect("it starts");
+    let path = folder(&session);
+    session.finish(Err::<(), ()>(())).expect_err("the error that was given");
+    assert!(path.exists(), "it ended with an error");
+    let session = start("gone", dir.path());
+    let path = folder(&session);
+    session.remove();
+    assert!(!path.exists(), "it was removed at once");
+    let memory = [Memory::Heap, Memory::Memfd];
+    for memory in memory {
+        let session = Session::builder("memory").dir(dir.path()).channel(plain("main")).backend(memory).start();
+        let path = folder(&session.expect("it starts"));
+        assert!(!path.exists(), "its memory is gone");
+    }
+}
+
+#[test]
+fn a_users_session_that_ended_is_not_joined_again() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let start = || Session::builder("users").dir(dir.path()).channel(plain("main")).scope(Scope::User).start();
+    let first = start().expect("it starts");
+    let uuid = first.uuid();
+    drop(first);
+    let second = start().expect("it starts");
+    assert_ne!(second.uuid(), uuid);
+    assert_eq!(remote_control::list(Some(dir.path())).expect("the list").len(), 2);
+}
+
+#[test]
+fn an_application_starts_without_its_recorder() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "no folder").expect("a file");
+    let session = Session::builder("off").dir(&file).channel(plain("main")).start_or_disabled();
+    assert!(session.note().starts_with("disabled: ") && session.note().contains("file"), "{}", session.note());
+    assert!(matches!(session.problem(), Some(lastwords::Error::Io { .. })), "{:?}", session.problem());
+    assert_eq!((session.name().as_str(), session.folder(), session.uuid()), ("off", None, [0; 16]));
+    record(0..10);
+    session.disable("test:*").expect("nothing to do");
+    session.stop();
+    session.resume();
+    let error = session.snapshot(lastwords::snapshot::Rings::All).expect_err("nothing is recorded").to_string();
+    assert!(error.contains("disabled") && error.contains("file"), "{error}");
+    assert_eq!(session.finish(Ok::<_, ()>(7)), Ok(7));
+    let session = Session::builder("on").dir(dir.path()).channel(plain("main")).start_or_disabled();
+    assert!(session.problem().is_none() && session.folder().is_some_and(|folder| folder.exists()));
+}
+
+#[test]
+fn child_asks_for_what_its_environment_says() {
+    let Some(dir) = child_dir() else { return };
+    let session = Session::builder("asked").dir(&dir).events("test:*").start().expect("it starts");
+    record(0..5);
+    lastwords::event!(shop, "order", level: DEBUG, number = 5u64);
+    lastwords::event!(shop, "detail", level: TRACE, number = 6u64);
+    lastwords::event!(other, "alarm", level: ERROR, number = 7u64);
+    std::fs::write(dir.with_extension("note"), session.note()).expect("written");
+    let file = std::fs::metadata(folder(&session).join("stream-0000")).expect("a stream").len();
+    std::fs::write(dir.with_extension("size"), file.to_string()).expect("written");
+}
+
+#[test]
+fn the_environment_enables_sizes_and_retains() {
+    alone!();
+    let place = tempfile::tempdir().expect("a folder");
+    let dir = place.path().join("base");
+    std::fs::create_dir(&dir).expect("a folder");
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("chmod");
+    let run = |asked: &str| {
+        let name = "child_asks_for_what_its_environment_says";
+        let status = spawn(name, &dir, &[("LASTWORDS", asked)]).wait().expect("it ends");
+        assert!(status.success(), "{asked}: {status}");
+        let said = |what: &str| std::fs::read_to_string(dir.with_extension(what)).expect("said");
+        let mut found = remote_control::list(Some(&dir)).expect("the list");
+        found.sort_by_key(|summary| std::cmp::Reverse(summary.details.as_ref().map_or(0, |details| details.created)));
+        let newest = found[0].details.clone().expect("details");
+        (found.len(), newest, said("note"), said("size").parse::<u64>().expect("a number"))
+    };
+    let (_, plain, note, size) = run("");
+    assert!(!note.contains("LASTWORDS"), "{note}");
+    let (_, asked, note, smaller) = run("shop=debug,size=256K,retain=1,loud=very");
+    assert!(note.contains("\"loud=very\" is ignored") && note.contains("trace"), "{note}");
+    assert!(smaller < size, "{smaller} bytes, {size} without");
+    assert!(asked.bytes < plain.bytes);
+    let rules: Vec<_> = asked.rules.iter().map(|rule| (rule.enable, rule.pattern.as_str(), rule.level)).collect();
+    assert!(rules.ends_with(&[(false, "*", None), (true, "shop:*", Some(lastwords::Level::Debug))]), "{rules:?}");
+    assert_eq!(asked.channels[0].events, 1, "shop:order alone");
+    let (sessions, ..) = run("retain=1");
+    assert_eq!(sessions, 2, "one that had ended, and the last");
+}
+
+/// Returns errno of this thread.
+fn errno() -> &'static mut i32 {
+    // SAFETY: the C library provides this address for the thread, and no other reference to it is kept.
+    unsafe { &mut *libc::__errno_location() }
+}
+
+#[test]
+fn recording_leaves_errno_as_it_was() {
+    alone!();
+    let _one = ONE.lock();
+    let dir = tempfile::tempdir().expect("a folder");
+    let session = start("errno", dir.path());
+    extern "C" fn handler(_signal: i32) {
+        lastwords::event!(test, "handled", number = 7u64);
+    }
+    let action = handler as extern "C" fn(i32);
+    // SAFETY: the handler records, which is async-signal-safe.
+    unsafe { libc::signal(libc::SIGUSR1, action as libc::sighandler_t) };
+    // The first event of a line on a thread describes the line, later ones do not.
+    for _ in 0..2 {
+        *errno() = 77;
+        record(0..1);
+        // SAFETY: the signal has a handler.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        assert_eq!(*errno(), 77);
+    }
+    assert_eq!(numbers(&folder(&session)), [0, 7, 0, 7]);
+}

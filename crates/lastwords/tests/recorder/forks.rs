@@ -1,0 +1,179 @@
+//! Tests forked children: operations that require a process of one thread work there, and changes of rules still reach
+//! them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{child_dir, folder, numbers, plain, record, spawn, wait_for};
+use lastwords::Session;
+
+fn run(child: &str, variables: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn(child, dir.path(), variables).wait().expect("it ends");
+    assert!(status.success(), "{child} {variables:?}: {status}");
+}
+
+/// Runs `child` in a forked child. Returns its exit status.
+fn fork(child: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: besides the recorder's, this process has only the test's thread, which waits. The child leaves by
+    // `_exit`.
+    unsafe {
+        let pid = libc::fork();
+        if pid == 0 {
+            libc::_exit(std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(101));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(pid, &raw mut status, 0), pid);
+        if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
+    }
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("the list of threads").count()
+}
+
+/// Returns 0, or the error number.
+fn unshare() -> i32 {
+    // SAFETY: the call involves no memory.
+    match unsafe { libc::unshare(libc::CLONE_NEWUSER) } {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(-1),
+    }
+}
+
+fn start(dir: &std::path::Path) -> Session {
+    Session::builder("forks").dir(dir).channel(plain("main")).start().expect("it starts")
+}
+
+#[test]
+fn child_forks_a_child_that_unshares() {
+    let Some(dir) = child_dir() else { return };
+    let without = fork(unshare);
+    let _session = start(&dir);
+    record(0..10);
+    assert_eq!(fork(|| threads() as i32), 1);
+    assert_eq!(fork(unshare), without, "the session changes nothing");
+}
+
+#[test]
+fn a_forked_child_has_one_thread() {
+    alone!();
+    run("child_forks_a_child_that_unshares", &[]);
+}
+
+/// Returns true if an event that is recorded now gets into the session.
+fn is_recorded(session: &Session, number: u64) -> bool {
+    record(number..number + 1);
+    numbers(&folder(session)).contains(&number)
+}
+
+#[test]
+fn child_forks_a_child_that_records() {
+    let Some(dir) = child_dir() else { return };
+    let session = start(&dir);
+    record(0..1);
+    let parent = std::process::id();
+    let told = fork(|| {
+        let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+        // The first event of the child starts the thread, which then waits for changes.
+        assert!(is_recorded(&session, 1) && std::process::id() != parent);
+        wait_for("the thread", || threads() == 2);
+        // The same works for another process: the words are shared, and the child sees only what is announced there.
+        let mut number = 10;
+        let mut follows = |glob: fn(&str) -> lastwords::rules::RuleSpec, wanted: bool| {
+            let pid = fork(|| i32::from(handle.rule(&glob("test:*")).is_err()));
+            assert_eq!(pid, 0);
+            wait_for("the change", || {
+                number += 1;
+                is_recorded(&session, number) == wanted
+            });
+        };
+        follows(|glob| lastwords::rules::RuleSpec::disable(glob), false);
+        follows(|glob| lastwords::rules::RuleSpec::enable(glob), true);
+        0
+    });
+    assert_eq!(told, 0);
+}
+
+#[test]
+fn a_forked_child_that_records_follows_rules() {
+    alone!();
+    run("child_forks_a_child_that_records", &[]);
+}
+
+static IN_HANDLER: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn record_in_handler(_: libc::c_int) {
+    record(100..101);
+    IN_HANDLER.store(true, Ordering::Relaxed);
+}
+
+#[test]
+fn child_forks_a_child_that_records_in_handlers() {
+    let Some(dir) = child_dir() else { return };
+    let session = start(&dir);
+    record(0..1);
+    // SAFETY: the handler records, which is allowed in handlers.
+    unsafe { libc::signal(libc::SIGUSR1, record_in_handler as extern "C" fn(libc::c_int) as usize) };
+    let told = fork(|| {
+        let count = || numbers(&folder(&session)).iter().filter(|number| **number == 100).count();
+        let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+        let record_there = || {
+            // SAFETY: the handler was installed above.
+            unsafe { libc::raise(libc::SIGUSR1) };
+            assert!(IN_HANDLER.swap(false, Ordering::Relaxed));
+            assert_eq!(threads(), 1, "no thread is started in a handler");
+            count()
+        };
+        assert_eq!(record_there(), 1);
+        // Without a thread, the very next event follows the change.
+        handle.rule(&lastwords::rules::RuleSpec::disable("test:*")).expect("disabled");
+        assert_eq!(record_there(), 1);
+        handle.rule(&lastwords::rules::RuleSpec::enable("test:*")).expect("enabled");
+        assert_eq!(record_there(), 2);
+        0
+    });
+    assert_eq!(told, 0);
+}
+
+#[test]
+fn no_thread_is_started_in_a_signal_handler() {
+    alone!();
+    run("child_forks_a_child_that_records_in_handlers", &[]);
+}
+
+#[test]
+fn child_may_have_no_thread() {
+    let Some(dir) = child_dir() else { return };
+    // SAFETY: the filter applies to this process only.
+    unsafe {
+        let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // The limit on processes does not apply to root.
+        assert_eq!(libc::setgid(65534) | libc::setuid(65534), 0);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &raw const limit), 0);
+    }
+    let before = threads();
+    let session = start(&dir);
+    assert_eq!(threads(), before, "no thread could be started");
+    assert!(is_recorded(&session, 1));
+    let handle = lastwords::remote_control::Handle::open(&folder(&session)).expect("it opens");
+    handle.rule(&lastwords::rules::RuleSpec::disable("test:*")).expect("disabled");
+    assert!(!is_recorded(&session, 2), "the next event follows");
+    handle.rule(&lastwords::rules::RuleSpec::enable("test:*")).expect("enabled");
+    assert!(is_recorded(&session, 3), "the next event follows");
+}
+
+#[test]
+fn a_session_follows_rules_where_no_thread_can_be_started() {
+    alone!();
+    // SAFETY: geteuid cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).expect("given away");
+    // The test runs with the C library's restartable sequences, and with an area of our own.
+    for variables in [&[][..], &[("GLIBC_TUNABLES", "glibc.pthread.rseq=0")]] {
+        let status = spawn("child_may_have_no_thread", dir.path(), variables).wait().expect("it ends");
+        assert!(status.success(), "{variables:?}: {status}");
+    }
+}

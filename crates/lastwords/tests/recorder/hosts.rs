@@ -1,0 +1,152 @@
+//! Tests hosts that give a session no memory, or take it back. The application must continue as it would without a
+//! recorder.
+
+use std::os::unix::process::ExitStatusExt as _;
+
+use crate::common::{child_dir, folder, limit_address_space, lost, plain, record, spawn};
+use lastwords::{Memory, Session, event};
+
+fn run(child: &str, variables: &[(&str, &str)]) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let status = spawn(child, dir.path(), variables).wait().expect("it ends");
+    assert!(status.success(), "{child} {variables:?}: {status}, signal {:?}", status.signal());
+}
+
+/// Records an event in a generic function, which has one callsite for the values of all types.
+fn generic(value: impl lastwords::Field + Copy) {
+    event!(test, "generic", value);
+}
+
+#[test]
+fn child_reaches_callsites_without_memory() {
+    let Some(dir) = child_dir() else { return };
+    let session = Session::builder("full").dir(&dir).channel(plain("main")).start().expect("it starts");
+    generic(1u64);
+    limit_address_space(0);
+    generic(1u8);
+    generic(1.5f64);
+    generic("text");
+    record(0..3);
+    let limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the limit applies to this process only.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+    let sessions = lastwords_testkit::naive::read(&folder(&session)).expect("it is read");
+    assert_eq!(sessions[0].events().len(), 4, "what could be recorded was");
+    assert_eq!(lost(&folder(&session)), 3, "what could not be recorded was counted");
+}
+
+#[test]
+fn an_event_without_memory_for_its_callsite_is_counted_as_lost() {
+    alone!();
+    run("child_reaches_callsites_without_memory", &[]);
+}
+
+#[test]
+fn child_has_too_little_memory_for_a_heap_session() {
+    let Some(dir) = child_dir() else { return };
+    limit_address_space(2 << 20);
+    let builder = || Session::builder("heap").dir(&dir).listen(false).backend(Memory::Heap);
+    let error = builder().channel(plain("main").sub_buffers(64, 1 << 20)).start().expect_err("too little memory");
+    assert!(error.to_string().contains("ulimit -v"), "{error}");
+}
+
+#[test]
+fn a_heap_session_without_memory_is_an_error() {
+    alone!();
+    run("child_has_too_little_memory_for_a_heap_session", &[]);
+}
+
+#[test]
+fn child_loses_the_files_of_its_session() {
+    let Some(dir) = child_dir() else { return };
+    let builder = Session::builder("lost").dir(&dir).channel(plain("main")).channel(plain("other"));
+    let builder = match std::env::var("RESERVATION").as_deref() {
+        Ok("locked") => builder.reservation(lastwords::Reservation::Locked),
+        Ok("lockless") => builder.reservation(lastwords::Reservation::Lockless),
+        _ => builder,
+    };
+    let session = builder.start().expect("it starts");
+    if std::env::var_os("CRASH").is_some() {
+        lastwords::crash::install_signal_handlers(&lastwords::crash::FATAL).expect("installed");
+    }
+    let path = folder(&session);
+    record(0..100);
+    let files: Vec<_> = std::fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("one").path()).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| record(0..50_000));
+        }
+        for len in [100_000, 4096, 0] {
+            for file in &files {
+                let file = std::fs::File::options().write(true).open(file).expect("it opens");
+                file.set_len(len).expect("truncated");
+            }
+            record(0..1000);
+        }
+    });
+    session.disable("x:*").ok();
+    session.enable_snapshots().ok();
+    session.snapshot(lastwords::snapshot::Rings::All).ok();
+    let forked = std::process::Command::new("true").status().expect("it runs");
+    assert!(forked.success());
+    drop(session);
+}
+
+#[test]
+fn truncated_files_do_not_end_the_application() {
+    alone!();
+    for reservation in ["rseq", "lockless", "locked"] {
+        run("child_loses_the_files_of_its_session", &[("RESERVATION", reservation)]);
+    }
+    run("child_loses_the_files_of_its_session", &[("CRASH", "1")]);
+}
+
+#[test]
+fn child_dies_of_a_bus_error_of_its_own() {
+    let Some(dir) = child_dir() else { return };
+    let builder = Session::builder("own").dir(&dir).channel(plain("main"));
+    let _session = std::env::var_os("RECORDED").map(|_| builder.start().expect("it starts"));
+    if std::env::var_os("SENT").is_some() {
+        // SAFETY: the call involves no memory.
+        unsafe { libc::raise(libc::SIGBUS) };
+        std::process::exit(3);
+    }
+    let file = tempfile::tempfile().expect("a file");
+    file.set_len(4096).expect("its length");
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file);
+    // SAFETY: the mapping is new. Its file has no data when it is read, which is what is tested.
+    unsafe {
+        let map = libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+        file.set_len(0).expect("truncated");
+        map.cast::<u8>().read_volatile();
+    }
+    std::process::exit(4);
+}
+
+#[test]
+fn a_bus_error_of_the_application_ends_it_as_before() {
+    alone!();
+    let dir = tempfile::tempdir().expect("a folder");
+    for sent in [None, Some(("SENT", "1"))] {
+        let ended = |recorded: Option<(&str, &str)>| {
+            let variables: Vec<_> = sent.into_iter().chain(recorded).collect();
+            spawn("child_dies_of_a_bus_error_of_its_own", dir.path(), &variables).wait().expect("it ends")
+        };
+        let without = ended(None);
+        assert!(!without.success());
+        assert_eq!(ended(Some(("RECORDED", "1"))), without, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_memfd_of_a_session_cannot_be_truncated() {
+    alone!();
+    let dir = tempfile::tempdir().expect("a folder");
+    let builder = Session::builder("sealed").dir(dir.path()).channel(plain("main")).backend(Memory::Memfd);
+    let session = builder.listen(false).start().expect("it starts");
+    let regions = std::fs::read_to_string(folder(&session).join("regions")).expect("where they are");
+    let path = regions.lines().next().and_then(|line| line.split(' ').nth(3)).expect("a path");
+    let file = std::fs::File::options().write(true).open(path).expect("it opens");
+    let error = file.set_len(4096).expect_err("it is sealed");
+    assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+}

@@ -1,0 +1,50 @@
+//! The tests of the crate `lastwords`.
+
+/// Makes the test that calls it run in a process of its own: a process records its events in all of its sessions, and forks, signals,
+/// hooks and limits are of a process, too. Tests whose names begin with `child_` are what such processes start, and do nothing else.
+macro_rules! alone {
+    () => {
+        fn here() {}
+        if crate::common::ran_alone(::std::any::type_name_of_val(&here)) {
+            return;
+        }
+    };
+}
+
+mod backends;
+mod channels;
+mod clock;
+mod common;
+mod conditions;
+mod consumed;
+mod crash;
+mod created_channels;
+mod endings;
+mod faults;
+mod fields;
+mod filters;
+mod forbid_unsafe;
+mod forks;
+mod hosts;
+mod hosts_table;
+mod interest;
+mod layer;
+mod layer_values;
+mod listener;
+mod liveness;
+mod many_threads;
+mod memory;
+mod namespaces;
+mod processes;
+mod programs;
+mod quiet;
+mod registries;
+mod rules;
+mod seconds;
+mod security;
+mod sessions;
+mod snapshots;
+mod spans;
+mod support;
+mod surroundings;
+mod triggers;

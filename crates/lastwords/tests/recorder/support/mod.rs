@@ -1,0 +1,306 @@
+//! A small reader of descriptions, so that tests compare lines. The naive reader reads the events; names and types come
+//! from the registry file, as docs/ABI.md describes it.
+
+pub(crate) mod end_of_thread;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use lastwords_testkit::naive;
+
+/// Name of the variable with the folder in which a child records.
+const DIR: &str = "LASTWORDS_SUPPORT_DIR";
+
+/// Bytes that are read from the front.
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, n: usize) -> &'a [u8] {
+        let (first, rest) = self.0.split_at_checked(n).expect("bytes enough");
+        self.0 = rest;
+        first
+    }
+
+    fn number(&mut self, n: usize) -> u64 {
+        let mut word = [0; 8];
+        word[..n].copy_from_slice(self.take(n));
+        u64::from_le_bytes(word)
+    }
+
+    fn signed(&mut self, n: usize) -> i64 {
+        let shift = 64 - 8 * n;
+        (self.number(n) as i64) << shift >> shift
+    }
+
+    fn str(&mut self) -> String {
+        let len = self.number(2) as usize;
+        String::from_utf8_lossy(self.take(len)).into_owned()
+    }
+
+    fn text(&mut self) -> String {
+        let len = self.0.iter().position(|byte| *byte == 0).expect("a NUL");
+        let text = String::from_utf8_lossy(self.take(len)).into_owned();
+        self.take(1);
+        text
+    }
+}
+
+/// The way in which a value is shown.
+#[derive(Clone, Debug)]
+enum Type {
+    Integer {
+        signed: bool,
+        bytes: usize,
+        base: u64,
+    },
+    Float(usize),
+    Bool,
+    Text,
+    FixedText(usize),
+    Sequence(Box<Type>),
+    Array(usize, Box<Type>),
+    Enum {
+        signed: bool,
+        bytes: usize,
+        labels: Vec<(i64, String)>,
+    },
+    Bytes,
+    /// Shown if the event has it.
+    Optional(Box<Type>),
+}
+
+impl Type {
+    fn read(from: &mut Bytes<'_>) -> Self {
+        match from.number(1) {
+            kind @ (1 | 2) => {
+                let bytes = from.number(1) as usize;
+                Self::Integer { signed: kind == 2, bytes, base: from.number(1) }
+            }
+            3 => Self::Float(from.number(1) as usize),
+            4 => Self::Bool,
+            5 => Self::Text,
+            6 => Self::Sequence(Box::new(Self::read(from))),
+            7 => {
+                let count = from.number(4) as usize;
+                Self::Array(count, Box::new(Self::read(from)))
+            }
+            8 => {
+                let signed = from.number(1) == 2;
+                let bytes = from.number(1) as usize;
+                from.number(1);
+                let count = from.number(2);
+                let labels = (0..count).map(|_| (from.number(8) as i64, from.str())).collect();
+                Self::Enum { signed, bytes, labels }
+            }
+            9 => Self::FixedText(from.number(4) as usize),
+            10 => Self::Bytes,
+            11 => Self::Optional(Box::new(Self::read(from))),
+            other => panic!("type {other}"),
+        }
+    }
+
+    fn show(&self, from: &mut Bytes<'_>) -> String {
+        match self {
+            Self::Integer { base: 16, bytes, .. } => format!("{:#x}", from.number(*bytes)),
+            Self::Integer { signed: true, bytes, .. } => from.signed(*bytes).to_string(),
+            Self::Integer { bytes, .. } => from.number(*bytes).to_string(),
+            Self::Float(4) => f32::from_bits(from.number(4) as u32).to_string(),
+            Self::Float(_) => f64::from_bits(from.number(8)).to_string(),
+            Self::Bool => (from.number(1) == 1).to_string(),
+            Self::Text => format!("{:?}", from.text()),
+            Self::FixedText(n) => String::from_utf8_lossy(from.take(*n)).trim_end_matches('\0').to_owned(),
+            Self::Sequence(element) => {
+                let count = from.number(4) as usize;
+                many(count, element, from)
+            }
+            Self::Array(count, element) => many(*count, element, from),
+            Self::Enum { signed, bytes, labels } => {
+                let value = if *signed { from.signed(*bytes) } else { from.number(*bytes) as i64 };
+                let label = labels.iter().find(|(of, _)| *of == value);
+                label.map_or_else(|| value.to_string(), |(_, label)| label.clone())
+            }
+            Self::Optional(inner) => inner.show(from),
+            Self::Bytes => {
+                let count = from.number(4) as usize;
+                from.take(count).iter().map(|byte| format!("{byte:02x}")).collect()
+            }
+        }
+    }
+}
+
+fn many(count: usize, element: &Type, from: &mut Bytes<'_>) -> String {
+    let shown: Vec<String> = (0..count).map(|_| element.show(from)).collect();
+    format!("[{}]", shown.join(" "))
+}
+
+#[derive(Debug)]
+struct Class {
+    level: u64,
+    name: String,
+    fields: Vec<(String, Type)>,
+}
+
+/// Returns the records of the registry: kind and body.
+pub(crate) fn records(folder: &Path) -> Vec<(u64, Vec<u8>)> {
+    let file = std::fs::read(folder.join("registry")).expect("the registry");
+    let end = Bytes(&file[136..]).number(8) as usize;
+    let mut at = 192;
+    let mut records = Vec::new();
+    while at < end {
+        let (len, kind) = (Bytes(&file[at..]).number(4) as usize, Bytes(&file[at + 4..]).number(2));
+        records.push((kind, file[at + 16..at + len].to_vec()));
+        at += len.next_multiple_of(8);
+    }
+    records
+}
+
+fn classes(folder: &Path) -> BTreeMap<(u32, u16), Class> {
+    let mut classes = BTreeMap::new();
+    for (kind, body) in records(folder).into_iter().filter(|(kind, _)| matches!(kind, 1 | 5)) {
+        let mut from = Bytes(&body);
+        let (channel, id) = (from.number(2) as u32, from.number(2) as u16);
+        let (level, count) = (from.number(1), from.number(if kind == 1 { 1 } else { 2 }));
+        let name = format!("{}:{}", from.str(), from.str());
+        let (_format, _file) = (from.str(), from.str());
+        from.number(4);
+        let fields = (0..count).map(|_| (from.str(), Type::read(&mut from))).collect();
+        classes.insert((channel, id), Class { level, name, fields });
+    }
+    classes
+}
+
+/// Returns the names of all described events and `FILE:LINE` of their callsites.
+pub(crate) fn places(folder: &Path) -> Vec<(String, String)> {
+    let place = |body: Vec<u8>| {
+        let mut from = Bytes(&body[6..]);
+        let (_provider, name, _format, file) = (from.str(), from.str(), from.str(), from.str());
+        (name, format!("{file}:{}", from.number(4)))
+    };
+    records(folder).into_iter().filter(|(kind, _)| *kind == 1).map(|(_, body)| place(body)).collect()
+}
+
+/// Returns the events of the session as `provider:name a=1 b="x"`, in order of time. There are `skip` bytes of contexts
+/// before each payload.
+pub(crate) fn lines_after(folder: &Path, skip: usize) -> Vec<String> {
+    let in_channels = channel_lines(folder, skip);
+    in_channels.into_iter().map(|(_, _, line)| line).collect()
+}
+
+/// Returns the events of a session without contexts, as [`lines_after`] does.
+pub(crate) fn lines(folder: &Path) -> Vec<String> {
+    lines_after(folder, 0)
+}
+
+/// Returns channel, level and line of each event.
+pub(crate) fn channel_lines(folder: &Path, skip: usize) -> Vec<(u32, u64, String)> {
+    let classes = classes(folder);
+    let sessions = naive::read(folder).expect("the folder is readable");
+    assert_eq!(sessions.len(), 1, "{}", folder.display());
+    let channel: BTreeMap<u32, u32> = sessions[0].streams.iter().map(|stream| (stream.index, stream.channel)).collect();
+    let mut events = sessions[0].events();
+    events.sort_by_key(|(_, event)| event.clock);
+    let mut lines = Vec::new();
+    for (stream, event) in events {
+        let class = &classes[&(channel[&stream], event.id)];
+        let mut from = Bytes(&event.body[skip..]);
+        let mut line = class.name.clone();
+        // A bit for each optional field, padded to whole bytes.
+        let optional = class.fields.iter().filter(|(_, ty)| matches!(ty, Type::Optional(_))).count();
+        let bits = from.take(optional.div_ceil(8));
+        let mut bits = (0..).map(|at| bits[at / 8] >> (at % 8) & 1 == 1);
+        for (name, ty) in &class.fields {
+            if !matches!(ty, Type::Optional(_)) || bits.next() == Some(true) {
+                let _ = write!(line, " {name}={}", ty.show(&mut from));
+            }
+        }
+        assert!(from.0.is_empty(), "{line}: {} bytes left over", from.0.len());
+        lines.push((channel[&stream], class.level, line));
+    }
+    lines
+}
+
+/// Replaces ids of spans by their order of appearance.
+pub(crate) fn with_ids_renamed(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut ids: Vec<String> = vec!["0".to_owned()];
+    let mut rename = |word: &str| match word.split_once('=') {
+        Some((key @ ("span_id" | "parent_id"), id)) => {
+            let known = ids.iter().position(|known| known == id);
+            let at = known.unwrap_or_else(|| {
+                ids.push(id.to_owned());
+                ids.len() - 1
+            });
+            format!("{key}=#{at}")
+        }
+        _ => word.to_owned(),
+    };
+    lines.into_iter().map(|line| line.split(' ').map(&mut rename).collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Returns the texts of the open spans, and whether they are entered, from the spans file as docs/ABI.md describes it.
+pub(crate) fn open_spans(folder: &Path) -> Vec<String> {
+    let shown = |(text, _, count): (String, u32, u32)| if count == 0 { text } else { text + " entered" };
+    open_spans_and_threads(folder).into_iter().map(shown).collect()
+}
+
+/// Returns the number of open spans that were evicted for newer ones.
+pub(crate) fn evicted_spans(folder: &Path) -> u64 {
+    counter_of_spans(folder, 152)
+}
+
+/// Returns the number of values that were left out of open spans because another thread was adding to the same span.
+pub(crate) fn skipped_values(folder: &Path) -> u64 {
+    counter_of_spans(folder, 160)
+}
+
+fn counter_of_spans(folder: &Path, at: usize) -> u64 {
+    let file = std::fs::read(folder.join("spans")).expect("the spans");
+    u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Returns the texts of the open spans, the threads that entered them last, or 0, and how many threads are in them.
+pub(crate) fn open_spans_and_threads(folder: &Path) -> Vec<(String, u32, u32)> {
+    open_spans_by_time(folder).into_iter().map(|(_, span)| span).collect()
+}
+
+/// Returns the same with the times at which the spans were opened.
+pub(crate) fn open_spans_by_time(folder: &Path) -> Vec<(u64, (String, u32, u32))> {
+    let file = std::fs::read(folder.join("spans")).expect("the spans");
+    let word = |at: usize| u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
+    let half = |at: usize| u32::from_ne_bytes(file[at..at + 4].try_into().expect("four bytes"));
+    let mut spans = Vec::new();
+    for n in 0..half(128) as usize {
+        let at = 192 + 256 * n;
+        if word(at) != 0 && half(at + 40) == 1 {
+            let text = &file[at + 64..at + 64 + half(at + 44) as usize];
+            let text = String::from_utf8_lossy(text).replace('\x1f', "|");
+            spans.push((word(at + 16), (text, word(at + 32) as u32, half(at + 52) & 0xffff)));
+        }
+    }
+    spans.sort();
+    spans
+}
+
+/// Runs the test `name` of this program as a child that records in a folder of its own, until it ends.
+pub(crate) fn child(name: &str, dir: &Path) -> (ExitStatus, PathBuf) {
+    let out = crate::common::test_of_this_module(name)
+        .env(DIR, dir)
+        .env("RUST_BACKTRACE", "0")
+        .output()
+        .expect("the child starts");
+    let found = lastwords::remote_control::list(Some(dir)).expect("the folder is listed");
+    assert_eq!(found.len(), 1, "{found:?}\n{}", String::from_utf8_lossy(&out.stderr));
+    (out.status, found[0].folder.clone())
+}
+
+/// Returns the folder in which this process must record, if it is a child.
+pub(crate) fn child_dir() -> Option<PathBuf> {
+    std::env::var_os(DIR).map(PathBuf::from)
+}
+
+/// Returns the number of values that were cut, from the registry's control words.
+pub(crate) fn cut_values(folder: &Path) -> u64 {
+    let registry = std::fs::read(folder.join("registry")).expect("the registry");
+    u64::from_ne_bytes(registry[128 + 32..][..8].try_into().expect("eight bytes"))
+}

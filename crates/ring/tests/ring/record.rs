@@ -1,0 +1,256 @@
+//! Tests each reservation, each memory and each header form: the ring must contain what was recorded.
+
+use std::cmp::Ordering;
+use std::num::NonZeroU32;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::common::{Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence};
+use lastwords_abi::header;
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+};
+use lastwords_ring::{ClockKind, Lost, ShortText, rseq_available};
+
+const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
+
+fn words<const W: usize>(bytes: &[u8]) -> [u64; W] {
+    let mut words = [0u64; W];
+    for (i, chunk) in bytes.chunks(8).enumerate() {
+        let mut w = [0u8; 8];
+        w[..chunk.len()].copy_from_slice(chunk);
+        words[i] = u64::from_ne_bytes(w);
+    }
+    words
+}
+
+#[test]
+fn what_fits_is_all_there_in_order() {
+    for reservation in RESERVATIONS {
+        for paged in [false, true] {
+            for clock in [ClockKind::Tsc, ClockKind::Monotonic] {
+                let shape = Shape { reservation, paged, clock, sub_buffers: 8, ..Shape::default() };
+                let channel = channel(&shape);
+                for n in 0..200u32 {
+                    let p = payload(n, 8 + (n as usize * 7) % 90);
+                    channel.record_parts((n % 40) as u16, &[&p[..5], &p[5..]]).expect("room");
+                }
+                let events = read_all(channel, 0);
+                assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+                assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 40));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_newest_survive_many_laps_by_the_fast_path() {
+    let channel = channel(&Shape::default());
+    for n in 0..100_000u32 {
+        match n % 3 {
+            0 => channel.record_words::<1>(1, words(&payload(n, 8)), 8, None),
+            1 => channel.record_words::<4>(28, words(&payload(n, 29)), 29, None),
+            _ => channel.record_words::<8>(29, words(&payload(n, 40)), 40, None),
+        }
+        .expect("overwrite mode has room");
+    }
+    let events = read_all(channel, 0);
+    let first = sequence(&events[0]);
+    let got: Vec<u32> = events.iter().map(sequence).filter(|&n| n >= 99_700).collect();
+    assert_eq!(got, (99_700..100_000).collect::<Vec<_>>(), "first there is {first}");
+}
+
+/// Moves this thread to a CPU that it may run on, each call to the next.
+fn next_cpu(turn: usize) {
+    // SAFETY: the calls only use a local set.
+    unsafe {
+        let mut may: libc::cpu_set_t = std::mem::zeroed();
+        assert_eq!(libc::sched_getaffinity(libc::getpid(), size_of_val(&may), &raw mut may), 0);
+        let cpus: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &may)).collect();
+        let mut one: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpus[turn % cpus.len()], &mut one);
+        assert_eq!(libc::sched_setaffinity(0, size_of_val(&one), &raw const one), 0);
+    }
+}
+
+/// The fast path remembers in which channel and on which CPU a thread recorded last.
+#[test]
+fn a_thread_of_two_channels_on_one_cpu_and_the_next() {
+    let shape = Shape { sub_buffer_size: 65536, sub_buffers: 32, ..Shape::default() };
+    let channels = [channel(&shape), channel(&shape)];
+    for n in 0..40_000u32 {
+        if n % 1000 == 0 {
+            next_cpu(n as usize / 1000);
+        }
+        // The thread records alternately in the channel of the last time and in the other.
+        let to = channels[(n / 3 % 2) as usize];
+        to.record_words::<2>((n % 29) as u16, words(&payload(n, 12)), 12, None).expect("room");
+    }
+    for (which, channel) in channels.iter().enumerate() {
+        let mut events: Vec<_> = (0..channel.streams().len()).flat_map(|s| read(&channel.streams()[s], 0)).collect();
+        events.sort_by_key(sequence);
+        let expected = (0..40_000u32).filter(|n| n / 3 % 2 == which as u32);
+        assert_eq!(events.iter().map(sequence).collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert!(events.iter().all(|e| u32::from(e.id) == sequence(e) % 29 && e.payload == payload(sequence(e), 12)));
+    }
+}
+
+/// Records texts of each length after words of each length, in sub-buffers that they fill. Bytes that follow a text in
+/// the caller's memory must not get into the ring.
+#[test]
+fn short_texts_of_c() {
+    const BEHIND: u8 = 0xee;
+    let channel = channel(&Shape { sub_buffers: 32, ..Shape::default() });
+    let stream = &channel.streams()[bind_to_this_cpu()];
+    let (mut expected, mut fast) = (Vec::new(), 0);
+    for (len, end) in (4..=16).flat_map(|len| (0..32usize).map(move |end| (len, end))) {
+        let block: [u8; 32] = std::array::from_fn(|n| match n.cmp(&end) {
+            Ordering::Less => b'a' + n as u8 % 26,
+            Ordering::Equal => 0,
+            Ordering::Greater => BEHIND,
+        });
+        // The reader of these tests finds a payload's length in its first bytes.
+        let mut head: [u8; 16] = std::array::from_fn(|n| 0x80 + n as u8);
+        head[..4].copy_from_slice(&((len + end + 1) as u32).to_ne_bytes());
+        let [first, second] = words(&head);
+        let short = ShortText { at: block.as_ptr(), zeros: NonZeroU32::new(1 << end).expect("a bit") };
+        // SAFETY: the block is readable, and the bit is that of its zero.
+        let is_recorded = unsafe { channel.record_short_text(3, (first, second), len, short) };
+        expected.push([&head[..len], &block[..=end]].concat());
+        if is_recorded {
+            fast += 1;
+        } else {
+            channel.record_parts(3, &[&head[..len], &block[..=end]]).expect("room");
+            // From now on this thread remembers the lane of this CPU.
+            channel.record_words::<1>(3, words(&payload(1, 8)), 8, None).expect("room");
+            expected.push(payload(1, 8));
+        }
+    }
+    let found: Vec<_> = read(stream, 0).into_iter().map(|event| event.payload).collect();
+    assert_eq!(found, expected);
+    // SAFETY: the stream is quiet.
+    let ring = unsafe { copy(stream, 0, 0, stream.half_size()) };
+    assert!(fast == 0 || !ring.windows(2).any(|two| two == [BEHIND; 2]), "bytes behind a text were copied");
+    let has_section = cfg!(target_arch = "x86_64") && rseq_available() && !cfg!(feature = "full-headers");
+    assert!(!has_section || fast > 380, "{fast} of 416 events took the fast path");
+}
+
+#[test]
+fn payload_sizes_and_events_over_pages() {
+    for reservation in RESERVATIONS {
+        let shape =
+            Shape { reservation, paged: true, sub_buffer_size: 65536, flags: CHANNEL_PAYLOAD_SIZE, ..Shape::default() };
+        let channel = channel(&shape);
+        for n in 0..12 {
+            channel.record_parts(3, &[&payload(n, 8 + 1500 * n as usize)]).expect("room");
+        }
+        assert_eq!(read_all(channel, 0).len(), 12);
+        assert_eq!(channel.record_parts(3, &[&payload(1, 65536)]), Err(Lost::TooBig));
+        assert_eq!(channel.streams().iter().map(lastwords_ring::Stream::lost).sum::<u64>(), 1);
+    }
+}
+
+/// An event of many parts, each on several pages, is recorded with every reservation.
+#[test]
+fn events_of_many_pieces_fit_every_reservation() {
+    for reservation in RESERVATIONS {
+        for paged in [false, true] {
+            let shape = Shape { reservation, paged, sub_buffer_size: 1 << 20, ..Shape::default() };
+            let channel = channel(&shape);
+            for (n, (len, parts)) in
+                [(640, 49), (640, 64), (640, 200), (500_000, 1), (500_000, 100)].into_iter().enumerate()
+            {
+                let bytes = payload(n as u32, len);
+                let parts: Vec<&[u8]> = bytes.chunks(len.div_ceil(parts)).collect();
+                assert_eq!(channel.record_parts(3, &parts), Ok(()), "reservation {reservation}, {len} bytes");
+            }
+            assert_eq!(read_all(channel, 0).len(), 5, "reservation {reservation}");
+        }
+    }
+}
+
+#[test]
+fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
+    for reservation in RESERVATIONS {
+        let channel = channel(&Shape { reservation, mode: MODE_DISCARD, ..Shape::default() });
+        let results: Vec<_> = (0..5000u32).map(|n| channel.record_parts(1, &[&payload(n, 64)])).collect();
+        let events = read_all(channel, 0);
+        let kept = results.iter().filter(|r| r.is_ok()).count();
+        assert_eq!(events.len(), kept, "reservation {reservation}");
+        assert!(results.iter().all(|r| matches!(r, Ok(()) | Err(Lost::Full))));
+        let lost: u64 = channel.streams().iter().map(lastwords_ring::Stream::lost).sum();
+        assert_eq!(lost as usize, 5000 - kept, "reservation {reservation}");
+    }
+}
+
+/// Returns the size of an event's header, in bytes, when the last event is `ago` nanoseconds old.
+fn header_after(reservation: u32, ago: u64) -> usize {
+    let clock = ClockKind::Monotonic;
+    let channel = channel_on(1, parts(), &Shape { reservation, clock, ..Shape::default() });
+    let stream = &channel.streams()[0];
+    channel.record_parts(7, &[&payload(0, 8)]).expect("room");
+    let before = stream.position(0);
+    stream.control().half[0].last_clock.store(clock.now() - ago, Relaxed);
+    channel.record_parts(7, &[&payload(1, 8)]).expect("room");
+    (stream.position(0) - before) as usize - 8
+}
+
+#[test]
+fn a_clock_that_overflowed_needs_the_full_header() {
+    let compact = if cfg!(feature = "full-headers") { header::LEN_FULL } else { header::LEN_COMPACT };
+    for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
+        // The 27 bits of the clock overflow after 134 ms, and a busy machine may stop the thread for that long.
+        let found = (0..20).map(|_| header_after(reservation, 0)).find(|len| *len == compact);
+        assert_eq!(found, Some(compact), "reservation {reservation}");
+        assert_eq!(header_after(reservation, 1 << 27), header::LEN_FULL, "reservation {reservation}");
+    }
+}
+
+/// A recorder may have read a position that the ring has left since, and everything up to the present position was
+/// consumed.
+#[test]
+fn a_stale_position_is_not_a_full_ring() {
+    let shape = Shape {
+        reservation: RESERVATION_LOCKLESS,
+        mode: MODE_DISCARD,
+        sub_buffer_size: 256,
+        clock: ClockKind::Monotonic,
+        ..Shape::default()
+    };
+    let channel = channel_on(1, parts(), &shape);
+    let stream = &channel.streams()[0];
+    let fill = || while channel.record_parts(7, &[&payload(0, 8)]).is_ok() {};
+    for end in [1024, 2048] {
+        fill();
+        assert!((end - 256..=end).contains(&stream.position(0)), "four sub-buffers have room");
+        assert_eq!(channel.record_parts(7, &[&payload(0, 8)]), Err(Lost::Full));
+        stream.consume(0, end);
+    }
+    fill();
+    assert!((2048 + 3 * 256..=2048 + 4 * 256).contains(&stream.position(0)), "four sub-buffers have room again");
+    stream.control().half[0].reserve.store(512, Relaxed);
+    assert_eq!(channel.record_parts(7, &[&payload(0, 8)]), Ok(()), "the position is stale");
+}
+
+#[test]
+fn threads_on_all_cpus_lose_nothing() {
+    for reservation in RESERVATIONS {
+        let shape = Shape { reservation, sub_buffer_size: 1 << 16, sub_buffers: 64, ..Shape::default() };
+        let channel = channel(&shape);
+        std::thread::scope(|scope| {
+            for thread in 0..4u32 {
+                let channel = &channel;
+                scope.spawn(move || {
+                    for n in 0..10_000u32 {
+                        let p = payload(thread << 24 | n, 8 + (n as usize % 40));
+                        channel.record_parts(thread as u16, &[&p]).expect("room");
+                    }
+                });
+            }
+        });
+        let events = read_all(channel, 0);
+        for thread in 0..4 {
+            let of: Vec<u32> = events.iter().filter(|e| e.id == thread).map(|e| sequence(e) & 0xff_ffff).collect();
+            assert_eq!(of, (0..10_000).collect::<Vec<_>>(), "reservation {reservation}, thread {thread}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Records in rings that are so small that even Miri fills them several times. The events have generated sizes; the
+//! test uses each way, reservation and mode, and memory of both kinds. Each event that is read must have the bytes of
+//! its number. The newest events must all be there, and the others must be counted.
+
+use std::collections::BTreeSet;
+
+use crate::common::{Event, Shape, channel_on, parts, payload, read, read_all, sequence};
+use lastwords_abi::session::{
+    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, MODE_OVERWRITE, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+};
+use lastwords_ring::swap::Swap;
+use lastwords_ring::{Channel, ClockKind, Lost, Padded, Stream, Tail};
+
+/// Miri is some thousand times slower.
+const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
+const EVENTS: u32 = if cfg!(miri) { 24 } else { 300 };
+const RESERVATIONS: [u32; 3] = [RESERVATION_RSEQ, RESERVATION_LOCKLESS, RESERVATION_LOCKED];
+
+/// Returns the next of a sequence of numbers below `limit`: a linear congruential generator with Knuth's factors.
+fn below(state: &mut u64, limit: u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    (*state >> 33) % limit
+}
+
+/// Returns the words of a payload of at most 32 bytes.
+fn words(bytes: &[u8]) -> [u64; 4] {
+    let mut padded = [0; 32];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    std::array::from_fn(|n| u64::from_ne_bytes(padded[8 * n..8 * n + 8].try_into().expect("8 bytes")))
+}
+
+/// Records event `n`, of a generated size, in one of the ways.
+fn record(channel: &'static Channel, state: &mut u64, n: u32) -> Result<(), Lost> {
+    let id = below(state, 40) as u16;
+    match below(state, 4) {
+        0 => {
+            let event = payload(n, 8 + below(state, 25) as usize);
+            channel.record_words::<4>(id, words(&event), event.len(), None)
+        }
+        1 => {
+            let event = payload(n, 9 + below(state, 60) as usize);
+            let (head, tail) = event.split_at(8 + below(state, 9).min(event.len() as u64 - 8) as usize);
+            channel.record_words::<4>(id, words(head), head.len(), Some(Tail::Bytes(tail)))
+        }
+        2 => {
+            let event = payload(n, 8 + below(state, 70) as usize);
+            let padded = [&event[..], &[0; Padded::PADDING]].concat();
+            channel.record_padded(id, Padded::new(&padded).expect("16 zeros"))
+        }
+        _ => {
+            let event = payload(n, 8 + below(state, 70) as usize);
+            let (first, second) = event.split_at(below(state, event.len() as u64) as usize);
+            channel.record_parts(id, &[first, second])
+        }
+    }
+}
+
+fn lost(channel: &Channel) -> u64 {
+    channel.streams().iter().map(Stream::lost).sum()
+}
+
+#[test]
+fn each_way_and_shape() {
+    for reservation in RESERVATIONS {
+        for seed in 0..SEEDS {
+            let mut state = seed << 8 | u64::from(reservation);
+            let discard = below(&mut state, 2) == 0;
+            let shape = Shape {
+                reservation,
+                mode: if discard { MODE_DISCARD } else { MODE_OVERWRITE },
+                sub_buffer_size: 512,
+                sub_buffers: 1 << (1 + below(&mut state, 2)),
+                flags: if below(&mut state, 2) == 0 { CHANNEL_PAYLOAD_SIZE } else { 0 },
+                clock: ClockKind::Monotonic,
+                ..Shape::default()
+            };
+            let channel = channel_on(1, parts(), &shape);
+            let kept: BTreeSet<u32> = (0..EVENTS).filter(|n| record(channel, &mut state, *n).is_ok()).collect();
+            let found: BTreeSet<u32> = read_all(channel, 0).iter().map(sequence).collect();
+            let shown = || format!("reservation {reservation}, seed {seed}, found {found:?}");
+            if discard {
+                assert_eq!(found, kept, "{}", shown());
+            } else {
+                assert_eq!(kept.len(), EVENTS as usize, "{}", shown());
+                let oldest = *found.first().expect("events");
+                assert_eq!(found, (oldest..EVENTS).collect(), "{}", shown());
+            }
+            assert_eq!(lost(channel), u64::from(EVENTS) - kept.len() as u64, "{}", shown());
+        }
+    }
+}
+
+#[test]
+fn pages_apart() {
+    for reservation in RESERVATIONS {
+        let shape = Shape { reservation, paged: true, sub_buffers: 2, clock: ClockKind::Monotonic, ..Shape::default() };
+        let channel = channel_on(1, parts(), &shape);
+        let mut state = u64::from(reservation);
+        for n in 0..EVENTS {
+            record(channel, &mut state, n).expect("overwrite mode has room");
+        }
+        let found = read_all(channel, 0);
+        assert_eq!(found.last().map(sequence), Some(EVENTS - 1), "reservation {reservation}");
+    }
+}
+
+#[test]
+fn two_threads_and_a_swap() {
+    for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
+        let parts = parts();
+        let shape = Shape {
+            reservation,
+            sub_buffer_size: 4096,
+            sub_buffers: 32,
+            clock: ClockKind::Monotonic,
+            ..Shape::default()
+        };
+        let channel = channel_on(1, parts, &shape);
+        std::thread::scope(|scope| {
+            for thread in 0..2u32 {
+                scope.spawn(move || {
+                    for n in 0..EVENTS {
+                        channel.record_parts(thread as u16, &[&payload(n, 8 + n as usize % 30)]).expect("room");
+                    }
+                });
+            }
+            let streams: Vec<&Stream> = channel.streams().iter().collect();
+            let swap = Swap { parts, streams: &streams, are_all: true, is_alone: false, persists: false };
+            // SAFETY: both halves have memory, and only this thread swaps.
+            unsafe { swap.run() }.expect("locks are free");
+        });
+        for thread in 0..2u16 {
+            let of_thread = |event: &Event| (event.id == thread).then(|| sequence(event));
+            let halves = [0, 1].map(|half| read(&channel.streams()[0], half));
+            let found: Vec<u32> = halves.iter().flatten().filter_map(of_thread).collect();
+            assert_eq!(found, (0..EVENTS).collect::<Vec<_>>(), "thread {thread}, reservation {reservation}");
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The tests of the crate `sessionfs`.
+
+mod restriction;
+mod tree;

@@ -1,0 +1,7 @@
+//! The tests of the crate `stream`.
+
+mod limits;
+mod received;
+mod recorded;
+mod streams;
+mod support;
