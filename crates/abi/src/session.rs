@@ -357,6 +357,8 @@ pub const MODE_DISCARD: u32 = 2;
 pub const CHANNEL_PAYLOAD_SIZE: u32 = 1;
 /// [`Channel::flags`]: the channel was created while the session recorded.
 pub const CHANNEL_ADDED: u32 = 2;
+/// [`Channel::flags`]: every header carries the id and the whole clock.
+pub const CHANNEL_FULL_HEADERS: u32 = 4;
 
 /// A channel. Published by `state`.
 #[repr(C, align(64))]

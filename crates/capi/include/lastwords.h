@@ -218,6 +218,11 @@ struct lw_channel {
     uint32_t user_context_count;
     /* Contexts of the application's own, recorded in this order behind those of contexts. */
     const struct lw_context *user_contexts;
+    /* Not 0: every event header has the event's id and whole time stamp, 18 bytes, so that each event can be read whatever happened to
+     * those before it. Default: 4 bytes most often. */
+    uint32_t full_headers;
+    /* 0. */
+    uint32_t reserved;
 };
 
 /*

@@ -26,6 +26,8 @@ pub(crate) struct lw_channel {
     payload_size: u32,
     user_context_count: u32,
     user_contexts: *const lw_context,
+    full_headers: u32,
+    reserved: u32,
 }
 
 // SAFETY: the fields are pointers and numbers without padding, which may all be zero.
@@ -114,6 +116,7 @@ pub(crate) unsafe fn config(channel: &lw_channel) -> Outcome<ChannelConfig> {
     // SAFETY: the caller guarantees the name.
     let name = unsafe { text(channel.name, "the channel's name") }?;
     let mut config = ChannelConfig::new(name).payload_size(channel.payload_size != 0);
+    config = config.full_headers(channel.full_headers != 0);
     config = match (channel.sub_buffers, channel.sub_buffer_size) {
         (0, 0) => config,
         (0, size) => config.sub_buffers(8, size),

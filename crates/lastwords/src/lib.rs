@@ -49,7 +49,6 @@
 //! | feature | default | what it adds |
 //! | --- | --- | --- |
 //! | `tracing` | yes | module `layer`: the subscriber for `tracing`, the layer for `tracing-subscriber`, and records of `log` |
-//! | `full-headers` | no | each event has its whole time stamp, 18 bytes of header in place of 4 |
 //!
 //! # What an application can rely on
 //!

@@ -1,8 +1,8 @@
 //! The recorder's handle on one channel. It selects the stream and the algorithm.
 
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ, SessionInfo,
-    Thread,
+    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, ClockArea, Control, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
+    RESERVATION_RSEQ, SessionInfo, Thread,
 };
 use lastwords_abi::stream::ANY_CPU;
 use lastwords_abi::sync::AtomicU32;
@@ -75,6 +75,9 @@ pub struct Channel {
     cpus: u32,
     paged: bool,
     pub(crate) payload_size: bool,
+    /// Every event has its id and the whole clock, in a header of 18 bytes, so that it can be read whatever happened to earlier events.
+    /// Other channels have most often the compact header of 4 bytes, which the fast path writes itself.
+    pub(crate) full_headers: bool,
     pub(crate) parts: SessionParts,
     reservation: u32,
     pub(crate) clock: ClockKind,
@@ -103,12 +106,13 @@ impl Channel {
         let paged = first.page_size != 0;
         // A modelled section reads the model's clock.
         let counter = cfg!(loom) || matches!(clock, ClockKind::Tsc | ClockKind::Cntvct);
-        let payload_size = flags & CHANNEL_PAYLOAD_SIZE != 0;
+        let (payload_size, full_headers) = (flags & CHANNEL_PAYLOAD_SIZE != 0, flags & CHANNEL_FULL_HEADERS != 0);
         Self {
-            fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !crate::header::ALWAYS_FULL),
+            fast: RseqFast::new(parts.flip, &streams, counter && !payload_size && !full_headers),
             cpus,
             paged,
             payload_size,
+            full_headers,
             parts,
             reservation: first.reservation,
             clock,

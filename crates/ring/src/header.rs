@@ -1,16 +1,12 @@
-//! Encodes the event header and id. The feature `full-headers` selects one of two forms when the recorder is built.
+//! Encodes the event header and id.
 
 use lastwords_abi::header as abi;
 
 use crate::channel::Channel;
 use crate::record::Record;
 
-/// With this feature, every event has its id and the whole clock, in 18 bytes, so that it can be read whatever happened
-/// to earlier events. Without it, most events have the compact header of 4 bytes, which the fast path writes itself.
-pub(crate) const ALWAYS_FULL: bool = cfg!(feature = "full-headers");
-
 /// Returns the header of `record` at this clock, and its length. `last` is the clock of an event in the ring, at most
-/// that of the newest event. `full` requests the full time stamp in any case.
+/// that of the newest event. `full` requests the full time stamp in any case, as a channel of full headers does for all events.
 #[inline]
 pub(crate) fn encode(
     channel: &Channel,
@@ -21,7 +17,7 @@ pub(crate) fn encode(
 ) -> ([u8; abi::LEN_FULL], usize) {
     // The clock has moved forward by more than 27 bits can express, or it has moved back.
     let overflows = clock.wrapping_sub(last) >> abi::CLOCK_BITS != 0;
-    let (tag, len) = if ALWAYS_FULL || full || overflows {
+    let (tag, len) = if channel.full_headers || full || overflows {
         (abi::TAG_FULL, abi::LEN_FULL)
     } else if channel.payload_size {
         (abi::TAG_SIZE, abi::LEN_SIZE)

@@ -13,7 +13,6 @@
 //! control words of a stream at any time. A recorder therefore masks every position to the half before it uses the
 //! position.
 //!
-//! The feature `full-headers` puts the whole clock into the header of every event, in place of the compact form.
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]

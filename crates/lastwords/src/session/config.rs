@@ -113,6 +113,7 @@ pub struct ChannelConfig {
     pub(crate) mode: u32,
     pub(crate) contexts: Option<Context>,
     pub(crate) payload_size: bool,
+    pub(crate) full_headers: bool,
     pub(crate) max_level: Option<Level>,
     pub(crate) user_contexts: Vec<UserContext>,
     /// The size of the rings was chosen, and is kept.
@@ -131,6 +132,7 @@ impl ChannelConfig {
             mode: abi::MODE_OVERWRITE,
             contexts: None,
             payload_size: false,
+            full_headers: false,
             max_level: None,
             user_contexts: Vec::new(),
             is_sized: false,
@@ -163,6 +165,10 @@ impl ChannelConfig {
         /// Adds the size of its payload to every event header.
         payload_size(it, on: bool) => it.payload_size = on;
 
+        /// Gives every event a header of 18 bytes with its id and whole time stamp, in place of 4 bytes most often. Each event can then be
+        /// read whatever happened to those before it.
+        full_headers(it, on: bool) => it.full_headers = on;
+
         /// Takes only events of this level and more severe ones.
         max_level(it, level: Level) => it.max_level = Some(level);
 
@@ -186,6 +192,12 @@ impl ChannelConfig {
                 self
             }
         }
+    }
+
+    /// Returns the `CHANNEL_` flags of [`abi`] that it asks for.
+    pub(crate) fn flags(&self) -> u32 {
+        let flag = |on: bool, flag: u32| if on { flag } else { 0 };
+        flag(self.payload_size, abi::CHANNEL_PAYLOAD_SIZE) | flag(self.full_headers, abi::CHANNEL_FULL_HEADERS)
     }
 
     /// Returns the bytes of a ring.

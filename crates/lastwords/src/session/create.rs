@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use lastwords_abi::region::{KIND_REGISTRY, KIND_SESSION, KIND_SPANS, REGION_ALIGN};
 use lastwords_abi::registry::{ENV_SLEPT, KIND_CONTEXT, KIND_ENV};
 use lastwords_abi::session::{
-    BACKEND_SHM, CHANNEL_PAYLOAD_SIZE, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER,
-    SNAPSHOT_OFF, SNAPSHOT_READY, SessionInfo,
+    BACKEND_SHM, Channel, Control, MAX_CHANNELS, MAX_THREADS, SCOPE_PROCESS, SCOPE_USER, SNAPSHOT_OFF, SNAPSHOT_READY,
+    SessionInfo,
 };
 use lastwords_abi::spans::{SPANS_OFF, Span, SpansControl};
 use lastwords_ring::backend::{Mapping, write_places};
@@ -181,7 +181,7 @@ fn fill_tables(builder: &Builder, view: &SessionRegion, layout: &Layout) -> Resu
             recording: 1.into(),
             next_id: 0.into(),
             mode: channel.mode,
-            flags: if channel.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 },
+            flags: channel.flags(),
             contexts: channel.context_bits(builder.scope),
             first_stream: streams().map(|spec| spec.index).min().unwrap_or(0),
             streams: streams().count() as u32,

@@ -19,8 +19,7 @@ use std::sync::atomic::compiler_fence;
 use std::time::{Duration, Instant};
 
 use lastwords_abi::session::{
-    BACKEND_SHM, BACKEND_WORDS, CHANNEL_ADDED, CHANNEL_PAYLOAD_SIZE, Control, MAX_CHANNELS, SCOPE_USER, SNAPSHOT_OFF,
-    word_of,
+    BACKEND_SHM, BACKEND_WORDS, CHANNEL_ADDED, Control, MAX_CHANNELS, SCOPE_USER, SNAPSHOT_OFF, word_of,
 };
 use lastwords_ring::StreamSpec;
 use lastwords_ring::backend::Plan;
@@ -214,7 +213,7 @@ fn publish(
         (*entry).unattached.store(0, Relaxed);
         (*entry).told.store(0, Relaxed);
         (&raw mut (*entry).mode).write(config.mode);
-        (&raw mut (*entry).flags).write(CHANNEL_ADDED | if config.payload_size { CHANNEL_PAYLOAD_SIZE } else { 0 });
+        (&raw mut (*entry).flags).write(CHANNEL_ADDED | config.flags());
         (&raw mut (*entry).contexts).write(config.context_bits(scope));
         (&raw mut (*entry).first_stream).write(place.first_stream);
         (&raw mut (*entry).streams).write(streams.len() as u32);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Acquire;
 
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, Channel, MAX_PROCESSES, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, word_of,
+    CHANNEL_ADDED, Channel, MAX_PROCESSES, MODE_OVERWRITE, RESERVATION_WORDS, SCOPE_USER, word_of,
 };
 
 use super::regions::{Regions, look};
@@ -84,7 +84,7 @@ fn is_as_asked(config: &ChannelConfig, entry: &Channel) -> bool {
     (same_size || !config.is_sized)
         && config.mode == entry.mode
         && config.context_bits(Scope::User) == entry.contexts
-        && config.payload_size == (entry.flags & CHANNEL_PAYLOAD_SIZE != 0)
+        && config.flags() == entry.flags & !CHANNEL_ADDED
 }
 
 /// Checks that this process can provide the joined session's own contexts.

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::common::{Shape, bind_to_this_cpu, channel, channel_on, copy, parts, payload, read, read_all, sequence};
 use lastwords_abi::header;
 use lastwords_abi::session::{
-    CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS, RESERVATION_RSEQ,
+    CHANNEL_FULL_HEADERS, CHANNEL_PAYLOAD_SIZE, MODE_DISCARD, RESERVATION_LOCKED, RESERVATION_LOCKLESS,
+    RESERVATION_RSEQ,
 };
 use lastwords_ring::{ClockKind, Lost, ShortText, rseq_available};
 
@@ -130,7 +131,7 @@ fn short_texts_of_c() {
     // SAFETY: the stream is quiet.
     let ring = unsafe { copy(stream, 0, 0, stream.half_size()) };
     assert!(fast == 0 || !ring.windows(2).any(|two| two == [BEHIND; 2]), "bytes behind a text were copied");
-    let has_section = cfg!(target_arch = "x86_64") && rseq_available() && !cfg!(feature = "full-headers");
+    let has_section = cfg!(target_arch = "x86_64") && rseq_available();
     assert!(!has_section || fast > 380, "{fast} of 416 events took the fast path");
 }
 
@@ -183,9 +184,9 @@ fn discard_mode_keeps_the_oldest_and_counts_the_rest() {
 }
 
 /// Returns the size of an event's header, in bytes, when the last event is `ago` nanoseconds old.
-fn header_after(reservation: u32, ago: u64) -> usize {
+fn header_after(reservation: u32, flags: u32, ago: u64) -> usize {
     let clock = ClockKind::Monotonic;
-    let channel = channel_on(1, parts(), &Shape { reservation, clock, ..Shape::default() });
+    let channel = channel_on(1, parts(), &Shape { reservation, clock, flags, ..Shape::default() });
     let stream = &channel.streams()[0];
     channel.record_parts(7, &[&payload(0, 8)]).expect("room");
     let before = stream.position(0);
@@ -196,12 +197,36 @@ fn header_after(reservation: u32, ago: u64) -> usize {
 
 #[test]
 fn a_clock_that_overflowed_needs_the_full_header() {
-    let compact = if cfg!(feature = "full-headers") { header::LEN_FULL } else { header::LEN_COMPACT };
     for reservation in [RESERVATION_LOCKLESS, RESERVATION_LOCKED] {
         // The 27 bits of the clock overflow after 134 ms, and a busy machine may stop the thread for that long.
-        let found = (0..20).map(|_| header_after(reservation, 0)).find(|len| *len == compact);
-        assert_eq!(found, Some(compact), "reservation {reservation}");
-        assert_eq!(header_after(reservation, 1 << 27), header::LEN_FULL, "reservation {reservation}");
+        let found = (0..20).map(|_| header_after(reservation, 0, 0)).find(|len| *len == header::LEN_COMPACT);
+        assert_eq!(found, Some(header::LEN_COMPACT), "reservation {reservation}");
+        assert_eq!(header_after(reservation, 0, 1 << 27), header::LEN_FULL, "reservation {reservation}");
+    }
+}
+
+#[test]
+fn each_event_of_a_channel_of_full_headers_has_the_whole_clock() {
+    bind_to_this_cpu();
+    for reservation in RESERVATIONS {
+        let flags = CHANNEL_FULL_HEADERS;
+        let channel = channel_on(1, parts(), &Shape { reservation, flags, ..Shape::default() });
+        let positions = || channel.streams().iter().map(|stream| stream.position(0)).sum::<u64>() as usize;
+        channel.record_parts(700, &[&payload(0, 8)]).expect("room");
+        let begin = positions();
+        for n in 1..20 {
+            let id = if n % 2 == 0 { 700 } else { 7 };
+            if n % 3 == 0 {
+                channel.record_words::<1>(id, words(&payload(n, 8)), 8, None).expect("room");
+            } else {
+                channel.record_parts(id, &[&payload(n, 8)]).expect("room");
+            }
+        }
+        let (ids, found): (Vec<_>, Vec<_>) =
+            read_all(channel, 0).into_iter().map(|event| (event.id, event.payload)).unzip();
+        assert_eq!(found, (0..20).map(|n| payload(n, 8)).collect::<Vec<_>>(), "reservation {reservation}");
+        assert_eq!(ids, [700, 7].repeat(10), "reservation {reservation}");
+        assert_eq!(positions() - begin, 19 * (header::LEN_FULL + 8), "reservation {reservation}");
     }
 }
 

@@ -10,7 +10,7 @@
 int main(int argc, char **argv)
 {
     const char *alphabet = "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyz";
-    struct lw_channel channel = { "main", 65536, 8, 0, 0, 0, 0, 0, NULL };
+    struct lw_channel channel = { "main", 65536, 8, 0, 0, 0, 0, 0, NULL, 0, 0 };
     struct lw_builder *builder = lw_builder_new("payloads");
     struct lw_session *session;
     const uint64_t a = 0x1122334455667788u, b = 0x99aabbccddeeff01u, c = 0x123456789abcdef0u;

@@ -16,7 +16,7 @@ void run(void)
 #else
 int main(int argc, char **argv)
 {
-    struct lw_channel channel = { "main", 65536, 8, LW_CONTEXT_NONE, 0, 0, 0, 0, NULL };
+    struct lw_channel channel = { "main", 65536, 8, LW_CONTEXT_NONE, 0, 0, 0, 0, NULL, 0, 0 };
     struct lw_builder *builder = lw_builder_new("host");
     struct lw_session *session;
     void *library;

@@ -24,7 +24,7 @@ const struct lw_context *context(void)
 #else
 int main(int argc, char **argv)
 {
-    struct lw_channel channel = { "main", 65536, 8, LW_CONTEXT_NONE, 0, 0, 0, 1, NULL };
+    struct lw_channel channel = { "main", 65536, 8, LW_CONTEXT_NONE, 0, 0, 0, 1, NULL, 0, 0 };
     struct lw_builder *builder = lw_builder_new("host");
     struct lw_session *session;
     void *library = argc > 1 ? dlopen(argv[1], RTLD_NOW) : NULL;

@@ -165,6 +165,7 @@ static void options(void)
     builder = with_channel("options", &channel);
     channel.name = "rare";
     channel.payload_size = 0;
+    channel.full_headers = 1;
     CHECK(lw_builder_channel(builder, &channel) == 0);
     CHECK(lw_builder_env(builder, "version", "1.2.3") == 0 && lw_builder_env(builder, "flavour", "sour") == 0);
     CHECK(lw_builder_retention(builder, 2, UINT64_MAX) == 0);

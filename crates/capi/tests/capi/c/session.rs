@@ -46,10 +46,10 @@ fn options_of_sessions_and_channels() {
         assert!(metadata.contains("version = \"1.2.3\"") && metadata.contains("flavour = \"sour\""), "{metadata}");
         let size = |name: &str| Path::new(folder).join(name).metadata().map(|of| of.len()).ok();
         assert_eq!((size("registry"), size("spans")), (Some(64 << 10), None));
-        // Headers have 10 bytes in the channel that requests the size of payloads, and 4 in the other, after the
-        // packet's first event, which has the whole time.
+        // Headers have 10 bytes in the channel that asks for the size of payloads, after the packet's first event, which has the whole
+        // time, and 18 in the other, which asks for full headers.
         let session = &lastwords_testkit::naive::read(Path::new(folder)).expect("readable")[0];
-        for (channel, each) in [(0, 18), (1, 12)] {
+        for (channel, each) in [(0, 18), (1, 26)] {
             let subs =
                 session.streams.iter().filter(|stream| stream.channel == channel).flat_map(|stream| &stream.live);
             let places: Vec<u64> = subs.flat_map(|sub| &sub.events).map(|(place, _)| *place).collect();
